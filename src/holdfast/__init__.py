@@ -1,7 +1,6 @@
 """State management for streaming on Spark.
 
-Names are loaded when they are first used, so importing the package costs next to nothing and needs
-neither Spark nor Java.
+Names are loaded on first use, so importing the package is fast and needs neither Spark nor Java.
 """
 
 from __future__ import annotations
@@ -447,7 +446,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
-    """Load a public name from the room it lives in, or a stand-in where its extra is not installed."""
+    """Load a public name from its module, or return a stand-in if its extra is not installed."""
     if name in _MODULES:
         return importlib.import_module(f"{__name__}.{name}")
     if name not in _NAMES:

@@ -1,4 +1,4 @@
-"""The wall clock, as all rooms count time, and the clock of leases."""
+"""The wall clock and the clock of leases."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _BOOT_TIME: Final[int | None] = getattr(time, "CLOCK_BOOTTIME", None)
 
 
 def now_ms() -> int:
-    """The time of day in milliseconds since 1970, UTC."""
+    """Return the wall-clock time in milliseconds since 1970, UTC."""
     return time.time_ns() // 1_000_000
 
 

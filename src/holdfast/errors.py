@@ -1,4 +1,4 @@
-"""The errors a person can meet, defined by what the caller does next.
+"""The errors that Holdfast raises, by the next action of the caller.
 
 HoldfastError
 ├── Invalid      fix the request            exit 2   HTTP 400
@@ -7,7 +7,7 @@ HoldfastError
 ├── Unavailable  try again later            exit 5   HTTP 503
 ├── Corrupt      stop, restore              exit 6   HTTP 500
 ├── Unsupported  change version or feature  exit 7   HTTP 501
-├── Failed       mend the job               exit 1   HTTP 500
+├── Failed       fix the job                exit 1   HTTP 500
 └── Internal     report a bug               exit 70  HTTP 500
 """
 
@@ -19,15 +19,15 @@ from typing import Any, ClassVar
 class HoldfastError(Exception):
     """The base of every error that Holdfast raises on purpose.
 
-    A message is the fact, where it was seen, what was found and what was expected, then a hint that
-    names the next step. Each is an attribute too, and an error survives pickling with all of them.
+    A message has the fact, the location, the value found and expected, and a hint with the next step.
+    Each is an attribute, and pickling keeps all of them.
 
     Args:
-        fact: One sentence without a full stop: what is wrong.
+        fact: The failure, one clause without a full stop.
         code: The stable code of the error, such as `HF-E2001`; `holdfast explain CODE` explains it.
-        where: The file, setting or address that it is about.
-        found: What was there.
-        expected: What would have been right.
+        where: The file, setting or address concerned.
+        found: The value found.
+        expected: The values allowed.
         hint: The next command or step.
     """
 
@@ -71,7 +71,7 @@ class HoldfastError(Exception):
         return _rebuild, (type(self), self.fact, self.facts())
 
     def facts(self) -> dict[str, str | None]:
-        """Return everything but the sentence, as it is rendered in JSON."""
+        """Return all fields except the fact, as in JSON."""
         return {
             "code": self.code,
             "where": self.where,
@@ -81,7 +81,7 @@ class HoldfastError(Exception):
         }
 
     def as_dict(self) -> dict[str, str | int | None]:
-        """The one JSON shape of an error, on the command line and over HTTP."""
+        """Return the JSON of the error, as the command line and the HTTP API show it."""
         return {"error": self.fact, "kind": self.kind, "exit_code": self.exit_code, **self.facts()}
 
 
@@ -90,7 +90,7 @@ def _rebuild(kind: type[HoldfastError], fact: str, facts: dict[str, str | None])
 
 
 class Invalid(HoldfastError):
-    """The request is wrong as it is; the caller fixes it."""
+    """The request is invalid; the caller fixes it."""
 
     kind = "invalid"
     exit_code = 2
@@ -98,7 +98,7 @@ class Invalid(HoldfastError):
 
 
 class NotFound(HoldfastError):
-    """Nothing is at that address; the caller checks it."""
+    """The address does not exist; the caller checks it."""
 
     kind = "not-found"
     exit_code = 3
@@ -106,7 +106,7 @@ class NotFound(HoldfastError):
 
 
 class Conflict(HoldfastError):
-    """Something else holds what was asked for, or it moved; the caller plans again."""
+    """The resource is in use or has changed; the caller plans again."""
 
     kind = "conflict"
     exit_code = 4
@@ -114,7 +114,7 @@ class Conflict(HoldfastError):
 
 
 class Unavailable(HoldfastError):
-    """Something needed is missing at the moment; the caller tries again."""
+    """A dependency is temporarily unavailable; the caller tries again."""
 
     kind = "unavailable"
     exit_code = 5
@@ -130,7 +130,7 @@ class Corrupt(HoldfastError):
 
 
 class Unsupported(HoldfastError):
-    """This version or feature cannot do it; the caller changes one of them."""
+    """The version or feature does not support the request; the caller changes one of them."""
 
     kind = "unsupported"
     exit_code = 7
@@ -138,7 +138,7 @@ class Unsupported(HoldfastError):
 
 
 class Failed(HoldfastError):
-    """A job ran and failed for good; the caller mends the job."""
+    """A job ran and failed for good; the caller fixes the job."""
 
     kind = "failed"
     exit_code = 1

@@ -1,4 +1,4 @@
-"""The packages of extras: what to install where one is missing, and stand-ins for names that need it."""
+"""Find the extra that provides a missing package, and stand-ins for names that need it."""
 
 from __future__ import annotations
 
@@ -29,19 +29,19 @@ _JOB_PACKAGES = ("pyspark", "pandas", "pyarrow")
 
 
 class MissingPackage(Unsupported, ImportError):
-    """A package of an extra is not installed; an ImportError too, as code expects that can do without it."""
+    """A package of an extra is not installed; also an ImportError, which callers may catch."""
 
 
 class StandIn:
     """A public name whose extra is not installed.
 
     It can be imported, listed and shown, so that `from holdfast import *`, `help(holdfast)` and completion
-    work. Whatever else is done with it raises `MissingPackage`, which names the extra.
+    work. Any other use raises `MissingPackage`, which names the extra.
 
     Args:
         name: The public name.
-        package: The package that is missing.
-        extra: The extra that brings it.
+        package: The missing package.
+        extra: The extra that provides it.
     """
 
     def __init__(self, name: str, package: str, extra: str) -> None:
@@ -65,7 +65,7 @@ class StandIn:
 
 
 def stand_in(name: str, error: ModuleNotFoundError, *, for_jobs: bool) -> StandIn | None:
-    """Return what takes the place of a public name whose import failed for want of an extra.
+    """Return the stand-in for a public name whose import failed because an extra is missing.
 
     Args:
         name: The public name.
@@ -86,8 +86,8 @@ def missing_package(
 
     Args:
         error: Any error.
-        where: What needed the package.
-        for_jobs: Whether only jobs use that.
+        where: The feature that needs the package.
+        for_jobs: Whether only jobs use it.
 
     Returns:
         None for any other error.
@@ -97,7 +97,7 @@ def missing_package(
 
 
 def require_package(package: str) -> None:
-    """Refuse what needs a package that is not installed, before anything begins; nothing is imported.
+    """Check that a package is installed, without importing it.
 
     Raises:
         MissingPackage: It is not installed.
@@ -107,10 +107,10 @@ def require_package(package: str) -> None:
 
 
 def install_for_jobs(*others: str, java: bool) -> str | None:
-    """Return the command that installs what a job needs and is missing here; None where nothing is missing.
+    """Return the command that installs the packages a job lacks; None if all are installed.
 
     Args:
-        others: Further packages, of no extra.
+        others: Further packages that belong to no extra.
         java: Whether a Java runtime is missing too.
     """
     extras = [
@@ -123,7 +123,7 @@ def install_for_jobs(*others: str, java: bool) -> str | None:
 
 
 def _package_of(error: BaseException) -> str | None:
-    """The package of an extra that an import did not find."""
+    """Return the package of an extra that an import did not find."""
     package = (error.name or "").split(".")[0] if isinstance(error, ModuleNotFoundError) else ""
     return package if package in _EXTRA_OF else None
 
@@ -134,7 +134,7 @@ def _extra_of(package: str, *, for_jobs: bool) -> str:
 
 def _missing(package: str, extra: str | None, where: str | None = None) -> MissingPackage:
     return MissingPackage(
-        "a package that this needs is not installed",
+        "a required package is not installed",
         code="HF-E7062",
         where=where,
         found=f"no {package}",

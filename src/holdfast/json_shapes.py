@@ -1,8 +1,8 @@
-"""The JSON of dataclasses: what verbs print, what REST answers and what the reference says come from here.
+"""The JSON form of dataclasses, used by the CLI, the REST API and the reference.
 
-A field goes out under its own name, with the value that JSON has for it. Its description is in the class's
-docstring under `Attributes:`. The metadata of a field says what differs: `json_as`, `json_spread` or
-`NOT_IN_JSON`. A property goes out too where it is marked `in_json`, and its docstring describes it.
+A field is written under its own name. Its description is in the class's docstring under `Attributes:`. The
+metadata `json_as`, `json_spread` or `NOT_IN_JSON` changes this for a field. A property marked `in_json` is
+written too, described by its docstring.
 """
 
 from __future__ import annotations
@@ -55,26 +55,26 @@ def json_as(
     convert: Callable[[Any], Any] | None = None,
     says: str | None = None,
 ) -> Mapping[str, Any]:
-    """Metadata of a field that goes out under another name, or with another value.
+    """Return metadata for a field written under a different name or with a different value.
 
     Args:
         name: The name in JSON.
-        convert: Makes the value that goes out.
-        says: What that is, where the attribute's description is of something else.
+        convert: Makes the value to write.
+        says: The description, if it differs from the attribute's.
     """
     return {_KEY: _Rule(name, convert, says)}
 
 
 def json_spread(*only: str) -> Mapping[str, Any]:
-    """Metadata of a field in whose place the fields of its value go out: these, or all.
+    """Return metadata for a field that is replaced by the fields of its value: these, or all.
 
-    Where there is no value, they are null; but a field that is before it keeps its own.
+    Without a value they are null, except those that an earlier field has set.
     """
     return {_KEY: _Rule(spread=True, only=frozenset(only))}
 
 
 def in_json(getter: _Getter) -> _Getter:
-    """Mark the getter of a property that goes out behind the fields: it stands under `@property`."""
+    """Mark the getter of a property to be written after the fields; put it below `@property`."""
     return in_json_as()(getter)
 
 
@@ -82,7 +82,7 @@ def in_json_as(
     name: str | None = None,
     convert: Callable[[Any], Any] | None = None,
 ) -> Callable[[_Getter], _Getter]:
-    """Mark the getter of a property that goes out as `json_as` says of a field."""
+    """Mark the getter of a property with the options of `json_as`."""
 
     def marked(getter: _Getter) -> _Getter:
         setattr(getter, _KEY, _Rule(name, convert))
@@ -92,12 +92,12 @@ def in_json_as(
 
 
 class JsonShape:
-    """A dataclass that goes out as JSON."""
+    """A dataclass that is written as JSON."""
 
     __slots__ = ()
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
+        """Return plain values for JSON."""
         return _written(self)
 
     def _repr_html_(self) -> str:
@@ -163,7 +163,7 @@ def _written(value: Any, only: frozenset[str] = frozenset()) -> dict[str, Any]:
 
 @functools.cache
 def _outgoing(shape: Any) -> tuple[tuple[str, str, _Rule], ...]:
-    """The attributes that go out, with their names in JSON."""
+    """Return the attributes that go out, with their names in JSON."""
     stored = [(field.name, field.metadata.get(_KEY, _Rule())) for field in fields(shape)]
     marked = {
         name: getattr(member.fget, _KEY)
@@ -177,19 +177,19 @@ def _outgoing(shape: Any) -> tuple[tuple[str, str, _Rule], ...]:
 
 @functools.cache
 def _spread_names(shape: Any, attribute: str) -> tuple[str, ...]:
-    """The names of the fields in whose place a value is spread, for one that is missing."""
+    """Return the names of the fields in whose place a value is spread, for one that is missing."""
     rule = next(rule for name, _, rule in _outgoing(shape) if name == attribute)
     return tuple(_described(_shape_in(_type_of_field(shape, attribute)), rule.only))
 
 
 @dataclass(frozen=True, slots=True)
 class JsonField:
-    """A field of JSON as the reference and OpenAPI have it.
+    """A field of JSON in the reference and in OpenAPI.
 
     Attributes:
         name: Its name.
         type: The type of its value.
-        description: What it is; empty if not given.
+        description: Its description; empty if not given.
     """
 
     name: str
@@ -198,7 +198,7 @@ class JsonField:
 
 
 def json_fields(shape: type[object]) -> tuple[JsonField, ...]:
-    """The fields of a class's JSON, in the order in which they go out."""
+    """Return the JSON fields of a class, in the order in which they are written."""
     return tuple(_described(shape, frozenset()).values())
 
 
@@ -269,7 +269,7 @@ def _resolved(annotation: Any, module: str) -> Any:
 
 
 def _names_with_types(module: str) -> dict[str, Any]:
-    """The names of a module, with those that it imports for types alone."""
+    """Return the names of a module, with those that it imports for types alone."""
     names = dict(vars(sys.modules[module]))
     for block in ast.parse(inspect.getsource(sys.modules[module])).body:
         for statement in block.body if isinstance(block, ast.If) else ():
@@ -280,5 +280,5 @@ def _names_with_types(module: str) -> dict[str, Any]:
 
 
 def _shape_in(kind: Any) -> Any:
-    """The class in a type that may be optional."""
+    """Return the class in a type that may be optional."""
     return next(part for part in (kind, *getattr(kind, "__args__", ())) if is_dataclass(part))

@@ -1,8 +1,8 @@
-"""Every path in a Spark checkpoint: parsed into values, rendered from them.
+"""Parse and render the paths in a Spark checkpoint.
 
-A path is relative to the checkpoint, with `/` between its parts. This module and `formats` are the only
-ones that know the grammar. A path that fits nothing is an `UnknownFile`, never an error: a checkpoint may
-hold files of a newer Spark, of Holdfast, or of a person.
+A path is relative to the checkpoint, with `/` between its parts. Only this module and `formats` know the
+grammar. A path outside the grammar is an `UnknownFile`, never an error: a checkpoint may contain files of a
+newer Spark, of Holdfast, or of a user.
 
 ```
 metadata                                         QueryMetadataFile
@@ -71,7 +71,7 @@ class Log(str, Enum):
 class FileKind(str, Enum):
     """The kinds of files in a store, by suffix.
 
-    A base holds the whole state of a version; a change holds what one batch did to the version before.
+    A base has the whole state of a version; a change has the changes of one batch to the previous version.
     """
 
     DELTA = "delta"
@@ -92,7 +92,7 @@ class StoreId:
     Attributes:
         operator_id: The operator's number in the plan.
         partition: The partition.
-        name: The store's name; `default` where the operator has one only.
+        name: The name of the store; `default` if the operator has only one.
     """
 
     operator_id: int
@@ -111,7 +111,7 @@ class QueryMetadataFile:
     """The file that holds the query's id."""
 
     def render(self) -> str:
-        """The path."""
+        """Return the path."""
         return METADATA
 
 
@@ -123,18 +123,18 @@ class LogFile:
     batch_id: int
 
     def render(self) -> str:
-        """The path."""
+        """Return the path."""
         return f"{self.log.value}/{self.batch_id}"
 
 
 @dataclass(frozen=True, slots=True)
 class SourceLogFile:
-    """A file in which a source keeps what it has seen.
+    """A file of a source's log.
 
     Attributes:
-        source: The source's number in the query, or its name.
-        entry: The number of the entry, which is a source's own and not a batch's.
-        compact: Whether it repeats all entries before it.
+        source: The number of the source in the query, or its name.
+        entry: The number of the entry, which differs from the batch id.
+        compact: Whether it contains all earlier entries.
     """
 
     source: str
@@ -142,7 +142,7 @@ class SourceLogFile:
     compact: bool = False
 
     def render(self) -> str:
-        """The path."""
+        """Return the path."""
         return f"{SOURCES}/{self.source}/{self.entry}{'.compact' if self.compact else ''}"
 
 
@@ -154,14 +154,14 @@ class OperatorMetadataFile:
     batch_id: int | None = None
 
     def render(self) -> str:
-        """The path."""
+        """Return the path."""
         file = METADATA if self.batch_id is None else f"v2/{self.batch_id}"
         return f"{STATE}/{self.operator_id}/{OPERATOR_METADATA}/{file}"
 
 
 @dataclass(frozen=True, slots=True)
 class SchemaFile:
-    """The schema of a store: one for each change of it (`unique_id`), or one beside partition 0."""
+    """The schema of a store: one per change (`unique_id`), or one next to partition 0."""
 
     operator_id: int
     store: str = DEFAULT_STORE
@@ -169,7 +169,7 @@ class SchemaFile:
     unique_id: str | None = None
 
     def render(self) -> str:
-        """The path."""
+        """Return the path."""
         if self.unique_id is not None:
             folder = f"{STATE}/{self.operator_id}/{STATE_SCHEMA}/{self.store}"
             return f"{folder}/{self.batch_id}_{self.unique_id}"
@@ -178,7 +178,7 @@ class SchemaFile:
 
 @dataclass(frozen=True, slots=True)
 class StoreFile:
-    """A version of a store. `unique_id` is there under state-checkpoint format 2."""
+    """A version of a store; `unique_id` exists in state-checkpoint format 2."""
 
     store: StoreId
     version: int
@@ -192,7 +192,7 @@ class StoreFile:
         return f"{self.version}{unique}.{self.kind.value}"
 
     def render(self) -> str:
-        """The path."""
+        """Return the path."""
         return f"{self.store.folder}/{self.name}"
 
 
@@ -205,18 +205,18 @@ class SharedSstFile:
     name: str
 
     def render(self) -> str:
-        """The path."""
+        """Return the path."""
         return f"{self.store.folder}/{self.folder}/{self.name}"
 
 
 @dataclass(frozen=True, slots=True)
 class OwnFile:
-    """A file that Holdfast keeps in a checkpoint; a file of any other name in its folder is `Unknown`."""
+    """A file of Holdfast in a checkpoint; any other name in its folder is an `UnknownFile`."""
 
     name: str
 
     def render(self) -> str:
-        """The path."""
+        """Return the path."""
         return f"{OWN}/{self.name}"
 
 
@@ -227,41 +227,41 @@ class SparkChecksumFile:
     of: str
 
     def render(self) -> str:
-        """The path."""
+        """Return the path."""
         return f"{self.of}{CRC}"
 
 
 @dataclass(frozen=True, slots=True)
 class HadoopChecksumFile:
-    """Hadoop's checksum of another file; only its local file system writes such."""
+    """Hadoop's checksum of another file, written only on the local file system."""
 
     of: str
 
     def render(self) -> str:
-        """The path."""
+        """Return the path."""
         folder, name = split(self.of)
         return join(folder, f".{name}{CRC}")
 
 
 @dataclass(frozen=True, slots=True)
 class Temporary:
-    """A file that is being written, or that a killed process left behind. Nothing reads it."""
+    """A file being written, or left behind by a killed process. Nothing reads it."""
 
     path: str
 
     def render(self) -> str:
-        """The path."""
+        """Return the path."""
         return self.path
 
 
 @dataclass(frozen=True, slots=True)
 class UnknownFile:
-    """A file that Spark's grammar, as far as it is known here, has no place for."""
+    """A file outside the known grammar."""
 
     path: str
 
     def render(self) -> str:
-        """The path."""
+        """Return the path."""
         return self.path
 
 
@@ -300,7 +300,7 @@ _PARSED: Final = 1 << 14
 
 @lru_cache(_PARSED)
 def parse(path: str) -> Place:
-    """The value of a path; `parse(path).render() == path` for every path."""
+    """Parse a path; `parse(path).render() == path` for every path."""
     folder, name = split(path)
     if path.startswith("/") or not _ELSEWHERE.isdisjoint(path.split("/")):
         return UnknownFile(path)
@@ -320,7 +320,7 @@ def parse_covered(path: str) -> Place:
 
 
 def state_file(path: str) -> StoreFile | SharedSstFile | None:
-    """The file of state that a path is, or that it is a checksum of; None where it is neither."""
+    """Return the state file of a path or of a checksum's path; None for any other path."""
     place = parse_covered(path)
     return place if isinstance(place, (StoreFile, SharedSstFile)) else None
 
@@ -345,7 +345,7 @@ def version_file(store: StoreId, name: str) -> StoreFile | None:
 
 
 def number(text: str) -> int | None:
-    """A batch id, operator id or partition as Spark writes it into a name."""
+    """Return a batch id, operator id or partition as Spark writes it into a name."""
     written = text.isascii() and text.isdigit() and (text == "0" or text[0] != "0")
     return int(text) if written and len(text) <= _DIGITS else None
 
@@ -357,7 +357,7 @@ def split(path: str) -> tuple[str, str]:
 
 
 def operator_note(operator: str) -> str:
-    """The name of the own file in which a keyed operator is noted."""
+    """Return the name of the own file in which a keyed operator is noted."""
     return f"{_NOTE_BEGIN}{operator}{_NOTE_END}"
 
 
@@ -367,7 +367,7 @@ def split_note(join: str) -> str:
 
 
 def noted_operator(name: str) -> str | None:
-    """The keyed operator that an own file of this name notes; None for any other file."""
+    """Return the keyed operator that an own file of this name notes; None for any other file."""
     if not (name.startswith(_NOTE_BEGIN) and name.endswith(_NOTE_END)):
         return None
     return name.removeprefix(_NOTE_BEGIN).removesuffix(_NOTE_END)
@@ -380,12 +380,12 @@ def beside(checkpoint: str, ending: str) -> str | None:
 
 
 def lease_beside(name: str) -> str:
-    """The folder next to a checkpoint of this name, in which its owner keeps a lease."""
+    """Return the folder next to a checkpoint of this name, in which its owner keeps a lease."""
     return f".{name}.holdfast.lease"
 
 
 def join(folder: str, name: str) -> str:
-    """A path from folder and name."""
+    """Return a path from folder and name."""
     return f"{folder}/{name}" if folder else name
 
 

@@ -1,4 +1,4 @@
-"""Frozen values that cross from one room to another."""
+"""Frozen values that several packages share."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from holdfast.plain_values import from_plain
 
 
 class JobState(str, Enum):
-    """The state of a job, in Flink's words."""
+    """The state of a job, with Flink's names."""
 
     CREATED = "CREATED"
     RUNNING = "RUNNING"
@@ -24,22 +24,22 @@ class JobState(str, Enum):
 
     @property
     def terminal(self) -> bool:
-        """Return whether the job stays in this state until it is run again."""
+        """True if the job stays in this state until it is run again."""
         return self in (JobState.FINISHED, JobState.CANCELED, JobState.FAILED)
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """The reason why a driver ended, in one line that a person can act on.
+    """The reason for the end of a driver, in one line.
 
     Attributes:
-        label: Where it happened: `definition`, `start`, `query`, `process` or `checkpoint`.
-        cause: Whose it is to mend: `user code`, `source`, `sink`, `state`, `resources`, or `unknown`.
+        label: The phase that failed: `definition`, `start`, `query`, `process` or `checkpoint`.
+        cause: The part to fix: `user code`, `source`, `sink`, `state`, `resources`, or `unknown`.
         error_class: The class or condition of the error, such as `ZeroDivisionError`.
         line: The first useful line of the message.
-        query: The query that failed, where one did.
-        detail: The whole text, for the log.
-        place: The line of the person's own code that it went through last: file, number and text.
+        query: The query that failed, or None.
+        detail: The full text of the error.
+        place: The last line of user code in the traceback: file, line number and text.
     """
 
     label: str
@@ -52,7 +52,7 @@ class Failure:
 
     @property
     def fingerprint(self) -> str:
-        """Identify equal failures: everything but the long text and the place."""
+        """The identity of equal failures: all fields except the full text and the code line."""
         return f"{self.label}|{self.query or ''}|{self.error_class}|{self.line}"
 
     def __str__(self) -> str:
@@ -67,11 +67,11 @@ class KeyedState:
     """One state of a keyed operator after a batch.
 
     Attributes:
-        name: As the processor names it.
-        entries: Keys with a value, elements of a list, entries of a map; None where they are not counted.
-        size_bytes: The bytes of its values before compression, former values included that are not cleaned up
-            yet; None where they are not counted.
-        expired: Values that the batch removed or replaced after their time had run out.
+        name: Its name in the processor.
+        entries: The number of keys with a value, elements of a list or entries of a map; None if not counted.
+        size_bytes: The size of its values in bytes before compression, including old values that are not
+            cleaned up yet; None if not counted.
+        expired: The number of expired values that the batch removed or replaced.
     """
 
     name: str
@@ -82,25 +82,25 @@ class KeyedState:
 
 @dataclass(frozen=True, slots=True)
 class KeyedProgress:
-    """A keyed operator in one batch, as its own tasks counted it. Totals that are not known are None.
+    """A keyed operator in one batch, as counted by its tasks. Unknown totals are None.
 
     Attributes:
-        name: The user's name of the operator.
-        keys: Keys that have state.
-        timers: Timers that are registered.
-        size_bytes: The bytes of all key groups before compression.
-        uncounted_groups: Key groups of older checkpoints that are not counted yet; without them no total is
-            known.
-        touched: Keys that the batch looked up.
-        written: Keys whose state it wrote.
-        added: Keys that got state.
-        removed: Keys that have no state any more.
-        expired: Values that it removed or replaced after their time had run out.
-        events: Events that arrived.
-        late: Those that came too late.
-        failed: Those that were set aside.
-        read_us: What all tasks took together to look up keys, in microseconds.
-        write_us: What they took to write them.
+        name: The name that the user gave to the operator.
+        keys: The number of keys with state.
+        timers: The number of registered timers.
+        size_bytes: The size of all key groups in bytes before compression.
+        uncounted_groups: The number of key groups of older checkpoints that are not counted yet; totals are
+            unknown until it is 0.
+        touched: The number of keys that the batch looked up.
+        written: The number of keys whose state it wrote.
+        added: The number of new keys.
+        removed: The number of keys that lost all state.
+        expired: The number of expired values that it removed or replaced.
+        events: The number of events.
+        late: The number of late events.
+        failed: The number of failed events that were set aside.
+        read_us: The time that all tasks together took to look up keys, in microseconds.
+        write_us: The time that they took to write keys, in microseconds.
         states: Its states.
     """
 
@@ -126,23 +126,23 @@ class KeyedProgress:
 class OperatorProgress:
     """One stateful operator in one batch, as Spark reported it.
 
-    Spark knows nothing of the keys of Holdfast's keyed operators: name and rows are those that their tasks
-    counted themselves.
+    For Holdfast's keyed operators, name and rows are those that their tasks counted, because Spark does not
+    know their keys.
 
     Attributes:
-        name: Spark's name of it, or the name that a keyed operator has from its user.
-        rows: Rows in its state, keys of a keyed operator; None where these are not counted.
-        updated: Rows, or keys, that the batch wrote.
-        removed: Rows, or keys, that it took out.
-        late_rows: Rows that it dropped as late.
-        memory_bytes: What its stores take of memory.
-        commit_ms: How long its stores took to be committed.
-        partitions: How many partitions its state has.
-        store: What its store counted in this batch, by Spark's names of it: `rocksdbGetCount`, ….
-        keyed: What a keyed operator counted itself; None for others.
-        spark_name: Spark's name for what it does; of batches that an older Holdfast noted it may be None.
-        display_name: What people call it; None in the same case.
-        operator_kind: What it does, in the words of Spark's documentation; None in the same case.
+        name: Spark's name of the operator, or the name that the user gave to a keyed operator.
+        rows: The number of rows in its state, or of keys of a keyed operator; None if not counted.
+        updated: The number of rows, or keys, that the batch wrote.
+        removed: The number of rows, or keys, that it removed.
+        late_rows: The number of rows that it dropped as late.
+        memory_bytes: The memory that its stores use, in bytes.
+        commit_ms: The time to commit its stores, in milliseconds.
+        partitions: The number of partitions of its state.
+        store: The metrics of its store in this batch, by Spark's names, such as `rocksdbGetCount`.
+        keyed: The counts of a keyed operator; None for others.
+        spark_name: Spark's name of the operation; None for batches recorded by an older Holdfast.
+        display_name: The name to show; None in the same case.
+        operator_kind: The operation as Spark's documentation names it; None in the same case.
     """
 
     name: str
@@ -165,10 +165,10 @@ class HeavyKey:
     """One of the most frequent keys.
 
     Attributes:
-        key: Its values, in the order of the key's columns, as JSON has them.
-        rows: Rows of this key, of those looked at; never less than there were.
-        share: Its part of them.
-        partition: Where Spark's hash puts it, if the number of partitions is known.
+        key: Its values as JSON, in the order of the key's columns.
+        rows: The number of rows of this key among those examined; an upper bound.
+        share: Its share of the rows examined.
+        partition: Its partition by Spark's hash; None if the number of partitions is unknown.
     """
 
     key: tuple[Any, ...]
@@ -182,17 +182,17 @@ class SkewReport(JsonShape):
     """The distribution of a frame's or a batch's rows over its keys.
 
     Attributes:
-        name: What was watched.
+        name: The name of the watched frame or stream.
         by: The columns of the key.
-        rows: All rows.
-        looked_at: The rows that the shares are counted from: all of them, or a sample.
+        rows: The number of rows.
+        looked_at: The number of rows examined: all, or a sample.
         heavy: The most frequent keys, the heaviest first.
-        error: How far off a share may be, either way. Every key with more than twice as much is in `heavy`,
+        error: The maximum error of a share. Every key with a share above twice the error is in `heavy`,
             unless that is full.
-        partitions: The share of each partition, in their order; empty if their number is not known.
-        estimated: Whether these were computed from the heavy keys, with the other rows taken as even,
-            and not counted.
-        batch_id: The batch, for a stream.
+        partitions: The share of each partition, in order; empty if their number is unknown.
+        estimated: Whether the shares of partitions are estimated from the heavy keys, with all other rows
+            spread evenly.
+        batch_id: The batch of a stream, or None.
     """
 
     name: str
@@ -207,7 +207,7 @@ class SkewReport(JsonShape):
 
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> SkewReport:
-        """Read back what `as_dict` wrote, or JSON made of it."""
+        """Build a report from the result of `as_dict`, or from its JSON."""
         return from_plain(cls, fields)
 
 
@@ -216,10 +216,11 @@ class TaskTimes:
     """The durations of the tasks of one batch.
 
     Attributes:
-        jobs_ms: How long at least one of the batch's jobs ran; the rest of a batch is the driver's own time.
-        run_ms: What all tasks took together.
-        longest_ms: The longest task of each stage, one after the other, and no more than `jobs_ms`. However
-            many cores there are, the jobs take no less with these partitions.
+        jobs_ms: The time during which at least one job of the batch ran, in milliseconds; the rest is driver
+            time.
+        run_ms: The total time of all tasks, in milliseconds.
+        longest_ms: The sum of the longest task of each stage, at most `jobs_ms`, in milliseconds. With these
+            partitions, more cores cannot make the jobs faster than this.
     """
 
     jobs_ms: int
@@ -227,7 +228,7 @@ class TaskTimes:
     longest_ms: int
 
 
-# What a source counts in.
+# The units of a source's offsets.
 RECORDS = "records"
 VERSIONS = "versions"
 
@@ -238,9 +239,9 @@ class PartitionPosition(JsonShape):
 
     Attributes:
         topic: The topic, or the Delta table.
-        partition: The partition; None for all of the topic, where they are very many, and for a table.
-        next: The first record that was left for the next batch, by its offset; the first version of a table.
-        latest: The offset that the next record to be written would have got; likewise the version.
+        partition: The partition; None for a table, and for the whole of a topic with very many partitions.
+        next: The offset of the first record left for the next batch, or the first version of a table.
+        latest: The end offset of the partition, or the next version of a table.
         unit: `records`, or `versions` of a Delta table.
     """
 
@@ -252,7 +253,7 @@ class PartitionPosition(JsonShape):
 
     @property
     def behind(self) -> int:
-        """The number of records, or versions, that were left."""
+        """The number of records, or versions, not read yet."""
         return max(self.latest - self.next, 0)
 
 
@@ -261,10 +262,10 @@ class SourceProgress(JsonShape):
     """The input of a batch from one source.
 
     Attributes:
-        source: The source's number, as `holdfast offsets` has it.
-        description: What Spark calls it, such as `KafkaV2[Subscribe[orders]]`.
-        rows: Rows that were read.
-        positions: How far each partition was read; empty for a source that does not say how far it could be.
+        source: The number of the source, as in `holdfast offsets`.
+        description: Spark's description, such as `KafkaV2[Subscribe[orders]]`.
+        rows: The number of rows read.
+        positions: The offsets of each partition; empty for a source that does not report its latest offsets.
     """
 
     source: int
@@ -278,25 +279,26 @@ class BatchProgress(JsonShape):
     """One committed batch of one query.
 
     Attributes:
-        query: The sink's name.
-        batch_id: Spark's number of the batch.
-        committed_ms: When Holdfast heard of the commit, in epoch milliseconds.
-        input_rows: Rows read from the sources.
-        duration_ms: The whole trigger.
-        watermark: The watermark the batch ran under, as Spark prints it, if there is one.
+        query: The name of the sink.
+        batch_id: Spark's id of the batch.
+        committed_ms: The time at which Holdfast learned of the commit, in epoch milliseconds.
+        input_rows: The number of rows read from the sources.
+        duration_ms: The duration of the trigger, in milliseconds.
+        watermark: The watermark of the batch in Spark's format, or None.
         operators: Its stateful operators, in plan order.
-        late_events: Late events that keyed operators took out, which Spark does not count.
-        skew: How the keys that are watched were spread.
-        phases_ms: What the trigger spent its time with, by Spark's names: `addBatch`, `walCommit`, ….
-        input_rate: Rows that came in each second since the trigger before.
-        processed_rate: Rows that were worked off each second.
-        load_ms: What its tasks took together to load state; None where Spark does not tell.
-        commit_ms: How long it took to note in the commit log that it is done.
-        interval_ms: The interval of the query's trigger; None where it asks for none, or nobody told.
-        cores: How many tasks could run at once; None where Spark was not asked.
-        tasks: What its tasks took; None where Spark was not asked, which happens for a part of the batches.
-        sources: What it read of each source.
-        real_time: Whether it ran in real-time mode, where it lasts for `interval_ms` whatever arrives.
+        late_events: The number of late events in keyed operators, which Spark does not count.
+        skew: The distribution of the watched keys.
+        phases_ms: The duration of each phase of the trigger in milliseconds, by Spark's names: `addBatch`,
+            `walCommit`, ….
+        input_rate: The number of arriving rows per second since the previous trigger.
+        processed_rate: The number of processed rows per second.
+        load_ms: The total time of its tasks to load state, in milliseconds; None if Spark does not report it.
+        commit_ms: The time to write the commit log, in milliseconds.
+        interval_ms: The trigger interval in milliseconds; None without one, or if unknown.
+        cores: The number of tasks that can run at once; None if not measured.
+        tasks: The durations of its tasks; None if not measured, as in some of the batches.
+        sources: The input from each source.
+        real_time: Whether it ran in real-time mode, in which a batch always lasts `interval_ms`.
     """
 
     query: str
@@ -321,25 +323,25 @@ class BatchProgress(JsonShape):
 
     @property
     def state_rows(self) -> int | None:
-        """Rows in state over all operators, keys of keyed ones; None where one of them is not counted."""
+        """The rows in state of all operators, keys of keyed ones; None if one is not counted."""
         rows = [operator.rows for operator in self.operators]
         known = [count for count in rows if count is not None]
         return sum(known) if len(known) == len(rows) else None
 
     @property
     def state_text(self) -> str:
-        """The rows in state in words."""
+        """The rows in state as text."""
         rows = self.state_rows
-        return "state of rows that are not counted yet" if rows is None else f"state {rows:,} rows"
+        return "state rows not counted yet" if rows is None else f"state {rows:,} rows"
 
     @property
     def late_rows(self) -> int:
-        """Rows that this batch dropped as late, as Spark counts them, and late events of keyed operators."""
+        """The late rows of this batch: those that Spark counts, and late events of keyed operators."""
         return self.late_events + sum(operator.late_rows for operator in self.operators)
 
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> BatchProgress:
-        """Read back what `as_dict` wrote."""
+        """Build a batch from the result of `as_dict`."""
         return from_plain(cls, fields)
 
 
@@ -348,14 +350,14 @@ class SavepointNote:
     """A savepoint that a supervisor took of its job, or failed to take.
 
     Attributes:
-        query: The query's name.
-        at_ms: When it was taken, or when that failed, in epoch milliseconds.
-        took_ms: How long it took.
-        uri: Its address; None if there is none.
+        query: The name of the query.
+        at_ms: The time of the savepoint or of its failure, in epoch milliseconds.
+        took_ms: The duration, in milliseconds.
+        uri: Its address; None if the savepoint failed.
         batch_id: Its batch.
-        size_bytes: The bytes of its files.
-        new_bytes: Those that the catalog did not hold.
-        problem: What did not work, in one line.
+        size_bytes: The size of its files in bytes.
+        new_bytes: The size of the files that were new to the catalog, in bytes.
+        problem: The failure in one line, or None.
     """
 
     query: str
@@ -373,11 +375,11 @@ class QueryStarted:
     """A query as the driver started it.
 
     Attributes:
-        name: The sink's name.
-        query_id: Spark's id of the query, for life.
+        name: The name of the sink.
+        query_id: Spark's permanent id of the query.
         run_id: Spark's id of this run.
         checkpoint: Its checkpoint.
-        promise: What its sink promises, and why.
+        promise: The guarantee of its sink, with the reason.
     """
 
     name: str
@@ -388,7 +390,7 @@ class QueryStarted:
 
 
 class Verdict(str, Enum):
-    """The fate of a state under new code; the value is for programs, `word` and `means` for people."""
+    """The fate of a state under new code; the value is for programs, `word` and `means` for display."""
 
     MAP = "MAP"
     MIGRATE = "MIGRATE"
@@ -409,14 +411,14 @@ class Verdict(str, Enum):
 
 
 _VERDICTS: Final[Mapping[Verdict, tuple[str, str]]] = {
-    Verdict.MAP: ("kept", "the new code uses this state as it is"),
+    Verdict.MAP: ("kept", "the new code uses this state unchanged"),
     Verdict.MIGRATE: ("kept, new schema", "the new code reads this state through its new schema"),
-    Verdict.DROP: ("lost", "the new code does not have this state, so its rows are dropped"),
-    Verdict.NEW: ("new", "the savepoint does not have this state, so it starts empty"),
-    Verdict.INCOMPATIBLE: ("refused", "the new code cannot read this state, so the query would not start"),
+    Verdict.DROP: ("lost", "the new code does not have this state; its rows are dropped"),
+    Verdict.NEW: ("new", "the savepoint does not have this state; it starts empty"),
+    Verdict.INCOMPATIBLE: ("refused", "the new code cannot read this state; the query would not start"),
     Verdict.REINTERPRET: (
         "reinterpreted",
-        "the new code would use these rows as its own, but different code computed them: see the changes",
+        "the new code would use rows that different code computed: see the changes",
     ),
 }
 
@@ -424,8 +426,8 @@ _VERDICTS: Final[Mapping[Verdict, tuple[str, str]]] = {
 class Effect(str, Enum):
     """The effect of a changed query on the meaning of its state.
 
-    `NONE`: nothing. `IGNORED`: the checkpoint has fixed it, and the code's value is not used. `OUTPUT`: the
-    state stays right, and the output differs. `MEANING`: existing rows of state were computed without the
+    `NONE`: no effect. `IGNORED`: the checkpoint's value is used instead of the code's. `OUTPUT`: the state
+    stays correct, and the output changes. `MEANING`: existing rows of state were computed without the
     change. `FAILS`: the query does not start.
     """
 
@@ -437,7 +439,7 @@ class Effect(str, Enum):
 
     @property
     def word(self) -> str:
-        """The effect in words."""
+        """The effect as text."""
         return _EFFECTS[self]
 
 
@@ -455,17 +457,17 @@ class StateVerdict(JsonShape):
     """One state of one operator.
 
     Attributes:
-        operator: Spark's number and name of it, such as `0 dedupe`, or the name that Holdfast's has.
-        state: The state's name; `default` where an operator has one that nobody named.
-        verdict: What becomes of it.
-        why: In a sentence.
-        keys: The rows that it has, where they are counted.
-        size_bytes: The bytes of its operator's files; None for one that is new.
-        spark_error: The condition of the error that a start would give.
-        operator_id: Spark's number of the operator; None where it goes by its name.
-        display_name: What people call the operator; empty where `operator` says it.
-        operator_kind: What it does, in the words of Spark's documentation; empty where nothing tells.
-        state_name: What people call the state; empty where `state` says it.
+        operator: Spark's number and name of the operator, such as `0 dedupe`, or the name of Holdfast's.
+        state: The name of the state; `default` for an unnamed one.
+        verdict: The fate of the state.
+        why: The reason, in one sentence.
+        keys: The number of its rows; None if not counted.
+        size_bytes: The size of its operator's files in bytes; None for a new operator.
+        spark_error: The condition of the error with which Spark would refuse to start; None without one.
+        operator_id: Spark's number of the operator; None for an operator known by name.
+        display_name: The operator's name to show; empty if `operator` is that name.
+        operator_kind: The operation as Spark's documentation names it; empty if unknown.
+        state_name: The state's name to show; empty if `state` is that name.
     """
 
     operator: str
@@ -487,10 +489,10 @@ class PlanChange(JsonShape):
 
     Attributes:
         what: `filter`, `watermark`, `source`, `sink`, `setting`, …
-        before: In the old code; None where it was not there.
-        after: In the new code; None where it is gone.
-        effect: What that does.
-        why: In a sentence.
+        before: The value in the old code; None if missing.
+        after: The value in the new code; None if missing.
+        effect: The effect of the change.
+        why: The reason, in one sentence.
         operator_id: Spark's number of the stateful operator that differs; None for any other change.
         affects: Spark's numbers of the operators whose state is computed differently; None for all of them.
     """
@@ -506,13 +508,13 @@ class PlanChange(JsonShape):
 
 @dataclass(frozen=True, slots=True)
 class Try:
-    """Spark's answer when it planned the next batch on a copy without sources and sinks.
+    """The result of planning the next batch in Spark, on a copy without sources and sinks.
 
     Attributes:
-        ran: Whether the plan could be tried at all.
+        ran: Whether the plan could be tried.
         accepted: Whether Spark planned the batch.
-        spark_error: The condition of its error.
-        message: Its error, or why nothing could be tried.
+        spark_error: The condition of its error, or None.
+        message: Its error, or the reason why the plan was not tried.
     """
 
     ran: bool
@@ -523,20 +525,20 @@ class Try:
 
 @dataclass(frozen=True, slots=True)
 class UpgradeReport(JsonShape):
-    """The state of a savepoint or checkpoint that new code would keep.
+    """A report on the state of a savepoint or checkpoint that new code would keep.
 
     Attributes:
         target: The new code.
         against: The savepoint or checkpoint.
-        query: The sink's name, if it has one.
-        batch_id: The batch that it holds.
+        query: The name of the sink, or None.
+        batch_id: The batch of the savepoint or checkpoint.
         states: A verdict for each state.
-        changes: What else is different.
-        trial: What Spark said of the next batch.
-        compared_with: Where the old plan came from: `note`, `old code`, or None where there is none.
-        not_compared: What could not be looked at, and why.
-        migration: What `state migrate --to` needs as well to bring refused state into the form of the new
-            code, empty for nothing; None where that does not fix the refusal, or nothing is refused.
+        changes: All other differences.
+        trial: The result of planning the next batch in Spark.
+        compared_with: The origin of the old plan: `note`, `old code`, or None without one.
+        not_compared: The parts that could not be compared, with the reason.
+        migration: Further options that `state migrate --to` needs to convert refused state for the new code;
+            empty for none. None if a migration does not help, or no state is refused.
         next: The command that shows this migration; None without one, and from `hf.check`.
     """
 
@@ -565,7 +567,7 @@ class UpgradeReport(JsonShape):
 
     @property
     def exit_code(self) -> int:
-        """0 where all is kept, 1 where something would be lost, 2 where the query would not start."""
+        """0 if all state is kept, 1 if some would be lost, 2 if the query would not start."""
         return {"kept": 0, "loses": 1, "fails": 2}[self.verdict]
 
 
@@ -574,11 +576,12 @@ class TrialBatch:
     """A batch that a query has run in a sandbox.
 
     Attributes:
-        batch_id: Its number.
-        input_rows: The rows that it has read.
-        began_s: When it had been planned and its work began, on the monotonic clock.
-        work_ms: From there to its commit.
-        load_ms: What its tasks took together to load state; None where the store does not tell.
+        batch_id: Its id.
+        input_rows: The number of rows read.
+        began_s: The time at which its work began, after planning, in seconds of the monotonic clock.
+        work_ms: The time from then to its commit, in milliseconds.
+        load_ms: The total time of its tasks to load state, in milliseconds; None if the store does not report
+            it.
     """
 
     batch_id: int

@@ -1,4 +1,4 @@
-"""Frozen values from what JSON holds of them, by the types that their classes declare."""
+"""Build dataclasses from JSON values, by the declared types."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ from typing import Any, Final, TypeVar, Union, get_args, get_origin, get_type_hi
 T = TypeVar("T")
 Reader = Callable[[Any], Any]
 
-# The metadata of a field that is read in a way of its own.
+# The metadata key of a field with its own reader.
 READ: Final = "read"
 
 
 def from_plain(kind: type[T], values: Mapping[str, Any]) -> T:
-    """A value of a dataclass, from what `dataclasses.asdict` gave of it, or JSON made of that.
+    """Build a dataclass from the result of `dataclasses.asdict`, or from its JSON.
 
-    Fields may be dataclasses and enumerations, tuples and mappings of them, or None; any other value is taken
-    as it is. `metadata={READ: function}` reads a field in a way of its own.
+    Fields may be dataclasses and enumerations, tuples and mappings of them, or None; any other value is used
+    unchanged. `metadata={READ: function}` reads a field with that function.
 
     Raises:
-        TypeError: A field is missing or unknown, or holds something else.
-        ValueError: It holds no member of its enumeration.
-        AttributeError: It holds no mapping where there has to be one.
+        TypeError: A field is missing or unknown, or has the wrong type.
+        ValueError: A value is not a member of its enumeration.
+        AttributeError: A value is not a mapping.
     """
     readers = _readers(kind)  # type: ignore[arg-type]  # a class can be hashed
     return kind(**{name: readers.get(name, _as_it_is)(value) for name, value in values.items()})
 
 
 def from_known(kind: type[T], values: Mapping[str, Any]) -> T:
-    """The same of what another version may have written: fields that the class does not have are passed over.
+    """Build a dataclass like `from_plain`, but ignore unknown fields of other versions.
 
     Raises:
         As `from_plain`.
@@ -49,7 +49,7 @@ def wrong_fields(kind: type[Any], values: Mapping[str, Any]) -> list[str]:
         for name, item in items.items()
         if name not in values and item.default is MISSING and item.default_factory is MISSING
     ]
-    return [f"no {name}" for name in missing] + [f"an unknown {name}" for name in values if name not in items]
+    return [f"no {name}" for name in missing] + [f"unknown {name}" for name in values if name not in items]
 
 
 @cache

@@ -1,4 +1,4 @@
-"""State of a running query for services without Spark: `holdfast.shared`.
+"""Read the state of a running query from services without Spark: `holdfast.shared`.
 
 from holdfast import shared
 
@@ -27,25 +27,25 @@ def cassandra(
     store: str = "default",
     prefix: str = "holdfast",
 ) -> SharedState:
-    """Open the state that a query with `hf.Cassandra` keeps; nothing of it is written.
+    """Open the state of a query with `hf.Cassandra` for reading.
 
-    The session with the database ends when nobody has this or another state of it any more.
+    The database session ends when no state that uses it is referenced any more.
 
     Args:
         address: `HOST:PORT` of one node or several, with commas between them, or
             `cassandra://HOST:PORT,HOST:PORT/KEYSPACE`; the keyspace is `holdfast` by default. User, password
             and certificate authority are in HOLDFAST_CASSANDRA_USER, HOLDFAST_CASSANDRA_PASSWORD and
             HOLDFAST_CASSANDRA_CA.
-        query_id: The query's id, which `holdfast checkpoint show` tells, and Spark as `query.id`.
-        operator_id: The operator's number, where the query has several with state.
-        store: The operator's store; joins have four.
-        prefix: What all names of stores begin with: `hf.Cassandra(prefix=…)`.
+        query_id: The query's id, shown by `holdfast checkpoint show` and by Spark as `query.id`.
+        operator_id: The number of the operator, if several have state.
+        store: The store of the operator; a join has four.
+        prefix: The prefix of all store names, as in `hf.Cassandra(prefix=…)`.
 
     Raises:
         NotFound: The state does not exist.
-        Corrupt: There are no tables of state.
-        Invalid: It is not an address; or the query has several operators; or Cassandra does not let us in.
-        Unsupported: The package `cassandra-driver` is not installed; or the state is of another release.
+        Corrupt: The state has no tables.
+        Invalid: The address is invalid, the query has several operators, or Cassandra denies access.
+        Unsupported: The package `cassandra-driver` is not installed, or the state is of a different release.
         Unavailable: Cassandra does not answer.
     """
     reader = CassandraReader(cassandra_address(address), query_id, prefix)
@@ -60,20 +60,20 @@ def redis(
     store: str = "default",
     prefix: str = "holdfast",
 ) -> SharedState:
-    """Open the state that a query with `hf.Redis` keeps; nothing of it is written.
+    """Open the state of a query with `hf.Redis` for reading.
 
     Args:
         address: `HOST:PORT`, or `redis://HOST:PORT/DATABASE`, or `rediss://…` for TLS. User and password are
             in HOLDFAST_REDIS_USER and HOLDFAST_REDIS_PASSWORD.
-        query_id: The query's id, which `holdfast checkpoint show` tells, and Spark as `query.id`.
-        operator_id: The operator's number, where the query has several with state.
-        store: The operator's store; joins have four.
-        prefix: What all keys in the database begin with: `hf.Redis(prefix=…)`.
+        query_id: The query's id, shown by `holdfast checkpoint show` and by Spark as `query.id`.
+        operator_id: The number of the operator, if several have state.
+        store: The store of the operator; a join has four.
+        prefix: The prefix of all keys in the database, as in `hf.Redis(prefix=…)`.
 
     Raises:
         NotFound: The state does not exist.
-        Invalid: It is not an address; or the query has several operators; or Redis does not let us in.
-        Unsupported: The package `redis` is not installed; or the state is of another release.
+        Invalid: The address is invalid, the query has several operators, or Redis denies access.
+        Unsupported: The package `redis` is not installed, or the state is of a different release.
         Unavailable: Redis does not answer.
     """
     reader = RedisReader(redis_address(address), query_id, prefix)

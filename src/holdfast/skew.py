@@ -1,4 +1,4 @@
-"""See which keys have too many rows, and say what is to be computed of them: `hf.skew`."""
+"""Find keys with too many rows, and declare aggregates for them: `hf.skew`."""
 
 from __future__ import annotations
 
@@ -59,31 +59,31 @@ def report(
     heavy: int = 10,
     home: str | Path | None = None,
 ) -> SkewReport | tuple[SkewReport, ...]:
-    """Tell which keys have the most rows, which share that is, and in which partitions they are.
+    """Report the keys with the most rows, their shares and their partitions.
 
-    Of a batch frame it runs one Spark job, which reads the key's columns alone and counts each
-    row's key as text; `every=16` looks at one row in sixteen. Of a query or of a job it reads what the
-    newest batch reported, which costs nothing: `hf.skew.watch` must be in its plan.
+    For a batch frame it runs one Spark job, which reads only the key's columns and counts each row's key as
+    text; `every=16` examines one row in sixteen. For a query or a job it reads the report of the newest
+    batch at no cost; `hf.skew.watch` must be in the plan.
 
-    Shares come from Spark's own sketch. It never counts a key too low, and too high by at most 0.02 % of
-    the rows; with fewer than 10,000 different keys it is exact. `error` says so, and what a sample adds.
-    A partition is Spark's: `pmod(hash(key columns), partitions)`, as a shuffle by these columns alone has
-    it. A window over the time puts the time into the hash as well, and spreads a key by it.
+    Shares come from Spark's sketch. It never counts a key too low, and too high by at most 0.02 % of the
+    rows; with fewer than 10,000 different keys it is exact. `error` has this error and that of a sample.
+    A partition is `pmod(hash(key columns), partitions)`, as in a Spark shuffle by these columns. A time
+    window adds the time to the hash, and so spreads a key.
 
     Args:
-        source: A batch frame, a query that runs or has stopped, or the name of a job.
+        source: A batch frame, a running or stopped query, or the name of a job.
         by: For a frame: the columns of the key.
-        partitions: For a frame: how many partitions the shuffle has; None leaves them out.
-        every: For a frame: look at one row in so many.
-        heavy: For a frame: how many keys to report.
-        home: For a job: the state home, as `holdfast --home` has it.
+        partitions: For a frame: the number of partitions of the shuffle; None leaves out partitions.
+        every: For a frame: examine one row in this many.
+        heavy: For a frame: the number of keys to report.
+        home: For a job: the state home, as in `holdfast --home`.
 
     Returns:
-        One report of a frame; of a query or job one for each name that is watched.
+        One report for a frame; for a query or job, one per watched name.
 
     Raises:
         Invalid: A column or a number is wrong, or the frame is a stream.
-        NotFound: The job does not exist, or nothing of it is watched.
+        NotFound: The job does not exist, or does not watch skew.
     """
     if isinstance(source, str):
         from holdfast.jobs.reports import report_job

@@ -212,7 +212,7 @@ def test_a_job_is_refused_before_anything_begins(base: Base) -> None:
 
     assert (done.returncode, done.stdout) == (7, "")
     assert done.stderr == (
-        "error: a package that this needs is not installed [HF-E7062]\n"
+        "error: a required package is not installed [HF-E7062]\n"
         "  found no pyspark\n"
         "hint: pip install 'holdfast[spark]'\n"
     )
@@ -316,7 +316,7 @@ def test_a_missing_extra_is_an_import_error_too(python: Path) -> None:
     program = "try: import holdfast.testing\nexcept ImportError as error: print(error)"
 
     assert said_by(python, program) == (
-        "a package that this needs is not installed [HF-E7062]\n"
+        "a required package is not installed [HF-E7062]\n"
         "  in holdfast.testing\n"
         "  found no pyarrow\n"
         "hint: pip install 'holdfast[spark]'\n"

@@ -275,7 +275,7 @@ def test_a_small_file_does_not_become_a_large_one() -> None:
     archive = files_of(layout.StoreFile, store=FileKind.ZIP)[0]
     large = with_entry(archive, METADATA, entry_of(archive, METADATA) + bytes(300 << 20))
     tracemalloc.start()
-    with pytest.raises(Corrupt, match="more than it may hold"):
+    with pytest.raises(Corrupt, match="exceeds the size limit"):
         decompressed(bomb, "zstd", WHERE)
     with pytest.raises(Corrupt) as error:
         parse_snapshot(large, WHERE)
@@ -313,7 +313,7 @@ def test_a_snapshot_has_few_entries_that_java_can_unpack() -> None:
     parse_snapshot(archive_of([f"{number}.log" for number in range(10)], zipfile.ZIP_DEFLATED), WHERE)
     many = archive_of((f"{number}.log" for number in range(ZIP_ENTRIES)), zipfile.ZIP_STORED)
     packed = archive_of(["1.log"], zipfile.ZIP_LZMA)
-    for data, said in ((many, "entries of"), (packed, "Java cannot unpack")):
+    for data, said in ((many, "entries of"), (packed, "unsupported compression")):
         with pytest.raises(Corrupt) as error:
             parse_snapshot(data, WHERE)
         assert said in str(error.value.found)

@@ -143,7 +143,7 @@ def struct_of(*types_: Any) -> Struct:
     ],
 )
 def test_values_of_another_type(types_: list[str], values: dict[str, Any]) -> None:
-    with pytest.raises(Invalid, match="do not fit the schema"):
+    with pytest.raises(Invalid, match="do not match the schema"):
         RowCodec(struct_of(*types_)).encode(values)
 
 

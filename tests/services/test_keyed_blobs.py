@@ -150,7 +150,7 @@ def test_a_lost_and_a_damaged_blob_are_named(task: Tasks) -> None:
     damaged, lost = (f"{task.home}:{group}:7-abc-{n}" for n, group in enumerate((2, 1)))
     task.keeper.lose(lost)
     task.keeper.damage(damaged)
-    with pytest.raises(Corrupt, match=f"is gone from {product}") as gone:
+    with pytest.raises(Corrupt, match=f"is missing in {product}") as gone:
         task.reader(store).load(1)
     assert gone.value.where == f"operator visits, key group 1, key {lost}"
     with pytest.raises(Corrupt, match=f"is damaged in {product}") as other:
@@ -216,7 +216,7 @@ def test_what_asking_again_does_not_change_is_said_at_once(own_redis: RedisServe
         return RedisRequests(replace(place, **more), pause=lambda _: pytest.fail("it asks again"))
 
     own_redis.ask("CONFIG", "SET", "maxmemory-policy", "allkeys-lru")
-    with pytest.raises(Invalid, match="deletes keys when its memory is full"):
+    with pytest.raises(Invalid, match="delete state when its memory is full"):
         failing().ask([("PING",)])
     own_redis.ask("CONFIG", "SET", "maxmemory-policy", "noeviction")
     own_redis.ask("CONFIG", "SET", "maxmemory", "1")
@@ -264,13 +264,13 @@ def test_what_cassandra_refuses_is_said_at_once(cassandra_server: CassandraServe
         place = keeper.place(**more)
         return CassandraBlobs(CassandraRequests(place, pause=lambda _: pytest.fail("it asks again")))
 
-    with pytest.raises(Invalid, match="there is no keyspace not_there") as refused:
+    with pytest.raises(Invalid, match="keyspace not_there does not exist") as refused:
         failing(keyspace="not_there", replication=None).write("x:keyed:q:o", noted(1, "1-a-0"))
     assert "'datacenter1': 3}" in str(refused.value.hint)
     first = failing(keyspace="ends")
     first.write("x:keyed:q:o", noted(1, "1-a-0"))
     cassandra_server.ask("ALTER TABLE ends.keyed_index WITH default_time_to_live = 60")
-    with pytest.raises(Invalid, match="state would be lost") as refused:
+    with pytest.raises(Invalid, match="would delete state") as refused:
         failing(keyspace="ends").write("x:keyed:q:o", noted(1, "1-a-0"))
     assert "ALTER TABLE ends.keyed_index WITH default_time_to_live = 0" in str(refused.value.hint)
     cassandra_server.ask("DROP TABLE ends.keyed_index")

@@ -191,11 +191,11 @@ def test_a_query_moves_to_a_database_and_back(
         if number == 2:
             # The checkpoint still knows where they are when the first start was told of another place.
             for blobs in (others[keeper.product], None):
-                there = f"is in {keeper.product}, and the operator is not told where"
+                there = f"is in {keeper.product}, but no address is given"
                 with pytest.raises(Invalid, match=there) as refused:
                     started(spark, tmp_path, 1, blobs=blobs)
                 assert f"blobs=hf.{keeper.product}(…)" in str(refused.value.hint)
-            with pytest.raises(StreamingQueryException, match="needs a start by Holdfast"):
+            with pytest.raises(StreamingQueryException, match="requires a query started by Holdfast"):
                 run(answers(spark, tmp_path, 1, blobs=database), tmp_path / "checkpoint")
         # The public operator knows no number of a batch that it would fold by; it reads and writes the same.
         monkeypatch.setattr(keyed_operator, "grafts", [lambda: True, lambda: False][number == 1])
@@ -240,7 +240,7 @@ def test_a_database_that_is_cut_killed_and_started_again_loses_nothing_and_a_los
     own_keeper.lose_all()
     forget_working_copies(spark)
     write_batch(tmp_path / "in", 4, batches[0])
-    gone = f"a blob of keyed state is gone from {own_keeper.product}"
+    gone = f"a blob of keyed state is missing in {own_keeper.product}"
     with pytest.raises(StreamingQueryException, match=gone) as lost:
         started(spark, tmp_path, blobs=database, blobs_from="1b")
     assert "operator everything, key group" in str(lost.value)

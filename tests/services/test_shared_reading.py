@@ -222,7 +222,7 @@ def test_what_is_asked_wrongly_is_said(
     for key, columns in ((("a", "b"), {}), ((), {}), ((), {"whom": "a"}), (("a",), {"whom": "a"})):
         with pytest.raises(hf.Invalid, match="not the columns of the key"):
             state.get(*key, **columns)
-    with pytest.raises(hf.Invalid, match="do not fit the schema"):
+    with pytest.raises(hf.Invalid, match="do not match the schema"):
         state.get(5)
     with pytest.raises(hf.NotFound, match="there is no state of this query"):
         database.shared(database.short_address, "another")

@@ -418,12 +418,12 @@ def test_what_cannot_work_is_refused_before_anything_runs(stage: Stage, spark: S
     again.process(Fragile(), output=output, name="samesame")
     locked = Fragile()
     locked.lock = threading.Lock()  # type: ignore[attr-defined]
-    with pytest.raises(Invalid, match="sent to Spark's workers") as unsendable:
+    with pytest.raises(Invalid, match="pickled for Spark's workers") as unsendable:
         again.process(locked, output=output, name="locked")
     assert "Fragile.lock" in str(unsendable.value)
     with pytest.raises(Invalid, match="processor has none"):
         again.process(Fragile(), output=output, name="ticking", ticks=True)
-    with pytest.raises(Invalid, match="name of a side column"):
+    with pytest.raises(Invalid, match="name of a side output column"):
         again.process(Fragile(), output="side string", name="sides", side_outputs=True)
     for wrong in ("", "1st", "two words"):
         with pytest.raises(Invalid, match="name is needed"):
@@ -576,7 +576,7 @@ def test_a_change_that_loses_or_misreads_is_refused_and_the_old_version_runs_on(
     refused = {
         "key_groups=4": changing(old(), key_groups=5),
         'was="count"': changing(processor(visits=hf.value("long", default=0), place=place, past=past)),
-        "the type narrows": changing(processor(count=hf.value("int", default=0), place=place, past=past)),
+        "new type is narrower": changing(processor(count=hf.value("int", default=0), place=place, past=past)),
     }
     for words, frame in refused.items():
         text = stage.fails(frame)
@@ -646,7 +646,7 @@ def test_a_list_of_a_million_elements_is_appended_to_without_reading_and_read_wi
     assert len(stage.run(frame)) == 1
     stage.send({"op": "read"})
     text = stage.fails(frame)
-    assert "too large to be read within a worker's memory" in text
+    assert "does not fit in the worker's memory" in text
     assert "state seen" in text
 
 

@@ -169,7 +169,7 @@ def test_what_cannot_be_watched_is_refused(spark: SparkSession, uneven: DataFram
     assert "hf.skew.report" in str(caught.value.hint)
     with pytest.raises(hf.Invalid, match="before it runs"):
         hf.skew.report(stream, by="value")
-    with pytest.raises(hf.Invalid, match="a key is needed"):
+    with pytest.raises(hf.Invalid, match="no key column given"):
         hf.skew.report(uneven, by=[])
     with pytest.raises(hf.Invalid, match="needs a name"):
         hf.skew.watch(stream, by="value", name="")

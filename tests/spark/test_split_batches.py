@@ -221,7 +221,7 @@ def test_wrong_names_are_refused(frame: DataFrame) -> None:
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"by": []}, "a key is needed"),
+        ({"by": []}, "no key column given"),
         ({"by": "nowhere"}, "no column"),
         ({"by": "m"}, "cannot be a key"),
         ({"hot": [1]}, "another type"),

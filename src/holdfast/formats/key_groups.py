@@ -22,17 +22,17 @@ class Meta:
     """The metadata of a group, known without reading its rows.
 
     Attributes:
-        key_groups: How many groups the operator has; fixed at its first start.
-        token: Names this version of the group's rows, as no other version is named.
+        key_groups: The number of groups of the operator, fixed at its first start.
+        token: The unique name of this version of the group's rows.
         form: The fingerprint of the form it was last written in.
         base_bytes: The size of the base.
-        log_bytes: The size of the changes since.
-        log_count: How many they are.
+        log_bytes: The size of the changes since the base.
+        log_count: The number of these changes.
         wake_event: The earliest timer in event time, or NEVER.
         wake_processing: The earliest timer in processing time, or NEVER.
-        mixed: Whether some of its blobs are in a former form still.
-        counts: How much the group holds, as `census` counts it in the form of `form`; None in a record of a
-            Holdfast that did not count.
+        mixed: Whether some of its blobs still have a former form.
+        counts: The counts of the group, as `census` makes them in the form of `form`; None in a record of an
+            older Holdfast.
     """
 
     key_groups: int
@@ -80,14 +80,14 @@ class Meta:
                 "a key group's record cannot be read",
                 code="HF-E6024",
                 found=str(error),
-                hint="restore a savepoint, or a batch that `holdfast checkpoint verify` calls whole",
+                hint="restore a savepoint, or a batch that `holdfast checkpoint verify` reports as whole",
             ) from error
         if magic not in (_PLAIN, _COUNTED):
             raise Corrupt(
-                "a key group's record is of a kind that is not known",
+                "unknown format of a key group's record",
                 code="HF-E6025",
                 found=repr(magic),
-                hint="a newer Holdfast may have written it: use that version, or restore a savepoint",
+                hint="use the newer Holdfast that may have written it, or restore a savepoint",
             )
         plain = cls(*fields)
         return plain if magic == _PLAIN else replace(plain, counts=counts)

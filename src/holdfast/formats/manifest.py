@@ -1,15 +1,14 @@
 """The manifest of a savepoint, its labels, and the recorded digests of its rows.
 
-One JSON document, laid out so that a person can read it: a field a line, a file a line. Its last field is
-the SHA-256 of everything before it, and a manifest is read only if it is byte for byte what would be written,
-so no edit and no flipped bit goes unseen.
+A manifest is one readable JSON document, with one field or one file per line. Its last field is the SHA-256
+of everything before it. A manifest is accepted only if rendering its content gives the same bytes, so every
+edit and every flipped bit is detected.
 
-The manifest says which bytes a savepoint has, `content.json` which rows those bytes hold: a state a line, a
-store a line. As with the manifest its last field is the SHA-256 of all
-before it, and it is read only if it is byte for byte what would be written.
+The manifest lists the bytes of a savepoint; `content.json` lists the rows in those bytes, with one state or
+one store per line. It ends with a SHA-256 and is checked in the same way.
 
-Row hashes are added up without order, so the sums of a state's partitions make the sum of the state. They are
-kept for each store: a later savepoint that shares a store's files takes over its sums unread.
+Row hashes are summed without order, so the sums of a state's partitions add up to the sum of the state. Sums
+are stored per store: a later savepoint that shares a store's files reuses its sums.
 """
 
 from __future__ import annotations
@@ -46,13 +45,13 @@ class SavedFile(JsonShape):
     """One file of a savepoint.
 
     Attributes:
-        path: Where it was in the checkpoint, and where it goes in a restored one.
+        path: Its path in the checkpoint, also in a restored one.
         size_bytes: Its size.
-        sha256: The hash of its bytes, and the name under which they are kept.
-        how: `whole` as it was; `source log` cut at the batch; `schema paths` holds paths into the checkpoint
-            that are led into the new one when it is restored.
-        modified_ns: When the file was last written, if the saved one is a hard link to it: whoever wrote into
-            the file since has written into the savepoint too.
+        sha256: The hash of its bytes, and the name of the object that stores them.
+        how: `whole`: unchanged; `source log`: cut at the batch; `schema paths`: contains paths into the
+            checkpoint, which a restore changes to the new one.
+        modified_ns: The time of the last write, if the object is a hard link to the file: a later write has
+            changed the savepoint too.
     """
 
     path: str
@@ -71,18 +70,18 @@ class SavedFile(JsonShape):
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """A savepoint as its manifest tells it.
+    """The manifest of a savepoint.
 
     Attributes:
         savepoint_id: Its id.
-        label: What a person called it when it was taken; the newest label, where that was looked up.
-        created_ms: When it was taken, in epoch milliseconds.
-        checkpoint: Where it was taken from.
-        query_id: The query.
-        batch_id: The committed batch it holds; a restored query continues with the next.
+        label: The label given when it was taken, or the newest label if that was looked up.
+        created_ms: The time at which it was taken, in epoch milliseconds.
+        checkpoint: The address of its checkpoint.
+        query_id: The id of the query.
+        batch_id: Its committed batch; a restored query continues with the next.
         files: Its files, ascending by path.
-        new_bytes: The bytes that the catalog did not hold before.
-        fields: Everything but the files as it is, newer fields included.
+        new_bytes: The size of the files that were new to the catalog, in bytes.
+        fields: All fields except the files, unchanged, newer fields included.
     """
 
     savepoint_id: str
@@ -91,21 +90,21 @@ class Manifest:
     checkpoint: str
     query_id: str
     batch_id: int
-    files: tuple[SavedFile, ...] = field(metadata=json_as(convert=len, says="How many files it has."))
+    files: tuple[SavedFile, ...] = field(metadata=json_as(convert=len, says="The number of its files."))
     new_bytes: int
     fields: Mapping[str, Any] = field(metadata=NOT_IN_JSON)
 
     @property
     @in_json
     def change(self) -> Mapping[str, Any] | None:
-        """Return the change of the state, if an edit or an undo made this."""
+        """Return the change of the state, if an edit or an undo made this savepoint."""
         found = self.fields.get(CHANGE)
         return found if isinstance(found, dict) else None
 
     @property
     @in_json
     def erasures(self) -> tuple[Mapping[str, Any], ...]:
-        """Return the erasures from it, oldest first; the keys by their hashes alone."""
+        """Return the erasures from it, oldest first, with keys as hashes only."""
         found = self.fields.get(ERASURES)
         return tuple(entry for entry in found if isinstance(entry, dict)) if isinstance(found, list) else ()
 
@@ -143,15 +142,15 @@ class Manifest:
     @property
     @in_json
     def size_bytes(self) -> int:
-        """The bytes of all its files."""
+        """The size of all its files in bytes."""
         return sum(file.size_bytes for file in self.files)
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain values for JSON, with the label that it has by now."""
+        """Return plain values for JSON, with the current label."""
         return {**self.fields, "label": self.label, _FILES: [file.as_dict() for file in self.files]}
 
     def render(self) -> bytes:
-        """The file."""
+        """Return the file."""
         lines = [f"{compact(key)}:{compact(value)},\n" for key, value in self.fields.items()]
         files = ",\n".join(compact(file.as_dict()) for file in self.files)
         body = "{\n" + "".join(lines) + f'"{_FILES}":[\n{files}\n],\n'
@@ -160,22 +159,22 @@ class Manifest:
 
 
 def manifest_of(fields: Mapping[str, Any], files: Sequence[SavedFile], where: str = "") -> Manifest:
-    """A manifest from its fields.
+    """Return a manifest from its fields.
 
     Raises:
-        Corrupt: A field is missing or cannot be right, or a file that every savepoint has is not listed.
-        Unsupported: It has a format that is not known here.
+        Corrupt: A field is missing or invalid, or a file that every savepoint has is not listed.
+        Unsupported: Its format is unknown.
     """
     given = dict(fields)
     version = whole_number(given, "format", _WHAT, where)
     if version != FORMAT:
         raise Unsupported(
-            "this format of a savepoint is not known",
+            "unknown savepoint format",
             code="HF-E7070",
             where=where,
             found=f"format {version}",
             expected=f"format {FORMAT}",
-            hint="a newer Holdfast took it",
+            hint="upgrade Holdfast: a newer version took this savepoint",
         )
     batch_id = whole_number(given, "batch", _WHAT, where)
     label = given.get("label")
@@ -199,8 +198,8 @@ def parse_manifest(data: bytes, where: str) -> Manifest:
     """Read a manifest.
 
     Raises:
-        Corrupt: It is not byte for byte what was written.
-        Unsupported: It has a format that is not known here.
+        Corrupt: Its bytes differ from those that were written.
+        Unsupported: Its format is unknown.
     """
     fields = json_object(decoded(data, _WHAT, where), _WHAT, where)
     digest = fields.pop(_DIGEST, None)
@@ -209,21 +208,22 @@ def parse_manifest(data: bytes, where: str) -> Manifest:
         raise damaged(_WHAT, where, "no list of files", "a list of files")
     manifest = manifest_of(fields, [_file(file, where) for file in listed], where)
     if manifest.render() != data:
-        found = f"SHA-256 {str(digest)[:16]}…" if isinstance(digest, str) else "no SHA-256 of itself"
-        raise damaged(_WHAT, where, f"{found}, which its bytes do not have", "the bytes that were written")
+        named = isinstance(digest, str)
+        found = f"SHA-256 {str(digest)[:16]}… does not match its bytes" if named else "no SHA-256"
+        raise damaged(_WHAT, where, found, "a file as it was written")
     return manifest
 
 
 def _file(given: Any, where: str) -> SavedFile:
     if not isinstance(given, dict):
-        raise damaged(_WHAT, where, f"{given!r} in the list of files", "a file")
+        raise damaged(_WHAT, where, f"{given!r} in the list of files", "an object")
     path = inner_path(string(given, "path", _WHAT, where), _WHAT, where)
     sha256 = string(given, "sha256", _WHAT, where)
     if not _HASH.fullmatch(sha256):
-        raise damaged(_WHAT, where, f"{path} with the SHA-256 {sha256!r}", "64 hexadecimal digits")
+        raise damaged(_WHAT, where, f"{path} with SHA-256 {sha256!r}", "64 hexadecimal digits")
     how = string(given, "how", _WHAT, where)
     if how not in _HOWS:
-        raise damaged(_WHAT, where, f"{path} as {how!r}", ", ".join(_HOWS))
+        raise damaged(_WHAT, where, f"{path} with `how` {how!r}", ", ".join(_HOWS))
     size = whole_number(given, "size", _WHAT, where)
     if size < 0:
         raise damaged(_WHAT, where, f"{path} with {size} bytes")
@@ -234,11 +234,11 @@ def _file(given: Any, where: str) -> SavedFile:
 def _complete(files: Sequence[SavedFile], batch_id: int, where: str) -> None:
     paths = [file.path for file in files]
     if paths != sorted(set(paths)):
-        raise damaged(_WHAT, where, "files twice or out of order", "each path once, ascending")
+        raise damaged(_WHAT, where, "duplicate or unsorted files", "each path once, in ascending order")
     logs = [layout.LogFile(log, batch_id).render() for log in layout.Log]
     for needed in (layout.METADATA, *logs):
         if needed not in paths:
-            raise damaged(_WHAT, where, f"no {needed} among the files", f"it, for batch {batch_id}")
+            raise damaged(_WHAT, where, f"no {needed} among the files", f"this file, for batch {batch_id}")
 
 
 _CONTENT = "the record of a savepoint's rows"
@@ -255,9 +255,9 @@ class RecordedState(JsonShape):
         operator_id: The operator's number in the plan.
         store: The store.
         family: The column family in it.
-        rows: Its keys.
+        rows: The number of its keys.
         digest: The digest of its rows, 64 hexadecimal digits.
-        size_bytes: The bytes of keys and values.
+        size_bytes: The size of keys and values in bytes.
     """
 
     operator_id: int
@@ -274,9 +274,9 @@ class FamilySum(JsonShape):
 
     Attributes:
         family: The column family.
-        rows: Its rows.
+        rows: The number of its rows.
         total: The sum of their hashes, 128 hexadecimal digits.
-        size_bytes: The bytes of keys and values.
+        size_bytes: The size of keys and values in bytes.
     """
 
     family: str
@@ -310,11 +310,11 @@ class SavepointContent:
 
     Attributes:
         savepoint_id: The savepoint.
-        manifest_sha256: The hash of the manifest whose files were read.
-        made_ms: When they were read, in epoch milliseconds.
+        manifest_sha256: The SHA-256 of its manifest.
+        made_ms: The time at which its rows were read, in epoch milliseconds.
         holdfast: The version of Holdfast that read them.
-        states: Every state, ascending.
-        stores: Every store of every partition, ascending.
+        states: All states, ascending.
+        stores: All stores of all partitions, ascending.
     """
 
     savepoint_id: str
@@ -326,11 +326,11 @@ class SavepointContent:
 
     @property
     def rows(self) -> int:
-        """The rows of all states."""
+        """The number of rows of all states."""
         return sum(state.rows for state in self.states)
 
     def render(self) -> bytes:
-        """The file."""
+        """Return the file."""
         fields = {
             "format": FORMAT,
             "savepoint": self.savepoint_id,
@@ -350,19 +350,19 @@ def parse_savepoint_content(data: bytes, where: str) -> SavepointContent:
     """Read the file.
 
     Raises:
-        Corrupt: It is not byte for byte what was written.
+        Corrupt: Its bytes differ from those that were written.
         Unsupported: A newer Holdfast wrote it.
     """
     fields = json_object(decoded(data, _CONTENT, where), _CONTENT, where)
     version = whole_number(fields, "format", _CONTENT, where)
     if version != FORMAT:
         raise Unsupported(
-            f"this format of {_CONTENT} is not known",
+            f"unknown format of {_CONTENT}",
             code="HF-E7071",
             where=where,
             found=f"format {version}",
             expected=f"format {FORMAT}",
-            hint="a newer Holdfast wrote it",
+            hint="upgrade Holdfast: a newer version wrote this file",
         )
     content = SavepointContent(
         savepoint_id=string(fields, "savepoint", _CONTENT, where),
@@ -373,7 +373,7 @@ def parse_savepoint_content(data: bytes, where: str) -> SavepointContent:
         stores=tuple(_store(store, where) for store in _objects(fields, _STORES, where)),
     )
     if content.render() != data:
-        raise damaged(_CONTENT, where, "bytes that its SHA-256 is not of", "the bytes that were written")
+        raise damaged(_CONTENT, where, "SHA-256 does not match its bytes", "a file as it was written")
     return content
 
 
@@ -410,7 +410,7 @@ def _store(fields: dict[str, Any], where: str) -> StoreSums:
 def _objects(fields: Mapping[str, Any], key: str, where: str) -> Sequence[dict[str, Any]]:
     listed = fields.get(key)
     if not isinstance(listed, list) or not all(isinstance(entry, dict) for entry in listed):
-        raise damaged(_CONTENT, where, f"no list of objects under `{key}`", "one")
+        raise damaged(_CONTENT, where, f"`{key}` is not a list of objects", "a list of objects")
     return listed
 
 
@@ -430,10 +430,10 @@ class LabelChange(JsonShape):
 
     Attributes:
         savepoint: The id of the savepoint.
-        label: The label from then on; None if it has none any more.
-        before: The label until then.
-        who: Who changed it.
-        when_ms: When, in epoch milliseconds.
+        label: The new label, or None.
+        before: The previous label, or None.
+        who: The user who changed it.
+        when_ms: The time of the change, in epoch milliseconds.
     """
 
     savepoint: str
@@ -443,7 +443,7 @@ class LabelChange(JsonShape):
     when_ms: int
 
     def render(self) -> bytes:
-        """The file."""
+        """Return the file."""
         return f"{compact(self.as_dict())}\n".encode()
 
 
@@ -451,14 +451,14 @@ def parse_label_change(data: bytes, where: str) -> LabelChange:
     """Read the file.
 
     Raises:
-        Corrupt: It is not what was written.
+        Corrupt: It is damaged.
     """
     fields = json_object(decoded(data, _LABEL, where), _LABEL, where)
     labels: dict[str, str | None] = {}
     for key in ("label", "before"):
         value = fields.get(key)
         if value is not None and not isinstance(value, str):
-            raise damaged(_LABEL, where, f"`{key}` is {value!r}", "text, or nothing")
+            raise damaged(_LABEL, where, f"`{key}` is {value!r}", "text or null")
         labels[key] = value
     return LabelChange(
         savepoint=string(fields, "savepoint", _LABEL, where),

@@ -20,7 +20,7 @@ from holdfast.layout import DEFAULT_STORE
 
 
 class FamilyUse(str, Enum):
-    """The use of a column family; a family with the values of a state has none of these."""
+    """The use of an internal column family, which does not hold the values of a state."""
 
     LIST_COUNTER = "the length of each list"
     EXPIRY_INDEX = "keys by the time of expiry"
@@ -37,10 +37,10 @@ class FamilyUse(str, Enum):
 class KeyPlacement(str, Enum):
     """The part of a stored key that decides its partition."""
 
-    WHOLE_KEY = "all fields but those that tell rows of one key apart"
-    FIRST_FIELDS = "as many of the first fields as the operator's metadata says"
-    GROUPING_KEY = "the grouping key, wherever the family has it"
-    ONE_PARTITION = "nothing: one task has all rows"
+    WHOLE_KEY = "all fields except those that distinguish rows of one key"
+    FIRST_FIELDS = "the first fields, as many as the operator's metadata gives"
+    GROUPING_KEY = "the grouping key, at the position that the family has it"
+    ONE_PARTITION = "none: one task has all rows"
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,11 +48,11 @@ class Family:
     """The column families with one use.
 
     Attributes:
-        use: What they are for.
-        prefix: What their labels begin with.
-        suffix: What their labels end with. Between the two is the state that they belong to: the name of a
+        use: The use.
+        prefix: The prefix of their labels.
+        suffix: The suffix of their labels. Between the two is the state that they belong to: the name of a
             state variable, the side of a join, or the clock of timers.
-        row_fields: How many of the last fields of a key only tell rows of one key apart.
+        row_fields: The number of trailing key fields that only distinguish rows of one key.
     """
 
     use: FamilyUse
@@ -61,11 +61,11 @@ class Family:
     row_fields: int = 0
 
     def label(self, state: str) -> str:
-        """The label of the family that belongs to a state."""
+        """Return the label of the family that belongs to a state."""
         return f"{self.prefix}{state}{self.suffix}"
 
     def state(self, label: str) -> str:
-        """The state that the family with this label belongs to."""
+        """Return the state that the family with this label belongs to."""
         return label[len(self.prefix) : len(label) - len(self.suffix)]
 
     def has(self, label: str) -> bool:
@@ -78,11 +78,11 @@ class OperatorKind:
     """A stateful operator of Spark.
 
     Attributes:
-        alias: What people call one of this kind that has no name of its own.
-        words: What it does, in the words of Spark's documentation; empty where Spark's name says it.
+        alias: The name of an unnamed operator of this kind.
+        words: The operation as Spark's documentation names it; empty if Spark's name is the same.
         names: Spark's names for it, in metadata and in a query's progress.
-        placement: Which part of a key decides the partition.
-        families: The families beside those with the values of its states.
+        placement: The part of a key that decides the partition.
+        families: Its internal column families.
     """
 
     alias: str
@@ -98,12 +98,12 @@ class OperatorName:
 
     Attributes:
         operator_id: Its number in the plan.
-        display_name: What people call it: the name that its user gave it, else one by what it does; with its
-            number behind it where two would be called alike.
-        operator_kind: What it does, in the words of Spark's documentation.
-        spark_name: Spark's name for what it does. Spark before 4.0 notes none: there it is inferred from the
-            state's schema, and empty where that does not tell.
-        user_name: The name that its user gave it; None without one.
+        display_name: The name to show: the user's name, else one by its operation, with its number if
+            it is not unique.
+        operator_kind: The operation as Spark's documentation names it.
+        spark_name: Spark's name of the operation. Spark before 4.0 does not record it: then it is inferred
+            from the state's schema, and empty if unknown.
+        user_name: The name that the user gave; None without one.
     """
 
     operator_id: int
@@ -114,12 +114,12 @@ class OperatorName:
 
     @property
     def label(self) -> str:
-        """Number and name, as tables and metrics have it."""
+        """The number and name, as in tables and metrics."""
         return f"{self.operator_id} {self.display_name}"
 
     @property
     def spellings(self) -> frozenset[str]:
-        """All that a person may call it."""
+        """All names by which a user may refer to it."""
         kind = operator_kind(self.spark_name)
         alias = set() if kind is None or self.user_name is not None else {kind.alias}
         words = {str(self.operator_id), self.display_name, self.operator_kind, self.spark_name}
@@ -135,7 +135,7 @@ KEYED_LABEL: Final = "keyed"
 LIST_COUNTER: Final = Family(FamilyUse.LIST_COUNTER, prefix="$rowCounter_")
 TIMERS: Final = Family(FamilyUse.TIMERS, "$", "Timers_keyToTimestamp")
 TIMER_INDEX: Final = Family(FamilyUse.TIMER_INDEX, "$", "Timers_timestampToKey")
-# The clocks of timers, and what people call the timers of each.
+# The clocks of timers, and the shown names of their timers.
 TIMER_NAMES: Final[Mapping[str, str]] = {"event": "event_timers", "proc": "timers"}
 # What a family that is not a state of its own is called, behind the state that it belongs to.
 _KEPT_BESIDE: Final = {
@@ -200,9 +200,9 @@ _ALL_FAMILIES: Final = tuple(family for kind in OPERATORS for family in kind.fam
 
 
 def operator_kind(name: str) -> OperatorKind | None:
-    """The operator that Spark calls by this name; None where it is not known here.
+    """Return the operator with this Spark name; None if unknown.
 
-    Spark has a name for transformWithState in each language, and may get more.
+    Spark has a name for transformWithState in each language, and may add more.
     """
     return PROCESSOR if name.startswith(_PROCESSOR_PREFIX) else _BY_NAME.get(name)
 
@@ -213,7 +213,7 @@ def operator_names(
     """Return the names of a query's stateful operators; the only function that decides them.
 
     Args:
-        spark_names: Spark's names of them by their numbers in the plan; empty where Spark noted none.
+        spark_names: Spark's names of the operators by number in the plan; empty if Spark recorded none.
         keyed: The names that users gave to Holdfast's keyed operators, by number; None if not recorded.
     """
     own = keyed or {}
@@ -239,7 +239,7 @@ def state_name(operator: OperatorName, label: str) -> str:
 
     Args:
         operator: The operator.
-        label: The state's column family, or its store where that has no other families.
+        label: The state's column family, or its store if that has no other families.
     """
     if label == DEFAULT_STORE or (label == KEYED_LABEL and operator.operator_kind == KEYED_WORDS):
         return operator.display_name
@@ -251,13 +251,13 @@ def state_name(operator: OperatorName, label: str) -> str:
 
 
 def short_name(name: str) -> str:
-    """Return the name of an operator without one of its own, from Spark's name of its kind."""
+    """Return the name of an unnamed operator, from Spark's name of its kind."""
     kind = operator_kind(name)
     return name or "operator" if kind is None else kind.alias
 
 
 def kind_in_words(name: str) -> str:
-    """Return the kind of an operator in the words of Spark's documentation."""
+    """Return the operation as Spark's documentation names it."""
     kind = operator_kind(name)
     return (kind.words if kind is not None else "") or name or "stateful operator"
 
@@ -276,7 +276,7 @@ def family_of(operator: str, label: str) -> Family | None:
     """Return the kind of an internal family; None for one with the values of a state.
 
     Args:
-        operator: Spark's name of the operator. Spark 3.5 notes none; then the label alone decides.
+        operator: Spark's name of the operator. Spark 3.5 records none; then the label alone decides.
         label: The family's label.
     """
     kind = operator_kind(operator)
@@ -291,7 +291,7 @@ def use_of(operator: str, label: str) -> FamilyUse | None:
 
 
 def companion(operator: str, label: str, use: FamilyUse) -> str:
-    """The label of the family that is kept for the same state and has another use."""
+    """Return the label of the family with a different use for the same state."""
     family = family_of(operator, label)
     state = label if family is None else family.state(label)
     return next(other.label(state) for other in _ALL_FAMILIES if other.use is use)
@@ -313,15 +313,15 @@ _LIMIT: Final = ("key", "void")
 
 
 def inferred_operator(stores: Iterable[str], families: Sequence[ColumnFamily], where: str) -> str:
-    """Spark's name for an operator that Spark has noted nothing of.
+    """Infer Spark's name of an operator without metadata.
 
     Args:
         stores: The names of its stores.
-        families: The column families of the first of them; none where its schema is missing.
+        families: The column families of the first store; empty if its schema is missing.
         where: The schema's file, for messages.
 
     Returns:
-        The name that a newer Spark would note; empty where the state does not tell.
+        The name that a newer Spark would record; empty if unknown.
 
     Raises:
         Corrupt: A schema is damaged.

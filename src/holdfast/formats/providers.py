@@ -1,7 +1,7 @@
-"""The state store providers whose files are known here, by the full names of their classes.
+"""The state store providers that Holdfast can read, by the full names of their classes.
 
-The last part of a class's name says nothing: other vendors have providers of the same one, with files of
-another kind.
+The last part of a class's name is not enough: other vendors have providers of the same name with different
+files.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ NO_NOTE: Final[Mapping[str, None]] = dict.fromkeys((_PROVIDER, _DATABASE, _PREFI
 
 @dataclass(frozen=True, slots=True)
 class ExternalState:
-    """The database of state that is presented here as files of the memory provider.
+    """A database with state, presented as files of the memory provider.
 
     Attributes:
-        provider: The class of the provider that keeps it in a database.
-        database: The database's address, such as `redis://redis.example:6379/0` or
+        provider: The class of the provider that stores state in the database.
+        database: The address of the database, such as `redis://redis.example:6379/0` or
             `cassandra://cassandra.example:9042/holdfast`.
-        prefix: What the names of its stores begin with.
+        prefix: The prefix of its store names.
     """
 
     provider: str
@@ -57,7 +57,7 @@ class ExternalState:
         return DATABASES[self.provider]
 
     def noted(self, confs: Mapping[str, str]) -> dict[str, str]:
-        """The settings of a batch whose state is in files by now."""
+        """Return the settings of a batch with the state moved to files."""
         return {
             **confs,
             PROVIDER: MEMORY_PROVIDER,
@@ -67,7 +67,7 @@ class ExternalState:
         }
 
     def pinned(self, confs: Mapping[str, str]) -> dict[str, str]:
-        """The settings of a batch whose state is in the database again."""
+        """Return the settings of a batch with the state moved back to the database."""
         kept = {key: value for key, value in confs.items() if key not in NO_NOTE}
         return {**kept, PROVIDER: self.provider}
 
@@ -81,64 +81,64 @@ def external_state(confs: Mapping[str, str]) -> ExternalState | None:
 
 
 def provider_name(provider: str) -> str:
-    """A provider's short name if it is one of Spark's or of Holdfast's, else that of its class."""
+    """Return the short name of a provider of Spark or Holdfast, else the name of its class."""
     known = provider in PROVIDERS or provider in EXTERNAL_PROVIDERS
     return provider.rpartition(".")[2] if known else provider
 
 
 def provider_class(confs: Mapping[str, str]) -> str:
-    """The class that a batch was fixed to; Spark takes the memory provider where none was noted."""
+    """Return the provider class of a batch; Spark uses the memory provider if none is recorded."""
     return confs.get(PROVIDER, MEMORY_PROVIDER)
 
 
 def check_read(provider: str, where: str) -> None:
-    """See that there is a client in Python for where a provider keeps state.
+    """Check that Holdfast can read the state of a provider.
 
     Args:
         provider: Its class.
         where: The checkpoint, for messages.
 
     Raises:
-        Unsupported: There is none.
+        Unsupported: Only Spark can read it.
     """
     if provider in READ_BY_SPARK_ALONE:
         raise Unsupported(
-            "the state of this checkpoint is in a database that only Spark reads",
+            "the state is in a database that only Spark can read",
             code="HF-E7072",
             where=where,
             found=provider,
-            hint="its query can go on; one that needs savepoints, or commands that read state, has to start"
-            " anew on RocksDB or Redis",
+            hint="the query can continue; for savepoints and commands that read state, start a new "
+            "checkpoint on RocksDB or Redis",
         )
 
 
 def known_provider(confs: Mapping[str, str], where: str) -> str:
-    """The class that a batch was fixed to.
+    """Return the provider class of a batch.
 
     Args:
         confs: The settings in the batch's offset log.
         where: The checkpoint, for messages.
 
     Raises:
-        Unsupported: Its files are not known here.
+        Unsupported: Its files cannot be read.
     """
     provider = provider_class(confs)
     check_read(provider, where)
     if provider in EXTERNAL_PROVIDERS:
         raise Unsupported(
-            "this cannot be done to a checkpoint whose state is in a database",
+            "not supported for a checkpoint with state in a database",
             code="HF-E7073",
             where=where,
             found=provider,
-            hint="take a savepoint, which has the state in files, and do it to that",
+            hint="take a savepoint, which has the state in files, and run the command on that",
         )
     if provider not in PROVIDERS:
         raise Unsupported(
-            "the state of this provider cannot be read from files",
+            "unknown state store provider: its files cannot be read",
             code="HF-E7074",
             where=where,
             found=provider,
             expected=" or ".join(PROVIDERS),
-            hint="its vendor's own tools know its files",
+            hint="use the tools of the provider's vendor",
         )
     return provider

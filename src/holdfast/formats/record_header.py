@@ -1,11 +1,11 @@
-"""The header that tells a record of a topic apart from a repeat of it.
+"""The Kafka header that identifies repeats of a record.
 
-A record that `hf.sink(…).kafka(…)` writes has one header more, `holdfast-record`, of four words in ASCII with
-a space between them:
+A record that `hf.sink(…).kafka(…)` writes has the header `holdfast-record`, four ASCII words separated by
+spaces:
 
     <query id> <batch> <generation> <identity>
 
-The identity is the same in each repeat of the batch for the same record, and of no other record of the batch.
+The identity is unique within a batch, and the same in each repeat of the batch.
 The generation counts the owners of a sink with a ledger; it is `-` for a sink without one.
 """
 
@@ -28,9 +28,9 @@ class RecordHeader:
 
     Attributes:
         query_id: The query that wrote it.
-        batch_id: The batch that it is of.
-        generation: The token under which it was written; None where the sink has no ledger.
-        identity: What it has in common with its repeats, and with no other record of the batch.
+        batch_id: Its batch.
+        generation: The token of its writer; None for a sink without a ledger.
+        identity: Its identity within the batch, the same in each repeat.
     """
 
     query_id: str
@@ -40,7 +40,7 @@ class RecordHeader:
 
 
 def parse_header(value: bytes | bytearray | memoryview | None) -> RecordHeader | None:
-    """Parse the value of a header; None for one that is not in Holdfast's form."""
+    """Parse the value of a header; None if it is not in Holdfast's format."""
     words = (b"" if value is None else bytes(value)).split(b" ")
     if len(words) != 4 or not all(words) or not all(word.isascii() for word in words):
         return None
@@ -55,10 +55,10 @@ def parse_header(value: bytes | bytearray | memoryview | None) -> RecordHeader |
 
 
 def header_of(headers: Iterable[tuple[str, bytes | None]] | None) -> RecordHeader | None:
-    """Parse the headers of a record; None for a record of somebody else.
+    """Parse the headers of a record; None if another program wrote it.
 
     Args:
-        headers: Names and values, as clients of Kafka give them. The last of a name counts.
+        headers: Names and values, as Kafka clients return them. The last one of a name counts.
     """
     found = None
     for name, value in headers or ():

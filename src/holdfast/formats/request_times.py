@@ -1,4 +1,4 @@
-"""The histogram of requests to a database, as the state stores there report it through Spark."""
+"""The histogram of requests to a database, as its state stores report it through Spark."""
 
 from __future__ import annotations
 

@@ -4,5 +4,5 @@ from __future__ import annotations
 
 
 def sql_identifier(name: str) -> str:
-    """An SQL identifier that means exactly this name."""
+    """Return an SQL identifier that means exactly this name."""
     return '"' + name.replace('"', '""') + '"'

@@ -1,10 +1,10 @@
 """Text formats: version lines, compact JSON, and errors of damaged text.
 
-Nothing here goes by a length that a file states: what is unpacked is counted as it comes, and a stated length
-is believed only as far as the packed bytes could hold it.
+A length stated in a file is not trusted: decompressed bytes are counted, and a stated length is accepted only
+if the compressed bytes can hold it.
 
-What a file of a checkpoint says is what whoever wrote it wanted to say. A name that goes into a path is one
-plain name, so that nothing outside the checkpoint is ever read, linked or written.
+The content of a checkpoint's files is not trusted either. A name that becomes part of a path must be a plain
+name, so that nothing outside the checkpoint is read, linked or written.
 """
 
 from __future__ import annotations
@@ -62,12 +62,12 @@ class Allowance:
         """
         if size < 0 or size > self._left:
             raise Corrupt(
-                f"{self._what} unpacks to more than it may hold",
+                f"{self._what} exceeds the size limit when decompressed",
                 code="HF-E6028",
                 where=self._where,
                 found=f"more than {self._limit:,} bytes",
-                expected=f"at most {RATIO:,} for each of its own, or {FREE_BYTES:,}",
-                hint="no query of Spark's writes such a file: do not trust what it came from",
+                expected=f"at most {RATIO:,} times its size, or {FREE_BYTES:,} bytes",
+                hint="do not trust the source of this file: Spark does not write such files",
             )
         self._left -= size
         return size
@@ -79,13 +79,13 @@ _HALVES = re.compile(r"\\u[dD][89a-fA-F]")
 
 
 def damaged(what: str, where: str, found: object, expected: str | None = None) -> Corrupt:
-    """The error for bytes that Spark cannot have written.
+    """Return the error for bytes that Spark cannot have written.
 
     Args:
         what: The file's role, as in "the offset log".
-        where: The file, and the line where that helps.
-        found: What is there; long things are cut.
-        expected: What should be there.
+        where: The file, and the line if that helps.
+        found: The content found; long text is truncated.
+        expected: The content expected.
     """
     shown = found if isinstance(found, str) else repr(found)
     shown = shown if len(shown) <= _SHOWN else shown[: _SHOWN - 1] + "…"
@@ -93,7 +93,7 @@ def damaged(what: str, where: str, found: object, expected: str | None = None) -
 
 
 def decoded(data: bytes, what: str, where: str) -> str:
-    """Bytes as text.
+    """Return bytes as text.
 
     Raises:
         Corrupt: They are not UTF-8.
@@ -101,11 +101,11 @@ def decoded(data: bytes, what: str, where: str) -> str:
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError as error:
-        raise damaged(what, where, f"bytes that are not text, at {error.start}", "UTF-8") from error
+        raise damaged(what, where, f"invalid text at byte {error.start}", "UTF-8") from error
 
 
 def version_of(line: str, known: Sequence[int], what: str, where: str) -> int:
-    """The number in a version line such as `v1`.
+    """Return the number in a version line such as `v1`.
 
     Raises:
         Corrupt: It is not a version line.
@@ -116,21 +116,21 @@ def version_of(line: str, known: Sequence[int], what: str, where: str) -> int:
         raise damaged(what, where, repr(line[:_SHOWN]), f"a version line, such as `v{known[0]}`")
     if number not in map(str, known):
         raise Unsupported(
-            f"this version of {what} is not known",
+            f"unknown version of {what}",
             code="HF-E7080",
             where=where,
             found=line[:_SHOWN],
             expected=", ".join(f"v{version}" for version in known),
-            hint="a newer Spark wrote it, or the file is damaged",
+            hint="upgrade Holdfast if a newer Spark wrote it; otherwise the file is damaged",
         )
     return int(number)
 
 
 def json_object(text: str, what: str, where: str) -> dict[str, Any]:
-    """A JSON object, its keys in the order in which they stand.
+    """Read a JSON object; its keys keep their order.
 
     Raises:
-        Corrupt: It is something else.
+        Corrupt: It is not a JSON object.
     """
     value = json_value(text, what, where)
     if not isinstance(value, dict):
@@ -139,28 +139,27 @@ def json_object(text: str, what: str, where: str) -> dict[str, Any]:
 
 
 def json_value(text: str, what: str, where: str) -> Any:
-    """Any JSON.
+    """Read a JSON value.
 
     Raises:
-        Corrupt: It is not JSON, says one thing twice, or is longer or nested deeper than any that Spark
-            writes.
+        Corrupt: It is not JSON, has a duplicate key, or is longer or nested deeper than Spark writes.
     """
     if len(text) > JSON_CHARACTERS:
-        raise damaged(what, where, f"{len(text):,} characters", f"at most {JSON_CHARACTERS:,}")
+        raise damaged(what, where, f"{len(text):,} characters", f"at most {JSON_CHARACTERS:,} characters")
     try:
         value = json.loads(text, object_pairs_hook=_once, parse_constant=_refuse, parse_float=_finite)
         if _HALVES.search(text):
             compact(value).encode()
         # Who reads a part of it again may have less room for that.
         if text.count("[") + text.count("{") > JSON_LEVELS and _is_deeper(value, JSON_LEVELS):
-            raise ValueError("it is nested too deeply")
+            raise ValueError("nested too deeply")
     except (ValueError, RecursionError) as error:
         raise damaged(what, where, repr(text[:_SHOWN]), "JSON") from error
     return value
 
 
 def foreign_json(data: str | bytes) -> Any:
-    """Return the value of JSON that anybody may have written.
+    """Read JSON from an untrusted source.
 
     Raises:
         ValueError: It is not JSON, is nested too deeply, or has a number that is not finite.
@@ -168,14 +167,14 @@ def foreign_json(data: str | bytes) -> Any:
     try:
         return json.loads(data, parse_constant=_refuse, parse_float=_finite)
     except RecursionError as error:
-        raise ValueError("it is nested too deeply") from error
+        raise ValueError("nested too deeply") from error
 
 
 def whole_number(fields: dict[str, Any], key: str, what: str, where: str, default: int | None = None) -> int:
-    """A field that holds a whole number.
+    """Return a field with an integer.
 
     Raises:
-        Corrupt: It is missing and has no default, or holds something else.
+        Corrupt: It is missing without a default, or is not an integer.
     """
     value = fields.get(key, default)
     if isinstance(value, bool) or not isinstance(value, int) or abs(value) > HIGHEST_NUMBER:
@@ -184,10 +183,10 @@ def whole_number(fields: dict[str, Any], key: str, what: str, where: str, defaul
 
 
 def string(fields: dict[str, Any], key: str, what: str, where: str) -> str:
-    """A field that holds text.
+    """Return a field with text.
 
     Raises:
-        Corrupt: It is missing or holds something else.
+        Corrupt: It is missing or is not text.
     """
     value = fields.get(key)
     if not isinstance(value, str):
@@ -196,7 +195,7 @@ def string(fields: dict[str, Any], key: str, what: str, where: str) -> str:
 
 
 def compact(value: Any) -> str:
-    """JSON as Spark's writers put it: no blanks, nothing escaped that need not be."""
+    """Write JSON as Spark does: no blanks, and only necessary escapes."""
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
@@ -214,14 +213,14 @@ def _is_deeper(value: Any, levels: int) -> bool:
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     fields = dict(pairs)
     if len(fields) != len(pairs):
-        raise ValueError("a key stands twice")
+        raise ValueError("duplicate key")
     return fields
 
 
 def _finite(text: str) -> float:
     number = float(text)
     if not math.isfinite(number):
-        raise ValueError(f"{text} is no number")
+        raise ValueError(f"{text} is not a finite number")
     return number
 
 
@@ -242,15 +241,15 @@ def is_plain(name: str) -> bool:
 
 
 def plain_name(name: str, what: str, where: str) -> str:
-    """The name itself.
+    """Return a file name after checking it.
 
     Args:
-        name: A name out of a file.
+        name: A name read from a file.
         what: The file's role, as in "a snapshot".
         where: The file, for messages.
 
     Raises:
-        Corrupt: It is no plain name.
+        Corrupt: It is not a plain file name.
     """
     if not is_plain(name):
         raise _elsewhere(name, what, where, "a plain file name")
@@ -258,10 +257,10 @@ def plain_name(name: str, what: str, where: str) -> str:
 
 
 def inner_path(path: str, what: str, where: str) -> str:
-    """The path itself, of a file below the directory that it is relative to.
+    """Return a relative path after checking it.
 
     Raises:
-        Corrupt: It is absolute, leads elsewhere, or has a part that is no plain name.
+        Corrupt: It is absolute, leaves its directory, or has a part that is not a plain name.
     """
     if len(path.encode("utf-8", "replace")) > PATH_BYTES or not all(map(is_plain, path.split("/"))):
         raise _elsewhere(path, what, where, "a path below the checkpoint")

@@ -1,4 +1,4 @@
-"""A storage that fails when it is told to: for tests of what must survive a crash at any step."""
+"""A storage with simulated failures, for tests of crashes at any step."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from holdfast.storage.port import Listing, Storage, full
 
 
 class Killed(BaseException):
-    """Stands for the death of the process: no `except Exception` sees it, no clean-up may count on time."""
+    """The simulated death of the process; no `except Exception` catches it."""
 
 
 class FaultyStorage:
-    """Passes everything on to another storage, until the n-th change.
+    """A wrapper of a storage that fails at the n-th change.
 
     A change is a `write`, a `copy` or a `delete`, counted from 1. At step `at` it fails or kills; after a
-    kill nothing more is passed on, as nothing more would be done by a dead process.
+    kill every call raises `Killed`.
 
     Args:
-        inner: Where the bytes are.
-        at: The change to fail at; 0 never fails, which is how steps are counted.
+        inner: The storage with the bytes.
+        at: The change at which to fail; 0 never fails, and only counts the steps.
         kill: Raise `Killed` and stay dead; otherwise raise `Unavailable` once.
-        late: Do the change first, and fail then: it happened, but the caller does not know.
+        late: Make the change before failing, so that the caller does not know of it.
     """
 
     def __init__(self, inner: Storage, at: int = 0, *, kill: bool = True, late: bool = False) -> None:
@@ -82,10 +82,10 @@ class FaultyStorage:
             self.dead = True
             raise Killed(f"at step {self.steps}: {path}")
         raise Unavailable(
-            "the storage failed, as the test told it to",
+            "simulated storage failure",
             code="HF-E5067",
             where=full(self.uri, path),
-            hint="this is the failure that the test asked for",
+            hint="none: the test requested this failure",
         )
 
     def _alive(self) -> None:

@@ -62,14 +62,14 @@ from holdfast.worker.state.upkeep import Totals, expired
 
 @dataclass(frozen=True, slots=True)
 class Inspection:
-    """A harness as it is after its last batch.
+    """The internal state of a harness after its last batch.
 
     Attributes:
-        store: The records and blobs of all key groups. A change to it is a change to the harness's state.
-        lane: How events travel to the state, and the layout of the state.
-        definition: What the processor declares.
-        moment: The clocks and the number of the next batch.
-        partition: Makes the partition that the next batch would work on; no group of it is open.
+        store: The records and blobs of all key groups. Changing it changes the harness's state.
+        lane: The configuration of the workers, with the layout of the state.
+        definition: The definition of the processor.
+        moment: The clocks and the id of the next batch.
+        partition: Makes the partition of the next batch, with no group open.
     """
 
     store: MemoryStore
@@ -80,12 +80,12 @@ class Inspection:
 
 
 def read_state(states: Sequence[State], key: Keys, moment: Moment) -> dict[str, Any]:
-    """The value of each state of the one key: a plain value, a list, or a dictionary."""
+    """Return the value of each state of a single key: a plain value, a list, or a dictionary."""
     return {state.name: _read(state, key, moment) for state in states}
 
 
 def read_timers(key: Keys) -> tuple[Timer, ...]:
-    """The timers of the one key, in the order of their times."""
+    """Return the timers of a single key, in the order of their times."""
     stored = decode(key.stored(TIMERS)[0].as_py())
     timers = [timer_of(name, at_ms) for name, at_ms in stored.items()]
     return tuple(sorted(timers, key=lambda timer: (timer.at_ms, timer.clock, timer.name)))
@@ -125,14 +125,14 @@ def broadcast(
     withdrawn: str | None = None,
     name: str = "broadcast",
 ) -> Broadcast:
-    """Describe a broadcast stream for a `Harness`; the arguments mean what they do in `hf.broadcast`.
+    """Describe a broadcast stream for a `Harness`; the arguments are those of `hf.broadcast`.
 
     Args:
         columns: Its columns: "rule string, limit double", or a schema.
-        key: The columns that tell its rows apart.
+        key: The columns that identify a row.
         version: The column by which rows are ordered.
-        withdrawn: The column that takes a row back.
-        name: The stream's name.
+        withdrawn: The column that marks a row as deleted.
+        name: The name of the stream.
     """
     keys = (key,) if isinstance(key, str) else tuple(key)
     return Broadcast(name, schema_of(columns), keys, version, withdrawn)
@@ -144,32 +144,32 @@ Events = str | Mapping[str, Any]
 class Harness:
     """A processor with its state in memory, run batch by batch as Spark would.
 
-    Each call of `send` is a batch. The clock and the watermark stand still until you move them; moving
-    one is a batch too, in which timers that are due fire. A batch that raises changes nothing.
+    Each call of `send` is a batch. The clock and the watermark do not move until you move them; moving
+    one is also a batch, in which due timers fire. A batch that raises changes nothing.
 
     The classic mistake is to expect the watermark to follow the events. Set it, as Spark would set it at
     the start of the next batch.
 
     Args:
         processor: An instance of your class.
-        by: The key columns; for an `hf.Operator` there is none.
+        by: The key columns; empty for an `hf.Operator`.
         events: The columns of the events, "customer string, amount double"; for connected streams the
             columns of each by its name, in their order.
-        output: The columns that the processor puts out.
-        time: The column with the event time: one name for all streams, or one for each by the stream's
-            name; leave it out where no stream has a watermark.
+        output: The columns of the processor's output.
+        time: The event-time column: one name for all streams, or one for each by the stream's name; None
+            if no stream has a watermark.
         now: The processing time to start with, as a time (UTC) or epoch milliseconds.
         late: As in `process`: "drop" or "keep".
         on_error: As in `process`: "fail" or "dead-letter".
-        drop: As in `process`: former states that may be thrown away.
-        broadcast: The broadcast stream, where the processor has one.
+        drop: As in `process`: former states to delete.
+        broadcast: The broadcast stream, if the processor has one.
         placement: As in `keyed`.
-        split_rows: Split all keys as `split_hot` splits hot ones, as if each so many events of a batch
-            came from a task of their own. By default none is split. The answers must not depend on it.
-        instances: For an `hf.Operator`: how many instances there are, to which rows are dealt out one by
-            one, in every batch from the first.
-        key_groups: As in `keyed`; the answers do not depend on it.
-        name: The operator's name, as errors give it.
+        split_rows: Split all keys as `split_hot` splits hot ones, with this many events of a batch per task.
+            By default no key is split. The output must not depend on it.
+        instances: For an `hf.Operator`: the number of instances, to which rows are dealt in turn,
+            starting with the first in every batch.
+        key_groups: As in `keyed`; the output does not depend on it.
+        name: The operator's name in errors.
 
     Attributes:
         late_events: The late events so far, as dictionaries.
@@ -230,7 +230,7 @@ class Harness:
     # Batches
 
     def send(self, *rows: Mapping[str, Any], stream: str | None = None) -> list[dict[str, Any]]:
-        """Run a batch of events, each a dictionary, and return what the processor put out."""
+        """Run a batch of events, each a dictionary, and return the output rows."""
         name = next(iter(self._schemas)) if stream is None else stream
         return self.send_all({name: rows})
 
@@ -247,11 +247,11 @@ class Harness:
         return self._run(packets)
 
     def broadcast(self, *rows: Mapping[str, Any]) -> list[dict[str, Any]]:
-        """Run a batch of rows of the broadcast stream, and return what the processor put out."""
+        """Run a batch of rows of the broadcast stream, and return the output rows."""
         return self.send_all({self._shared().name: rows})
 
     def broadcast_rows(self) -> dict[Any, Any]:
-        """The rows of the broadcast stream as handlers read them, by their key."""
+        """Return the rows of the broadcast stream as handlers read them, by their key."""
         name, keeper = self._shared().name, self._operator.keeper
         kept = keeper().read(self._open().shared(name)) if keeper is not None else {}
         return {key: row.row for key, row in kept.items() if not row.gone}
@@ -272,13 +272,13 @@ class Harness:
         """Move the clocks for the next batch and run none.
 
         Raises:
-            Invalid: A clock would go back, or no stream has a watermark.
+            Invalid: A clock would move backwards, or no stream has a watermark.
         """
         if watermark is not None and not self._options.event_time:
             raise Invalid(
                 "no stream has a watermark",
                 code="HF-E2403",
-                hint="name the column with the event time: time=…",
+                hint="name the event-time column: time=…",
             )
         if now is not None:
             self._now_ms = _forward(ms_of(now), self._now_ms, "the processing time")
@@ -288,24 +288,24 @@ class Harness:
     # Looking
 
     def state(self, *key: Any) -> dict[str, Any]:
-        """Return the current value of each state of a key; nothing is changed or renewed by it."""
+        """Return the current value of each state of a key, without changing or renewing any."""
         states = [state for state in self._definition.states if state.name != SETTLED]
         return read_state(states, self._keys(key), self._moment())
 
     def timers(self, *key: Any) -> tuple[Timer, ...]:
-        """The timers of a key, in the order of their times."""
+        """Return the timers of a key, in the order of their times."""
         return read_timers(self._keys(key))
 
     def keys(self) -> list[tuple[Any, ...]]:
-        """All keys that have a row in the store, expired values included, in no certain order."""
+        """Return all keys with a row in the store, also with expired values only, in any order."""
         run = self._open().rows()
         columns = [run.column(f"key:{at}").to_pylist() for at in range(len(self._by))]
         return list(zip(*columns, strict=True))
 
     def totals(self) -> Totals:
-        """Return the numbers of keys, timers, and entries of each state in the store, expired ones included.
+        """Count the keys, timers, and entries of each state in the store, including expired ones.
 
-        They are the numbers that the metrics of a query have.
+        A query's metrics have the same counts.
         """
         groups = range(self._options.key_groups)
         return self._partition(self._store).totals(groups, self._moment())[0]
@@ -326,12 +326,12 @@ class Harness:
         key_groups: int | None = None,
         instances: int | None = None,
     ) -> None:
-        """Start again from what is stored, with the same processor or a new version of it.
+        """Restart from the stored state, with the same processor or a new version of it.
 
-        An operator may be started with another number of instances: its lists are handed out anew.
+        An operator may be restarted with a different number of instances; its lists are redistributed.
 
         Raises:
-            Invalid: The new version cannot read what is stored, with the difference; the old one stays.
+            Invalid: The new version cannot read the stored state; the old version stays in use.
         """
         before = dict(self.__dict__)
         try:
@@ -350,7 +350,7 @@ class Harness:
             raise
 
     def over(self, store: MemoryStore) -> Harness:
-        """The same harness, clocks included, over the state of another store."""
+        """Return the same harness, clocks included, on the state of a different store."""
         copy = object.__new__(type(self))
         copy.__dict__.update(self.__dict__)
         copy._store = store
@@ -358,7 +358,7 @@ class Harness:
         return copy
 
     def cleaned(self) -> Harness:
-        """A harness over a copy of the state from which everything expired is gone, as in a savepoint."""
+        """Return a harness on a copy of the state without expired values, as in a savepoint."""
         copy = self.over(self._store.snapshot())
         copy._open().fold(range(self._options.key_groups), self._moment())
         return copy
@@ -368,28 +368,30 @@ class Harness:
     def _shared(self) -> Broadcast:
         if self._broadcast is None:
             raise NotFound(
-                "there is no broadcast stream", code="HF-E3065", hint="hand one over: Harness(…, broadcast=…)"
+                "the harness has no broadcast stream",
+                code="HF-E3065",
+                hint="pass one: Harness(…, broadcast=…)",
             )
         return self._broadcast
 
     def _check_instances(self, processor: Keyed | KeyedTable, instances: int | None) -> None:
         if isinstance(processor, Operator) is (instances is None):
             raise Invalid(
-                "an operator has instances, and a processor of keys has none",
+                "instances= does not match the processor",
                 code="HF-E2404",
                 found=type(processor).__name__,
-                hint="hand over instances=… for an hf.Operator, and by=… for others",
+                hint="pass instances=… for an hf.Operator, and by=… for any other processor",
             )
         if instances is None and not self._by:
             raise Invalid(
-                "a key is needed",
+                "no key column given",
                 code="HF-E2296",
                 expected="by=… with a column",
                 hint='name the columns of the key: by="customer"',
             )
 
     def _settled(self, count: int) -> Instances:
-        """The instances of the next run, with what they are given if there are more or fewer."""
+        """Return the instances of the next run, with their shares if the number changes."""
         partition = self._open()
         keys = partition.touch([], partition.rows())
         before = next(iter(settled_counts(keys)), count)
@@ -417,7 +419,7 @@ class Harness:
         self._splitter = splitter_of(processor, self._definition, streams, self._options)
 
     def _stream(self, name: str) -> InputStream:
-        """A stream as it reaches the state: its events, or what they are combined to before."""
+        """Return a stream as it reaches the state: its events, or the combined events."""
         combined = getattr(self._processor, "combined", None) if self._definition.combines else None
         schema = schema_of(combined or self._schemas[name])
         time = self._times.get(name)
@@ -478,7 +480,7 @@ class Harness:
         return self._unpacked([self._packer(0).touching()])
 
     def _divided(self, batches: Sequence[pa.RecordBatch]) -> list[pa.RecordBatch]:
-        """The events as several tasks would have them, where hot keys are split."""
+        """Return the events divided as if by several tasks, for split hot keys."""
         if self._splitter is None:
             return list(batches)
         step = self._split_rows
@@ -503,22 +505,22 @@ class Harness:
         except Unfit as error:
             why = error.why
             raise Invalid(
-                "an event does not fit its stream's columns",
+                "event does not match the columns of its stream",
                 code="HF-E2405",
                 where=f"event {error.at + 1} of stream {stream}",
                 found=why.found or why.fact,
                 expected=why.expected,
-                hint="hand over a dictionary with a value for each of the columns that `events` names",
+                hint="pass a dict with a value for each column of `events`",
             ) from error
 
     def _keys(self, key: Sequence[Any]) -> Keys:
         if len(key) != len(self._by):
             raise Invalid(
-                "a key has as many values as there are key columns",
+                "wrong number of key values",
                 code="HF-E2406",
                 found=repr(key),
                 expected=", ".join(self._by),
-                hint="hand them over one by one: harness.state(7, 'east')",
+                hint="pass one argument per key column: harness.state(7, 'east')",
             )
         schema = pa.schema([self._lane.streams[0].schema.field(name) for name in self._by])
         table = table_of([tuple(key)], schema)
@@ -532,7 +534,7 @@ class Harness:
                 "the key has no state",
                 code="HF-E3066",
                 found=", ".join(map(repr, key)),
-                hint="harness.keys() gives the keys that have state",
+                hint="list the keys with state: harness.keys()",
             )
         return keys
 
@@ -540,7 +542,7 @@ class Harness:
         return 0 if self._options.instances is not None else _hash(key)
 
     def _open(self, groups: Sequence[int] | None = None) -> Partition:
-        """The state with these groups at hand, or with all."""
+        """Return the state with these groups open, or with all."""
         partition = self._partition(self._store)
         partition.open(range(self._options.key_groups) if groups is None else groups, self._moment())
         return partition
@@ -554,7 +556,7 @@ class Harness:
     def _number(self, stream: str) -> int:
         if stream not in self._schemas:
             raise NotFound(
-                "there is no such stream",
+                "unknown stream",
                 code="HF-E3067",
                 found=stream,
                 expected=", ".join(self._schemas),
@@ -564,7 +566,7 @@ class Harness:
 
 
 def _hash(key: tuple[Any, ...]) -> int:
-    """A hash of a key; any would do, since keys are compared wherever a hash is shared."""
+    """Return a hash of a key; any hash works, since keys with equal hashes are compared."""
     plain = tuple(_plain(value) for value in key)
     return int.from_bytes(hashlib.blake2b(repr(plain).encode(), digest_size=8).digest(), "big")
 
@@ -578,10 +580,10 @@ def _plain(value: Any) -> Any:
 def _forward(moved: int, before: int | None, what: str) -> int:
     if before is not None and moved < before:
         raise Invalid(
-            f"{what} does not go back",
+            f"{what} cannot move backwards",
             code="HF-E2407",
             found=str(moved),
             expected=f"{before} or later",
-            hint="make a new Harness to start at an earlier time",
+            hint="create a new Harness to start at an earlier time",
         )
     return moved

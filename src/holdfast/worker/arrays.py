@@ -1,4 +1,4 @@
-"""Arrow columns and numpy arrays, as all rooms of the worker read and take them apart."""
+"""Helpers for Arrow columns and numpy arrays."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ _LOWEST = np.iinfo(np.int64).min
 
 
 def numbers(column: pa.Array) -> NDArray[Any]:
-    """A column of numbers without nulls as numpy, without copying where that is possible."""
+    """Return a numeric column without nulls as numpy, without copying if possible."""
     return np.asarray(column.to_numpy(zero_copy_only=False))
 
 
 def whole(column: pa.Array | pa.ChunkedArray) -> pa.Array:
-    """A column in one piece, without copying where it is in one already."""
+    """Return a column as one array, without copying if it is one already."""
     if isinstance(column, pa.ChunkedArray):
         return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
     return column
 
 
 def of_type(column: Any, kind: pa.DataType) -> Any:
-    """Give an array a type, without loss.
+    """Cast an array to a type, without loss.
 
-    What has the type already is left alone, and so are null structs: Arrow takes the nulls below those for
-    nulls in fields that have none.
+    Leaves arrays of the type unchanged, and also null structs: Arrow would report the nulls below those as
+    nulls in NOT NULL fields.
     """
     if column.type == kind:
         return column
@@ -46,7 +46,7 @@ def of_type(column: Any, kind: pa.DataType) -> Any:
 
 
 def placed(column: pa.Array, at: Places, values: pa.Array) -> pa.Array:
-    """Give a column with some cells replaced."""
+    """Return a column with some cells replaced."""
     if len(at) == len(column) and (at == np.arange(len(at))).all():
         return values
     order = np.arange(len(column))
@@ -67,30 +67,30 @@ def starts_of(ordered: NDArray[Any]) -> Places:
 
 
 def first_rows(position: Places, size: int) -> Places:
-    """The first row of each key, by the key of each row; -1 for a key without rows."""
+    """Return the first row of each key, by the key of each row; -1 for a key without rows."""
     first = np.full(size, -1)
     first[position[::-1]] = np.arange(len(position))[::-1]  # the last assignment stays
     return first
 
 
 def last_rows(position: Places, size: int) -> Places:
-    """The last row of each key, by the key of each row; -1 for a key without rows."""
+    """Return the last row of each key, by the key of each row; -1 for a key without rows."""
     last = np.full(size, -1)
     last[position] = np.arange(len(position))
     return last
 
 
 def latest(position: Places, times: NDArray[Any], size: int) -> Places:
-    """The latest time of each key, by the key of each row; the least number for a key without rows."""
+    """Return the latest time of each key, by the key of each row; the lowest int64 for a key without rows."""
     newest = np.full(size, _LOWEST)
     np.maximum.at(newest, position, times)
     return newest
 
 
 def distinct(h: Hashes, keys: pa.Table) -> tuple[Places, Places]:
-    """The keys that there are: where each comes first, and which of them each row has.
+    """Return the first row of each distinct key, and the key number of each row.
 
-    Hashes are compared, and then the keys themselves, so that two keys with one hash stay apart.
+    Compares hashes and then the keys, so that two keys with equal hashes stay separate.
     """
     _, first, position = np.unique(h, return_index=True, return_inverse=True)
     taken = keys.take(pa.array(first[position]))

@@ -40,22 +40,22 @@ TIME_WORDS = frozenset({"now", "now_ms"})
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """The options of an operator besides its processor.
+    """The options of an operator.
 
     Attributes:
         name: The operator's name.
-        key_groups: How many groups its keys are put into.
+        key_groups: The number of key groups.
         event_time: Whether any stream has a watermark.
         late: "drop" or "keep".
         on_error: "fail" or "dead-letter".
-        side_outputs: Whether late and failed events are put out.
-        drop: Former states that may be thrown away.
-        memory_bytes: What a worker may use for one pass, about.
-        split: Which hot keys have their events taken together before the shuffle, if any.
-        placement: What decides a key's group, if its hash does not.
-        instances: The instances whose state it is, where it is not of keys.
-        numbering: How the groups are stored.
-        blobs: Which blobs of its state are kept in a database, if any.
+        side_outputs: Whether late and failed events are returned.
+        drop: Former states to delete.
+        memory_bytes: The approximate memory limit of a worker for one pass.
+        split: The hot keys whose events are merged before the shuffle, or None.
+        placement: The placement of keys into groups, or None for their hashes.
+        instances: The instances of an hf.Operator, or None.
+        numbering: The numbering of the stored groups.
+        blobs: The database for blobs of its state, or None.
     """
 
     name: str
@@ -85,12 +85,12 @@ def assemble(
     """Build the operator of the workers.
 
     Args:
-        processor: The user's.
-        definition: What its class says.
+        processor: The processor of the user.
+        definition: The definition of its class.
         streams: Its inputs; the first names the key.
-        output: The columns that the processor puts out.
-        options: What the user chose.
-        started_ms: When this run began, from which values get their age that never had one.
+        output: The columns of its output.
+        options: The options of the user.
+        started_ms: The start of this run, from which values without a stamp count their age.
         broadcast: The stream that reaches every key group.
 
     Raises:
@@ -120,16 +120,16 @@ def assemble(
     taken = {side.name for side in sides} & set(output.names)
     if taken:
         raise Invalid(
-            "a column of the output has the name of a side column",
+            "an output column has the name of a side output column",
             code="HF-E2408",
             where=f"operator {options.name}",
             found=", ".join(sorted(taken)),
-            hint="rename it in `output`, or leave `side_outputs` out",
+            hint="rename it in `output`, or remove `side_outputs`",
         )
     lane = Lane(
         layout,
         (*streams, *_more(definition, streams[0], keys, options)),
-        # Spark would believe a column that says it has no nulls, and nobody has looked.
+        # Spark would trust a NOT NULL column, and its values are not checked.
         pa.schema([field.with_nullable(True) for field in (*output, *sides)]),
         keep_late=options.late == "keep",
         side_outputs=options.side_outputs,
@@ -178,7 +178,7 @@ def splitter_of(
 def _more(
     definition: ProcessorDefinition, stream: InputStream, keys: pa.Schema, options: Options
 ) -> tuple[InputStream, ...]:
-    """A stream that is not of the user's: of the parts of hot keys, or of instances to be touched."""
+    """Return the internal stream of parts of hot keys, or of instances to be touched."""
     if options.instances is not None:
         return (InputStream(INSTANCES, keys, stream.keys),)
     if options.split is None:

@@ -22,7 +22,7 @@ COUNTS = (
 TOTALS = ("total_keys", "total_timers", "total_bytes", "uncounted_groups")
 # … and of each state what has expired and was removed, and what the partition holds.
 EXPIRED, ENTRIES, BYTES = "expired", "entries", "bytes"
-# States with such names an operator keeps for itself; nobody is told of them.
+# States with this prefix are internal and are not reported.
 OWN_PREFIX = "holdfast_"
 
 

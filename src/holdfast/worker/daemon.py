@@ -1,8 +1,7 @@
-"""The process that Spark forks its Python workers from, with what they need loaded already.
+"""The daemon from which Spark forks its Python workers, with their modules loaded in advance.
 
-A worker is forked for each task that runs at once, and the first thing it would do is to load Arrow, NumPy
-and pandas, which takes more than a second. Here they are loaded once, before the first fork. They are also
-put out of the reach of the garbage collector, which Spark runs after each task over all that is loaded.
+Loading Arrow, NumPy and pandas takes each worker more than a second. The daemon loads them once, before the
+first fork, and freezes them for the garbage collector, which Spark runs after each task.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ _LOADED = (
 
 
 def main() -> None:
-    """Load, then be Spark's daemon."""
+    """Load the modules, then run Spark's daemon."""
     from pyspark.daemon import manager
 
     for name in _LOADED:

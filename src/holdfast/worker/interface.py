@@ -1,7 +1,7 @@
 """The interface between the state of a partition and the code that runs a processor over it.
 
-The state layer finds the keys that a batch touches and shows them as `Touched`; a `Runner` calls the
-processor and returns an `Outcome`, which the state layer then keeps. Neither knows how the other works.
+The state layer finds the keys that a batch touches and passes them as `Touched`; a `Runner` calls the
+processor and returns an `Outcome`, which the state layer then stores.
 """
 
 from __future__ import annotations
@@ -52,21 +52,21 @@ class Touched(Protocol):
         ...
 
     def stored(self, column: str) -> pa.Array:
-        """A column of the row table, one cell a key, null where there is none."""
+        """Return a column of the row table, one cell per key, null without a value."""
         ...
 
     def elements(self, state: str) -> Elements:
-        """All live elements of a list or map; the first call reads them."""
+        """Return all live elements of a list or map; the first call reads them."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Arrivals:
-    """One stream's events in one pass, in the order of arrival, without those that came late.
+    """The events of one stream in one pass, in the order of arrival, without late ones.
 
     Attributes:
-        events: The user's columns.
-        position: Which touched key each event belongs to.
+        events: The columns of the stream.
+        position: The touched key of each event.
     """
 
     events: pa.Table
@@ -78,9 +78,9 @@ class Moment:
     """The time of a pass.
 
     Attributes:
-        now_ms: The batch's processing time, one value for the whole batch; 0 where it is not known.
-        watermark_ms: The batch's watermark, or None where the stream has none.
-        batch_id: Spark's number of the batch, where it is known.
+        now_ms: The batch's processing time in epoch milliseconds, constant within a batch; 0 if unknown.
+        watermark_ms: The batch's watermark in epoch milliseconds, or None without one.
+        batch_id: The id of the batch, or None if unknown.
         timed: Whether the processing time is known.
     """
 
@@ -91,18 +91,18 @@ class Moment:
 
     @property
     def event_time_ms(self) -> int | None:
-        """The event time: the watermark, or None as long as there is none, which Spark gives as 0."""
+        """The event time: the watermark, or None without one, which Spark reports as 0."""
         return self.watermark_ms or None
 
 
 @dataclass(frozen=True, slots=True)
 class FailedEvent:
-    """An event that was set aside because the processor could not take it.
+    """An event that was set aside after an error.
 
     Attributes:
-        stream: The name of the stream that it came in.
+        stream: The name of its stream.
         event: Its columns as plain Python values.
-        error: What went wrong, in one line.
+        error: The error, in one line.
     """
 
     stream: str
@@ -115,12 +115,12 @@ class Outcome:
     """The result of a pass.
 
     Attributes:
-        columns: The changed columns of the row table, one cell for each touched key; a column that
-            is left out did not change.
-        elements: Per list or map the writes to its side table: columns `position`, `slot`, `dead`,
+        columns: The changed columns of the row table, one cell for each touched key; a missing column did
+            not change.
+        elements: The writes to the side table of each list or map: columns `position`, `slot`, `dead`,
             `k` (of a map), `v`, `t` (with a TTL). A slot is written at most once.
-        output: The rows for downstream, in the output's schema.
-        failed: Events set aside.
+        output: The output rows, in the output's schema.
+        failed: The events set aside.
     """
 
     columns: dict[str, pa.Array]
@@ -144,28 +144,28 @@ class Shared(Protocol):
 
 
 class Placing(Protocol):
-    """A placement of keys into groups by something other than their hash."""
+    """A placement of keys into groups by a function instead of their hash."""
 
     def moved(self, keys: pa.Table, h: NDArray[np.uint64]) -> NDArray[np.uint64]:
-        """The hashes of keys, each brought into the range of the group where the key is to be."""
+        """Return the hashes of keys, each moved into the range of the key's group."""
         ...
 
     def check(self, keys: pa.Table, h: NDArray[np.uint64]) -> None:
-        """Refuse keys that are in another group than they would be placed in now."""
+        """Refuse keys that the placement would now put into a different group."""
         ...
 
 
 class Runner(Protocol):
-    """Runs one processor over one pass after another of the same task."""
+    """A runner of one processor over the passes of a task."""
 
     def share(self, rows: Shared) -> None:
-        """Let the handlers of the passes from now on read these rows of the broadcast stream."""
+        """Set the rows of the broadcast stream for the handlers of later passes."""
         ...
 
     def run(self, arrivals: Sequence[Arrivals], touched: Touched, moment: Moment) -> Outcome:
-        """Fire what is due, take in the events of every stream, return what changed.
+        """Fire due timers, process the events of every stream, and return the changes.
 
-        `arrivals` has one entry a stream, in the order in which the streams are connected. The same
-        arguments give the same outcome: a runner reads no clock, environment or randomness.
+        `arrivals` has one entry per stream, in the order in which the streams are connected. The result
+        depends on the arguments only: a runner reads no clock, environment or randomness.
         """
         ...

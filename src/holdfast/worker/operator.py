@@ -1,11 +1,10 @@
-"""An operator in a task: collect the packets of a partition, run them, answer.
+"""An operator in a task: collect the packets of a partition, run them, return the results.
 
-The serializer of `transformWithState` takes the rows apart one by one, and puts out a batch for each group,
-most of them empty. For a task with an operator of ours the two streams carry tables. Spark's loop over the
-groups runs all the same and finds none: it calls once for timers, and once at the end.
+The serializer of `transformWithState` splits the rows one by one and writes a batch for each group, most of
+them empty. For a task with a Holdfast operator the two streams carry tables. Spark's loop over the groups
+runs on no groups: it calls once for timers, and once at the end.
 
-Packets are collected until there are enough of them or no more come, so that a whole partition is one piece
-of work.
+Packets are collected up to a size limit or the end of the input, so that a whole partition is one pass.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ class Exchanging(Protocol):
     """A reader of a task's rows that returns results as tables."""
 
     def receive(self, arriving: Iterator[pa.RecordBatch]) -> None:
-        """Learn where the rows of the task come from."""
+        """Set the input of the task."""
         ...
 
     def answers(self) -> Iterator[pa.RecordBatch]:
@@ -49,7 +48,7 @@ class Exchanging(Protocol):
 
 
 class _Graft:
-    """Stands in for the two methods of Spark's serializer; hands on what is not for a task of ours."""
+    """Replaces the two methods of Spark's serializer; passes other tasks through."""
 
     def __init__(self) -> None:
         self._task: Exchanging | None = None
@@ -94,8 +93,8 @@ _graft = _Graft()
 def expect(task: Exchanging) -> None:
     """Let the task that this worker is setting up exchange tables.
 
-    To be called while the worker unpickles the task's function: the serializer's methods are looked up after
-    that. Functions of others continue as they were.
+    Call it while the worker unpickles the task's function: the serializer's methods are looked up after
+    that. Other functions are not affected.
     """
     _graft.expect(task)
 
@@ -111,7 +110,7 @@ def _no_groups() -> Iterator[Any]:
 
 
 def _write(task: Exchanging, calls: Iterator[Any], stream: IO[bytes]) -> None:
-    """Let Spark's loop make its calls, and write what the task answers to each."""
+    """Run Spark's calls and write the task's results of each."""
     from pyspark.serializers import write_int
     from pyspark.sql.pandas.serializers import SpecialLengths
 
@@ -127,7 +126,7 @@ def _write(task: Exchanging, calls: Iterator[Any], stream: IO[bytes]) -> None:
 
 
 def _column(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """A batch as one column with a field for each of its own, which is how Spark takes it."""
+    """Return a batch as one struct column, the format that Spark expects."""
     return pa.RecordBatch.from_arrays(
         [pa.StructArray.from_arrays(batch.columns, fields=list(batch.schema))], names=["_0"]
     )
@@ -154,11 +153,11 @@ class TaskOperator:
     """A keyed operator in the tasks of Spark.
 
     Attributes:
-        lane: What the workers know.
-        runner: Makes what calls the processor, anew in each task.
-        keeper: Makes what takes in the rows of the broadcast stream, where there is one.
+        lane: The configuration of the workers.
+        runner: Makes the runner that calls the processor, one per task.
+        keeper: Makes the reader of the broadcast stream, or None without one.
         event_time: Whether any stream has a watermark.
-        blobs: Which blobs of its state are kept in a database, if any.
+        blobs: The database for blobs of its state, or None.
         has_timers: Whether the processor has timers.
     """
 
@@ -170,11 +169,11 @@ class TaskOperator:
     has_timers: bool = False
 
     def store(self, spark_store: PartitionStore) -> PartitionStore:
-        """The store of a task with the blobs that are kept elsewhere.
+        """Return the store of a task, including blobs in a database.
 
         Raises:
-            Invalid: Blobs are to be written to a database, and the checkpoint does not say so.
-            Unsupported: The client for the database is not installed here.
+            Invalid: Blobs are to be written to a database that the checkpoint does not record.
+            Unsupported: The client of the database is not installed.
         """
         name = self.lane.layout.operator
         if self.blobs is None:
@@ -187,10 +186,10 @@ class TaskOperator:
             return BlobReader(spark_store, name, database)
         if place != IN_DATABASE or query_id is None or batch_id is None:
             raise Invalid(
-                f"keyed state in {server.product} needs a start by Holdfast, to note it in the checkpoint",
+                f"keyed state in {server.product} requires a query started by Holdfast",
                 code="HF-E2470",
                 where=f"operator {name}",
-                hint="start it with Holdfast: a sink of hf.sink(…) or hf.adopt(…), or an hf.job",
+                hint="start it with hf.sink(…), hf.adopt(…) or an hf.job",
             )
         retained = local_property(_RETAINED)
         kept = int(retained) if retained is not None and retained.isdigit() else RETAINED
@@ -204,7 +203,7 @@ class TaskOperator:
     def one_group(
         self, store: PartitionStore, group: int, packets: Sequence[Packet], moment: Moment
     ) -> Iterator[TaskOutput]:
-        """Work off a single group over a store that holds nothing else, without a working copy."""
+        """Process a single group on a store that holds nothing else, without a working copy."""
         partition = Partition(layout_with_history(self.lane.layout), self.store(store), token=fresh_token)
         arrived = [packet for packet in packets if packet.stream != WAKE]
         return self.passes(partition).run(arrived, [group], moment)
@@ -227,7 +226,7 @@ class Task:
         self._pass = operator.passes(self._partition)
 
     def collect(self, packets: Iterable[Packet]) -> Iterator[TaskOutput]:
-        """Keep packets, which come group by group; work those before off where they have become many."""
+        """Collect packets, which come group by group; process the earlier ones above the size limit."""
         for packet in packets:
             if self._size >= self._limit and packet.group != self._packets[-1].group:
                 # Not in the middle of a group: what is broadcast to it comes before its events.
@@ -239,10 +238,10 @@ class Task:
                 self._size += 0 if packet.payload is None else len(packet.payload)
 
     def finish(self, waking: Sequence[int]) -> Iterator[TaskOutput]:
-        """Work off what is left, with the groups whose timers are due.
+        """Process the remaining packets and the groups with due timers.
 
         Args:
-            waking: The groups of which Spark says so. Beside a watermark it knows of no processing time.
+            waking: The groups that Spark reports as due. With a watermark it ignores processing time.
         """
         yield from self._answers([*waking, *(self._due() if self._has_two_clocks else ())])
         yield from self._totals()
@@ -257,7 +256,7 @@ class Task:
             yield from self._pass.run(packets, woken, self.moment)
 
     def _due(self) -> list[int]:
-        """The groups with a timer in processing time that is due."""
+        """Return the groups with a due processing-time timer."""
         groups = _groups(self._layout, self._partition, self.moment)
         if groups is None:
             groups = range(self._layout.key_groups)
@@ -278,10 +277,10 @@ class Task:
 
 
 def _groups(layout: Layout, partition: Partition, moment: Moment) -> Sequence[int] | None:
-    """The key groups that may be in the task's partition, where Spark tells of how many partitions it is one.
+    """Return the key groups that may be in the task's partition; None if the partition count is unknown.
 
-    The task's number is that of its partition, unless the operator is a part of a union. A store has no other
-    groups than its own, so groups of other partitions do no harm.
+    The task's number is that of its partition, unless the operator is part of a union. A store has only its
+    own groups, so groups of other partitions do no harm.
     """
     own, setting = partition_id(), local_property(_PARTITIONS)
     if own is None or setting is None or not setting.isdigit():
@@ -297,18 +296,18 @@ def _groups(layout: Layout, partition: Partition, moment: Moment) -> Sequence[in
 
 
 def layout_with_history(layout: Layout) -> Layout:
-    """A layout with what the start of the query has noted of its past."""
+    """Return a layout with the periods that the start of the query has recorded."""
     text = local_property(f"{PERIODS_PROPERTY}{layout.operator}")
     return layout if text is None else replace(layout, periods=periods_from_text(text))
 
 
 def fresh_token() -> bytes:
-    """Eight bytes that were never made before, not by another try at the same batch either."""
+    """Return eight random bytes, unique per write, also across attempts at the same batch."""
     return os.urandom(8)
 
 
 def _copies(layout: Layout) -> Copies | None:
-    """A directory of this partition's own, below those that Spark removes with the executor."""
+    """Return the working copies of this partition, in a directory that Spark removes with the executor."""
     local, query = os.environ.get("SPARK_LOCAL_DIRS"), local_property(_QUERY_ID)
     if not local or not query:
         return None
@@ -320,7 +319,7 @@ def _copies(layout: Layout) -> Copies | None:
 
 
 class Dispatcher:
-    """Answers Spark's calls for one operator; unpickled anew for each task."""
+    """Handles Spark's calls for one operator; unpickled for each task."""
 
     def __init__(self, operator: TaskOperator) -> None:
         self._operator = operator
@@ -335,11 +334,11 @@ class Dispatcher:
         expect(self)
 
     def receive(self, arriving: Iterator[pa.RecordBatch]) -> None:
-        """Learn where the packets of the task come from."""
+        """Set the input of the task."""
         self._arriving = arriving
 
     def answers(self) -> Iterator[pa.RecordBatch]:
-        """The rows and counts that have come of Spark's last call."""
+        """Yield the rows and counts of Spark's last call."""
         schema = answer_schema(self._operator.lane.output)
         answers, self._answers = self._answers, iter(())
         names = self._operator.lane.count_names
@@ -369,7 +368,7 @@ class Dispatcher:
         return iter(())
 
     def _run(self, client: StatefulProcessorApiClient) -> Iterator[TaskOutput]:
-        """All of a task: its packets, then the groups whose timers are due."""
+        """Run a task: its packets, then the groups with due timers."""
         from pyspark.sql.streaming.stateful_processor_api_client import (
             ExpiredTimerIterator,
             StatefulProcessorHandleState,
@@ -395,7 +394,7 @@ class Dispatcher:
 
 
 def answer_batch(answer: TaskOutput, schema: pa.Schema, names: Sequence[str]) -> pa.RecordBatch:
-    """An answer as a row for Spark: the rows of it in one list, and its counts in another."""
+    """Return a result as one row for Spark: a list of its rows, and a list of its counts."""
     of_rows = schema.field("rows").type
     if answer.rows is None:
         rows = pa.nulls(1, of_rows)

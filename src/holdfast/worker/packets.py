@@ -1,9 +1,9 @@
 """Packets of events by key group: packed before the shuffle, unpacked next to the state.
 
-`Lane` is all that the workers of one operator must know. It is pickled with the plan.
+`Lane` is the configuration of one operator's workers. It is pickled with the plan.
 
-A group is a range of hashes. A key that is placed keeps the rest of its own hash and gets the range of the
-group that the function names, so everything below continues as it would.
+A group is a range of hashes. A key with a placement gets the range of the group that the function returns
+and keeps the rest of its own hash, so all other code is the same.
 """
 
 from __future__ import annotations
@@ -49,11 +49,11 @@ class InputStream:
     """One input of an operator.
 
     Attributes:
-        name: The user's name of it.
+        name: The name that the user gave.
         schema: Its columns, without the hash.
         keys: Its key columns, in the order of the operator's.
-        time: The column with the event time, where the stream has a watermark.
-        counts: The column that says of how many events a row is, where it is of several.
+        time: The event-time column, if the stream has a watermark.
+        counts: The column with the number of events per row, if rows are merged events.
     """
 
     name: str
@@ -68,12 +68,12 @@ class Lane:
     """The shared configuration of one operator's workers.
 
     Attributes:
-        layout: What fixes its state.
-        streams: Its inputs, as connected; after them the parts of hot keys, where these are split.
-        output: The columns of its result, with those of the side output where asked for.
-        keep_late: Whether late events are handed to the processor all the same.
-        side_outputs: Whether late and failed events are put out in columns of their own.
-        broadcast: The stream that reaches every key group; its packets bear the number after the streams'.
+        layout: The layout of its state.
+        streams: Its inputs, as connected; after them the parts of hot keys, if these are split.
+        output: The columns of its result, including side output columns.
+        keep_late: Whether the processor also receives late events.
+        side_outputs: Whether late and failed events are returned in separate columns.
+        broadcast: The stream that reaches every key group; its packets have the number after the streams'.
     """
 
     layout: Layout
@@ -106,7 +106,7 @@ class Spreader:
             yield from self.packets(batch, part, seq)
 
     def packets(self, batch: pa.RecordBatch, part: int, seq: int) -> Iterator[pa.RecordBatch]:
-        """The packets of one batch of rows, few enough at a time to be small."""
+        """Yield the packets of one batch of rows in small portions."""
         payload = conform(batch, self._schema).serialize().to_pybytes()
         every = numbers_of(self._layout.key_groups, self._layout.numbering)
         step = max(1, PACK_BYTES // len(payload))
@@ -117,7 +117,7 @@ class Spreader:
 
 
 class Combiner:
-    """Lets a processor combine events of a task before they travel."""
+    """Merges the events of a task with the processor's combine before the shuffle."""
 
     def __init__(self, processor: Any, schema: pa.Schema) -> None:
         self._processor = processor
@@ -132,23 +132,23 @@ class Combiner:
         table = self._processor.combine(pa.Table.from_batches(batches))
         if not isinstance(table, pa.Table) or sorted(table.column_names) != sorted(self._schema.names):
             raise Invalid(
-                "combine gave other columns than it declares",
+                "combine returned the wrong columns",
                 code="HF-E2471",
                 where=type(self._processor).__name__,
                 found=", ".join(getattr(table, "column_names", [type(table).__name__])),
                 expected=", ".join(self._schema.names),
-                hint="give `combined` the columns that combine returns, or select the stream's",
+                hint="declare the returned columns in `combined`, or return those of the stream",
             )
         for batch in table.select(self._schema.names).combine_chunks().to_batches():
             yield conform(batch, self._schema)
 
 
 class Waker:
-    """Turns ticks into packets that wake every key group, however many ticks there were.
+    """Turns any number of ticks into one packet per key group that wakes it.
 
     Args:
-        layout: What fixes the operator's state.
-        touching: Makes the packets that touch instances: a tick must not reach some of them alone.
+        layout: The layout of the operator's state.
+        touching: Makes the packets that touch instances, so that a tick reaches all of them.
     """
 
     def __init__(self, layout: Layout, touching: Callable[[], pa.RecordBatch] | None = None) -> None:
@@ -166,7 +166,7 @@ class Waker:
 
 
 def gather(batches: Iterable[pa.RecordBatch]) -> Iterator[list[pa.RecordBatch]]:
-    """Batches with rows, so many at a time that a group gets few packets."""
+    """Yield lists of non-empty batches, large enough that a group gets few packets."""
     waiting: list[pa.RecordBatch] = []
     size = 0
     for batch in batches:
@@ -183,29 +183,29 @@ def gather(batches: Iterable[pa.RecordBatch]) -> Iterator[list[pa.RecordBatch]]:
 def packets_of(
     groups: NDArray[np.int64 | np.int32], stream: int, part: int, seq: int, payloads: pa.Array
 ) -> pa.RecordBatch:
-    """Packets of one stream and task, one for each of the groups, which are named as they are stored."""
+    """Return packets of one stream and task, one for each group, by the stored group number."""
     same = [pa.array(np.full(len(groups), number, np.int32)) for number in (stream, part, seq)]
     return pa.RecordBatch.from_arrays([pa.array(groups), *same, payloads], names=list(PACKET))
 
 
 def packet_columns(numbering: Numbering) -> str:
-    """The columns of packets as Spark gets them."""
+    """Return the Spark schema of packets."""
     return f"key_group {numbering.key_type}, stream int, part int, seq int, payload binary"
 
 
 def answer_schema(output: pa.Schema) -> pa.Schema:
-    """The columns in which an operator answers: rows of its output in lists, and counts beside them."""
+    """Return the schema of an operator's results: lists of output rows, and lists of counts."""
     return pa.schema([("rows", pa.list_(pa.struct(list(output)))), ("counts", pa.list_(pa.int64()))])
 
 
 class Unpacker:
-    """Unpacks answers into rows, where they had to be put into bytes."""
+    """Unpacks results that were packed into bytes."""
 
     def __init__(self, output: pa.Schema) -> None:
         self._output = output
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Turn packed answers into batches of the output."""
+        """Turn packed results into batches of the output."""
         for batch in batches:
             for payload in batch.column(0):
                 buffer = payload.as_buffer()
@@ -214,7 +214,7 @@ class Unpacker:
 
 
 def conform(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """The columns of a batch in exactly this schema's types."""
+    """Return a batch with exactly the types of a schema."""
     arrays = [of_type(column, field.type) for column, field in zip(batch.columns, schema, strict=True)]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
@@ -226,9 +226,9 @@ class Packer:
     Args:
         stream: The stream.
         number: Its number.
-        layout: What fixes the operator's state.
-        splitter: What takes the events of hot keys together; its parts bear the number after the stream's.
-        instances: The instances whose state it is; those to be touched bear that number.
+        layout: The layout of the operator's state.
+        splitter: Merges the events of hot keys; its parts have the number after the stream's.
+        instances: The instances of an hf.Operator; those to be touched have that number.
     """
 
     stream: InputStream
@@ -240,7 +240,7 @@ class Packer:
 
     @property
     def columns(self) -> str:
-        """The columns of its packets as Spark gets them."""
+        """The Spark schema of its packets."""
         return packet_columns(self.layout.numbering)
 
     @property
@@ -263,7 +263,7 @@ class Packer:
             yield from self.packets(gathered, part, seq)
 
     def packets(self, batches: Sequence[pa.RecordBatch], part: int, seq: int) -> Iterator[pa.RecordBatch]:
-        """One packet for each key group in these batches, and one for the parts of its hot keys."""
+        """Yield one packet per key group in these batches, and one per group for parts of hot keys."""
         hashed = [pa.field(HASH, pa.int64()), *([pa.field(NOW, pa.int64())] if self.timed else [])]
         batch = conform(pa.concat_batches(batches), pa.schema([*self.stream.schema, *hashed]))
         if self.instances is not None:
@@ -277,7 +277,7 @@ class Packer:
             yield self._packed(batch, self.number, part, seq)
 
     def touching(self) -> pa.RecordBatch:
-        """Packets that touch instances, whether there are events for them or not."""
+        """Return packets that touch instances, also without events."""
         count = self.instances.touched() if self.instances is not None else 0
         numbered = [
             pa.array(range(count), self.stream.schema.field(INSTANCE).type),
@@ -287,7 +287,7 @@ class Packer:
         return self._packed(batch, self.number + 1, 0, 0)
 
     def _dealt(self, batch: pa.RecordBatch, count: int, part: int) -> pa.RecordBatch:
-        """The same with an instance for each row; tasks begin with different ones."""
+        """Return rows with an instance assigned in turn; tasks start with different ones."""
         at = batch.schema.get_field_index(INSTANCE)
         if not batch.column(at).null_count:
             return batch
@@ -296,7 +296,7 @@ class Packer:
         return batch.set_column(at, batch.schema.field(at), pa.array(turn.astype(np.int32)))
 
     def _placed(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The same with hashes that lie in the groups where the keys are to be."""
+        """Return rows with hashes moved into the groups of the placement."""
         if self.layout.placement is None:
             return batch
         at = batch.schema.get_field_index(HASH)
@@ -308,7 +308,7 @@ class Packer:
     def _split(
         self, splitter: Splitter, batch: pa.RecordBatch
     ) -> tuple[pa.RecordBatch, pa.RecordBatch | None]:
-        """The events that go as they are, and the parts of the others."""
+        """Return the unmerged events, and the parts of merged ones."""
         moment = Moment(0, None, batch_number(), timed=False)
         if splitter.timed:
             moment = Moment(batch.column(NOW)[0].as_py(), None, batch_number())
@@ -339,7 +339,7 @@ class Packer:
         return packets_of(stored, stream, part, seq, pa.array(payloads, pa.binary()))
 
 
-# So many keys are asked for again where they are stored or have arrived, to see that the answer is the same.
+# The number of stored or arrived keys whose placement is computed again, to check that it is stable.
 _ASKED = 256
 
 
@@ -358,11 +358,11 @@ class Placement:
     operator: str
 
     def moved(self, keys: pa.Table, h: Hashes) -> Hashes:
-        """The hashes of keys, each brought into the range of the group where the key is to be.
+        """Return the hashes of keys, each moved into the range of the key's group.
 
         Raises:
             Failed: The function raised.
-            Invalid: It gave something else than a group.
+            Invalid: It did not return a group.
         """
         if not len(h):
             return h
@@ -371,15 +371,15 @@ class Placement:
         if self.key_groups == 1:
             return h
         lows = np.array([range_of(group, self.key_groups)[0] for group in range(self.key_groups)], np.uint64)
-        widths = np.diff(lows, append=np.uint64(0))  # the last group's goes on to where hashes begin anew
+        widths = np.diff(lows, append=np.uint64(0))  # the last group ends where hashes wrap around
         moved: Hashes = lows[groups] + h % widths[groups]
         return moved
 
     def check(self, keys: pa.Table, h: Hashes) -> None:
-        """Ask for some keys again, of which we know where they are.
+        """Call the placement again for some stored keys and compare.
 
         Raises:
-            Invalid: A key is in another group than the function names now.
+            Invalid: The function now returns a different group for a key.
         """
         step = -(-len(h) // _ASKED)
         if not step:
@@ -390,12 +390,12 @@ class Placement:
         if len(moved):
             at = int(moved[0])
             raise Invalid(
-                "the placement is not stable: a key's state is where the function does not place it now",
+                "the placement is not stable: it returns a different group than before",
                 code="HF-E2472",
                 where=str(ErrorContext(self.operator, key=records(some.slice(at, 1))[0])),
                 found=f"group {now[at]}",
-                expected=f"group {before[at]}, where its state is",
-                hint="a placement depends on nothing but the key, and is the same in every run",
+                expected=f"group {before[at]}, which has the key's state",
+                hint="make the placement depend on the key alone, and the same in every run",
             )
 
     def _groups(self, keys: pa.Table) -> NDArray[np.int64]:
@@ -409,11 +409,11 @@ class Placement:
             raise failure("placement", self.function, error, place) from error
         if type(group) is not int or not 0 <= group < self.key_groups:
             raise Invalid(
-                "a placement gives the number of a key group",
+                "the placement did not return a key group",
                 code="HF-E2473",
                 where=f"operator {self.operator}, key {key_text(key)}",
                 found=repr(group),
-                expected=f"0 to {self.key_groups - 1}",
+                expected=f"an int from 0 to {self.key_groups - 1}",
                 hint=f"take the remainder: return number % {self.key_groups}",
             )
         return group

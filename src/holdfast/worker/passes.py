@@ -1,4 +1,4 @@
-"""One pass over some key groups: find their keys, run the processor, keep what changed."""
+"""Run a pass over some key groups: find their keys, run the processor, store the changes."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Packet:
 
 
 def packets_in(batch: pa.RecordBatch, numbering: Numbering) -> Iterator[Packet]:
-    """The packets that a batch of packed rows holds; their payloads stay where they are."""
+    """Yield the packets in a batch of packed rows, without copying payloads."""
     *columns, payloads = (batch.column(batch.schema.get_field_index(name)) for name in PACKET)
     numbers = (column.to_pylist() for column in columns)
     for number, stream, part, seq, payload in zip(*numbers, payloads, strict=True):
@@ -63,7 +63,7 @@ class TaskOutput:
     counts: dict[str, int] = field(default_factory=dict)
 
     def listed(self, names: Sequence[str]) -> list[int | None] | None:
-        """The counts in the order of these names, if it has any."""
+        """Return the counts in the order of these names, or None."""
         return [self.counts.get(name) for name in names] if self.counts else None
 
 
@@ -161,7 +161,7 @@ class Pass:
         return outcome
 
     def _parts(self, streams: Sequence[pa.Table], due: Run) -> Iterator[tuple[Sequence[pa.Table], Run]]:
-        """The events and due rows whole, or by groups where they are too many for the memory."""
+        """Yield all events and due rows, or portions by groups if they do not fit in memory."""
         partition = self._partition
         hashes = [_hashes(events) for events in streams]
         groups = [partition.groups_of(h) for h in (*hashes, due.h)]
@@ -184,7 +184,7 @@ class Pass:
 
     @staticmethod
     def _table(schema: pa.Schema, packets: Sequence[Packet]) -> pa.Table:
-        """The rows of packets, by group and in the order of arrival."""
+        """Return the rows of packets, by group and in the order of arrival."""
         ordered = sorted(packets, key=lambda packet: (packet.group, packet.part, packet.seq))
         batches = [
             pa.ipc.read_record_batch(pa.py_buffer(packet.payload), schema)
@@ -196,7 +196,7 @@ class Pass:
     def _without_late(
         self, stream: InputStream, events: pa.Table, moment: Moment
     ) -> tuple[pa.Table, pa.Table]:
-        """The events that are in time, and those that the watermark has passed."""
+        """Return the events in time, and the late ones."""
         none = events.slice(0, 0)
         if self._lane.keep_late or stream.time is None or not events.num_rows or not moment.watermark_ms:
             return events, none
@@ -214,14 +214,14 @@ class Pass:
         yield from rows.combine_chunks().to_batches(max_chunksize=limit)
 
     def _failed(self, failed: Sequence[FailedEvent]) -> Iterator[TaskOutput]:
-        """The events that were set aside, where they are to be put out."""
+        """Yield the failed events for the side output, if enabled."""
         if failed and self._lane.side_outputs:
             yield self._side(
                 [("failed", failure.stream, as_text(failure.event), failure.error) for failure in failed]
             )
 
     def _late(self, stream: InputStream, events: pa.Table) -> Iterator[TaskOutput]:
-        """The events that came too late, where they are to be put out."""
+        """Yield the late events for the side output, if enabled."""
         if events.num_rows and self._lane.side_outputs:
             rows = events.drop_columns(HASH).to_pylist()
             yield self._side([("late", stream.name, as_text(row), None) for row in rows])
@@ -247,7 +247,7 @@ def counted(partition: Partition) -> dict[str, int]:
 
 
 def totalled(partition: Partition, groups: Iterable[int], moment: Moment) -> tuple[dict[str, int], list[int]]:
-    """Return the totals of these groups of a partition, and the groups that are not counted in it."""
+    """Return the totals of these groups of a partition, and the groups not included."""
     totals, size, uncounted = partition.totals(groups, moment)
     counts = {
         "total_keys": totals.keys,
@@ -280,7 +280,7 @@ def late_events(times: pa.ChunkedArray, watermark_ms: int) -> NDArray[np.bool_]:
 
 
 def as_text(row: dict[str, Any]) -> str:
-    """A row as JSON; what JSON has no word for is written as text."""
+    """Return a row as JSON; other types become text."""
     return json.dumps(row, default=str, ensure_ascii=False)
 
 

@@ -12,17 +12,17 @@ import pyarrow as pa
 
 
 def prepare() -> None:
-    """Let Arrow's memory come from the system's allocator.
+    """Make Arrow use the system's allocator.
 
-    The one it has by default keeps what is freed, which after large batches is more than all that is in use.
+    Arrow's default allocator keeps freed memory, which after large batches exceeds the memory in use.
     """
     pa.set_memory_pool(pa.system_memory_pool())
 
 
 def give_back(limit_bytes: int) -> None:
-    """Return freed memory to the system where the process holds more than half of what it may use.
+    """Return freed memory to the system if the process holds more than half of its limit.
 
-    Below that it would only be asked for again by the next batch.
+    Below that, the next batch would only allocate it again.
     """
     if own_bytes() > limit_bytes // 2:
         with suppress(OSError, AttributeError):  # it is there with the GNU C library only
@@ -30,7 +30,7 @@ def give_back(limit_bytes: int) -> None:
 
 
 def own_bytes() -> int:
-    """The memory in use that is the process's own and no file's; 0 where the system does not say."""
+    """Return the private memory of the process in bytes; 0 if the system does not report it."""
     try:
         _, resident, shared, *_ = map(int, Path("/proc/self/statm").read_text(encoding="ascii").split())
     except (OSError, ValueError):
@@ -39,20 +39,20 @@ def own_bytes() -> int:
 
 
 def partition_id() -> int | None:
-    """The number of the partition that this task works on, where it is a task of Spark's."""
+    """Return the partition number of this task; None outside Spark."""
     context = _context()
     return None if context is None else int(context.partitionId())
 
 
 def local_property(name: str) -> str | None:
-    """A property that the query's driver hands on to its tasks."""
+    """Return a local property that the driver has set for its tasks."""
     context = _context()
     value: str | None = None if context is None else context.getLocalProperty(name)
     return value
 
 
 def batch_number() -> int | None:
-    """Spark's number of the batch that this task belongs to, where it is one of a stream's."""
+    """Return the id of the batch that this task belongs to; None outside a streaming query."""
     number = local_property("streaming.sql.batchId")
     return None if number is None else int(number)
 

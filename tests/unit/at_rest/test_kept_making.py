@@ -132,7 +132,7 @@ def test_timers_that_do_not_fit() -> None:
     twice = table(who=["a", "a"], name=["x", "x"], clock=["event", "event"], at_ms=[1, 2])
     with pytest.raises(Invalid, match="two timers"):
         build_groups(operator, {}, twice)
-    with pytest.raises(Invalid, match="no such clock"):
+    with pytest.raises(Invalid, match="unknown clock"):
         build_groups(operator, {}, table(who=["a"], name=["x"], clock=["lunar"], at_ms=[1]))
 
 

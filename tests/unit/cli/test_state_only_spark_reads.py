@@ -45,10 +45,8 @@ def test_a_verb_says_that_it_cannot_read_the_state(
     before = {path: path.stat().st_mtime_ns for path in place.rglob("*")}
     said = holdfast(*words.format(place=place, new=tmp_path / "new").split())
     assert said.returncode == 7, said.stdout + said.stderr
-    assert said.stderr.startswith(
-        "error: the state of this checkpoint is in a database that only Spark reads [HF-E"
-    )
+    assert said.stderr.startswith("error: the state is in a database that only Spark can read [HF-E")
     assert f"found {TIKV_PROVIDER}" in " ".join(said.stderr.split())
-    assert "hint: its query can go on" in said.stderr
+    assert "hint: the query can continue" in said.stderr
     assert not (tmp_path / "new").exists()
     assert {path: path.stat().st_mtime_ns for path in place.rglob("*")} == before

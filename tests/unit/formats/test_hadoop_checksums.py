@@ -22,7 +22,7 @@ def test_a_flipped_bit_is_found_and_told_where(size: int) -> None:
         bad = bytearray(data)
         bad[at] ^= 0x10
         start = at // 512 * 512
-        words = f"bytes {start} to {min(start + 512, size)} do not have their checksum"
+        words = f"bytes {start} to {min(start + 512, size)} differ"
         assert sums.mismatch(bytes(bad)) == words
         wrong = bytearray(sums.packed)
         wrong[at // 512 * 4 + 2] ^= 1 << 7
@@ -57,7 +57,7 @@ def one_by_one(data: bytes | bytearray, step: int) -> bytes:
 def test_parts_that_changed_places_are_found() -> None:
     data = random.Random(1).randbytes(5000 * 512)
     swapped = data[512:1024] + data[:512] + data[1024:]
-    assert hadoop_checksum(data).mismatch(swapped) == "bytes 0 to 512 do not have their checksum"
+    assert hadoop_checksum(data).mismatch(swapped) == "bytes 0 to 512 differ"
 
 
 def compared(sums: HadoopChecksum, data: bytes, portion: int) -> bool:

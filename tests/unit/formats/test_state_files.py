@@ -213,10 +213,10 @@ def test_a_damaged_snapshot() -> None:
     ("at", "byte", "told"),
     [
         (6, 5, "a record of kind 5 at byte 11, expected 1 to 4"),  # on which RocksDB never comes to an end
-        (6, 2, "a record at byte 11 that does not have its checksum"),
-        (0, 0xDD, "a record at byte 11 that does not have its checksum"),
-        (9, 0, "a record at byte 11 that does not have its checksum"),
-        (4, 200, "a record of 200 bytes at byte 11, which ends too early"),
+        (6, 2, "checksum mismatch in a record at byte 11"),
+        (0, 0xDD, "checksum mismatch in a record at byte 11"),
+        (9, 0, "checksum mismatch in a record at byte 11"),
+        (4, 200, "a truncated record of 200 bytes at byte 11"),
     ],
 )
 def test_a_damaged_manifest(at: int, byte: int, told: str) -> None:
@@ -256,8 +256,8 @@ def test_a_checksum_of_spark() -> None:
     text = b'{"algorithm":"CRC32C","value":-486108541,"mainFileSize":9,"creator":{"executorId":"driver"}}'
     sums = parse_spark_checksum(text, "f")
     assert sums.mismatch(b"123456789") is None
-    assert "where its checksum says e3069283" in (sums.mismatch(b"123456780") or "")
-    assert sums.mismatch(b"12345678") == "8 bytes where its checksum was taken of 9"
+    assert "but the checksum is e3069283" in (sums.mismatch(b"123456780") or "")
+    assert sums.mismatch(b"12345678") == "8 bytes, but the checksum covers 9"
     assert sums.render() == text
     with pytest.raises(Unsupported):
         parse_spark_checksum(text.replace(b"CRC32C", b"MD5"), "f")
@@ -271,8 +271,8 @@ def test_a_checksum_of_hadoop() -> None:
     assert sums == hadoop_checksum(data)
     assert sums.render() == head + body
     assert sums.mismatch(data) is None
-    assert sums.mismatch(data[:-1]) == "bytes 1024 to 1279 do not have their checksum"
-    assert sums.mismatch(data[:512]) == "512 bytes where its checksums were taken of about 1536"
+    assert sums.mismatch(data[:-1]) == "bytes 1024 to 1279 differ"
+    assert sums.mismatch(data[:512]) == "512 bytes, but the checksums cover about 1536"
     assert hadoop_checksum(b"").mismatch(b"") is None
 
 

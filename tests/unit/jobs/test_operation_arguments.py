@@ -64,7 +64,7 @@ def test_missing_and_unknown_arguments_are_refused(verb: str) -> None:
     values = EXAMPLES[verb].as_dict()
     with pytest.raises(Unsupported) as refused:
         module.decode(verb, {**values, "nonsense": 1})
-    assert refused.value.found == "an unknown nonsense"
+    assert refused.value.found == "unknown nonsense"
     for item in fields(module.KINDS[verb]):
         if item.default is MISSING and item.default_factory is MISSING:
             with pytest.raises(Unsupported) as refused:

@@ -85,7 +85,7 @@ def test_a_missing_or_unknown_field_is_refused(kind: str) -> None:
     del values["kind"]
     with pytest.raises(Internal, match=f"`{kind}`") as refused:
         protocol.message_of(kind, {**values, "nonsense": 1})
-    assert refused.value.found == "an unknown nonsense"
+    assert refused.value.found == "unknown nonsense"
     for item in fields(protocol.KINDS[kind]):
         if item.default is MISSING and item.default_factory is MISSING:
             with pytest.raises(Internal, match=f"`{kind}`") as refused:

@@ -85,5 +85,5 @@ def test_no_file_twice_and_all_in_order() -> None:
 
 def test_a_newer_format_is_not_guessed_at() -> None:
     data = manifest_of(FIELDS, FILES).render().replace(b'"format":1', b'"format":2')
-    with pytest.raises(Unsupported, match="not known"):
+    with pytest.raises(Unsupported, match="unknown savepoint format"):
         parse_manifest(data, "m")

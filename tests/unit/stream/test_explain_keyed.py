@@ -99,5 +99,5 @@ def test_every_choice_of_a_ttl_is_said() -> None:
 def test_wrong_options_and_classes_are_refused(options: dict[str, Any]) -> None:
     with pytest.raises(Invalid):
         explain(Regulars(), **options)
-    with pytest.raises(Invalid, match="this is a class"):
+    with pytest.raises(Invalid, match="is a class, not an instance"):
         explain(Regulars)

@@ -474,7 +474,7 @@ def test_timers_need_a_handler_and_a_watermark() -> None:
 def test_new_states_start_unset_and_dropped_ones_must_be_named() -> None:
     run = harness(holding("value"))
     run.send(event("write", 7))
-    with pytest.raises(Invalid, match="would be lost") as caught:
+    with pytest.raises(Invalid, match="does not declare") as caught:
         run.restart(holding("list"))
     assert caught.value.found == "held"
     assert "list" in str(caught.value.expected)
@@ -532,7 +532,7 @@ def test_values_are_carried_through_renames_wider_types_and_new_fields() -> None
     run.send(event("x", 2**40))
     assert run.state("a")["past"] == [3, 2**40]
     assert run.state("b")["past"] == [4]
-    with pytest.raises(Invalid, match="narrows"):
+    with pytest.raises(Invalid, match="is narrower"):
         run.restart(Narrow(), drop=["place", "days", "by_day", "visits", "count"])
     assert run.state("a")["past"] == [3, 2**40]
 
@@ -547,7 +547,7 @@ class Narrow(hf.Keyed):
 def test_a_state_of_another_kind_is_refused() -> None:
     run = harness(holding("value"))
     run.send(event("write", 7))
-    with pytest.raises(Invalid, match="another kind of state") as caught:
+    with pytest.raises(Invalid, match="the kind of state differs") as caught:
         run.restart(holding("reducing"))
     assert (caught.value.found, caught.value.expected) == ("value", "reducing")
 
@@ -561,7 +561,7 @@ def test_timers_are_not_lost_without_a_word() -> None:
 
     run = clockwork()
     run.send(at_time(5000, "set", 2000, "x"))
-    with pytest.raises(Invalid, match="timers that the processor would never fire"):
+    with pytest.raises(Invalid, match="timers, but the processor has no handler"):
         run.restart(Still())
     assert reads(run.send(at_time(5000, "list"))) == ["event:x@2000"]
     run.restart(Still(), drop=["timers"])
@@ -931,10 +931,10 @@ def test_events_that_fail_are_set_aside_and_the_others_count() -> None:
 
 def test_clocks_do_not_go_back() -> None:
     run = timed(holding("value"), now=10)
-    with pytest.raises(Invalid, match="does not go back"):
+    with pytest.raises(Invalid, match="cannot move backwards"):
         run.at(9)
     run.watermark(5)
-    with pytest.raises(Invalid, match="does not go back"):
+    with pytest.raises(Invalid, match="cannot move backwards"):
         run.watermark(4)
     with pytest.raises(Invalid, match="no stream has a watermark"):
         harness(holding("value")).watermark(5)
@@ -944,9 +944,9 @@ def test_what_is_not_there_is_said() -> None:
     run = harness(holding("value"))
     with pytest.raises(NotFound, match="no state"):
         run.state("nobody")
-    with pytest.raises(NotFound, match="no such stream"):
+    with pytest.raises(NotFound, match="unknown stream"):
         run.send(event("x"), stream="other")
-    with pytest.raises(Invalid, match="as many values"):
+    with pytest.raises(Invalid, match="wrong number of key values"):
         run.state("a", "b")
 
 

@@ -150,7 +150,7 @@ def test_rows_cannot_be_written_by_keys() -> None:
         def on_event(self, event: Any, state: Any, ctx: Any) -> None:
             ctx.broadcast["a"] = event
 
-    with pytest.raises(Failed, match="broadcast rows are written in on_broadcast alone"):
+    with pytest.raises(Failed, match="broadcast rows can be changed only in on_broadcast"):
         harness(Writes()).send({"user": "ann", "amount": 1})
 
 
@@ -171,7 +171,7 @@ def test_what_cannot_be_is_refused_early() -> None:
         Harness(Checked(), by="user", events=EVENTS, output=OUTPUT)
     with pytest.raises(NotFound, match="no broadcast stream"):
         Harness(Totals(), by="user", events=EVENTS, output=OUTPUT).broadcast(rule("a", 1, 1))
-    with pytest.raises(Failed, match="there is no broadcast stream here"):
+    with pytest.raises(Failed, match="no broadcast stream available"):
         Harness(Matches(), by="user", events=EVENTS, output=OUTPUT).send({"user": "ann", "amount": 1})
 
 
@@ -179,7 +179,7 @@ def test_rules_that_no_worker_has_room_for_are_refused() -> None:
     running = harness()
     running._options = replace(running._options, memory_bytes=4096)
     running.restart()
-    with pytest.raises(Unsupported, match="more rows than there is room for"):
+    with pytest.raises(Unsupported, match="do not fit in the worker's memory"):
         running.broadcast(*(rule(f"r{number}", number, 1) for number in range(100)))
     assert running.broadcast_rows() == {}
 

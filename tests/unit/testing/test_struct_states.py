@@ -200,7 +200,7 @@ def test_the_parts_of_a_struct_are_taken_by_name(change: Any) -> None:
 
 
 def test_a_tuple_with_other_names_is_refused() -> None:
-    with pytest.raises(Failed, match="a struct of lat, lon takes no tuple of lat, height"):
+    with pytest.raises(Failed, match="a tuple of lat, height does not match a struct of lat, lon"):
         places(lambda place: LatHeight(*place)).send({"k": "a", "place": BERLIN, "trip": TRIP})
 
 

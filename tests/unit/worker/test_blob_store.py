@@ -75,7 +75,7 @@ def test_an_operator_that_is_not_told_where_its_blobs_are_is_refused() -> None:
     store = MemoryStore()
     task = BlobStore(store, Blobs(NOWHERE, LEAST), BlobTask("visits", "query", 1, "a"), MemoryBlobs())
     task.write([append(0, store, bytes(LEAST))])
-    with pytest.raises(Invalid, match="in a database, and the operator is not told where") as refused:
+    with pytest.raises(Invalid, match="in a database, but no address is given") as refused:
         BlobReader(store, "visits").load(0)
     assert "hf.Redis(…) or hf.Cassandra(…)" in str(refused.value.hint)
 

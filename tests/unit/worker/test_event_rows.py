@@ -35,9 +35,9 @@ def test_a_field_may_be_called_like_anything() -> None:
 
 def test_an_unknown_field_is_named_with_the_known_ones() -> None:
     (event,) = records(pa.table({"a": [1], "b": [2]}))
-    with pytest.raises(AttributeError, match="no field 'c'; there are a, b"):
+    with pytest.raises(AttributeError, match="unknown field 'c'; expected a, b"):
         _ = event.c
-    with pytest.raises(KeyError, match="no field 'c'; there are a, b"):
+    with pytest.raises(KeyError, match="unknown field 'c'; expected a, b"):
         _ = event["c"]
 
 
@@ -98,7 +98,7 @@ def test_a_null_row_hides_what_is_under_it() -> None:
 
 @pytest.mark.parametrize("column", [pa.array([2**60], INSTANT), pa.array([2**30], pa.date32())])
 def test_a_time_that_python_does_not_have_is_refused(column: pa.Array) -> None:
-    with pytest.raises(Invalid, match="no value for a time so far off") as refused:
+    with pytest.raises(Invalid, match="out of Python's range") as refused:
         records(pa.table({"ts": column}))
     assert refused.value.where == "column ts"
 

@@ -78,22 +78,22 @@ def test_what_is_the_same_is_returned_as_it_came() -> None:
 @pytest.mark.parametrize(
     ("old", "new", "why"),
     [
-        ("string", "long", "another kind"),
-        ("long", "string", "another kind"),
-        ("long", "int", "narrows"),
-        ("double", "float", "narrows"),
-        ("long", "double", "not every number"),
-        ("int", "float", "not every number"),
-        ("double", "long", "not every number"),
-        ("timestamp", "date", "narrows"),
-        ("timestamp", "timestamp_ntz", "another kind"),
-        ("decimal(7,3)", "decimal(5,2)", "narrows"),
-        ("decimal(5,2)", "decimal(5,3)", "not every number"),
-        ("long", "decimal(18,0)", "not every number"),
-        ("int", "decimal(10,1)", "not every number"),
-        ("boolean", "int", "another kind"),
-        ("array<int>", "int", "another kind"),
-        ("string", "binary", "another kind"),
+        ("string", "long", "types are incompatible"),
+        ("long", "string", "types are incompatible"),
+        ("long", "int", "is narrower"),
+        ("double", "float", "is narrower"),
+        ("long", "double", "cannot hold every old number"),
+        ("int", "float", "cannot hold every old number"),
+        ("double", "long", "cannot hold every old number"),
+        ("timestamp", "date", "is narrower"),
+        ("timestamp", "timestamp_ntz", "types are incompatible"),
+        ("decimal(7,3)", "decimal(5,2)", "is narrower"),
+        ("decimal(5,2)", "decimal(5,3)", "cannot hold every old number"),
+        ("long", "decimal(18,0)", "cannot hold every old number"),
+        ("int", "decimal(10,1)", "cannot hold every old number"),
+        ("boolean", "int", "types are incompatible"),
+        ("array<int>", "int", "types are incompatible"),
+        ("string", "binary", "types are incompatible"),
     ],
 )
 def test_a_change_that_loses_or_misreads_is_refused(old: str, new: str, why: str) -> None:
@@ -114,7 +114,7 @@ def test_a_refusal_names_the_field_within() -> None:
 
 
 def test_a_maps_keys_keep_their_type() -> None:
-    with pytest.raises(Invalid, match="keys keep their type") as caught:
+    with pytest.raises(Invalid, match="key type of a map cannot change") as caught:
         compare("map<int, int>", "map<long, int>")
     assert caught.value.where == "state s, key"
 
@@ -131,8 +131,8 @@ def test_fields_are_added_dropped_and_renamed_at_once() -> None:
     changed = compare(old, new, **options)
     assert changed.lost == ("c",)
     assert sorted(changed.steps) == [
-        "add e: int, None where it was not stored",
-        "add f: int, 7 where it was not stored",
+        "add e: int, None for existing values",
+        "add f: int, 7 for existing values",
         "drop c",
         "rename b to d",
         "widen a: int to long",
@@ -172,12 +172,12 @@ def test_a_former_field_goes_before_an_older_one_of_the_new_name() -> None:
 @pytest.mark.parametrize(
     ("new", "options", "fact"),
     [
-        ("struct<a: int, b: int>", {"fields_were": {"b": "a"}}, "in use again"),
+        ("struct<a: int, b: int>", {"fields_were": {"b": "a"}}, "still in use"),
         ("struct<b: int, c: int>", {"fields_were": {"b": "a", "c": "a"}}, "same former name"),
-        ("struct<b: int>", {"fields_were": {"x": "a"}}, "not declared"),
-        ("struct<b: int>", {"field_defaults": {"x": 1}}, "not declared"),
-        ("struct<a: int, b: int>", {"field_defaults": {"b": "x"}}, "not of the declared type"),
-        ("struct<a: int, b: int NOT NULL>", {}, "without a default"),
+        ("struct<b: int>", {"fields_were": {"x": "a"}}, "undeclared field"),
+        ("struct<b: int>", {"field_defaults": {"x": 1}}, "undeclared field"),
+        ("struct<a: int, b: int>", {"field_defaults": {"b": "x"}}, "does not match the declared type"),
+        ("struct<a: int, b: int NOT NULL>", {}, "has no default"),
         ("struct<a: int NOT NULL>", {}, "cannot become NOT NULL"),
     ],
 )
@@ -204,10 +204,10 @@ def test_a_name_with_a_dot_is_in_backquotes() -> None:
 def test_a_state_keeps_its_kind_and_its_keys() -> None:
     state = State(StateKind.MAP, pa.int64(), "visits", key_type=pa.string())
     assert change_of(state, "map", pa.int32(), pa.string()).steps == ("widen state visits: int to long",)
-    with pytest.raises(Invalid, match="another kind of state") as caught:
+    with pytest.raises(Invalid, match="the kind of state differs") as caught:
         change_of(state, "list", pa.int64())
     assert (caught.value.found, caught.value.expected) == ("list", "map")
-    with pytest.raises(Invalid, match="keys keep their type") as caught:
+    with pytest.raises(Invalid, match="key type of a map cannot change") as caught:
         change_of(state, "map", pa.int64(), pa.int32())
     assert (caught.value.where, caught.value.found, caught.value.expected) == (
         "state visits, key", "int", "string",

@@ -129,5 +129,5 @@ def test_what_combine_gives_has_the_declared_columns() -> None:
     (made,) = Combiner(Doubled(), declared)(batches)
     assert made.to_pylist() == [{"who": "w1", "n": 1}, {"who": "w2", "n": 2}]
     for wrong in (Combiner(Broken(), declared), Combiner(Doubled(), SCHEMA)):
-        with pytest.raises(Invalid, match="other columns than it declares"):
+        with pytest.raises(Invalid, match="returned the wrong columns"):
             list(wrong(batches))

@@ -232,7 +232,7 @@ def test_pages_are_of_few_rows_and_few_bytes(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_more_than_arrow_can_address_is_an_error_of_ours() -> None:
     text = texts_of([(1, "x" * (1 << 26))])
-    with pytest.raises(Unsupported, match="more than 2 GiB in one column") as refused:
+    with pytest.raises(Unsupported, match="exceed 2 GiB in one column") as refused:
         joined([Run(text)] * 33, text.schema)
     assert "33 rows of 2,112 MiB" in str(refused.value)
 

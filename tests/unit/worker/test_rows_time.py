@@ -394,7 +394,7 @@ def test_a_timer_without_a_handler_is_refused() -> None:
 
 def test_timers_without_end_are_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("holdfast.worker.runtime.row_runner.MOST_FIRINGS", 50)
-    with pytest.raises(Failed, match="fire without end"):
+    with pytest.raises(Failed, match="fire endlessly"):
         fire(Program(lambda ctx: ctx.timer(5), lambda timer, ctx: ctx.timer(timer.at)))
 
 

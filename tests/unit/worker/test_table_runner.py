@@ -135,21 +135,21 @@ def test_clearing_takes_a_mask() -> None:
 @pytest.mark.parametrize(
     ("do", "message"),
     [
-        (lambda _, s: s.n.set([1]), "another length"),
-        (lambda _, s: s.n.set([1, None]), "null cannot be set where there is a default"),
-        (lambda _, s: s.n.set([1.5, 2.0]), "not of the declared type"),
+        (lambda _, s: s.n.set([1]), "the wrong length"),
+        (lambda _, s: s.n.set([1, None]), "a state with a default cannot be set to null"),
+        (lambda _, s: s.n.set([1.5, 2.0]), "does not match the declared type"),
         (lambda _, s: s.n.set(np.array([1.5, 2.0])), "truncated"),
-        (lambda _, s: s.n.set(pa.array(["1", "2"])), "another type"),
-        (lambda _, s: s.n.set([1, 2], where=[1, 0]), "a mask has a truth value for each"),
-        (lambda _, s: s.total.add([1, None, 2]), "nothing to add"),
-        (lambda _, s: s.total.add([1, 2]), "another length"),
-        (lambda _, s: s.drinks.put(["x", None, "y"], [1, 2, 3]), "no entry for null"),
-        (lambda _, s: setattr(s, "total", [1, 2]), "state.total is not assigned to"),
-        (lambda _, s: s.nn, "there is no state 'nn'; there are n, unset"),
-        (lambda _, s: s.sums("nothing"), "there is no such column"),
-        (lambda _, s: s.sums("user"), "not a column of numbers"),
+        (lambda _, s: s.n.set(pa.array(["1", "2"])), "the wrong type"),
+        (lambda _, s: s.n.set([1, 2], where=[1, 0]), "not a valid mask"),
+        (lambda _, s: s.total.add([1, None, 2]), "value to add is null"),
+        (lambda _, s: s.total.add([1, 2]), "the wrong length"),
+        (lambda _, s: s.drinks.put(["x", None, "y"], [1, 2, 3]), "map key is null"),
+        (lambda _, s: setattr(s, "total", [1, 2]), "state.total cannot be assigned"),
+        (lambda _, s: s.nn, "unknown state 'nn'; expected n, unset"),
+        (lambda _, s: s.sums("nothing"), "unknown column"),
+        (lambda _, s: s.sums("user"), "values are not numeric"),
         (lambda _, s: s.timer(5), "has no on_timers"),
-        (lambda _, s: s.table(more=[1]), "another length"),
+        (lambda _, s: s.table(more=[1]), "the wrong length"),
     ],
 )
 def test_mistakes_are_named_with_their_line(do: Any, message: str) -> None:
@@ -193,9 +193,9 @@ def test_sums_beyond_64_bits_are_refused_not_wrapped() -> None:
     def twice(_: Any, state: Any) -> None:
         state.total.add(np.array([2**62, 0, 2**62]))
 
-    with pytest.raises(Failed, match="not of the declared type"):
+    with pytest.raises(Failed, match="does not match the declared type"):
         step(twice)
-    with pytest.raises(Failed, match="may not fit 64 bits"):
+    with pytest.raises(Failed, match="may overflow 64 bits"):
         step(lambda _, s: s.sums(np.array([2**62, 0, 2**62])))
     found, _ = step(lambda _, s: (s.total.add(np.array([2**62, 0, 2**62 - 1])), s.total.get().to_pylist())[1])
     assert found == [2**63 - 1, 0]
@@ -232,7 +232,7 @@ def test_helpers_skip_nulls_and_ask_for_a_default_where_there_is_nothing() -> No
     holes = pa.array([None, None, 3.0])
     found, _ = step(lambda _, s: [s.sums(holes), s.max(holes, default=-1.0), s.first(holes, default=0.0)])
     assert [each.tolist() for each in found] == [[3.0, 0.0], [3.0, -1.0], [0.0, 0.0]]
-    with pytest.raises(Failed, match="a key has no number here"):
+    with pytest.raises(Failed, match="some keys have no value"):
         step(lambda _, s: s.max(holes))
 
 
@@ -362,7 +362,7 @@ def test_a_function_that_gives_none_is_a_mistake(state: State) -> None:
             state.merged.add([4, 5, -6])
 
     passes = tables(Merges(), {})
-    with pytest.raises(Failed, match="the function of state merged gave None"):
+    with pytest.raises(Failed, match="the function of state merged returned None"):
         passes.run(ABA)
     assert passes.memory.rows == {}
 
@@ -559,7 +559,7 @@ def test_timers_without_end_are_stopped(monkeypatch: pytest.MonkeyPatch) -> None
             state.timer(1)
 
     monkeypatch.setattr("holdfast.worker.runtime.table_runner._MOST_ROUNDS", 20)
-    with pytest.raises(Failed, match="fire without end"):
+    with pytest.raises(Failed, match="fire endlessly"):
         tables(Endless(), FIRED).run([event("a", 5)], watermark=20)
 
 
@@ -607,7 +607,7 @@ def test_what_is_returned_must_fit_the_output(result: Any) -> None:
         def on_batch(self, events: pa.Table, state: Any) -> Any:
             return result
 
-    with pytest.raises(Failed, match=r"what Returns.on_batch returned does not fit"):
+    with pytest.raises(Failed, match=r"Returns.on_batch returned an invalid result"):
         tables(Returns()).run([event("a")])
 
 
@@ -625,5 +625,5 @@ def test_names_that_a_table_needs_itself_are_refused() -> None:
         time_columns=(None,),
         default_clock="processing",
     )
-    with pytest.raises(Invalid, match="this name means something else on a table of state"):
+    with pytest.raises(Invalid, match="state name is reserved by the state table"):
         TableRunner(definition_of(Clashes(), ["events"]), Clashes(), spec)

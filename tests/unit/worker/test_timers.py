@@ -117,13 +117,13 @@ def test_when_a_timer_is_due_can_be_said_in_several_ways(at: Any, expected: int)
 
 @pytest.mark.parametrize("at", [True, 1.5, "noon", None, dt.date(2020, 1, 1), 2**62, -(2**62)])
 def test_what_is_no_time_is_refused(at: Any) -> None:
-    with pytest.raises(Invalid, match="a timer cannot be set for this"):
+    with pytest.raises(Invalid, match="not a valid timer time"):
         ms_of(at)
 
 
 def test_clocks_have_two_names() -> None:
     assert (letter_of("event"), letter_of("processing")) == ("e", "p")
-    with pytest.raises(Invalid, match="no such clock"):
+    with pytest.raises(Invalid, match="unknown clock"):
         letter_of("wall")
 
 

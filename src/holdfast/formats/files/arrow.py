@@ -1,7 +1,7 @@
-"""Arrow's messages, as far as one has to look into them before Arrow does.
+"""Check Arrow messages before Arrow reads them.
 
-Arrow unpacks the buffers of a message as far as these say, whatever that takes. Holdfast writes none that are
-packed, so one that is packed was written by somebody else.
+Arrow decompresses the buffers of a message to any stated size. Holdfast never writes compressed buffers, so a
+compressed one comes from a different writer and is refused.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""The checksums that stand beside files.
+"""The checksum files next to files.
 
-`<name>.crc` is Spark's own, in JSON: a CRC-32C of the whole file, written for state files under
-state-checkpoint format 2. `.<name>.crc` is Hadoop's, one CRC-32 for each few bytes, and comes with every file
-on a local disk.
+`<name>.crc` is Spark's, in JSON: a CRC-32C of the whole file, written for state files in state-checkpoint
+format 2. `.<name>.crc` is Hadoop's, one CRC-32 for each few bytes, written with every file on a local disk.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ class SparkChecksum:
     Attributes:
         value: The CRC-32C, signed as Java writes it.
         size: The file's bytes.
-        fields: Everything as it is.
+        fields: All fields, unchanged.
     """
 
     value: int
@@ -46,23 +45,23 @@ class SparkChecksum:
     def mismatch(self, data: bytes) -> str | None:
         """Return what does not match, or None. Cost: ten gigabytes per second."""
         if len(data) != self.size:
-            return f"{len(data)} bytes where its checksum was taken of {self.size}"
+            return f"{len(data)} bytes, but the checksum covers {self.size}"
         found = crc32c(data)
         if found != self.value & 0xFFFFFFFF:
-            return f"CRC-32C {found:08x} where its checksum says {self.value & 0xFFFFFFFF:08x}"
+            return f"CRC-32C {found:08x}, but the checksum is {self.value & 0xFFFFFFFF:08x}"
         return None
 
     def render(self) -> bytes:
-        """The file."""
+        """Return the file."""
         return compact(self.fields).encode()
 
 
 def spark_checksum(data: bytes, made_ms: int) -> SparkChecksum:
-    """Compute what Spark would write beside these bytes.
+    """Compute the checksum that Spark would write for a file.
 
     Args:
         data: The whole file.
-        made_ms: When, in epoch milliseconds: Spark notes it and never looks at it.
+        made_ms: The time in epoch milliseconds; Spark writes it and never reads it.
     """
     value = crc32c(data)
     signed = value - (1 << 32) if value & 0x80000000 else value
@@ -81,18 +80,18 @@ def parse_spark_checksum(data: bytes, where: str) -> SparkChecksum:
 
     Raises:
         Corrupt: Spark cannot have written it.
-        Unsupported: It is by another algorithm than is known here.
+        Unsupported: Its algorithm is unknown.
     """
     fields = json_object(decoded(data, _SPARK, where), _SPARK, where)
     algorithm = string(fields, "algorithm", _SPARK, where)
     if algorithm != ALGORITHM:
         raise Unsupported(
-            "this kind of checksum is not known",
+            "unknown checksum algorithm",
             code="HF-E7063",
             where=where,
             found=algorithm,
             expected=ALGORITHM,
-            hint="a newer Spark wrote it; upgrade Holdfast",
+            hint="upgrade Holdfast: a newer Spark wrote it",
         )
     value = whole_number(fields, "value", _SPARK, where)
     return SparkChecksum(value, whole_number(fields, "mainFileSize", _SPARK, where), fields)
@@ -103,7 +102,7 @@ class HadoopChecksum:
     """Hadoop's checksums of a file: one for each `step` bytes of it.
 
     Attributes:
-        step: The bytes that each is of; the last may be of fewer.
+        step: The bytes that each covers; the last may cover fewer.
         packed: The checksums, four bytes each.
     """
 
@@ -114,7 +113,7 @@ class HadoopChecksum:
         """Return what does not match, or None. Cost: eight gigabytes per second."""
         many, expected = len(self.packed) // _SUM, -(-len(data) // self.step)
         if expected != many:
-            return f"{len(data)} bytes where its checksums were taken of about {many * self.step}"
+            return f"{len(data)} bytes, but the checksums cover about {many * self.step}"
         # In portions, which stay in the processor's caches.
         portion = self.step * max(1, _PORTION // self.step)
         view = memoryview(data)
@@ -128,18 +127,18 @@ class HadoopChecksum:
             at for at in range(0, len(found), _SUM) if found[at : at + _SUM] != self.packed[at : at + _SUM]
         )
         start = self.step * (at // _SUM)
-        return f"bytes {start} to {min(start + self.step, len(data))} do not have their checksum"
+        return f"bytes {start} to {min(start + self.step, len(data))} differ"
 
     def render(self) -> bytes:
-        """The file."""
+        """Return the file."""
         return _MAGIC + struct.pack(">I", self.step) + self.packed
 
 
 @dataclass(slots=True)
 class ChecksumComparison:
-    """A file that is read in portions, against Hadoop's checksums of it.
+    """A comparison of a file, read in portions, with Hadoop's checksums.
 
-    A portion that ends within a step counts as one that does not fit, unless it is the last.
+    A portion that ends within a step counts as a mismatch, unless it is the last.
     """
 
     sums: HadoopChecksum
@@ -148,7 +147,7 @@ class ChecksumComparison:
     _room: bytearray = field(default_factory=bytearray, init=False)
 
     def see(self, portion: bytes | memoryview) -> None:
-        """Compare what comes next."""
+        """Compare the next portion."""
         end = self._seen + _SUM * -(-len(portion) // self.sums.step)
         self._fits = self._fits and self._fit(portion, self.sums.packed[self._seen : end])
         self._seen = end
@@ -159,11 +158,11 @@ class ChecksumComparison:
         return self._fits and self._seen == len(self.sums.packed)
 
     def _fit(self, data: bytes | memoryview, packed: bytes) -> bool:
-        """Return whether bytes have these checksums; computed all at once, which is many times faster.
+        """Return whether bytes have these checksums; computed at once, which is many times faster.
 
-        A CRC is a remainder, and those of the parts make that of the whole: each part may be put as zeros
-        and its own remainder in the four bytes behind it, and the CRC of that is the CRC of the bytes. One
-        wrong checksum never fits; of several the chance to cancel out is that of any CRC.
+        A CRC is a remainder, and those of the parts combine to that of the whole: replace each part with
+        zeros, xor its remainder into the four bytes after it, and the CRC stays the same. One wrong checksum
+        is always detected; several cancel out with the probability of any CRC collision.
         """
         step, view = self.sums.step, memoryview(data)
         many = len(view) // step
@@ -184,7 +183,7 @@ class ChecksumComparison:
 
 
 def hadoop_checksum(data: bytes, step: int = 512) -> HadoopChecksum:
-    """Compute what Hadoop would write beside these bytes."""
+    """Compute the checksum that Hadoop would write for a file."""
     return HadoopChecksum(step, _each(data, step))
 
 
@@ -201,8 +200,8 @@ def parse_hadoop_checksum(data: bytes, where: str) -> HadoopChecksum:
         Corrupt: Hadoop cannot have written it.
     """
     if len(data) < _HEAD or data[:4] != _MAGIC or len(data) % 4:
-        raise damaged(_HADOOP, where, f"{len(data)} bytes that begin with {data[:4]!r}", f"{_MAGIC!r}")
+        raise damaged(_HADOOP, where, f"{len(data)} bytes starting with {data[:4]!r}", f"{_MAGIC!r}")
     step = int.from_bytes(data[4:_HEAD], "big")
     if step == 0:
-        raise damaged(_HADOOP, where, "checksums of 0 bytes each")
+        raise damaged(_HADOOP, where, "a checksum interval of 0 bytes")
     return HadoopChecksum(step, data[_HEAD:])

@@ -52,25 +52,25 @@ class ByteReader:
         try:
             return decode_utf(self._take(length))
         except UnicodeDecodeError as error:
-            raise self.damaged(f"bytes that are not text, at {start}") from error
+            raise self.damaged(f"invalid text at byte {start}") from error
 
     def end(self) -> None:
-        """Refuse anything behind the last value.
+        """Check that nothing follows the last value.
 
         Raises:
-            Corrupt: There is more.
+            Corrupt: More bytes follow.
         """
         if self.at != len(self._data):
-            raise self.damaged(f"{len(self._data) - self.at} bytes too many")
+            raise self.damaged(f"{len(self._data) - self.at} extra bytes at the end")
 
     def damaged(self, found: str, expected: str | None = None) -> Corrupt:
-        """The error for what was found."""
+        """Return the error for damaged data."""
         return damaged(self._what, self._where, found, expected)
 
     def _take(self, length: int) -> bytes:
         end = self.at + length
         if end > len(self._data):
-            raise self.damaged(f"{len(self._data)} bytes", f"at least {end}")
+            raise self.damaged(f"{len(self._data)} bytes", f"at least {end} bytes")
         taken = self._data[self.at : end]
         self.at = end
         return taken
@@ -114,10 +114,10 @@ _LONG: Final = 7
 
 
 def lzf_chunks(data: bytes) -> Iterator[bytes]:
-    """Unpack a stream chunk by chunk: at most 64 KiB each.
+    """Unpack a stream chunk by chunk, at most 64 KiB each.
 
     Raises:
-        ValueError: The stream is damaged, or cut off within a chunk.
+        ValueError: The stream is damaged or truncated.
     """
     at = 0
     while at < len(data):
@@ -128,13 +128,13 @@ def lzf_chunks(data: bytes) -> Iterator[bytes]:
         begin = at + _HEAD + 2 * kind
         at = begin + size
         if at > len(data):
-            raise ValueError(f"its end at byte {len(data)} in a chunk up to {at}")
+            raise ValueError(f"end of file at byte {len(data)}, within a chunk up to {at}")
         body = data[begin:at]
         yield body if kind == _RAW else _unpack_lzf(body, int.from_bytes(data[begin - 2 : begin], "big"))
 
 
 def to_lzf(data: bytes) -> bytes:
-    """Return a stream of these bytes, in chunks that are not packed: every reader takes them."""
+    """Return a stream of these bytes in uncompressed chunks, which every reader accepts."""
     parts = []
     for at in range(0, len(data), _LONGEST_LZF):
         chunk = data[at : at + _LONGEST_LZF]
@@ -146,7 +146,7 @@ def _unpack_lzf(body: bytes, length: int) -> bytes:
     """Unpack the body of a chunk.
 
     Raises:
-        ValueError: It is damaged, or does not unpack to so many bytes.
+        ValueError: It is damaged, or unpacks to a different length.
     """
     out = bytearray()
     at, end = 0, len(body)
@@ -166,7 +166,7 @@ def _unpack_lzf(body: bytes, length: int) -> bytes:
             at += 1
             _repeat(out, start, count + 2)
     except IndexError as error:
-        raise ValueError("a chunk whose last run is cut off") from error
+        raise ValueError("a truncated run at the end of a chunk") from error
     if at != end or len(out) != length:
         raise ValueError(f"{len(out)} bytes in a chunk of {length}")
     return bytes(out)
@@ -175,7 +175,7 @@ def _unpack_lzf(body: bytes, length: int) -> bytes:
 def _repeat(out: bytearray, start: int, count: int) -> None:
     """Append bytes that exist already; a run that reaches its own end repeats."""
     if start < 0:
-        raise ValueError(f"a run that begins {-start} bytes before its chunk")
+        raise ValueError(f"a run that starts {-start} bytes before its chunk")
     there = out[start : start + count]
     if len(there) < count:
         there = (there * (count // len(there) + 1))[:count]
@@ -217,13 +217,13 @@ _PORTION: Final = 1 << 20
 
 
 def codec_name(setting: str) -> str:
-    """The codec that a setting means: its short name, or the end of a class name."""
+    """Return the codec of a setting, given by its short name or a class name."""
     name = setting.rsplit(".", 1)[-1]
     return _CLASSES.get(name, name.lower())
 
 
 def decompressed(data: bytes, codec: str, where: str) -> bytes:
-    """The bytes in a stream, read to its end.
+    """Return the bytes in a stream, read to its end.
 
     Args:
         data: The whole stream.
@@ -231,17 +231,17 @@ def decompressed(data: bytes, codec: str, where: str) -> bytes:
         where: The file, for messages.
 
     Raises:
-        Corrupt: The stream is damaged, cut off, or continues behind its end.
+        Corrupt: The stream is damaged or truncated, or continues after its end.
         Unsupported: The codec is not one of `READABLE`.
     """
     return b"".join(_unpacked(data, codec, where))
 
 
 def beginning(data: bytes, codec: str, where: str, size: int) -> bytes:
-    """At least so many of the first bytes in a stream, or all of them; what follows is not looked at.
+    """Return at least this many of the first bytes in a stream, or all; the rest is not read.
 
     Raises:
-        Corrupt: The stream is damaged, as far as it was read.
+        Corrupt: The part that was read is damaged.
         Unsupported: The codec is not one of `READABLE`.
     """
     blocks, there = [], 0
@@ -254,10 +254,10 @@ def beginning(data: bytes, codec: str, where: str, size: int) -> bytes:
 
 
 def compressed(data: bytes, codec: str) -> bytes:
-    """A stream of these bytes, as Spark would write it.
+    """Return a stream of these bytes, as Spark would write it.
 
     Args:
-        data: What is to be in it.
+        data: The bytes.
         codec: A name as `codec_name` gives it.
 
     Raises:
@@ -271,7 +271,7 @@ def compressed(data: bytes, codec: str) -> bytes:
     }
     if codec not in writers:
         raise Unsupported(
-            "this compression is not written here",
+            "Holdfast cannot write this compression",
             code="HF-E7064",
             found=codec,
             expected=", ".join(READABLE),
@@ -281,10 +281,10 @@ def compressed(data: bytes, codec: str) -> bytes:
 
 
 def lz4_block(data: bytes, length: int) -> bytes:
-    """The bytes in a bare block of LZ4.
+    """Return the bytes of a raw LZ4 block.
 
     Raises:
-        ValueError: It is damaged, or does not have so many bytes.
+        ValueError: It is damaged, or has a different length.
     """
     import lz4.block
 
@@ -297,7 +297,7 @@ def lz4_block(data: bytes, length: int) -> bytes:
 
 
 def snappy_block(data: bytes) -> bytes:
-    """The bytes in a bare block of Snappy.
+    """Return the bytes of a raw Snappy block.
 
     Raises:
         ValueError: It is damaged.
@@ -321,10 +321,10 @@ def snappy_block(data: bytes) -> bytes:
 
 
 def zstd_bytes(data: bytes, allowance: Allowance) -> bytes:
-    """The bytes in frames of Zstandard, unpacked a portion at a time and counted meanwhile.
+    """Return the bytes of Zstandard frames, unpacked in portions and counted.
 
     Raises:
-        Corrupt: They are more than is allowed.
+        Corrupt: They exceed the limit.
         ValueError: A frame is damaged.
     """
     zstd = _zstd_library()
@@ -339,7 +339,7 @@ def zstd_bytes(data: bytes, allowance: Allowance) -> bytes:
                 parts.append(part)
                 given = b""
                 if not part and frame.needs_input:
-                    raise ValueError("a frame that is cut off")
+                    raise ValueError("a truncated frame")
         except zstd.ZstdError as error:
             raise ValueError(str(error)) from error
         data = frame.unused_data
@@ -380,7 +380,7 @@ def _unpacked(data: bytes, codec: str, where: str) -> Iterator[bytes]:
     readers = {LZ4: _lz4, LZF: _lzf, SNAPPY: _snappy, ZSTD: _zstd}
     if codec not in readers:
         raise Unsupported(
-            "this compression is not read here",
+            "Holdfast cannot read this compression",
             code="HF-E7065",
             where=where,
             found=codec,
@@ -405,7 +405,7 @@ def _lz4(data: bytes, where: str) -> Iterator[bytes]:
         if len(block) != length:
             raise ValueError(f"{len(block)} bytes in a block of {length}")
         if xxhash.xxh32_intdigest(block, _LZ4_SEED) & _LZ4_HASH != expected:
-            raise damaged(_WHAT, where, f"block {number}, whose bytes do not have their hash")
+            raise damaged(_WHAT, where, f"block {number} does not match its hash")
         yield block
 
 
@@ -413,7 +413,7 @@ def _lz4_blocks(data: bytes, where: str) -> Iterator[tuple[int, bytes, int, int]
     at = 0
     while True:
         if at + _LZ4_HEAD.size > len(data):
-            raise damaged(_WHAT, where, f"its end at byte {len(data)}", "a block that ends the stream")
+            raise damaged(_WHAT, where, f"end of file at byte {len(data)}", "an end block")
         magic, token, size, length, value = _LZ4_HEAD.unpack_from(data, at)
         at += _LZ4_HEAD.size
         method, room = token & 0xF0, 1 << (10 + (token & 0x0F))
@@ -424,11 +424,11 @@ def _lz4_blocks(data: bytes, where: str) -> Iterator[tuple[int, bytes, int, int]
         if length == 0:
             break
         if at + size > len(data):
-            raise damaged(_WHAT, where, f"its end at byte {len(data)}", f"a block up to {at + size}")
+            raise damaged(_WHAT, where, f"end of file at byte {len(data)}", f"a block up to {at + size}")
         yield token, data[at : at + size], length, value
         at += size
     if at != len(data):
-        raise damaged(_WHAT, where, f"{len(data) - at} bytes behind its end")
+        raise damaged(_WHAT, where, f"{len(data) - at} bytes after its end")
 
 
 def _lzf(data: bytes, where: str) -> Iterator[bytes]:
@@ -440,14 +440,14 @@ def _lzf(data: bytes, where: str) -> Iterator[bytes]:
 
 def _snappy(data: bytes, where: str) -> Iterator[bytes]:
     if data[: len(_SNAPPY_HEAD)] != _SNAPPY_HEAD:
-        raise damaged(_WHAT, where, repr(data[:8]), "the head of a snappy stream")
+        raise damaged(_WHAT, where, repr(data[:8]), "the header of a Snappy stream")
     allowance = Allowance(len(data), _WHAT, where)
     at = len(_SNAPPY_HEAD)
     while at < len(data):
         size = int.from_bytes(data[at : at + 4], "big")
         at += 4
         if size == 0 or at + size > len(data):
-            raise damaged(_WHAT, where, f"its end at byte {len(data)}", f"a block up to {at + size}")
+            raise damaged(_WHAT, where, f"end of file at byte {len(data)}", f"a block up to {at + size}")
         block = snappy_block(data[at : at + size])
         allowance.take(len(block))
         yield block
@@ -455,11 +455,11 @@ def _snappy(data: bytes, where: str) -> Iterator[bytes]:
 
 
 def varint(data: bytes, at: int) -> tuple[int, int]:
-    """A number that is written in groups of seven bits, the lowest first, and where it ends.
+    """Read a number in groups of seven bits, lowest first; return it and its end.
 
     Raises:
-        ValueError: It has more bits than any number that is written so.
-        IndexError: It continues behind the end of the data.
+        ValueError: It is too long.
+        IndexError: It continues past the end of the data.
     """
     value = shift = 0
     while True:
@@ -470,7 +470,7 @@ def varint(data: bytes, at: int) -> tuple[int, int]:
             return value, at
         shift += 7
         if shift > 7 * _LONGEST:
-            raise ValueError("a number that does not end")
+            raise ValueError("a number without an end")
 
 
 def _zstd(data: bytes, where: str) -> Iterator[bytes]:
@@ -482,5 +482,5 @@ def _to_zstd(data: bytes) -> bytes:
 
 
 def _zstd_library() -> Any:
-    """The module of Python 3.14, or what brings it to those before."""
+    """Return the zstd module of Python 3.14, or its backport."""
     return import_module("compression.zstd" if sys.version_info >= (3, 14) else "backports.zstd")

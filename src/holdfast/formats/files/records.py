@@ -72,10 +72,10 @@ class Head:
 
 
 def parse_head(stream: bytes, where: str) -> Head:
-    """Read the head of a changelog; a stream without one is version 1.
+    """Read the header of a changelog; a stream without one is version 1.
 
     Raises:
-        Corrupt: The head is damaged.
+        Corrupt: The header is damaged.
     """
     version_text, at = _utf(stream, 0)
     number = version_text[1:] if version_text is not None and version_text[:1] == "v" else ""
@@ -89,12 +89,12 @@ def parse_head(stream: bytes, where: str) -> Head:
         return Head(version, (), at)
     text, at = _utf(stream, at)
     if text is None:
-        raise damaged(_WHAT, where, "no lineage behind the version")
+        raise damaged(_WHAT, where, "no lineage after the version")
     return Head(version, _lineage(json_value(text, _WHAT, where), where), at)
 
 
 def records_of(kind: FileKind, stream: bytes, where: str) -> Iterator[StateRecord]:
-    """The records of a changelog, a delta or a snapshot, in their order, to its very end.
+    """Yield the records of a changelog, a delta or a snapshot in order, up to its end.
 
     Raises:
         Corrupt: A record is damaged, the end is missing, or something follows it.
@@ -104,7 +104,7 @@ def records_of(kind: FileKind, stream: bytes, where: str) -> Iterator[StateRecor
 
 
 def render_records(records: Sequence[StateRecord], version: int = 1) -> bytes:
-    """The bytes of records with their end, without a head."""
+    """Return the bytes of records with their end, without a header."""
     parts = []
     for record in records:
         mark = bytes([record.change]) if version in _MARKED else b""
@@ -121,14 +121,14 @@ def without_keys(
     deleted: Callable[[bytes], bytes],
     head: Head | None = None,
 ) -> bytes:
-    """A stream without the records of some keys, and otherwise byte for byte as it was.
+    """Return a stream without the records of some keys, otherwise unchanged.
 
     Args:
         stream: The whole stream.
-        records: Its records, all of them.
-        keys: The keys that go.
-        deleted: The key that a delete is about, by the key that its record has.
-        head: The head of a changelog; None of a delta or a snapshot.
+        records: All its records.
+        keys: The keys to remove.
+        deleted: Returns the key that a delete record refers to.
+        head: The header of a changelog; None for a delta or a snapshot.
 
     Raises:
         Corrupt: A record is damaged.
@@ -167,7 +167,7 @@ def _plain(stream: bytes, at: int, where: str) -> Iterator[StateRecord]:
             raise damaged(_WHAT, where, f"a value of {length} bytes at {at} of {end}")
         yield StateRecord(put, key, stream[at:after])
         at = after
-    raise damaged(_WHAT, where, f"its end at byte {end}", "a record that ends it")
+    raise damaged(_WHAT, where, f"end of file at byte {end}", "an end record")
 
 
 def _marked(stream: bytes, at: int, where: str) -> Iterator[StateRecord]:
@@ -198,12 +198,12 @@ def _marked(stream: bytes, at: int, where: str) -> Iterator[StateRecord]:
             continue
         yield StateRecord(change, key, stream[at:after])
         at = after
-    raise damaged(_WHAT, where, f"its end at byte {end}", "a record that ends it")
+    raise damaged(_WHAT, where, f"end of file at byte {end}", "an end record")
 
 
 def _nothing_behind(stream: bytes, at: int, where: str) -> None:
     if at != len(stream):
-        raise damaged(_WHAT, where, f"{len(stream) - at} bytes behind its last record")
+        raise damaged(_WHAT, where, f"{len(stream) - at} bytes after its last record")
 
 
 def _utf(stream: bytes, at: int) -> tuple[str | None, int]:
@@ -227,5 +227,5 @@ def _lineage(value: Any, where: str) -> tuple[VersionLineage, ...]:
     if not all(is_plain(link.unique_id) for link in found):
         raise damaged(_WHAT, where, f"the lineage {value!r}", "unique ids")
     if any(after.version != before.version + 1 for before, after in pairwise(found)):
-        raise damaged(_WHAT, where, f"the lineage {value!r}", "versions without a gap")
+        raise damaged(_WHAT, where, f"the lineage {value!r}", "consecutive versions")
     return found

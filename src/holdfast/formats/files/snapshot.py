@@ -1,10 +1,10 @@
 """RocksDB snapshots: the zip of small files, its list of large ones, and the manifest.
 
-RocksDB looks at the checksums too, but of a record whose kind is damaged it may never come to an end. So the
-records are looked at before RocksDB opens a snapshot.
+RocksDB checks the checksums too, but may loop forever on a record with a damaged kind. So the records are
+checked before RocksDB opens a snapshot.
 
-The zip holds RocksDB's manifest, options and log, and `metadata`, which maps the names that RocksDB gave its
-data files to the names under which they lie in `SSTs/` and `logs/`.
+The zip has RocksDB's manifest, options and log, and `metadata`, which maps RocksDB's names of data files to
+their names in `SSTs/` and `logs/`.
 """
 
 from __future__ import annotations
@@ -61,22 +61,20 @@ def check_manifest(data: bytes, where: str) -> None:
             at += left
             continue
         if at + _HEAD.size > len(data):
-            raise damaged(_MANIFEST_FILE, where, f"{len(data) - at} bytes of a record at its end")
+            raise damaged(_MANIFEST_FILE, where, f"{len(data) - at} bytes of a truncated record at its end")
         stored, length, kind = _HEAD.unpack_from(data, at)
         end = at + _HEAD.size + length
         if kind not in _KINDS:
             raise damaged(_MANIFEST_FILE, where, f"a record of kind {kind} at byte {at}", "1 to 4")
         if end > len(data) or _HEAD.size + length > left:
-            raise damaged(
-                _MANIFEST_FILE, where, f"a record of {length} bytes at byte {at}, which ends too early"
-            )
+            raise damaged(_MANIFEST_FILE, where, f"a truncated record of {length} bytes at byte {at}")
         if masked_crc32c(data[at + _SUM + 2 : end]) != stored:
-            raise damaged(_MANIFEST_FILE, where, f"a record at byte {at} that does not have its checksum")
+            raise damaged(_MANIFEST_FILE, where, f"checksum mismatch in a record at byte {at}")
         at = end
 
 
 def masked_crc32c(data: bytes) -> int:
-    """The checksum of bytes as RocksDB stores it, so that checksums among them do not make it a weak one."""
+    """Return the masked checksum that RocksDB stores."""
     crc = int(crc32c(data))
     return (((crc >> 15) | (crc << 17)) + _DELTA) & _WORD
 
@@ -131,10 +129,10 @@ class SnapshotMetadata:
     """Spark's metadata of a snapshot.
 
     Attributes:
-        version: 1, or 2 as Spark 4.0 has it under state format 2.
+        version: 1, or 2 in state format 2 of Spark 4.0.
         shared: The data files it needs.
-        keys: How many keys it holds; negative where Spark was told not to count.
-        fields: Everything as it is.
+        keys: The number of its keys; negative if Spark did not count.
+        fields: All fields, unchanged.
     """
 
     version: int
@@ -148,7 +146,7 @@ class SnapshotMetadata:
         return sum(file.size_bytes for file in self.shared)
 
     def render(self) -> bytes:
-        """The entry `metadata`."""
+        """Return the entry `metadata`."""
         return f"v{self.version}\n{compact(self.fields)}".encode()
 
 
@@ -163,7 +161,7 @@ def parse_snapshot(data: bytes, where: str, *, whole: bool = True) -> SnapshotMe
 
     Raises:
         Corrupt: The zip or an entry is damaged, or an entry that RocksDB needs is missing.
-        Unsupported: Its metadata has a version that is not known here.
+        Unsupported: The version of its metadata is unknown.
     """
     with _readable(data, where) as archive:
         names = archive.namelist()
@@ -173,9 +171,9 @@ def parse_snapshot(data: bytes, where: str, *, whole: bool = True) -> SnapshotMe
         manifests = [name for name in names if name.startswith(_MANIFEST)] if whole and bad is None else []
         logs = {name: archive.read(name) for name in manifests}
     if gap is not None:
-        raise _not_whole(where, f"no entry at byte {gap}")
+        raise _not_whole(where, f"no valid entry at byte {gap}")
     if bad is not None:
-        raise _not_whole(where, f"entry {bad} does not have its checksum")
+        raise _not_whole(where, f"checksum mismatch in entry {bad}")
     for name, log in logs.items():
         check_manifest(log, f"{where}, entry {name}")
     missing = [prefix for prefix in _NEEDED if not any(name.startswith(prefix) for name in names)]
@@ -185,7 +183,7 @@ def parse_snapshot(data: bytes, where: str, *, whole: bool = True) -> SnapshotMe
 
 
 def snapshot_entries(data: bytes, where: str) -> Iterator[tuple[str, bytes]]:
-    """RocksDB's own small files in a snapshot's zip, by name; without Spark's list and what is in folders.
+    """Yield RocksDB's small files in a snapshot's zip by name, without Spark's metadata and folders.
 
     Raises:
         Corrupt: The zip or an entry is damaged.
@@ -199,7 +197,7 @@ def snapshot_entries(data: bytes, where: str) -> Iterator[tuple[str, bytes]]:
 
 @contextmanager
 def _readable(data: bytes, where: str) -> Iterator[zipfile.ZipFile]:
-    """An archive whose entries are bounded: `zipfile` never unpacks more of one than its directory says."""
+    """Open an archive after checking the size of its entries, which bounds what `zipfile` unpacks."""
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
             entries = archive.infolist()
@@ -207,11 +205,11 @@ def _readable(data: bytes, where: str) -> Iterator[zipfile.ZipFile]:
                 raise _not_whole(
                     where,
                     f"{len(entries):,} entries of {sum(info.file_size for info in entries):,} bytes",
-                    f"at most {ZIP_ENTRIES:,} of {ZIP_BYTES:,}",
+                    f"at most {ZIP_ENTRIES:,} entries of {ZIP_BYTES:,} bytes",
                 )
             # Java knows no others, and some of Python's take gigabytes to begin with.
             if any(info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED) for info in entries):
-                raise _not_whole(where, "an entry that Java cannot unpack")
+                raise _not_whole(where, "an entry with an unsupported compression")
             yield archive
     except _ZIP_ERRORS as error:
         raise _not_whole(where, f"{type(error).__name__}: {error}") from error
@@ -250,12 +248,12 @@ def parse_metadata(data: bytes, where: str) -> SnapshotMetadata:
 
     Raises:
         Corrupt: Spark cannot have written it.
-        Unsupported: Its version is not known here.
+        Unsupported: Its version is unknown.
     """
     version_line, newline, rest = decoded(data, _WHAT, where).partition("\n")
     version = version_of(version_line, VERSIONS, _WHAT, where)
     if not newline:
-        raise damaged(_WHAT, where, "one line", "a version and JSON")
+        raise damaged(_WHAT, where, "one line", "a version line and JSON")
     fields = json_object(rest, _WHAT, where)
     shared = _shared(fields, "sstFiles", "dfsSstFileName", layout.SSTS, where)
     shared += _shared(fields, "logFiles", "dfsLogFileName", layout.LOGS, where)
@@ -280,12 +278,12 @@ def _shared(fields: dict[str, Any], key: str, name: str, folder: str, where: str
 def snapshot_metadata(
     version: int, shared: Sequence[SharedFile], fields: Mapping[str, Any]
 ) -> SnapshotMetadata:
-    """The metadata of a new snapshot.
+    """Return the metadata of a new snapshot.
 
     Args:
-        version: That of the snapshots that the checkpoint has.
+        version: The metadata version of the checkpoint's snapshots.
         shared: The data files that it needs.
-        fields: What else it says: the number of its keys, and its column families.
+        fields: The other fields: the number of keys, and the column families.
     """
     listed = [
         {"localFileName": file.local_name, "dfsSstFileName": file.name, "sizeBytes": file.size_bytes}

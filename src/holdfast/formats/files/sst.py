@@ -1,10 +1,10 @@
-"""RocksDB's data files, entry by entry as they lie on the disk: deleted and overwritten rows included.
+"""Read RocksDB's data files entry by entry, including deleted and overwritten rows.
 
-RocksDB itself shows only what counts. Whoever has to know whether a key is anywhere in a file has to look at
-what no longer counts too: a deleted row stays in its file until that is rewritten.
+RocksDB returns only current rows. A search for a key in a file must also read obsolete ones: a deleted row
+stays in its file until that is rewritten.
 
-A file ends with a footer that says where the index is; the index says where the blocks of rows are. Within a
-block each key leaves out what it shares with the one before.
+A file ends with a footer, which locates the index; the index locates the blocks of rows. Within a block each
+key omits the prefix that it shares with the previous one.
 """
 
 from __future__ import annotations
@@ -50,18 +50,18 @@ Handle = tuple[int, int]
 
 
 def sst_entries(data: bytes, where: str, keys: Collection[bytes] | None = None) -> Iterator[Entry]:
-    """Every key with its value as they lie in the file; of a delete the value is empty.
+    """Yield every key and value in a file; the value of a delete is empty.
 
-    Cost: about half a microsecond an entry.
+    Cost: about half a microsecond per entry.
 
     Args:
         data: The file.
         where: Its path, for messages.
-        keys: Only what is in the blocks that may have one of these.
+        keys: Limit to the blocks that may have one of these keys.
 
     Raises:
         Corrupt: It is damaged.
-        Unsupported: It is of a version or compression that is not known here.
+        Unsupported: Its version or compression is not supported.
     """
     try:
         file = _open_table(lambda start, size: data[start : start + size], len(data), where)
@@ -77,14 +77,14 @@ def sst_sample(read: Read, size: int, where: str, count: int) -> list[bytes]:
     Cost: the footer, the index and three blocks are read.
 
     Args:
-        read: The bytes from a place on, so many; fewer at the end.
-        size: The bytes of the file.
+        read: Returns a number of bytes from an offset; fewer at the end.
+        size: The size of the file in bytes.
         where: Its path, for messages.
-        count: How many keys of each block.
+        count: The number of keys per block.
 
     Raises:
         Corrupt: It is damaged.
-        Unsupported: It is of a version or compression that is not known here.
+        Unsupported: Its version or compression is not supported.
     """
     try:
         file = _open_table(read, size, where)
@@ -97,20 +97,20 @@ def sst_sample(read: Read, size: int, where: str, count: int) -> list[bytes]:
 
 
 def check_sst(read: Read, size: int, where: str, *, blocks: bool = True) -> None:
-    """See that a file has its footer, and every block of it the bytes that were summed up.
+    """Check the footer of a file and the checksums of its blocks.
 
-    RocksDB looks at a block when it reads it, and believes the lengths in it. Nothing is unpacked here but
-    the index, and a block that says that it holds more than it can is refused.
+    RocksDB checks a block when it reads it, and trusts the lengths in it. This unpacks only the index, and
+    refuses a block with an impossible length.
 
     Args:
-        read: The bytes from a place on, so many; fewer at the end.
-        size: The bytes of the file.
+        read: Returns a number of bytes from an offset; fewer at the end.
+        size: The size of the file in bytes.
         where: Its path, for messages.
-        blocks: Look at the blocks of rows too. Without them only what is at the end of the file is read.
+        blocks: Also check the blocks of rows; otherwise read only the end of the file.
 
     Raises:
         Corrupt: It is damaged.
-        Unsupported: It is of a version or compression that is not known here.
+        Unsupported: Its version or compression is not supported.
     """
     try:
         file = _open_table(read, size, where)
@@ -136,14 +136,14 @@ class _File:
     """A file whose footer has been read.
 
     Attributes:
-        read: The bytes from a place on.
-        size: Its bytes.
+        read: Returns bytes from an offset.
+        size: Its size in bytes.
         where: Its path.
-        sums: What its blocks are summed up with.
+        sums: The kind of its checksums.
         version: The version of its format.
-        others: Where the index of everything but rows is.
-        index: Where the index of rows is.
-        allowance: What may be unpacked of it.
+        others: The handle of the index of metadata.
+        index: The handle of the index of rows.
+        allowance: The limit for unpacking it.
     """
 
     read: Read
@@ -156,7 +156,7 @@ class _File:
     allowance: Allowance
 
     def checked(self, handle: Handle) -> tuple[int, bytes]:
-        """The compression of a block, and its bytes as they lie there.
+        """Return the compression of a block, and its stored bytes.
 
         Raises:
             ValueError: It is not in the file, does not have its checksum, or claims more than it can hold.
@@ -167,10 +167,10 @@ class _File:
             raise ValueError(f"a block of {size} bytes at {start} of {self.size}")
         data = self.read(start, size + _TRAILER)
         if len(data) < size + _TRAILER:
-            raise ValueError(f"its end at byte {start + len(data)}")
+            raise ValueError(f"end of file at byte {start + len(data)}")
         block, kind = data[:size], data[size]
         if not _has_sum(self.sums, block, kind, int.from_bytes(data[size + 1 :], "little")):
-            raise ValueError(f"a block at {start} that does not have its checksum")
+            raise ValueError(f"checksum mismatch in the block at {start}")
         if kind not in _KNOWN:
             if kind not in _OTHERS:
                 raise ValueError(f"a block of kind {kind} at {start}")
@@ -187,7 +187,7 @@ class _File:
         return kind, block
 
     def block(self, handle: Handle) -> bytes:
-        """The bytes in a block.
+        """Return the bytes in a block.
 
         Raises:
             ValueError: It is damaged.
@@ -225,7 +225,7 @@ class _File:
 
 
 def _bzip2_block(data: bytes, length: int) -> bytes:
-    """The bytes in a block of bzip2, not many more of them than it should have.
+    """Return the bytes in a block of bzip2, at most one more than stated.
 
     Raises:
         ValueError: It is damaged.
@@ -236,23 +236,23 @@ def _bzip2_block(data: bytes, length: int) -> bytes:
     except OSError as error:
         raise ValueError(str(error)) from error
     if unpacker.unused_data:
-        raise ValueError(f"{len(unpacker.unused_data)} bytes behind a block of bzip2")
+        raise ValueError(f"{len(unpacker.unused_data)} bytes after a bzip2 block")
     return unpacked
 
 
 def _open_table(read: Read, size: int, where: str) -> _File:
     footer = read(max(size - _FOOTER, 0), _FOOTER)
     if len(footer) < _FOOTER or footer[-8:] != SST_MAGIC:
-        raise damaged(_WHAT, where, "no footer at its end")
+        raise damaged(_WHAT, where, "no footer")
     (version,) = struct.unpack_from("<I", footer, _FOOTER - 12)
     if version not in _VERSIONS:
         raise Unsupported(
-            "this version of RocksDB's data files is not known",
+            "unknown version of RocksDB's data files",
             code="HF-E7067",
             where=where,
             found=str(version),
             expected="2 to 5",
-            hint="a newer Spark wrote it; upgrade Holdfast",
+            hint="upgrade Holdfast: a newer Spark wrote it",
         )
     others, at = _handle(footer, 1)
     index, _ = _handle(footer, at)
@@ -276,7 +276,7 @@ def _has_sum(sums: int, block: bytes, kind: int, stored: int) -> bool:
 
 
 def _blocks(file: _File, keys: Collection[bytes] | None) -> Iterator[bytes]:
-    """The blocks of rows, unpacked."""
+    """Yield the blocks of rows, unpacked."""
     index = file.block(file.index)
     numbered = keys is not None and not _bare_bounds(file)
     before = b""
@@ -298,7 +298,7 @@ def _bare_bounds(file: _File) -> bool:
 
 
 def _pairs(block: bytes) -> Iterator[Entry]:
-    """The entries of a block that has no rows."""
+    """Yield the entries of a block that has no rows."""
     end = _end_of_rows(block)
     at, key = 0, b""
     while at < end:
@@ -315,8 +315,8 @@ def _pairs(block: bytes) -> Iterator[Entry]:
 def _handles(index: bytes, *, delta: bool) -> Iterator[tuple[bytes, int, int]]:
     """Return the blocks of the index: of each an upper bound of its keys, its offset and its size.
 
-    Since version 4 an entry has no length of its value, and one that shares its key's beginning with the one
-    before says only by how much its size differs.
+    Since version 4 an entry has no length of its value, and one that shares a key prefix with the previous
+    entry stores only the difference of their sizes.
     """
     end = _end_of_rows(index)
     at = start = size = behind = 0
@@ -335,13 +335,13 @@ def _handles(index: bytes, *, delta: bool) -> Iterator[tuple[bytes, int, int]]:
         else:
             (start, size), at = _handle(index, at)
         if start < behind:
-            raise ValueError(f"a block at {start} that begins before the one before it ends")
+            raise ValueError(f"a block at {start} that overlaps the previous one")
         behind = start + size
         yield bound, start, size
 
 
 def _rows(block: bytes) -> list[Entry]:
-    """The rows of a block, their keys without the number of the write."""
+    """Return the rows of a block, with keys without the sequence number."""
     end = _end_of_rows(block)
     at, key = 0, b""
     rows = []
@@ -361,7 +361,7 @@ def _rows(block: bytes) -> list[Entry]:
         at = value + size
         left -= len(key)
         if len(key) < _NUMBERED or at > end or left < 0:
-            raise ValueError(f"a row at {value} that goes beyond its block")
+            raise ValueError(f"a row at {value} that exceeds its block")
         rows.append((key[:-_NUMBERED], block[value:at]))
     return rows
 
@@ -371,15 +371,15 @@ def _end_of_rows(block: bytes) -> int:
     (count,) = struct.unpack_from("<I", block, len(block) - 4)
     # The highest bit says that the block has an index by hashes behind its rows too.
     if len(block) < 4 or count >> 31:
-        raise ValueError("a block with an index by hashes")
+        raise ValueError("a block with a hash index")
     end = len(block) - 4 - 4 * int(count)
     if end < 0:
-        raise ValueError(f"{count} whole keys in a block of {len(block)} bytes")
+        raise ValueError(f"{count} restart points in a block of {len(block)} bytes")
     return end
 
 
 def _handle(data: bytes, at: int) -> tuple[tuple[int, int], int]:
-    """The place and the size of a block, and where they end."""
+    """Return the offset and the size of a block, and the end of the handle."""
     start, at = varint(data, at)
     size, at = varint(data, at)
     return (start, size), at

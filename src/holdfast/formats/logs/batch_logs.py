@@ -1,10 +1,10 @@
 """The offset log, the commit log and the file `metadata`.
 
 A file of the commit log is a version line and a line of metadata. Version 2 names the state files of the
-batch by unique ids, version 3 adds what is known of the sink.
+batch by unique ids, version 3 adds facts of the sink.
 
 A file of the offset log is a version line, a line of metadata, and a line for each source: by position in
-version 1, as `name:offset` in version 2. An offset is the source's own JSON, or `-` where it has none yet.
+version 1, as `name:offset` in version 2. An offset is the source's JSON, or `-` for none yet.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class CommitLog:
 
     Attributes:
         version: 1, 2 or 3.
-        fields: The metadata as it is, newer fields included.
+        fields: The metadata, unchanged, newer fields included.
         state_ids: The unique ids of the batch's state files; None under state-checkpoint format 1.
     """
 
@@ -51,11 +51,11 @@ class CommitLog:
 
     @property
     def next_watermark_ms(self) -> int:
-        """The watermark that the next batch runs under."""
+        """The watermark of the next batch."""
         return int(self.fields.get("nextBatchWatermarkMs", 0))
 
     def render(self) -> bytes:
-        """The file."""
+        """Return the file."""
         return f"v{self.version}\n{compact(self.fields)}".encode()
 
 
@@ -64,12 +64,12 @@ def parse_commit(data: bytes, where: str) -> CommitLog:
 
     Raises:
         Corrupt: Spark cannot have written it.
-        Unsupported: Its version is newer than what is known here.
+        Unsupported: Its version is unknown.
     """
     version_line, *lines = decoded(data, _COMMIT_LOG, where).split("\n")
     version = version_of(version_line.strip(), COMMIT_LOG_VERSIONS, _COMMIT_LOG, where)
     if len(lines) != 1:
-        raise damaged(_COMMIT_LOG, where, f"{len(lines) + 1} lines", "a version and a line of metadata")
+        raise damaged(_COMMIT_LOG, where, f"{len(lines) + 1} lines", "a version line and a metadata line")
     place = f"{where}, line 2"
     fields = json_object(lines[0], _COMMIT_LOG, place)
     whole_number(fields, "nextBatchWatermarkMs", _COMMIT_LOG, place, 0)
@@ -89,7 +89,7 @@ def _state_ids(given: Any, where: str) -> StateIds:
             return found
     except (AttributeError, TypeError, ValueError):  # none of Spark's
         pass
-    raise damaged(_COMMIT_LOG, where, f"`stateUniqueIds` is {given!r}", "lists of ids by operator")
+    raise damaged(_COMMIT_LOG, where, f"`stateUniqueIds` is {given!r}", "lists of ids per operator")
 
 
 OFFSET_LOG_VERSIONS: Final = (1, 2)
@@ -113,7 +113,7 @@ class OffsetLog:
 
     Attributes:
         version: 1 or 2.
-        fields: The metadata as it is, newer fields included; None where the line is empty.
+        fields: The metadata, unchanged, newer fields included; None if the line is empty.
         offsets: The end of each source in this batch, as its own JSON, by position or name.
     """
 
@@ -123,7 +123,7 @@ class OffsetLog:
 
     @property
     def watermark_ms(self) -> int:
-        """The watermark the batch runs under; 0 is none."""
+        """The watermark of the batch; 0 for none."""
         return int((self.fields or {}).get("batchWatermarkMs", 0))
 
     @property
@@ -133,13 +133,13 @@ class OffsetLog:
 
     @property
     def confs(self) -> Mapping[str, str]:
-        """The settings that the checkpoint has fixed; a session's own are ignored for them."""
+        """The settings fixed by the checkpoint, which override those of the session."""
         confs: Mapping[str, str] = (self.fields or {}).get("conf", {})
         return confs
 
     @property
     def partitions(self) -> int | None:
-        """The number of state partitions, where it is noted."""
+        """The number of state partitions, or None if not recorded."""
         text = self.confs.get(SHUFFLE_PARTITIONS, "")
         known = text.isascii() and text.isdigit() and len(text) <= len(str(PARTITIONS))
         return int(text) if known and 0 < int(text) <= PARTITIONS else None
@@ -161,7 +161,7 @@ class OffsetLog:
         )
 
     def render(self) -> bytes:
-        """The file."""
+        """Return the file."""
         lines = [f"v{self.version}", "" if self.fields is None else compact(self.fields)]
         for name, offset in self.offsets.items():
             text = NO_OFFSET if offset is None else offset
@@ -182,19 +182,19 @@ def parse_offsets(data: bytes, where: str) -> OffsetLog:
 
     Raises:
         Corrupt: Spark cannot have written it.
-        Unsupported: Its version is newer than what is known here.
+        Unsupported: Its version is unknown.
     """
     version_line, *lines = decoded(data, _OFFSET_LOG, where).split("\n")
     version = version_of(version_line, OFFSET_LOG_VERSIONS, _OFFSET_LOG, where)
     if not lines:
-        raise damaged(_OFFSET_LOG, where, "one line", "a line of metadata and one for each source")
+        raise damaged(_OFFSET_LOG, where, "one line", "a metadata line and one line per source")
     fields = _metadata(lines[0], f"{where}, line 2") if lines[0].strip() else None
     offsets: dict[str, str | None] = {}
     for number, line in enumerate(lines[1:]):
         place = f"{where}, line {number + 3}"
         name, text = (str(number), line) if version == 1 else _split_line(line, place)
         if name in offsets:
-            raise damaged(_OFFSET_LOG, place, f"source {name!r} a second time")
+            raise damaged(_OFFSET_LOG, place, f"duplicate source {name!r}")
         if text != NO_OFFSET:
             json_value(text, _OFFSET_LOG, place)
         offsets[name] = None if text == NO_OFFSET else text
@@ -202,7 +202,7 @@ def parse_offsets(data: bytes, where: str) -> OffsetLog:
 
 
 def log_offset(offset: str | None) -> int | None:
-    """The newest entry of the source's own log that an offset represents; None for sources without one."""
+    """Return the newest entry of a source's log that an offset covers; None for sources without a log."""
     if offset is None:
         return None
     value = json_value(offset, _OFFSET_LOG, "an offset")
@@ -212,7 +212,7 @@ def log_offset(offset: str | None) -> int | None:
 
 
 def is_tick(offset: str | None) -> bool:
-    """Return whether an offset is one of Holdfast's source of ticks, which keeps no log of its own."""
+    """Return whether an offset is from Holdfast's tick source, which has no log."""
     value = None if offset is None else json_value(offset, _OFFSET_LOG, "an offset")
     return isinstance(value, dict) and list(value) == [TICK_AT]
 
@@ -223,7 +223,7 @@ def _metadata(line: str, where: str) -> dict[str, Any]:
     whole_number(fields, "batchTimestampMs", _OFFSET_LOG, where, 0)
     confs = fields.get("conf", {})
     if not isinstance(confs, dict) or not all(isinstance(value, str) for value in confs.values()):
-        raise damaged(_OFFSET_LOG, where, f"`conf` is {confs!r}", "settings, each a text")
+        raise damaged(_OFFSET_LOG, where, f"`conf` is {confs!r}", "settings as text")
     return fields
 
 
@@ -239,12 +239,12 @@ _QUERY_ID = "the query's metadata"
 
 @dataclass(frozen=True, slots=True)
 class QueryMetadata:
-    """A query's id, which it keeps for life. Sinks such as Delta tell by it what they have already taken."""
+    """The permanent id of a query, by which sinks such as Delta recognize committed batches."""
 
     query_id: str
 
     def render(self) -> bytes:
-        """The file."""
+        """Return the file."""
         return compact({"id": self.query_id}).encode()
 
 
@@ -252,7 +252,7 @@ def parse_query(data: bytes, where: str) -> QueryMetadata:
     """Read the file.
 
     Raises:
-        Corrupt: It holds no id.
+        Corrupt: It has no valid id.
     """
     query_id = string(json_object(decoded(data, _QUERY_ID, where), _QUERY_ID, where), "id", _QUERY_ID, where)
     try:

@@ -1,12 +1,12 @@
-"""Holdfast's notes in a checkpoint: the plan of its query, and its batch ledger.
+"""Holdfast's own files in a checkpoint: the plan of its query, and the sinks with a ledger.
 
-A ledger without any batch of a query is either new to the query or has lost all of them. The checkpoint knows
-which: from its first batch with a ledger on, it has this note.
+A ledger without a batch of a query is either new to the query or has lost its batches. The ledger file in
+the checkpoint distinguishes the two: it exists from the first batch with a ledger on.
 
-Spark keeps the state of a query and nothing of what the query was, so nobody can tell from a checkpoint
-that a filter is new. A query that Holdfast starts leaves its plan beside its state, in plain words. One file
-holds the plans of a query's life: each with the batch that it began with, so that a copy at any batch finds
-its own, and a start that failed does not speak for the batches before it.
+Spark stores the state of a query but not its plan, so a checkpoint alone does not show, for example, a new
+filter. A query started by Holdfast writes its plan next to its state. One file has all plans of the query,
+each with its first batch, so that a copy at any batch finds its plan, and a failed start does not affect
+earlier batches.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class LedgerNote:
 
 
 def parse_ledger_note(text: str, where: str) -> LedgerNote:
-    """Read a note; one of a later version says nothing here.
+    """Read a ledger note; one of a later version is read as empty.
 
     Raises:
         Corrupt: Holdfast cannot have written it.
@@ -71,20 +71,20 @@ def parse_ledger_note(text: str, where: str) -> LedgerNote:
 
 PLAN_NOTE: Final = layout.PLAN
 VERSION: Final = 1
-# Plans that are kept; a checkpoint keeps fewer batches than so many changes of code take.
+# The number of plans kept; a checkpoint retains fewer batches than this many code changes take.
 _KEPT: Final = 20
 _PLAN_NOTE = "the note of a plan"
 
 
 @dataclass(frozen=True, slots=True)
 class PlanSource:
-    """A source as the code names it.
+    """A source in the code.
 
     Attributes:
-        name: Its number in the query, or the name that the query gave it.
+        name: Its number in the query, or its name.
         kind: Its format, such as `kafka`.
         options: Its options; secrets are left out.
-        columns: Name and type of each column.
+        columns: The type of each column, by name.
     """
 
     name: str
@@ -95,13 +95,13 @@ class PlanSource:
 
 @dataclass(frozen=True, slots=True)
 class PlanStep:
-    """One node of the plan, the last step of the query first.
+    """One node of the plan.
 
     Attributes:
         kind: Spark's name for it, such as `Filter`.
-        text: What it does, without what differs from run to run.
-        bare: The same without the names of columns, by which a renamed column changes nothing.
-        stateful: Whether it keeps state.
+        text: Its description, without parts that differ between runs.
+        bare: The same without column names, so that a renamed column changes nothing.
+        stateful: Whether it has state.
     """
 
     kind: str
@@ -117,7 +117,7 @@ class PlanStep:
 
 @dataclass(frozen=True, slots=True)
 class PlanSink:
-    """The target of the rows: kind, output mode, and the address as far as it is known."""
+    """The sink of the rows: kind, output mode, and the address if known."""
 
     kind: str
     mode: str
@@ -130,10 +130,10 @@ class QueryPlan:
 
     Attributes:
         sources: Its sources, in Spark's order.
-        steps: What is done, the last step first.
-        operators: The names of Holdfast's keyed operators, in the order in which Spark numbers them.
-        sink: Where the rows go.
-        trigger: When batches run, if the job says so.
+        steps: Its steps, the last one first.
+        operators: The names of Holdfast's keyed operators, in the order of Spark's numbers.
+        sink: Its sink, or None.
+        trigger: Its trigger, or None if the job sets none.
     """
 
     sources: tuple[PlanSource, ...]
@@ -145,33 +145,33 @@ class QueryPlan:
 
 @dataclass(frozen=True, slots=True)
 class PlanNote:
-    """The plans of a query's life.
+    """All plans of a query.
 
     Attributes:
-        plans: Each with the first batch that it could have run, ascending.
+        plans: The first batch of each plan and the plan, ascending.
     """
 
     plans: tuple[tuple[int, QueryPlan], ...] = field(default=())
 
     def at(self, batch_id: int) -> QueryPlan | None:
-        """The plan that a batch ran under; None where none had been noted by then."""
+        """Return the plan of a batch; None if no plan was recorded by then."""
         return next((plan for first, plan in reversed(self.plans) if first <= batch_id), None)
 
     def with_plan(self, plan: QueryPlan, batch_id: int) -> PlanNote:
-        """The note once a query with this plan is started and this is its next batch."""
+        """Return the note after a query with this plan has started with this batch."""
         kept = [plan for plan in self.plans if plan[0] < batch_id]
         if not kept or kept[-1][1] != plan:
             kept.append((batch_id, plan))
         return PlanNote(tuple(kept[-_KEPT:]))
 
     def render(self) -> str:
-        """The file."""
+        """Return the file."""
         plans = [{"from_batch": first, **asdict(plan)} for first, plan in self.plans]
         return json.dumps({"version": VERSION, "plans": plans})
 
 
 def parse_note(data: bytes | str, where: str) -> PlanNote | None:
-    """Read a note; None where it is of a version that is not known here, and so tells nothing.
+    """Read a plan note; None if its version is unknown.
 
     Raises:
         Corrupt: Holdfast cannot have written it.

@@ -66,7 +66,7 @@ class StateSchema:
     families: tuple[ColumnFamily, ...]
 
     def render(self) -> bytes:
-        """The file."""
+        """Return the file."""
         head = encode_utf(f"v{self.version}")
         if self.version < 3:
             only, write = self.families[0], encode_utf if self.version == 1 else _chunks
@@ -90,7 +90,7 @@ def parse_schema(data: bytes, where: str) -> StateSchema:
 
     Raises:
         Corrupt: Spark cannot have written it.
-        Unsupported: Its version is newer than what is known here.
+        Unsupported: Its version is unknown.
     """
     reader = ByteReader(data, _STATE_SCHEMA, where)
     version = version_of(reader.text(), STATE_SCHEMA_VERSIONS, _STATE_SCHEMA, where)
@@ -141,12 +141,12 @@ _PATHS = "stateSchemaFilePaths"
 
 @dataclass(frozen=True, slots=True)
 class StoreInfo:
-    """A store that an operator keeps in each partition.
+    """A store of an operator in each partition.
 
     Attributes:
-        name: The store's name; its place among the operator's stores is its place in the commit log's ids.
-        partitions: How many partitions there are.
-        schema_paths: Where its schemas are, as Spark wrote it down; empty in version 1.
+        name: The name of the store; its index among the operator's stores is its index in the commit log.
+        partitions: The number of partitions.
+        schema_paths: The paths of its schemas, as Spark wrote them; empty in version 1.
     """
 
     name: str
@@ -182,10 +182,10 @@ class OperatorMetadata:
         return value if isinstance(value, dict) else {}
 
     def moved_to(self, root: str) -> OperatorMetadata:
-        """The same with its schema files under another checkpoint.
+        """Return the metadata with its schema files moved to a different checkpoint.
 
         Args:
-            root: The checkpoint's address as Hadoop writes it, such as `file:/data/checkpoint`.
+            root: The checkpoint's address in Hadoop's form, such as `file:/data/checkpoint`.
         """
         stores = [
             {**store, _PATHS: [_moved(path, root) for path in store[_PATHS]]} if _PATHS in store else store
@@ -194,13 +194,13 @@ class OperatorMetadata:
         return self._with_stores(stores)
 
     def with_partitions(self, partitions: int) -> OperatorMetadata:
-        """The same with so many partitions."""
+        """Return the metadata with this number of partitions."""
         return self._with_stores(
             [{**store, "numPartitions": partitions} for store in self.fields["stateStoreInfo"]]
         )
 
     def renumbered(self, operator_id: int) -> OperatorMetadata:
-        """The same for another number in the plan."""
+        """Return the metadata for a different number in the plan."""
         before, after = (f"/{layout.STATE}/{number}/" for number in (self.operator_id, operator_id))
         stores = [
             {**store, _PATHS: [_other_number(path, before, after) for path in store[_PATHS]]}
@@ -216,7 +216,7 @@ class OperatorMetadata:
         return replace(self, stores=_stores(stores, ""), fields={**self.fields, "stateStoreInfo": stores})
 
     def render(self) -> bytes:
-        """The file."""
+        """Return the file."""
         return f"v{self.version}\n{compact(self.fields)}".encode()
 
 
@@ -225,13 +225,13 @@ def parse_operator(data: bytes, where: str) -> OperatorMetadata:
 
     Raises:
         Corrupt: Spark cannot have written it.
-        Unsupported: Its version is newer than what is known here.
+        Unsupported: Its version is unknown.
     """
     version_line, *lines = decoded(data, _OPERATOR_METADATA, where).split("\n")
     version = version_of(version_line, OPERATOR_METADATA_VERSIONS, _OPERATOR_METADATA, where)
     place = f"{where}, line 2"
     if len(lines) != 1:
-        raise damaged(_OPERATOR_METADATA, where, f"{len(lines) + 1} lines", "a version and a line of JSON")
+        raise damaged(_OPERATOR_METADATA, where, f"{len(lines) + 1} lines", "a version line and a JSON line")
     fields = json_object(lines[0], _OPERATOR_METADATA, place)
     info = fields.get("operatorInfo")
     if not isinstance(info, dict):
@@ -251,7 +251,7 @@ def schema_place(path: str) -> str | None:
 
 
 def schema_root(path: str) -> str | None:
-    """The checkpoint that an absolute path of a schema file leads into."""
+    """Return the checkpoint of an absolute path of a schema file, or None."""
     relative = schema_place(path)
     return None if relative is None else path[: -len(relative) - 1]
 

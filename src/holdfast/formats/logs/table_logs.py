@@ -1,21 +1,20 @@
 """The logs of Spark's sources and of its file sink.
 
-A streaming query that writes files lists the files of each batch in `_spark_metadata`, one log file a
-batch. A file that no log names belongs to a batch that died on the way. Spark reads the log; a plain
-`*.parquet` glob does not, and may count such a batch twice.
+A streaming query that writes files lists the files of each batch in `_spark_metadata`, one log file per
+batch. A file that is in no log belongs to a failed batch. Spark reads the log; a plain `*.parquet` glob does
+not, and may count such a batch twice.
 
 The log is a set of files named by batch id. Every few batches one is named `N.compact` and repeats all
-entries before it. The first line is the version, each further line one JSON entry.
+earlier entries. The first line is the version, each further line one JSON entry.
 
 Spark compacts at every batch N where N + 1 is a multiple of the interval, and then reads the compacted entry
-before N and every entry since. A missing one ends the query for good, up to an interval after the batch that
-has no entry. The interval is that between the two newest compacted entries, a divisor of N + 1 where there is
-one compacted entry N, and else the session's `spark.sql.streaming.fileSink.log.compactInterval`, by default
-10.
+before N and every entry since. If one is missing, the query fails permanently, up to an interval after the
+missing batch. The interval is that between the two newest compacted entries; with one compacted entry N, a
+divisor of N + 1; else the session's `spark.sql.streaming.fileSink.log.compactInterval`, by default 10.
 
-A file source lists each file that it has taken, entry by entry; every few entries one file named
-`N.compact` repeats all before it. Kafka notes where it began, a rate source when. Each is a version line
-and lines of JSON; Kafka puts a zero byte before the version.
+A file source lists the files that it has read, entry by entry; every few entries a file named `N.compact`
+repeats all earlier ones. Kafka records its initial offsets, a rate source its start time. Each is a version
+line and lines of JSON; Kafka writes a zero byte before the version.
 """
 
 from __future__ import annotations
@@ -39,25 +38,25 @@ _BATCH_FILE = re.compile(r"(\d+)(\.compact)?")
 
 
 def committed_files(path: str | Path) -> list[Path]:
-    """The files that a streaming query has committed under `path`, in the order of their batches.
+    """Return the files that a streaming query has committed under `path`, in the order of their batches.
 
-    Reads the newest compacted log file and the ones after it, and no data file. A path is given as it
-    was recorded when it was written: a table that was moved must be read where it was. It does not
-    check whether the files are still there.
+    Reads the newest compacted log file and the ones after it, but no data file. A path is returned as
+    recorded by the writer, so a table that was moved must be read at its original path. Does not check that
+    the files still exist.
 
     Args:
         path: The directory that the query writes to.
 
     Raises:
-        NotFound: There is no log: the directory was not written by a streaming file sink.
-        Corrupt: A log file is missing or cannot be understood.
-        Unsupported: The log has a newer version, or names files that are not on a local disk.
+        NotFound: The directory has no sink log.
+        Corrupt: A log file is missing or damaged.
+        Unsupported: The log has a newer version, or lists files outside the local disk.
         Unavailable: A log file cannot be read at the moment.
     """
     log = Path(path) / LOG_DIRECTORY
     if log.is_symlink() or not log.is_dir():
         raise NotFound(
-            "no log of a streaming file sink",
+            "not the output of a streaming file sink",
             code="HF-E3042",
             where=str(log),
             hint="read the directory as plain files if no streaming query wrote it",
@@ -74,16 +73,16 @@ def committed_files(path: str | Path) -> list[Path]:
 
 
 def newest_batch(names: Iterable[str]) -> int | None:
-    """The newest batch among the names of a log's files; None where there is none.
+    """Return the newest batch among the names of a log's files, or None.
 
-    Spark writes nothing for a batch up to this one, whatever checkpoint the query has.
+    Spark writes nothing for batches up to this one, whatever the checkpoint.
     """
     found = (_BATCH_FILE.fullmatch(name) for name in names)
     return max((int(name.group(1)) for name in found if name), default=None)
 
 
 def missing_batch(names: Iterable[str], first: int) -> int | None:
-    """Return the first batch that Spark will look for in a log and not find; None if it finds all.
+    """Return the first batch that Spark needs from a log and that is missing, or None.
 
     Args:
         names: The names of the log's files.
@@ -135,8 +134,8 @@ def _batch(files: dict[int, Path], batch_id: int, log: Path) -> Path:
             code="HF-E6026",
             where=str(log / str(batch_id)),
             found="no such file",
-            expected="every batch since the newest compacted one",
-            hint="its files cannot be told from those of failed attempts; restore the table's directory",
+            expected="an entry for every batch since the newest compacted one",
+            hint="restore the table's directory; without the entry, committed files are unknown",
         )
     return files[batch_id]
 
@@ -145,24 +144,24 @@ def _entries(file: Path) -> list[tuple[str, str]]:
     try:
         version, *lines = LocalStorage(file.parent).read(file.name).decode().split("\n")
     except UnicodeDecodeError as error:
-        raise _damaged(file, 1, "bytes that are not text") from error
+        raise _damaged(file, 1, "invalid text") from error
     except Unavailable as error:
         raise Unavailable(
             "the sink log cannot be read",
             code="HF-E5022",
             where=str(file),
             found=error.found,
-            hint="let this user read the table's directory",
+            hint="grant this user read access to the table's directory",
         ) from error
     if version != VERSION:
         if re.fullmatch(r"v\d+", version):
             raise Unsupported(
-                "this version of the sink log is not known",
+                "unknown sink log version",
                 code="HF-E7068",
                 where=str(file),
                 found=version,
                 expected=VERSION,
-                hint="a newer Spark wrote it; read the table with that Spark",
+                hint="read the table with the newer Spark that wrote it",
             )
         raise _damaged(file, 1, repr(version[:40]), expected=f"the version line `{VERSION}`")
     return [_entry(file, number, line) for number, line in enumerate(lines, start=2)]
@@ -186,7 +185,7 @@ def _damaged(file: Path, line: int, found: str, *, expected: str | None = None) 
         where=f"{file}, line {line}",
         found=found,
         expected=expected or "JSON with `path` and `action`",
-        hint="restore this file; without it nobody can tell which data files are committed",
+        hint="restore this file; without it, committed data files are unknown",
     )
 
 
@@ -195,15 +194,15 @@ def _local(uri: str, log: Path) -> Path:
         parts = urlsplit(uri)
         uri.encode()
     except ValueError as error:
-        raise _damaged(log, 2, repr(uri[:80]), expected="the address of a file") from error
+        raise _damaged(log, 2, repr(uri[:80]), expected="a file address") from error
     if parts.scheme not in {"", "file"}:
         raise Unsupported(
-            "the sink log names files that are not on a local disk",
+            "the sink log lists files outside the local disk",
             code="HF-E7069",
             where=str(log),
             found=uri,
             expected="file: paths",
-            hint="read the table with Spark, which goes by the same log",
+            hint="read the table with Spark, which uses the same log",
         )
     # Hadoop writes the path of a URI percent-encoded, on top of what Spark escaped in partition names.
     return Path(unquote(parts.path))
@@ -230,8 +229,8 @@ class SourceLog:
 
     Attributes:
         version: Always 1 so far.
-        lines: What follows the version, line by line.
-        zero: Whether a zero byte comes first.
+        lines: The lines after the version.
+        zero: Whether it begins with a zero byte.
     """
 
     version: int
@@ -249,7 +248,7 @@ class SourceLog:
         if not files:
             return ()
         if len(files) != len(values):
-            raise damaged(_WHAT, where, "lines of different kinds", "a file in each line")
+            raise damaged(_WHAT, where, "lines without a file", "a file in each line")
         try:
             return tuple(
                 SeenFile(str(file["path"]), int(file["timestamp"]), int(file["batchId"])) for file in files
@@ -258,11 +257,11 @@ class SourceLog:
             raise damaged(_WHAT, where, f"a file without {error}", "path, timestamp and batchId") from error
 
     def render(self) -> bytes:
-        """The file."""
+        """Return the file."""
         return b"\0" * self.zero + "\n".join([f"v{self.version}", *self.lines]).encode()
 
     def between(self, first: int, last: int, where: str) -> SourceLog:
-        """The same log with these entries and those between them, for a copy that ends with the last.
+        """Return the log limited to a range of entries.
 
         Raises:
             Corrupt: A line cannot be read.
@@ -276,13 +275,13 @@ def parse_source(data: bytes, where: str) -> SourceLog:
 
     Raises:
         Corrupt: Spark cannot have written it.
-        Unsupported: Its version is newer than what is known here.
+        Unsupported: Its version is unknown.
     """
     zero = data[:1] == b"\0"
     version_line, *lines = decoded(data[zero:], _WHAT, where).split("\n")
     version = version_of(version_line, VERSIONS, _WHAT, where)
     if not lines:
-        raise damaged(_WHAT, where, "a version and nothing else", "what the source has noted")
+        raise damaged(_WHAT, where, "a version line only", "entries of the source")
     for number, line in enumerate(lines, start=2):
         json_value(line, _WHAT, f"{where}, line {number}")
     return SourceLog(version, tuple(lines), zero)

@@ -10,11 +10,11 @@ from typing import Any
 
 
 def plain(value: Any) -> Any:
-    """A value with nothing in it that JSON does not have.
+    """Convert a value to types that JSON has.
 
-    Bytes become hexadecimal text after `0x`; dates and timestamps are as in ISO 8601; decimals are text, so
-    that no digit is lost, and so are numbers that are none and infinite ones; intervals are seconds. Keys of
-    a map are text. Lists and structs keep their shape.
+    Bytes become hexadecimal text after `0x`; dates and timestamps ISO 8601 text; decimals text, to keep all
+    digits, as do NaN and infinite numbers; intervals become seconds. Keys of a map become text. Lists and
+    structs keep their shape.
     """
     if value is None or isinstance(value, (bool, int)):
         return value

@@ -1,8 +1,8 @@
 """The layout of state rows in Spark's stores: marks, checksums, lengths, and keys in two parts.
 
-The memory provider stores a row as it is. RocksDB's puts a byte before each row, and the number of its column
-family before a key; several values of one key, as lists have, stand behind each other with their lengths, and
-where RocksDB has merged them, what it puts between. With checksums of rows, one is put before each value, and
+The memory provider stores a row unchanged. RocksDB's provider puts a byte before each row, and the number of
+its column family before a key; several values of one key, as in lists, follow each other with their lengths,
+and with RocksDB's delimiter if it has merged them. With row checksums, one is put before each value, and
 before the key of a delete.
 """
 
@@ -50,16 +50,16 @@ class ValueForm:
     avro: bool = False
 
     def deleted(self, key: bytes) -> bytes:
-        """The key in the record of a delete."""
+        """Return the key in the record of a delete."""
         return key[CHECKSUM_BYTES:] if self.checksums else key
 
     def bare_all(self, values: Sequence[bytes]) -> list[bytes]:
-        """The same bytes of the same rows, whatever is around them: for hashes.
+        """Return the bytes of rows without their surroundings, for hashes.
 
-        Of a single value that is the row itself; of a list each row with its length before it.
+        A single value gives the row itself; a list gives each row after its length.
 
         Raises:
-            ValueError, IndexError, struct.error: Bytes that cannot be a value.
+            ValueError, IndexError, struct.error: The bytes are not a valid value.
         """
         if not self.rocksdb or self.avro:
             return [self._unmarked(value) for value in values]
@@ -74,7 +74,7 @@ class ValueForm:
 
     @property
     def before_row(self) -> int | None:
-        """The bytes before the row of a single value; None where more than that is around it."""
+        """The bytes before the row of a single value; None if it has further surroundings."""
         if self.avro:
             return None
         return (CHECKSUM_BYTES if self.checksums else 0) + (
@@ -84,7 +84,7 @@ class ValueForm:
     def all_single(self, values: Sequence[bytes]) -> bool:
         """Return whether each value is a single one, with `before_row` before its row and nothing behind.
 
-        A quick look, which knows values of one length: False says only that they have to be looked at.
+        A quick check for values of equal length: False means only that they must be read one by one.
         """
         if self.before_row is None or not values:
             return False
@@ -104,10 +104,10 @@ class ValueForm:
         return lengths == _INT.pack(size - CHECKSUM_BYTES - 4) * len(values)
 
     def rows(self, value: bytes, where: str) -> tuple[tuple[bytes, ...], bool]:
-        """The rows of a value, and whether it is a list's.
+        """Return the rows of a value, and whether it is a list.
 
         Raises:
-            Corrupt: The bytes cannot be a value.
+            Corrupt: The bytes are not a valid value.
         """
         try:
             if not self.rocksdb or self.avro:
@@ -138,11 +138,11 @@ class ValueForm:
         return [_UINT.pack(crc) + _INT.pack(len(row)) + row for crc, row in zip(crcs, marked, strict=True)]
 
     def stored_list(self, key: bytes, rows: Sequence[bytes]) -> bytes:
-        """A list as it is stored; only RocksDB's provider has such.
+        """Return the stored bytes of a list, which only RocksDB's provider has.
 
         Args:
-            key: The key as it is stored, with the number of its column family.
-            rows: Its elements; at least one, for an empty list is not stored.
+            key: The stored key, with the number of its column family.
+            rows: Its elements, at least one: an empty list is not stored.
         """
         parts = [_INT.pack(len(row) + 1) + b"\0" + row for row in rows]
         if self.checksums:
@@ -153,13 +153,13 @@ class ValueForm:
         return self.delimiter.join(parts)
 
     def _unmarked(self, value: bytes) -> bytes:
-        """The row of a value that has no mark before it: the memory provider's, or Avro's."""
+        """Return the row of a value without a mark, of the memory provider or in Avro."""
         if not self.checksums:
             return value
         if self.rocksdb:
             return b"".join(self._parts(value))
         if len(value) < CHECKSUM_BYTES:
-            raise ValueError("no checksum before it")
+            raise ValueError("no checksum before the row")
         return value[CHECKSUM_BYTES:]
 
     def _joined(self, value: bytes) -> bytes:
@@ -223,8 +223,8 @@ class KeyForm:
     """The byte layout of a family's keys.
 
     Attributes:
-        kind: In one part, or in two of which the first can be searched for.
-        first: The places in the schema of the fields in the first part; empty where there is one.
+        kind: The encoder: one part, or two parts with a searchable first one.
+        first: The positions of the fields in the first part; empty for one part.
     """
 
     kind: KeyKind = KeyKind.ROW
@@ -232,11 +232,11 @@ class KeyForm:
 
 
 def parse_encoder(text: str, where: str) -> KeyForm:
-    """Read the encoder that a schema of version 3 names; no text is the plain one.
+    """Read the encoder of a schema of version 3; an empty text is the plain one.
 
     Raises:
         Corrupt: Spark cannot have written it.
-        Unsupported: It is not known here.
+        Unsupported: It is unknown.
     """
     if not text.strip():
         return KeyForm()
@@ -244,11 +244,11 @@ def parse_encoder(text: str, where: str) -> KeyForm:
     name = fields.get("keyStateEncoderType")
     if name not in {known.value for known in KeyKind}:
         raise Unsupported(
-            "this encoder of keys is not known",
+            "unknown key encoder",
             code="HF-E7075",
             where=where,
             found=str(name),
-            hint="a newer Spark wrote it; upgrade Holdfast",
+            hint="upgrade Holdfast: a newer Spark wrote it",
         )
     kind = KeyKind(name)
     if kind is KeyKind.PREFIX:
@@ -256,7 +256,7 @@ def parse_encoder(text: str, where: str) -> KeyForm:
     if kind is KeyKind.RANGE:
         ordinals = fields.get("orderingOrdinals")
         if not isinstance(ordinals, list) or not all(isinstance(place, int) for place in ordinals):
-            raise damaged(_ENCODER, where, f"`orderingOrdinals` is {ordinals!r}", "places of fields")
+            raise damaged(_ENCODER, where, f"`orderingOrdinals` is {ordinals!r}", "field positions")
         return KeyForm(kind, tuple(ordinals))
     return KeyForm(kind)
 
@@ -286,20 +286,20 @@ class KeyCodec:
         self._range_codec = RowCodec(ranges)
 
     def row(self, key: bytes) -> bytes:
-        """The key as one UnsafeRow, as the memory provider would store it.
+        """Return the key as one UnsafeRow, as the memory provider would store it.
 
         Raises:
-            Corrupt: The bytes cannot be a key.
+            Corrupt: The bytes are not a valid key.
         """
         if self.form.kind is KeyKind.ROW:
             return _unmarked(key, self._where)
         return self._whole.encode(self.values(key))
 
     def values(self, key: bytes) -> dict[str, Any]:
-        """The key's values, by the names of its fields.
+        """Return the key's values, by the names of its fields.
 
         Raises:
-            Corrupt: The bytes cannot be a key.
+            Corrupt: The bytes are not a valid key.
         """
         if self.form.kind is KeyKind.ROW:
             return self._whole.decode(_unmarked(key, self._where), self._where)
@@ -307,10 +307,10 @@ class KeyCodec:
         return {name: found[name] for name in self.type.names}
 
     def stored(self, row: bytes) -> bytes:
-        """The key as it is stored, of one UnsafeRow: what `row` gives of it.
+        """Return the stored key of an UnsafeRow, the reverse of `row`.
 
         Raises:
-            Corrupt: The bytes cannot be a key.
+            Corrupt: The bytes are not a valid key.
         """
         if self.form.kind is KeyKind.ROW:
             return b"\0" + row
@@ -336,27 +336,27 @@ class KeyCodec:
             packed = _ORDERED.get(atom)
             if packed is None:
                 raise Unsupported(
-                    "keys of this type cannot be put in order",
+                    "keys of this type cannot be sorted",
                     code="HF-E7076",
                     where=self._where,
                     found=name,
-                    hint="Spark orders whole and floating numbers and booleans only",
+                    hint="use integers, floating-point numbers or booleans, the types that Spark sorts",
                 )
             found[name] = _in_order(values[name], atom, packed)
         return found
 
     def start(self, values: Mapping[str, Any]) -> bytes | None:
-        """The bytes that the keys with these values begin with; all of a key where every field is given.
+        """Return the prefix of keys with these values; the whole key if every field is given.
 
         Args:
-            values: The fields that can be searched for: of a key in two parts the first of them, without
-                the time of one that ends with it, and all of any other.
+            values: The searchable fields: those of the first part of a key in two parts, without a time at
+                its end; all fields of any other key.
 
         Returns:
-            None where keys of this form begin with something else.
+            None if keys of this form begin with something else.
 
         Raises:
-            Invalid: A value is not of its field's type.
+            Invalid: A value does not match its field's type.
         """
         kind = self.form.kind
         if kind is KeyKind.ROW:
@@ -389,14 +389,16 @@ class KeyCodec:
         return values
 
     def _ordered(self, parts: Mapping[str, bytes]) -> dict[str, Any]:
-        """Values whose bytes are such that their order is that of the values."""
+        """Return values from their order-preserving bytes."""
         found = {}
         for name, type_ in zip(self._first.names, self._first.types, strict=True):
             atom = type_.name if isinstance(type_, Atom) else ""
             packed = _ORDERED.get(atom)
             data = parts[name]
             if packed is None or len(data) != 1 + packed.size:
-                raise damaged(_WHAT, self._where, f"{len(data)} bytes for {name}", "one more than its type")
+                raise damaged(
+                    _WHAT, self._where, f"{len(data)} bytes for {name}", "a byte more than its type"
+                )
             found[name] = _unordered(data, atom, packed)
         return found
 
@@ -441,14 +443,14 @@ def _time_bytes(row: bytes, index: int, width: int) -> bytes:
 
 
 def _time(data: bytes, where: str) -> int:
-    """A timestamp whose sign is turned, so that its bytes are in the order of time."""
+    """Return a timestamp from bytes with a flipped sign, which sort by time."""
     if len(data) != 8:
-        raise damaged(_WHAT, where, f"{len(data)} bytes of a key", "8 of a timestamp")
+        raise damaged(_WHAT, where, f"{len(data)} bytes of a key", "8 bytes of a timestamp")
     return int.from_bytes(data, "big") - (1 << 63)
 
 
 def _unmarked(data: bytes, where: str) -> bytes:
-    """A row without the byte before it."""
+    """Return a row without the byte before it."""
     if not data or data[0] != 0:
         raise damaged(_WHAT, where, f"{data[:1]!r} before a key's row", "a zero byte")
     return data[1:]

@@ -1,10 +1,10 @@
 """Spark's hash of rows, one by one and vectorised, which decides the partition of a key.
 
-It is Murmur3 in 32 bits, field after field, each seeded with the hash so far, the first with 42. It is worked
-out on the bytes of an UnsafeRow as they stand: a key is never taken apart and put together again for it.
+It is 32-bit Murmur3 over the fields in order, each seeded with the hash so far, the first with 42. It is
+computed on the bytes of an UnsafeRow, without decoding the key.
 
-The vectorised form is for the keys that state mostly has: numbers, times and text. It is a hundred times as
-fast where many rows have text of the same lengths.
+The vectorised form is for the most frequent keys: numbers, times and text. It is a hundred times faster if
+many rows have text of the same length.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ _Q = struct.Struct("<q")
 
 
 def row_hash(row: bytes, fields: Sequence[Mapping[str, Any]], count: int, where: str) -> int:
-    """Spark's hash of the first fields of a row, as a signed number.
+    """Return Spark's hash of the first fields of a row, as a signed number.
 
     Args:
         row: An UnsafeRow.
         fields: The fields of its schema, as in Spark's JSON.
-        count: How many of them take part.
+        count: The number of fields to hash.
         where: The file, for messages.
 
     Raises:
         Corrupt: The row does not have these fields.
-        Unsupported: A field has a type that Spark does not hash, or that is not known here.
+        Unsupported: A field has a type without a hash function.
     """
     value = SEED
     for index, field in enumerate(fields[:count]):
@@ -53,10 +53,10 @@ def row_hash(row: bytes, fields: Sequence[Mapping[str, Any]], count: int, where:
 
 
 def require_hashed(kind: Any, where: str) -> None:
-    """See that the hash of a type is known here.
+    """Check that a type has a hash function.
 
     Raises:
-        Unsupported: It is not.
+        Unsupported: It has none.
     """
     if isinstance(kind, dict):
         if kind.get("type") == "struct":
@@ -73,7 +73,7 @@ def require_hashed(kind: Any, where: str) -> None:
 def partition_of(
     row: bytes, fields: Sequence[Mapping[str, Any]], count: int, partitions: int, where: str
 ) -> int:
-    """The partition that Spark gives a row to."""
+    """Return Spark's partition of a row."""
     return row_hash(row, fields, count, where) % partitions
 
 
@@ -124,12 +124,11 @@ def _nested(row: bytes, start: int, size: int, kind: Mapping[str, Any], seed: in
 
 def _unknown(kind: str, where: str) -> Unsupported:
     return Unsupported(
-        "the hash of this type is not known here",
+        "no hash function for keys of this type",
         code="HF-E7077",
         where=where,
         found=kind,
-        hint="keep the number of partitions, or let Spark move the keys with `holdfast rescale`, if RocksDB"
-        " has them",
+        hint="keep the number of partitions, or let Spark move keys of RocksDB with `holdfast rescale`",
     )
 
 
@@ -160,7 +159,7 @@ def _decimal(row: bytes, base: int, at: int, kind: str, seed: int, where: str) -
 
 
 def _without_sign_of_zero(data: bytes) -> int:
-    """The bits of a float as a number; both zeros are one value, and so are all NaNs."""
+    """Return the bits of a float as a number; both zeros are one value, and so are all NaNs."""
     value = struct.unpack("<f" if len(data) == 4 else "<d", data)[0]
     if value == 0:
         return 0
@@ -206,17 +205,17 @@ _NUMBERS: Final = {
 def row_hashes(
     rows: Sequence[bytes], fields: Sequence[Mapping[str, Any]], count: int, where: str
 ) -> list[int]:
-    """Spark's hash of the first fields of each row, as `row_hash` gives it.
+    """Return Spark's hash of the first fields of each row, as `row_hash` does.
 
     Args:
         rows: UnsafeRows of one schema.
         fields: The fields of the schema, as in Spark's JSON.
-        count: How many of them take part.
+        count: The number of fields to hash.
         where: The file, for messages.
 
     Raises:
         Corrupt: A row does not have these fields.
-        Unsupported: A field has a type that Spark does not hash, or that is not known here.
+        Unsupported: A field has a type without a hash function.
     """
     kinds = [field["type"] for field in fields[:count]]
     if not all(isinstance(kind, str) and (kind in _TEXT or kind in _NUMBERS) for kind in kinds):

@@ -78,11 +78,11 @@ DataType = Atom | Decimal | Array | Map | Struct
 
 
 def parse_struct(text: str, where: str) -> Struct:
-    """The type in a schema's JSON.
+    """Return the type in a schema's JSON.
 
     Raises:
         Corrupt: Spark cannot have written it.
-        Unsupported: It has a type that is not known here.
+        Unsupported: It contains an unknown type.
     """
     found = _type(json_value(text, _WHAT, where), where)
     if not isinstance(found, Struct):
@@ -106,7 +106,7 @@ def _type(given: Any, where: str) -> DataType:
         if kind == "udt":
             return _type(given["sqlType"], where)
     except (KeyError, TypeError) as error:
-        raise damaged(_WHAT, where, repr(given), "a type of Spark's") from error
+        raise damaged(_WHAT, where, repr(given), "a Spark type") from error
     raise _unknown(str(kind), where)
 
 
@@ -136,17 +136,17 @@ def _unique(names: Iterator[str]) -> Iterator[str]:
 
 def _unknown(name: str, where: str) -> Unsupported:
     return Unsupported(
-        "state of this type cannot be read yet",
+        "Holdfast cannot read state of this type",
         code="HF-E7078",
         where=where,
         found=name,
-        expected="numbers, text, binary, times, intervals, and structs, lists and maps of them",
+        expected="numbers, text, binary, times, intervals, or structs, lists and maps of them",
         hint="read this state with Spark: spark.read.format('statestore')",
     )
 
 
 def arrow_atoms() -> dict[str, pa.DataType]:
-    """The types without parts, by Spark's names."""
+    """Return the types without parts, by Spark's names."""
     import pyarrow as pa
 
     return {

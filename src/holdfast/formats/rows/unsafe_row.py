@@ -1,8 +1,8 @@
-"""UnsafeRow, the form in which Spark holds rows of state: bytes to values and back.
+"""Convert Spark's UnsafeRow, the format of rows of state, to values and back.
 
-A row is a bit for each field that is null, eight bytes for each field, and behind them what does not fit into
-eight bytes, each part at a multiple of eight. Lists and maps inside a row are built alike. Numbers are
-little-endian, as on every machine that Spark runs on today.
+A row has a null bit and eight bytes for each field, followed by the values that do not fit into eight bytes,
+each at a multiple of eight. Lists and maps inside a row are alike. Numbers are little-endian, as on all
+machines that Spark supports today.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class RowCodec:
         self._least = self._width + 8 * len(type_.types)
 
     def decode(self, data: bytes, where: str = "") -> dict[str, Any]:
-        """The values of a row, by the names of its fields. Cost: about a microsecond a field.
+        """Return the values of a row by field name. Cost: about a microsecond per field.
 
         Args:
             data: The row.
@@ -82,27 +82,27 @@ class RowCodec:
             Corrupt: Spark cannot have written it as a row of this type.
         """
         if len(data) < self._least or len(data) % 8:
-            raise damaged(_WHAT, where, f"{len(data)} bytes", f"{self._least} or more, by eights")
+            raise damaged(_WHAT, where, f"{len(data)} bytes", f"{self._least} or more, in multiples of 8")
         try:
             return self._at(data, 0)
         except (struct.error, ValueError, IndexError, OverflowError, decimal.DecimalException) as error:
             raise damaged(_WHAT, where, str(error), "a row of its schema") from error
 
     def encode(self, values: Mapping[str, Any]) -> bytes:
-        """The bytes of a row, as Spark would write them.
+        """Return the bytes of a row, as Spark would write them.
 
         Args:
             values: A value, or None, for each field.
 
         Raises:
-            Invalid: A field is missing, or a value is not of its field's type.
+            Invalid: A field is missing, or a value does not match its type.
         """
         try:
             return _struct_bytes(self.type, values)
         except (struct.error, ValueError, TypeError, KeyError, AttributeError, OverflowError) as error:
             found = f"{values!r}: {error}"
             raise Invalid(
-                "the values do not fit the schema",
+                "values do not match the schema",
                 code="HF-E2207",
                 found=found[:200],
                 expected=", ".join(self.type.names),
@@ -120,7 +120,7 @@ class RowCodec:
 
 
 def _bits(count: int) -> int:
-    """The bytes of as many null bits."""
+    """Return the size in bytes of this many null bits."""
     return (count + 63) // 64 * 8
 
 
@@ -238,7 +238,7 @@ def _map_reader(type_: Map) -> Callable[[bytes, int, int], Any]:
 
 
 def _width(type_: DataType) -> int:
-    """The bytes of an element in a list."""
+    """Return the size in bytes of an element in a list."""
     fixed = _format(type_)
     if fixed is not None:
         return struct.calcsize(fixed)
@@ -294,7 +294,7 @@ def _filled(
 
 
 def _reserves(type_: DataType) -> bool:
-    """Return whether Spark reserves room even for a null, so that it can be changed in place."""
+    """Return whether Spark reserves space even for a null, to allow changes in place."""
     return isinstance(type_, Decimal) or type_ == Atom("calendar")
 
 
@@ -316,7 +316,7 @@ def _unscaled(type_: Decimal, value: Any) -> int:
     exact = decimal.Decimal(value).scaleb(type_.scale, _EXACT)
     unscaled = int(exact)
     if unscaled != exact or abs(unscaled) >= 10**type_.precision:
-        raise ValueError(f"{value} is no decimal({type_.precision},{type_.scale})")
+        raise ValueError(f"{value} does not fit decimal({type_.precision},{type_.scale})")
     return unscaled
 
 

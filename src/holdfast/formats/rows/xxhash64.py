@@ -29,13 +29,13 @@ _SMALL_DECIMAL: Final = 18
 
 
 def xxhash64(keys: pa.Table) -> Hashes:
-    """The hash of each row, as Spark's `xxhash64` gives it, unsigned.
+    """Return the unsigned hash of each row, equal to Spark's `xxhash64`.
 
-    Zeros are one value whatever their sign, and so are all NaNs. Cost: some 0.1 microseconds a number, and
-    0.3 a short text; lists and decimals in keys are taken one by one.
+    Both zeros are one value, and so are all NaNs. Cost: about 0.1 microseconds per number, and 0.3 per short
+    text; lists and decimals in keys are hashed one by one.
 
     Raises:
-        Unsupported: A column has a type that is not known here.
+        Unsupported: A column has a type without a hash function.
     """
     import numpy as np
 
@@ -48,10 +48,10 @@ def xxhash64(keys: pa.Table) -> Hashes:
 
 
 def key_hashes(keys: pa.Table) -> Hashes:
-    """The hashes of keys as keyed state has them: a float of four bytes is hashed as the double it becomes.
+    """Return the hashes of keys in keyed state; a 32-bit float is hashed as a double.
 
     Raises:
-        Unsupported: A column has a type that is not known here.
+        Unsupported: A column has a type without a hash function.
     """
     import pyarrow as pa
 
@@ -74,7 +74,7 @@ def _column(column: Any, seeds: Any) -> Any:
 
 
 def _values(column: Any, seeds: Any) -> Any:
-    """The hashes of a column without nulls."""
+    """Return the hashes of a column without nulls."""
     import pyarrow as pa
     import pyarrow.types as kinds
 
@@ -98,10 +98,10 @@ def _values(column: Any, seeds: Any) -> Any:
         if of(kind):
             return hashed(column, seeds)
     raise Unsupported(
-        "the hash of keys of this type is not known here",
+        "no hash function for keys of this type",
         code="HF-E7079",
         found=str(kind),
-        hint="key by numbers, text, times, or structs and lists of them",
+        hint="use keys of numbers, text, times, or structs and lists of them",
     )
 
 

@@ -1,4 +1,4 @@
-"""The states that a processor class declares: found in order, and checked before anything runs."""
+"""Read and check the states that a processor class declares."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ ON_DISABLE: Final = ("keep", "drop_expired")
 RESERVED: Final = ("clear", "combined")
 
 _MAX_LONG: Final = 2**63 - 1
-_PICKLED: Final = 'a state has a schema, so objects are not pickled into it: name the fields as "struct<…>"'
+_PICKLED: Final = 'declare the fields of the object as "struct<…>" instead of pickling it'
 
 
 def states_of(processor: type) -> tuple[State, ...]:
     """Find the states of a class in the order of their declaration, those of its bases first.
 
-    A subclass that declares a state again replaces it in its place; one that sets it to None takes it
-    away.
+    A subclass that declares a state again replaces it in the same position; one that sets it to None
+    removes it.
 
     Raises:
-        Invalid: A name is reserved, hides a method, or comes twice, or a declaration is wrong.
+        Invalid: A name is reserved, hides a method or is a duplicate, or a declaration is wrong.
     """
     where = processor.__qualname__
     declared: dict[str, State] = {}
@@ -51,27 +51,27 @@ def states_of(processor: type) -> tuple[State, ...]:
 
 
 def check_state(state: State, where: str) -> None:
-    """Check one declaration in itself.
+    """Check one declaration.
 
     Raises:
-        Invalid: A part does not fit another, such as a default of another type.
+        Invalid: The parts contradict each other, such as a default of a different type.
     """
     type_text(state.type)
     check_paths(where, state.type, state.fields_were, state.field_defaults)
     if (state.key_type is not None) != (state.kind is StateKind.MAP):
         raise Invalid(
-            "a map state, and no other, has a type of keys",
+            "a map state needs a key type; other states take none",
             code="HF-E2410",
             where=where,
             found=state.kind.value,
-            hint="write hf.map(key_type, type) for a map, and one type for all others",
+            hint="write hf.map(key_type, type) for a map, and a single type for any other state",
         )
     if "" in state.former_names:
         raise Invalid(
-            "a former name is empty",
+            "former name is empty",
             code="HF-E2411",
             where=where,
-            hint='write the name that the state had: was="visits", or leave `was` out',
+            hint='give the old name, as in was="visits", or remove `was`',
         )
     if state.key_type is not None:
         _check_key_type(state.key_type, where)
@@ -86,19 +86,19 @@ def check_state(state: State, where: str) -> None:
 
 
 def check_ttl(ttl: Ttl, where: str) -> None:
-    """Check how long values live.
+    """Check the options of a TTL.
 
     Raises:
-        Invalid: A number is out of range, or a word is none of the allowed ones.
+        Invalid: A number is out of range, or a value is unknown.
     """
     if not 0 < ttl.duration_ms <= _MAX_LONG:
         raise Invalid(
-            "a TTL lasts a while",
+            "TTL is out of range",
             code="HF-E2412",
             where=where,
             found=repr(ttl.duration_ms),
-            expected="more than zero",
-            hint='write a duration, as in ttl="7 days", or leave it out to keep values for ever',
+            expected="at least 1 millisecond",
+            hint='write a duration, as in ttl="7 days", or leave it out to keep values forever',
         )
     for setting, allowed in (
         ("update", UPDATES),
@@ -109,7 +109,7 @@ def check_ttl(ttl: Ttl, where: str) -> None:
         word = getattr(ttl, setting)
         if word not in allowed:
             raise Invalid(
-                f"{setting} has no such choice",
+                f"unknown value for {setting}",
                 code="HF-E2413",
                 where=where,
                 found=repr(word),
@@ -120,7 +120,7 @@ def check_ttl(ttl: Ttl, where: str) -> None:
     in_range = isinstance(age, int) and not isinstance(age, bool) and 0 <= age <= _MAX_LONG
     if age != "restore" and not in_range:
         raise Invalid(
-            "age_from is a point in time",
+            "invalid age_from",
             code="HF-E2414",
             where=where,
             found=repr(age),
@@ -136,7 +136,7 @@ def has_binary(read: pa.DataType) -> bool:
 
 
 def accepts(function: Callable[..., Any], count: int) -> bool:
-    """Return whether a function accepts this number of positional arguments; true if it does not show it."""
+    """Return whether a function accepts this number of positional arguments; true if unknown."""
     try:
         inspect.signature(function).bind(*[None] * count)
     except TypeError:
@@ -149,20 +149,20 @@ def accepts(function: Callable[..., Any], count: int) -> bool:
 def _check_name(name: str, processor: type, where: str) -> None:
     if name.startswith(("_", "holdfast", "on_")) or name in RESERVED:
         raise Invalid(
-            "this name is not free for a state",
+            "state name is reserved",
             code="HF-E2415",
             where=f"{where}.{name}",
-            expected="a name other than `clear` and `combined`",
-            hint="rename the attribute; names that begin with `_`, `on_` or `holdfast` are not free either",
+            expected="a name other than `clear` and `combined`, not starting with `_`, `on_` or `holdfast`",
+            hint="rename the attribute",
         )
     for base in processor.__mro__:
         other = vars(base).get(name)
         if other is not None and not isinstance(other, State):
             raise Invalid(
-                "a state and something else of the class have one name",
+                "a state and another attribute of the class have the same name",
                 code="HF-E2416",
                 where=f"{where}.{name}",
-                hint="rename the state or the method; to take an inherited state away set it to None",
+                hint="rename one of them; to remove an inherited state, set it to None",
             )
 
 
@@ -172,11 +172,11 @@ def _check_former_names(states: Sequence[State], where: str) -> None:
     for state, was in ((each, name) for each in states for name in each.former_names):
         if was in names:
             raise Invalid(
-                "a former name of a state is in use",
+                "former name of a state is still in use",
                 code="HF-E2417",
                 where=f"{where}.{state.name}",
                 found=f'was="{was}", and a state {was}',
-                hint="a stored state can be read as one of the two: give the new one a name never used",
+                hint="give the new state a name that was never used",
             )
         if was in seen:
             raise Invalid(
@@ -184,7 +184,7 @@ def _check_former_names(states: Sequence[State], where: str) -> None:
                 code="HF-E2418",
                 where=where,
                 found=f'was="{was}" on {seen[was]} and on {state.name}',
-                hint="leave `was` out of the one that is new",
+                hint="remove `was` from the new state",
             )
         seen[was] = state.name
 
@@ -192,23 +192,23 @@ def _check_former_names(states: Sequence[State], where: str) -> None:
 def _check_key_type(read: pa.DataType, where: str) -> None:
     if kinds.is_nested(read):
         raise Invalid(
-            "a map's keys are of a simple type",
+            "the key type of a map is nested",
             code="HF-E2419",
             where=where,
             found=type_text(read),
-            expected="a type without parts, such as string or long",
-            hint="join the parts in one string, or put the map under a compound key of the stream",
+            expected="a simple type, such as string or long",
+            hint="join the parts into one string, or make them part of the stream's key",
         )
 
 
 def _check_default(state: State, where: str) -> None:
     if state.kind is not StateKind.VALUE:
         raise Invalid(
-            "only a value has a default",
+            "only a value state can have a default",
             code="HF-E2420",
             where=where,
             found=f"default={state.default!r} on a state of kind {state.kind.value}",
-            hint="an unset list or map is empty, an unset reducing or aggregating state is None",
+            hint="remove default=; an unset list or map is empty, any other unset state is None",
         )
     check_value(state.default, state.type, f"{where}, default")
     if kinds.is_binary(state.type) and _looks_pickled(bytes(state.default)):
@@ -223,7 +223,7 @@ def _looks_pickled(data: bytes) -> bool:
 def _check_function(function: Any, where: str) -> None:
     if not callable(function) or not accepts(function, 2):
         raise Invalid(
-            "a reducing state needs a function that makes one value of two",
+            "a reducing state needs a function that merges two values",
             code="HF-E2422",
             where=where,
             found=repr(function),
@@ -236,7 +236,7 @@ def _check_aggregate(state: State, where: str) -> None:
     aggregate = state.aggregate
     if isinstance(aggregate, type):
         raise Invalid(
-            "an aggregating state needs an instance, and this is a class",
+            "the aggregate is a class, not an instance",
             code="HF-E2423",
             where=where,
             found=aggregate.__name__,
@@ -244,17 +244,17 @@ def _check_aggregate(state: State, where: str) -> None:
         )
     if not isinstance(aggregate, Aggregate):
         raise Invalid(
-            "an aggregating state needs an aggregate",
+            "the aggregate is not an hf.Aggregate",
             code="HF-E2424",
             where=where,
             found=repr(aggregate),
             expected="an instance of a subclass of hf.Aggregate",
-            hint="inherit from hf.Aggregate, define create and add, and hand over an instance",
+            hint="subclass hf.Aggregate, define create and add, and pass an instance",
         )
     for name, count in (("create", 0), ("add", 2), ("result", 1)):
         if not accepts(getattr(aggregate, name), count):
             raise Invalid(
-                f"{type(aggregate).__name__}.{name} takes other arguments than it is called with",
+                f"{type(aggregate).__name__}.{name} has the wrong arguments",
                 code="HF-E2425",
                 where=where,
                 expected=f"{name}({', '.join(['self', 'accumulator', 'value'][: count + 1])})",
@@ -264,10 +264,10 @@ def _check_aggregate(state: State, where: str) -> None:
         created = aggregate.create()
     except Exception as error:
         raise Invalid(
-            f"{type(aggregate).__name__}.create() fails",
+            f"{type(aggregate).__name__}.create() failed",
             code="HF-E2426",
             where=where,
             found=f"{type(error).__name__}: {error}",
-            hint="return what a key begins with, and read nothing that is not there yet",
+            hint="return the initial accumulator; create() must not depend on anything set up later",
         ) from error
-    check_value(created, state.type, f"{where}, what create() returns")
+    check_value(created, state.type, f"{where}, result of create()")

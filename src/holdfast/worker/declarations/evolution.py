@@ -1,17 +1,17 @@
 """Read values stored under an earlier declaration of a state.
 
 Two types are compared once, which gives a `TypeChange`; the change is then applied to each array that is
-read, so nothing is rewritten before it is touched. Only what cannot lose anything is allowed:
+read, so stored values are rewritten only when they are used. Only changes without loss are allowed:
 
 - a wider number: byte to short to int to long; byte and short to float; byte, short and int to double
-  (a long has more digits than a double); float to double; a whole number to a decimal that holds its
-  digits; a decimal to one with as many digits or more on both sides of the point;
+  (a long has more digits than a double); float to double; an integer to a decimal that holds its
+  digits; a decimal to one with at least as many digits on both sides of the point;
 - a date to the timestamp of its midnight, in UTC;
-- fields of a struct added, dropped, put in another order or renamed, at any depth;
-- a `NOT NULL` taken away.
+- fields of a struct added, dropped, reordered or renamed, at any depth;
+- a `NOT NULL` removed.
 
-Everything else is refused, above all a number that narrows, another kind of type, and any change of a
-map's keys, by which entries would meet or be lost.
+Everything else is refused: a narrower number, an incompatible type, and any change of a map's key type,
+which would merge or lose entries.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ Reshape = Callable[[Any], Any]
 
 
 def cast(to: pa.DataType) -> Reshape:
-    """Convert to a type that holds all values; one that does not fit is an error and never cut off."""
+    """Return a cast to a type that holds all values; a value that does not fit is an error."""
     return lambda array: array.cast(to)
 
 
 def fill(to: pa.DataType, value: pa.Scalar) -> Reshape:
-    """Give one value again and again, as often as the struct around it is long: it was not stored."""
+    """Return a function that repeats one value for each row of a struct, for a field that was not stored."""
 
     def filled(array: pa.Array) -> pa.Array:
         if not value.is_valid or not len(array):
@@ -55,12 +55,12 @@ def fill(to: pa.DataType, value: pa.Scalar) -> Reshape:
 
 
 def in_struct(to: pa.DataType, sources: Sequence[int | None], parts: Sequence[Reshape | None]) -> Reshape:
-    """Build a struct out of the fields of another; a null struct stays null.
+    """Return a function that builds a struct from the fields of another; a null struct stays null.
 
     Args:
         to: The new struct.
-        sources: For each new field the place of its source among the old ones, None for none.
-        parts: For each new field what to do to its source, or to the whole struct if it has none.
+        sources: For each new field the index of its source among the old ones, or None.
+        parts: For each new field the conversion of its source, or of the whole struct if it has none.
     """
 
     def rebuilt(array: pa.StructArray) -> pa.StructArray:
@@ -72,7 +72,7 @@ def in_struct(to: pa.DataType, sources: Sequence[int | None], parts: Sequence[Re
 
 
 def in_list(to: pa.DataType, inner: Reshape) -> Reshape:
-    """Change the elements that lists cover, and no others of a longer array that they were cut from."""
+    """Return a function that converts the elements of lists."""
 
     def changed(array: pa.ListArray) -> pa.ListArray:
         offsets, start, length = _offsets(array)
@@ -83,7 +83,7 @@ def in_list(to: pa.DataType, inner: Reshape) -> Reshape:
 
 
 def in_map(to: pa.DataType, inner: Reshape) -> Reshape:
-    """Change the values of the entries that maps cover; keys stay as they are."""
+    """Return a function that converts the values of maps and keeps their keys."""
 
     def changed(array: pa.MapArray) -> pa.MapArray:
         offsets, start, length = _offsets(array)
@@ -107,7 +107,7 @@ def _mask(array: pa.Array) -> pa.Array | None:
     return array.is_null() if array.null_count else None
 
 
-_BESIDE = "declare a new state (or field) with another name beside it, and fill it from the old one"
+_BESIDE = "declare a new state or field under a different name, and fill it from the old one"
 _WHOLE_DIGITS = {pa.int8(): 3, pa.int16(): 5, pa.int32(): 10, pa.int64(): 19}
 _WHOLE = tuple(_WHOLE_DIGITS)
 _WIDER = {(old, new) for at, old in enumerate(_WHOLE) for new in _WHOLE[at + 1 :]}
@@ -120,11 +120,10 @@ class TypeChange:
     """The conversion of stored values into the declared type.
 
     Attributes:
-        steps: What changes, one sentence each and none if nothing does, such as "widen spend: float to
-            double".
+        steps: One phrase for each change, such as "widen spend: float to double".
         lost: The paths of stored fields that are no longer declared.
         type: The declared type.
-        reshape: What it does to arrays; None: nothing.
+        reshape: The conversion of arrays, or None if nothing changes.
     """
 
     steps: tuple[str, ...]
@@ -138,9 +137,9 @@ class TypeChange:
         return self.reshape is None
 
     def apply(self, array: Any) -> Any:
-        """Give an array (or chunked array) of the stored type in the declared one.
+        """Return an array (or chunked array) of the stored type in the declared type.
 
-        Costs nothing where nothing changes, and copies only the parts that do change.
+        Copies only the parts that change.
         """
         if self.reshape is None:
             return array
@@ -162,12 +161,12 @@ def change_of(
         key_type: The stored type of a map's keys.
 
     Raises:
-        Invalid: A value could be lost or misread; the message has the path, what is stored and what is
-            declared.
+        Invalid: A value could be lost or misread; the message has the path, the stored type and the declared
+            type.
     """
     if kind != state.kind.value:
         raise Invalid(
-            "stored values cannot be read as declared: another kind of state",
+            "stored values cannot be read as declared: the kind of state differs",
             code="HF-E2427",
             where=f"state {state.name}",
             found=kind,
@@ -176,7 +175,7 @@ def change_of(
         )
     if key_type != state.key_type:
         raise Invalid(
-            "stored values cannot be read as declared: a map's keys keep their type",
+            "stored values cannot be read as declared: the key type of a map cannot change",
             code="HF-E2428",
             where=f"state {state.name}, key",
             found=str(key_type and type_text(key_type)),
@@ -211,7 +210,10 @@ class _Walk:
         if kinds.is_map(old) and kinds.is_map(new):
             if old.key_type != new.key_type:
                 raise self._refused(
-                    old.key_type, new.key_type, join_path(path, "key"), "a map's keys keep their type"
+                    old.key_type,
+                    new.key_type,
+                    join_path(path, "key"),
+                    "the key type of a map cannot change",
                 )
             inner = self.compare(old.item_type, new.item_type, join_path(path, "value"))
             return None if inner is None else in_map(new, inner)
@@ -233,12 +235,12 @@ class _Walk:
                 self.steps.append(f"rename {self._at(join_path(path, stored.name))} to {field.name}")
             if stored.nullable and not field.nullable:
                 raise Invalid(
-                    "a field that may be null cannot become NOT NULL: stored values may have nulls in it",
+                    "a nullable field cannot become NOT NULL: stored values may be null",
                     code="HF-E2429",
                     where=f"{self._name}, {here}",
                     found=type_text(stored.type),
                     expected=f"{type_text(field.type)} NOT NULL",
-                    hint="leave NOT NULL out, or add a new field with a default",
+                    hint="remove NOT NULL, or add a new field with a default",
                 )
             parts.append(self.compare(stored.type, field.type, here))
         for at, stored in enumerate(old):
@@ -264,12 +266,12 @@ class _Walk:
         value = self._defaults.get(here)
         if value is None and not field.nullable:
             raise Invalid(
-                "a field that is NOT NULL was added without a default",
+                "new NOT NULL field has no default",
                 code="HF-E2430",
                 where=f"{self._name}, {here}",
-                hint=f'add field_defaults={{"{here}": …}}, or leave NOT NULL out',
+                hint=f'add field_defaults={{"{here}": …}}, or remove NOT NULL',
             )
-        self.steps.append(f"add {self._at(here)}: {type_text(field.type)}, {value!r} where it was not stored")
+        self.steps.append(f"add {self._at(here)}: {type_text(field.type)}, {value!r} for existing values")
         return fill(field.type, check_value(value, field.type, f"{self._name}, default of {here}"))
 
     def _at(self, path: str) -> str:
@@ -299,8 +301,8 @@ def _widens(old: pa.DataType, new: pa.DataType) -> bool:
 
 def _why(old: pa.DataType, new: pa.DataType) -> str:
     if _widens(new, old):
-        return "the type narrows"
+        return "the new type is narrower"
     numbers = [
         kinds.is_integer(kind) or kinds.is_floating(kind) or kinds.is_decimal(kind) for kind in (old, new)
     ]
-    return "not every number of the old type is one of the new" if all(numbers) else "another kind of type"
+    return "the new type cannot hold every old number" if all(numbers) else "the types are incompatible"

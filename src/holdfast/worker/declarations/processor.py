@@ -45,7 +45,7 @@ _BOTH: Final = ("on_broadcast",)
 
 
 def handlers_of(processor: object) -> dict[str, Callable[..., Any]]:
-    """The `on_…` methods of a processor, `combine` and `merge`, by name; without those of the base class."""
+    """Return the `on_…` methods, `combine` and `merge` that a processor defines, by name."""
     own = type(processor)
     names = [name for name in dir(own) if name.startswith("on_") or name in ("combine", "merge")]
     defined = [name for name in names if getattr(own, name) not in _INHERITED]
@@ -53,7 +53,7 @@ def handlers_of(processor: object) -> dict[str, Callable[..., Any]]:
 
 
 def stream_names(processor: object) -> tuple[str, ...]:
-    """The streams that a processor has handlers for by name, in the order of their definition."""
+    """Return the names of streams with a handler, in the order of their definition."""
     order: dict[str, None] = {}
     for base in reversed(type(processor).__mro__):
         order.update(dict.fromkeys(vars(base)))
@@ -62,11 +62,10 @@ def stream_names(processor: object) -> tuple[str, ...]:
 
 
 def event_handlers(processor: object, streams: Sequence[str], *, table: bool) -> tuple[str, ...]:
-    """Choose the method that takes each stream's events, in the order of the streams.
+    """Choose the handler of each stream, in the order of the streams.
 
     Raises:
-        Invalid: One is missing, there are two for one stream, one has no stream, or takes other
-            arguments than it will be called with.
+        Invalid: A handler is missing, has no stream, has the wrong arguments, or a stream has two.
     """
     where = type(processor).__qualname__
     _check_streams(streams, where)
@@ -94,25 +93,25 @@ def _check_merge(present: Mapping[str, Callable[..., Any]], chosen: Sequence[str
     """Refuse a processor whose rows would depend on whether its keys are split."""
     if tuple(chosen) != ("on_event",):
         raise Invalid(
-            "states are merged where the events of one stream are taken one by one",
+            "merge requires on_event on a single stream",
             code="HF-E2432",
             where=f"{where}.merge",
             found=", ".join(chosen),
             expected="on_event",
-            hint="define on_event in place of the others, or leave merge out",
+            hint="define on_event instead, or remove merge",
         )
     if inspect.isgeneratorfunction(present["on_event"]):
         raise no_rows("on_event", "a generator", f"{where}.on_event")
 
 
 def no_rows(handler: str, found: str, where: str | None = None) -> Invalid:
-    """Rows of a handler that would depend on how the events of a hot key were divided."""
+    """Return the error for rows that would depend on how the events of a hot key were split."""
     return Invalid(
-        f"{handler} of a processor with merge gives no rows, whether keys are split or not",
+        f"{handler} of a processor with merge cannot return rows",
         code="HF-E2433",
         where=where,
         found=found,
-        hint="give them in on_end, once a batch for each key that has events",
+        hint="return rows from on_end, which runs once per batch for each key with events",
     )
 
 
@@ -123,37 +122,37 @@ def _is_stream(name: str) -> bool:
 def _check_streams(streams: Sequence[str], where: str) -> None:
     if not streams:
         raise Invalid(
-            "a processor needs a stream",
+            "the processor has no stream",
             code="HF-E2434",
             where=where,
-            hint="hand over a stream with events, as in hf.keyed(df, by=…)",
+            hint="pass a stream of events, as in hf.keyed(df, by=…)",
         )
     for name in streams:
         if len(streams) > 1 and name in _NOT_STREAMS:
             raise Invalid(
-                "this name of a stream is taken by another handler",
+                "stream name is reserved for another handler",
                 code="HF-E2435",
                 where=where,
                 found=f'"{name}"',
                 expected="a name other than " + ", ".join(_NOT_STREAMS),
-                hint=f'give the stream another name: name="{name}s"',
+                hint=f'rename the stream: name="{name}s"',
             )
         if len(streams) > 1 and not name.isidentifier():
             raise Invalid(
-                "no method can be named after this stream",
+                "stream name cannot be part of a method name",
                 code="HF-E2436",
                 where=where,
                 found=repr(name),
-                expected="letters, digits and underscores, not beginning with a digit",
-                hint='give it such a name, as in name="orders"',
+                expected="letters, digits and underscores, not starting with a digit",
+                hint='rename the stream, as in name="orders"',
             )
         if list(streams).count(name) > 1:
             raise Invalid(
-                "two streams have one name",
+                "two streams have the same name",
                 code="HF-E2437",
                 where=where,
                 found=f'"{name}" twice',
-                hint="give one of them another with name=…",
+                hint="rename one of them with name=…",
             )
 
 
@@ -178,11 +177,11 @@ def _connected(
     for name in ("on_event", "on_key", "on_batch", "combine"):
         if name in present:
             raise Invalid(
-                f"connected streams have a handler each, and {name} is of none",
+                f"{name} cannot be used with connected streams, which need a handler each",
                 code="HF-E2439",
                 where=f"{where}.{name}",
                 expected=", ".join(wanted),
-                hint=f"rename {name} to {wanted[0]}, and define the others",
+                hint=f"rename {name} to {wanted[0]} and define the others",
             )
     missing = [name for name in wanted if name not in present]
     superfluous = [name for name in named if name not in wanted]
@@ -208,15 +207,15 @@ def _single(
     chosen = tuple(name for name in allowed if name in present)
     if len(chosen) > 1:
         raise Invalid(
-            "a processor has on_event or on_key, not both",
+            "on_event and on_key cannot be combined",
             code="HF-E2441",
             where=where,
-            hint="on_key gets all events of a key at once, so what on_event does can go there",
+            hint="move the code of on_event into on_key, which receives all events of a key at once",
         )
     if not chosen:
         hint = f"rename {named[0]}, or connect a second stream" if named else f"define {allowed[0]}"
         raise Invalid(
-            "a processor needs a handler for events",
+            "the processor has no handler for events",
             code="HF-E2442",
             where=where,
             found=", ".join(named) or "none",
@@ -225,11 +224,11 @@ def _single(
         )
     if named:
         raise Invalid(
-            "a handler has no stream",
+            "the handler has no stream",
             code="HF-E2443",
             where=f"{where}.{named[0]}",
             found="one stream",
-            expected=chosen[0],
+            expected=f"only {chosen[0]}",
             hint=f"connect a stream named {named[0][3:]}, or rename the method",
         )
     return chosen
@@ -240,7 +239,7 @@ def _check_call(
 ) -> None:
     if not accepts(method, len(arguments)):
         raise Invalid(
-            "a handler takes other arguments than it is called with",
+            "the handler has the wrong arguments",
             code="HF-E2444",
             where=f"{where}.{name}",
             found=f"{name}{_signature(method)}",
@@ -252,14 +251,14 @@ def _check_call(
             "a handler cannot be async",
             code="HF-E2445",
             where=f"{where}.{name}",
-            hint="write def, without async",
+            hint="define it with def instead of async def",
         )
     if not generator and inspect.isgeneratorfunction(method):
         raise Invalid(
             f"{name} cannot be a generator",
             code="HF-E2446",
             where=f"{where}.{name}",
-            hint="its body would never run"
+            hint="remove yield: a generator would never run here"
             if name in ("on_start", "on_broadcast", "merge", "on_restore")
             else "return one pyarrow.Table, or None",
         )
@@ -277,15 +276,14 @@ def _shape(name: str, arguments: Sequence[str]) -> str:
 def names_any(handlers: Iterable[Callable[..., Any]], owner: type, words: frozenset[str]) -> bool:
     """Return whether one of these words is a name, or a whole text, in the code of the handlers.
 
-    What they call by name counts too: methods of the class and its bases, functions, and what a decorator
-    has wrapped; of another package's functions only the code itself. What is reached in another way, as a
-    function that the instance holds, is not seen. A handler that is not written in Python is said to name
-    them all.
+    Includes what they call by name: methods of the class and its bases, functions, and functions wrapped by a
+    decorator; for functions of other packages only their own code. Does not see functions reached in another
+    way, such as one stored on the instance. Returns True for a handler that is not written in Python.
 
     Args:
         handlers: Methods of a processor.
         owner: Its class.
-        words: What is looked for.
+        words: The words to search for.
     """
     waiting: list[Any] = [getattr(handler, "__func__", handler) for handler in handlers]
     if not all(isinstance(function, FunctionType) for function in waiting):
@@ -310,7 +308,7 @@ def _package(thing: Any) -> str:
 
 
 def _names_in_code(code: CodeType) -> Iterator[str]:
-    """The names and texts in code, and in the functions that are made in it."""
+    """Yield the names and texts in code, and in the functions that are made in it."""
     yield from code.co_names
     for constant in code.co_consts:
         if isinstance(constant, str):
@@ -320,7 +318,7 @@ def _names_in_code(code: CodeType) -> Iterator[str]:
 
 
 def _called(function: FunctionType, named: Iterable[str], owner: type) -> Iterator[FunctionType]:
-    """The functions behind these names, as far as they can be told."""
+    """Yield the functions behind these names, as far as they can be determined."""
     around = [function.__globals__.get(name) for name in named]
     modules = [thing for thing in around if isinstance(thing, ModuleType)]
     members = [vars(base).get(name) for base in owner.__mro__ for name in named]
@@ -354,9 +352,9 @@ class ProcessorDefinition:
 
     Attributes:
         name: The name of the class.
-        kind: How it takes events: "event", "key" or "table".
+        kind: The kind of handler: "event", "key" or "table".
         streams: The names of its streams, in the order in which they are connected.
-        handlers: For each stream the method that takes its events.
+        handlers: The handler of each stream.
         states: The states in the order of their declaration, those of base classes first.
         has_timers: Whether it has a handler for timers.
         combines: Whether events are merged before the shuffle.
@@ -383,17 +381,17 @@ class ProcessorDefinition:
 def definition_of(
     processor: object, streams: Sequence[str], broadcast: str | None = None
 ) -> ProcessorDefinition:
-    """Read what a processor is, and refuse what could only fail later.
+    """Read the definition of a processor, and refuse errors that would only show later.
 
     Looks at the class and pickles the instance once; calls no handler.
 
     Args:
         processor: An instance of a subclass of `Keyed` or `KeyedTable`.
         streams: The names of the streams, in the order in which they are connected.
-        broadcast: The name of the broadcast stream, where there is one.
+        broadcast: The name of the broadcast stream, or None.
 
     Raises:
-        Invalid: Something about the class or the instance is wrong; the message says what and where.
+        Invalid: The class or the instance is not valid.
     """
     _check_is_processor(processor)
     table = isinstance(processor, KeyedTable)
@@ -401,10 +399,10 @@ def definition_of(
     for attribute, value in _attributes(processor).items():
         if isinstance(value, State):
             raise Invalid(
-                "a state is declared on the instance, where no two tasks would agree on it",
+                "a state is declared on the instance instead of the class",
                 code="HF-E2447",
                 where=f"{name}.{attribute}",
-                hint="declare it in the body of the class, beside the methods",
+                hint="declare it in the class body, next to the methods",
             )
     handlers = event_handlers(processor, streams, table=table)
     states = states_of(type(processor))
@@ -435,7 +433,7 @@ def definition_of(
 def _check_is_processor(processor: object) -> None:
     if isinstance(processor, type):
         raise Invalid(
-            "a processor is an instance, and this is a class",
+            "the processor is a class, not an instance",
             code="HF-E2448",
             found=processor.__name__,
             hint=f"write {processor.__name__}()",
@@ -444,38 +442,38 @@ def _check_is_processor(processor: object) -> None:
         processor, KeyedTable
     ):
         raise Invalid(
-            "this is not a processor",
+            "not a valid processor",
             code="HF-E2449",
             found=type(processor).__name__,
-            expected="an instance of a class that inherits from hf.Keyed or from hf.KeyedTable",
-            hint="write class Visits(hf.Keyed), and hand over Visits()",
+            expected="an instance of a subclass of hf.Keyed or hf.KeyedTable",
+            hint="define class Visits(hf.Keyed) and pass Visits()",
         )
 
 
 def _check_instances(processor: object, states: Sequence[State]) -> None:
-    """Refuse states that could not be handed out to other instances, and lists that are of none."""
+    """Refuse states that cannot be redistributed among instances, and union lists outside an operator."""
     operator = isinstance(processor, Operator)
     for state in states:
         where = f"{type(processor).__qualname__}.{state.name}"
         if state.union and not operator:
             raise Invalid(
-                "a union list is of an operator's instance",
+                "hf.union_list requires an hf.Operator",
                 code="HF-E2450",
                 where=where,
                 hint="inherit from hf.Operator, or declare hf.list",
             )
         if operator and (state.kind is not StateKind.LIST or state.ttl is not None):
             raise Invalid(
-                "the state of an instance is a list without TTL: nothing else can be handed out to others",
+                "state of an hf.Operator must be a list without a TTL",
                 code="HF-E2451",
                 where=where,
                 found=state.kind.value + (" with a TTL" if state.ttl is not None else ""),
                 expected="hf.list(…) or hf.union_list(…)",
-                hint="declare hf.list(…), and keep values of keys in an hf.Keyed",
+                hint="declare hf.list(…), and keep state of keys in an hf.Keyed",
             )
     if not operator and hasattr(processor, "on_restore"):
         raise Invalid(
-            "on_restore is called for the instances of an hf.Operator alone",
+            "on_restore is called only on an hf.Operator",
             code="HF-E2452",
             where=f"{type(processor).__qualname__}.on_restore",
             hint="inherit from hf.Operator, or rename the method",
@@ -492,7 +490,7 @@ def _check_broadcast(name: str, states: Sequence[State], broadcast: str | None, 
         )
     if any(state.name == broadcast for state in states):
         raise Invalid(
-            "a state has the name of the broadcast stream",
+            "a state and the broadcast stream have the same name",
             code="HF-E2454",
             where=f"{name}.{broadcast}",
             hint='rename the state, or the stream: hf.broadcast(…, name="rules")',
@@ -505,16 +503,16 @@ def _check_combined(processor: KeyedTable, combines: bool) -> None:
         return
     if not combines:
         raise Invalid(
-            "columns of combined events, and nothing combines",
+            "`combined` is set, but combine is not defined",
             code="HF-E2455",
             where=where,
-            hint="define combine",
+            hint="define combine(self, events), or remove `combined`",
         )
     schema_of(processor.combined)
 
 
 def _check_no_pickling(processor: object, states: Sequence[State]) -> None:
-    """Refuse handlers that pickle into bytes: no later version could be checked against such a state."""
+    """Refuse handlers that pickle into bytes, because later versions could not be checked."""
     binary = next((state for state in states if has_binary(state.type)), None)
     if binary is None:
         return
@@ -526,11 +524,11 @@ def _check_no_pickling(processor: object, states: Sequence[State]) -> None:
             uses = [word for word in code.co_names if _is_pickler(word, method.__globals__)]
             if uses:
                 raise Invalid(
-                    "a handler pickles, and a state holds bytes: a state has a schema",
+                    "pickled objects cannot be stored in a binary state",
                     code="HF-E2456",
                     where=f"{type(processor).__qualname__}.{name}",
-                    found=f"{uses[0]}, and the state {binary.name} of a type with binary",
-                    hint='name the fields as "struct<…>"; decode pickled events in a function of their own',
+                    found=f"{uses[0]}, and binary state {binary.name}",
+                    hint='declare the fields as "struct<…>"; decode pickled events in a separate function',
                 )
 
 
@@ -554,18 +552,18 @@ def _check_is_picklable(processor: object) -> None:
         inner = _failure(cloudpickle, value)
         if inner is not None:
             raise Invalid(
-                "a processor is sent to Spark's workers, and an attribute of it cannot be",
+                "an attribute of the processor cannot be pickled for Spark's workers",
                 code="HF-E2457",
                 where=f"{where}.{attribute}",
                 found=f"{type(value).__name__}: {inner}",
-                hint="make it in on_start, which runs in the worker",
+                hint="create it in on_start, which runs in the worker",
             )
     raise Invalid(
-        "a processor is sent to Spark's workers, and this one cannot be",
+        "the processor cannot be pickled for Spark's workers",
         code="HF-E2458",
         where=where,
         found=error,
-        hint="what its methods use from around the class is sent along: make it in on_start",
+        hint="create the objects that its methods take from outside the class in on_start",
     )
 
 

@@ -1,7 +1,7 @@
-"""The states, TTLs and base classes that a processor declares.
+"""The states, TTLs and base classes of processors.
 
-These are plain values. They hold Arrow types and numbers that are checked already; the factories in
-`holdfast.stream.keyed.state_declarations` read what people write.
+These are plain values with checked Arrow types and numbers; the factories in
+`holdfast.stream.keyed.state_declarations` parse the arguments of users.
 """
 
 from __future__ import annotations
@@ -40,15 +40,15 @@ class Ttl:
     """The lifetime of a value, counted from its last stamp.
 
     Args:
-        duration_ms: The life of a value. It has expired when the clock has reached stamp + duration.
+        duration_ms: The lifetime in milliseconds. A value expires when the clock reaches stamp + duration.
         update: "create_and_write" stamps writes, "read_and_write" stamps reads too.
-        visibility: "never_return_expired" hides a value from the moment it expires,
-            "return_if_not_cleaned_up" may give it one last time.
+        visibility: "never_return_expired" hides a value as soon as it expires,
+            "return_if_not_cleaned_up" may return it once more.
         clock: "processing" is the batch's time, "event" the stream's watermark.
-        age_from: What age values have that were written without a TTL: "restore" counts from the
-            start of the first run with the TTL, a number of epoch milliseconds counts from then.
-        on_disable: Which stamped values stay once the TTL is taken away: "keep" keeps them all,
-            "drop_expired" drops those that have expired by then.
+        age_from: The start of the TTL for values written without one: "restore" counts from the start of
+            the first run with the TTL, a number counts from that time in epoch milliseconds.
+        on_disable: The stamped values that stay after the TTL is removed: "keep" keeps all,
+            "drop_expired" drops those already expired.
     """
 
     duration_ms: int
@@ -60,9 +60,9 @@ class Ttl:
 
 
 def cutoff_ms(duration_ms: int, now_ms: int | None) -> int:
-    """Give the latest stamp that has expired, so that a value has expired when its stamp is no later.
+    """Return the latest expired stamp: a value with this stamp or an earlier one has expired.
 
-    It is the rule of `ttl.expired`, computed once for a whole pass. Without a time nothing expires.
+    This is the rule of `ttl.expired`, computed once per pass. Without a time nothing expires.
     """
     if now_ms is None:
         return NEVER_EXPIRED
@@ -70,30 +70,30 @@ def cutoff_ms(duration_ms: int, now_ms: int | None) -> int:
 
 
 def origin_ms(age_from: str | int, now_ms: int | None) -> int | None:
-    """Give the stamp of a value that has none; None as long as its clock has no time."""
+    """Return the stamp of a value that has none; None as long as its clock has no time."""
     return age_from if isinstance(age_from, int) else now_ms
 
 
 class Aggregate(ABC):
     """An aggregate of values for an aggregating state; subclass it and give the state an instance.
 
-    The accumulator is what is stored, in the type that the state declares. `add` returns the new
-    accumulator; changing the old one in place and returning it is allowed. A subclass that defines
-    `merge(self, one, other)` as well lets accumulators be combined.
+    The state stores the accumulator in its declared type. `add` returns the new accumulator; it may change
+    the old one in place and return it. Define `merge(self, one, other)` to allow accumulators to be
+    merged.
 
-    The classic mistake is to keep sums in `self`: one instance serves all keys of a task.
+    Do not keep sums in `self`: one instance serves all keys of a task.
     """
 
     @abstractmethod
     def create(self) -> Any:
-        """Make the accumulator of a key that has none."""
+        """Return the initial accumulator of a key."""
 
     @abstractmethod
     def add(self, accumulator: Any, value: Any) -> Any:
-        """Take a value in and return the accumulator to store."""
+        """Add a value and return the accumulator to store."""
 
     def result(self, accumulator: Any) -> Any:
-        """Give what the state reads as; it is computed at each read and never stored."""
+        """Return the value that a read returns; it is computed at each read and never stored."""
         return accumulator
 
 
@@ -102,20 +102,19 @@ class State:
     """One declared state. Reading it on the class gives this declaration, also on an instance.
 
     Args:
-        kind: What it holds for each key.
+        kind: The kind of state.
         type: The type of the value, of a list's element, of a map's value or of the accumulator.
-        name: The attribute it was assigned to.
+        name: The name of its class attribute.
         key_type: The type of a map's keys.
-        default: What an unset value reads as.
-        function: What merges the values of a reducing state.
-        aggregate: What takes in the values of an aggregating state.
-        ttl: How long its values live; None means for ever.
-        was: The former name of the state, or several, newest first, under which stored values are looked
-            for too.
-        fields_were: New name of a struct's field to its former name, or to several, newest first. A
-            nested field is a dotted path: "address.street", "items.element.price", "prices.value.net".
-        field_defaults: What fields of a struct read as in values that were stored without them.
-        union: Whether each instance of an operator is given the lists of all when their number changes.
+        default: The value that an unset value state reads as.
+        function: The function that merges the values of a reducing state.
+        aggregate: The aggregate of an aggregating state.
+        ttl: The TTL of its values; None keeps them forever.
+        was: The former names of the state, newest first; stored values are also read by these names.
+        fields_were: The former names of struct fields, newest first, by new name. A nested field is a
+            dotted path: "address.street", "items.element.price", "prices.value.net".
+        field_defaults: The values of struct fields in values stored without them.
+        union: Whether each instance of an operator gets the lists of all when their number changes.
     """
 
     kind: StateKind
@@ -142,16 +141,16 @@ class State:
         return (self.was,) if isinstance(self.was, str) else self.was or ()
 
     def stored_as(self, names: Container[str], dropped: Container[str] = ()) -> str | None:
-        """Under which of these names it is stored: its own, or the newest of its former ones.
+        """Return the name under which it is stored: its own, or the newest former one; None if none matches.
 
-        A dropped name counts only where there is no other of them.
+        A dropped name counts only if no other matches.
         """
         known = [name for name in (self.name, *self.former_names) if name in names]
         return next((name for name in known if name not in dropped), known[0] if known else None)
 
     @property
     def has_elements(self) -> bool:
-        """Return whether a key has any number of values of this state, each in a row of its own."""
+        """Return whether a key may have several values of this state, each in a separate row."""
         return self.kind in (StateKind.LIST, StateKind.MAP, StateKind.BROADCAST)
 
     @property
@@ -161,19 +160,19 @@ class State:
 
 
 def add(a: Any, b: Any) -> Any:
-    """Give the sum of two values, for a reducing state."""
+    """Return the sum of two values, for a reducing state."""
     return a + b
 
 
 def least(a: Any, b: Any) -> Any:
-    """Give the smaller of two values; NaN counts as larger than every number, as in Spark SQL."""
+    """Return the smaller of two values; NaN counts as larger than every number, as in Spark SQL."""
     if a <= b:
         return a
     return a if _is_nan(b) else b
 
 
 def greatest(a: Any, b: Any) -> Any:
-    """Give the larger of two values; NaN counts as larger than every number, as in Spark SQL."""
+    """Return the larger of two values; NaN counts as larger than every number, as in Spark SQL."""
     if a >= b:
         return a
     return a if _is_nan(a) else b
@@ -190,10 +189,10 @@ _UFUNCS: tuple[tuple[Callable[..., Any], np.ufunc], ...] = (
 
 
 def ufunc_of(function: Callable[..., Any] | None) -> np.ufunc | None:
-    """Find what does the same to whole arrays; None means that the function is called value by value.
+    """Return the numpy function equal to a merge function; None if it must be called value by value.
 
-    `fmin` and `maximum` treat NaN as `least` and `greatest` do. Integers wrap around in numpy where
-    Python's grow: whoever adds arrays of them has to check the range.
+    `fmin` and `maximum` treat NaN as `least` and `greatest` do. Integers wrap around in numpy: check the
+    range before adding arrays.
     """
     return next((ufunc for known, ufunc in _UFUNCS if known is function), None)
 
@@ -213,87 +212,87 @@ SETTLED_STATE = State(
 
 
 class Keyed:
-    """Processes events one by one, or key by key, with state for each key.
+    """A processor of events, one by one or key by key, with state for each key.
 
     States are class attributes: `visits = hf.value(int, default=0)`. Handlers are methods; define
 
     - `on_event(self, event, state, ctx)`: called for each event, in the order in which the events of its
       key arrived, or instead of it
-    - `on_key(self, key, events, state, ctx)`: called once a batch for each key that has events, with the
-      list of them. With connected streams neither is there, but one `on_<stream>(self, event, state,
-      ctx)` for each stream.
-    - `on_timer(self, timer, state, ctx)`: called once for each timer that is due, in the order of their
-      times; also for keys that have no events. Timers that are due come before the batch's events.
-    - `on_end(self, state, ctx)`: called once a batch for each key that had events, after all of them; for
-      rows that tell how things stand rather than what each event did.
-    - `merge(self, state, part)`: brings what `on_event` made of some of a batch's events, starting from
-      nothing, into the key's state. With it the events of a hot key can be taken together before the
-      shuffle, see `split_hot`. `on_event` gives no rows then, `on_end` does; and it must not matter how
-      events are divided into parts, or in which order these are merged.
-    - `on_start(self, ctx)`: called once in each task before anything else, to open what the handlers
-      use. `ctx` has no key there.
+    - `on_key(self, key, events, state, ctx)`: called once per batch for each key with events, with the
+      list of them. Connected streams have one `on_<stream>(self, event, state, ctx)` for each stream
+      instead of these two.
+    - `on_timer(self, timer, state, ctx)`: called once for each due timer, in the order of their times,
+      also for keys without events. Due timers fire before the batch's events.
+    - `on_end(self, state, ctx)`: called once per batch for each key with events, after all of them; use
+      it for rows that report the resulting state rather than single events.
+    - `merge(self, state, part)`: merges the state that `on_event` built from a part of a batch's events
+      into the key's state. With it, the events of a hot key can be merged before the shuffle, see
+      `split_hot`. `on_event` then returns no rows; return them from `on_end`. The result must not depend
+      on how events are divided into parts, or on the order of merges.
+    - `on_start(self, ctx)`: called once in each task before any other handler, to open resources. `ctx`
+      has no key.
 
     A handler returns nothing, one row, an iterable of rows, or is a generator. A row is a dict by the
-    names of the output's columns, or a tuple in their order. `state` and `event` are good until the
-    handler returns.
+    names of the output's columns, or a tuple in their order. `state` and `event` are valid until
+    the handler returns.
 
     Not guaranteed: an order between keys; that a batch runs once. After a failure it runs again from the
-    state before it, so what a handler does outside of `state` and its rows happens again. Every task has
-    an instance of its own, unpickled from the one that was handed over.
+    state before it, so other side effects of a handler are repeated. Every task has its own instance,
+    unpickled from the one you passed.
 
-    The classic mistake is to keep something per key in `self`: one instance serves many keys, and
-    nothing of it is in a checkpoint.
+    Do not keep data per key in `self`: one instance serves many keys, and a checkpoint does not include
+    it.
     """
 
     def on_start(self, ctx: Any) -> None:
-        """Prepare a task; does nothing unless it is overridden."""
+        """Prepare a task; override it to open resources."""
 
 
 class Operator(Keyed):
-    """Processes events with state of a parallel instance, not of a key; see `hf.operate`.
+    """A processor of events with state of parallel instances instead of keys; see `hf.operate`.
 
-    States are lists alone: `hf.list(…)`, which is split evenly when the number of instances changes, and
-    `hf.union_list(…)`, of which each instance is given all. Handlers are those of `Keyed`, where the key is
-    the instance: `ctx.key.instance` is its number, from zero. Besides, there may be
+    Its states must be lists: `hf.list(…)` is split evenly when the number of instances changes;
+    `hf.union_list(…)` is given whole to each instance. Its handlers are those of `Keyed`, with the instance
+    as key: `ctx.key.instance` is its number, from zero. It may also define
 
     - `on_restore(self, state, ctx)`: called for each instance in the first batch after their number has
-      changed, once it has been given its lists; to drop what it does not need, or to set timers, which
-      instances do not inherit.
+      changed, with its new lists; use it to drop unneeded elements, or to set timers, which instances do
+      not inherit.
 
-    The classic mistake is a buffer in `self`: a batch that fails would be lost with it, and a batch that
-    runs again would be in it twice.
+    Do not buffer events in `self`: a failed batch would be lost, and a repeated batch would be in the
+    buffer twice.
     """
 
 
 class KeyedTable:
-    """Processes all events of a partition's batch as one Arrow table, with state for each key.
+    """A processor of all events of a partition's batch as one Arrow table, with state for each key.
 
     States are class attributes, as in `Keyed`. Define
 
-    - `on_batch(self, events, state)`: called once a batch and partition with a `pyarrow.Table` of the
+    - `on_batch(self, events, state)`: called once per batch and partition with a `pyarrow.Table` of the
       events, in the order of their arrival within each key. It returns a table in the output's schema,
-      or None. With connected streams there is one `on_<stream>(self, events, state)` for each instead.
-    - `on_timers(self, timers, state)`, if there are timers: called before it with a table of the key
+      or None. Connected streams have one `on_<stream>(self, events, state)` for each stream instead.
+    - `on_timers(self, timers, state)`, to use timers: called before `on_batch` with a table of the key
       columns, `name`, `clock` and `at`, in the order of the times. It returns a table or None.
-    - `combine(self, events)`, if events of one stream can be merged early, which saves most of the
-      shuffle where keys come often.
+    - `combine(self, events)`, to merge events of one stream before the shuffle, which saves most of the
+      shuffle if keys repeat often.
 
-    Not guaranteed: which keys come in one call, and that a batch runs once, as in `Keyed`. A large batch
-    may be divided by keys and arrive in several calls.
+    Not guaranteed: which keys are in one call, and that a batch runs once, as in `Keyed`. A large batch
+    may be divided by keys into several calls.
 
-    The classic mistake is a Python loop over the rows: `Keyed` does that faster.
+    Do not loop over the rows in Python: `Keyed` is faster at that.
 
     Attributes:
-        combined: The columns that `combine` returns, as in "customer string, spend double", where they
-            are others than those of the events. The columns of the key must be among them.
+        combined: The columns that `combine` returns, as in "customer string, spend double", if they
+            differ from those of the events. They must include the key columns.
     """
 
     combined: str | None = None
 
     def combine(self, events: pa.Table) -> pa.Table:
-        """Merge events before the shuffle; unless it is overridden nothing is merged or called.
+        """Merge events before the shuffle; called only if overridden.
 
-        Called with part of a batch. It sees neither state nor all events of a key, and how events are
-        divided among its calls is not defined, so `on_batch` has to merge again.
+        Called with a part of a batch. It has no state and not all events of a key, and the division of
+        events among calls is undefined, so `on_batch` must merge again.
         """
         return events

@@ -1,12 +1,12 @@
 """Spark's types as text and as Arrow types, with their field paths and sizes.
 
-One thing is easier than in Spark: names with letters of any language need no backquotes.
+Unlike in Spark, names with letters of any language need no backquotes.
 
-Each Spark type here has exactly one Arrow type, the one that Spark itself uses when it hands rows to
-Python, and the way back gives the same type. Types without such a twin are refused with the reason.
+Each Spark type has exactly one Arrow type, the one that Spark uses to send rows to Python, and converts
+back to the same type. Types without an equivalent are refused with the reason.
 
-Arrow turns 5 into a timestamp, text into bytes and a struct's misspelt field into nothing. For a value
-that a person wrote once, such as a default, each of these is a mistake.
+Arrow converts 5 to a timestamp and text to bytes, and ignores a struct's misspelt field. In a value that a
+user wrote, such as a default, each of these is refused.
 
 Names are joined by dots, and a name with a dot in it is in backquotes. An array's elements are called
 `element`, the two sides of a map `key` and `value`, as in Spark's `ALTER TABLE`.
@@ -33,8 +33,8 @@ UTC_TIMESTAMP: Final = pa.timestamp("us", tz="UTC")
 MAX_DEPTH: Final = 64
 
 EXPECTED = "a Spark type, such as long, string, decimal(10,2), array<int> or struct<a: int, b: string>"
-SCHEMA = "a state has a schema: stored values are read by later versions of the job, and by other tools"
-_LENGTH = ("a length is not checked where Python writes the value", 'write "string"')
+SCHEMA = "later versions of the job and other tools must be able to read stored values"
+_LENGTH = ("its length would not be enforced", 'use "string"')
 _SIMPLE: Final[dict[str, pa.DataType]] = {
     "boolean": pa.bool_(),
     "byte": pa.int8(),
@@ -59,17 +59,17 @@ REFUSED: Final = {
     "char": _LENGTH,
     "character": _LENGTH,
     "varchar": _LENGTH,
-    "interval": ("Arrow has no type that keeps Spark's intervals whole", "keep a long of milliseconds"),
+    "interval": ("Arrow cannot represent every interval of Spark", "store milliseconds as long"),
     "variant": (
-        "a variant is an encoding of Spark's own, without a type in Arrow",
-        'keep the JSON text as "string", or the fields that are needed as "struct<…>"',
+        "Arrow has no such type",
+        'store the JSON text as "string", or the fields you need as "struct<…>"',
     ),
-    "time": ("a time of day loses its precision on the way through Arrow", "keep a long of microseconds"),
-    "void": ("a value that is always null needs no state", "name the type of the values to come"),
-    "null": ("a value that is always null needs no state", "name the type of the values to come"),
-    "object": (SCHEMA, 'write its fields as "struct<…>"'),
-    "pickle": (SCHEMA, 'write its fields as "struct<…>"'),
-    "udt": (SCHEMA, "write the fields of the user-defined type as struct<…>"),
+    "time": ("it loses precision in Arrow", "store microseconds as long"),
+    "void": ("its values are always null", "declare the type of the values to come"),
+    "null": ("its values are always null", "declare the type of the values to come"),
+    "object": (SCHEMA, 'declare its fields as "struct<…>"'),
+    "pickle": (SCHEMA, 'declare its fields as "struct<…>"'),
+    "udt": (SCHEMA, "declare the fields of the user-defined type as struct<…>"),
 }
 _TOKEN = re.compile(
     r"""\s*(?:(?P<word>[^\W\d]\w*)|(?P<number>[0-9]+)|`(?P<quoted>(?:[^`]|``)+)`
@@ -85,10 +85,10 @@ class _Token(NamedTuple):
 
 
 class TypeReader:
-    """Reads one text from left to right.
+    """A parser of types written as text.
 
     Raises:
-        Invalid: From every method, with the text and a mark under the place that is wrong.
+        Invalid: From every method, with the text and a mark below the error.
     """
 
     def __init__(self, text: str) -> None:
@@ -143,7 +143,7 @@ class TypeReader:
     def _expect_end(self) -> None:
         token = self._take()
         if token.kind != "end":
-            raise self._wrong(token, "nothing more")
+            raise self._wrong(token, "the end of the text")
 
     def _type(self) -> pa.DataType:
         token = self._take()
@@ -160,15 +160,13 @@ class TypeReader:
         if simple is None:
             raise self._wrong(token, EXPECTED)
         if word == "string" and self._peek("collate"):
-            raise self._wrong(
-                self._take(), "a string without a collation: Arrow compares strings byte by byte"
-            )
+            raise self._wrong(self._take(), "string without a collation, since Arrow compares bytes")
         return simple
 
     def _nested(self, token: _Token, word: str) -> pa.DataType:
         self._depth += 1
         if self._depth > MAX_DEPTH:
-            raise self._wrong(token, f"at most {MAX_DEPTH} types inside each other")
+            raise self._wrong(token, f"at most {MAX_DEPTH} nested types")
         self._expect("<")
         if word == "array":
             read = pa.list_(pa.field("element", self._type()))
@@ -207,7 +205,7 @@ class TypeReader:
             if name.kind not in ("word", "quoted"):
                 raise self._wrong(name, f"a name, then a type{f' or `{until}`' if fields and until else ''}")
             if name.text in fields:
-                raise self._wrong(name, "each name once")
+                raise self._wrong(name, "each name only once")
             if self._peek(":"):
                 self._take()
             read = self._type()
@@ -228,25 +226,23 @@ class TypeReader:
             if token.kind != "text":
                 raise self._wrong(token, "a comment in quotes")
         elif self._peek("default", "generated"):
-            raise self._wrong(
-                self._take(), "no default in the text: a state takes `default=` and `field_defaults=`"
-            )
+            raise self._wrong(self._take(), "no such clause; use `default=` or `field_defaults=`")
 
     def _wrong(self, token: _Token, expected: str) -> Invalid:
         found = f"`{token.text}` at character {token.at + 1}" if token.text else "the end of the text"
         return Invalid(
-            "this is not a type",
+            "invalid type",
             code="HF-E2459",
             where=self._place(token.at),
             found=found,
             expected=expected,
-            hint="write types as in CREATE TABLE; names with other signs stand in backquotes",
+            hint="write types as in CREATE TABLE; put names with special characters in backquotes",
         )
 
     def _refused(self, token: _Token) -> Invalid:
         reason, hint = REFUSED[token.text.lower()]
         return Invalid(
-            f"state cannot keep the type {token.text.lower()}: {reason}",
+            f"state cannot store the type {token.text.lower()}: {reason}",
             code="HF-E2460",
             where=self._place(token.at),
             found=f"`{token.text}` at character {token.at + 1}",
@@ -254,7 +250,7 @@ class TypeReader:
         )
 
     def _place(self, at: int) -> str:
-        """The text around a place on one line, and a mark below it; `  in ` is before the line."""
+        """Return the text around a position on one line, and a mark below it, indented for `  in `."""
         start = max(0, at - 60)
         line = re.sub(r"\s", " ", self._text[start : at + 40])
         return f"{line}\n{' ' * (len('  in ') + at - start)}^"
@@ -301,7 +297,7 @@ def parse_type(given: Any) -> pa.DataType:
     NULL` inside a struct is kept, a `COMMENT` is not.
 
     Raises:
-        Invalid: It is not a type, with the place in the text, or one that state cannot keep, with the reason.
+        Invalid: It is not a type, or state cannot store it.
     """
     if isinstance(given, str):
         return TypeReader(given).whole_type()
@@ -322,7 +318,7 @@ def parse_schema(text: str) -> pa.Schema:
     """Read the columns of a table out of text such as "customer string, visits long".
 
     Raises:
-        Invalid: As `parse_type`, and where there is no column or a name comes twice.
+        Invalid: As `parse_type`; or it has no column, or a duplicate name.
     """
     return TypeReader(text).whole_schema()
 
@@ -340,7 +336,7 @@ def schema_of(given: Any) -> pa.Schema:
     read = parse_type(given)
     if not kinds.is_struct(read):
         raise Invalid(
-            "a schema names columns",
+            "the schema has no column names",
             code="HF-E2461",
             found=type_text(read),
             expected='columns, as in "customer string, visits long"',
@@ -369,11 +365,11 @@ def type_text(read: pa.DataType) -> str:
     if kinds.is_struct(read) and read.num_fields:
         return f"struct<{', '.join(_field_text(field, ': ') for field in read)}>"
     raise Invalid(
-        "Spark has no type for this Arrow type",
+        "Spark has no equivalent of this Arrow type",
         code="HF-E2462",
         found=str(read),
         expected=EXPECTED,
-        hint="cast the column to a type that Spark has, such as int64 or timestamp in microseconds",
+        hint="cast the column to a type of Spark, such as int64 or timestamp in microseconds",
     )
 
 
@@ -414,7 +410,7 @@ def _of_json(value: Any) -> pa.DataType:
         if len({field.name for field in fields}) == len(fields):
             return pa.struct(fields)
         raise Invalid(
-            "a name comes twice in a struct",
+            "duplicate field name in a struct",
             code="HF-E2463",
             found=", ".join(field.name for field in fields),
             hint="rename one of the fields",
@@ -426,17 +422,17 @@ def _no_type(given: Any) -> Invalid:
     shown = given.__name__ if isinstance(given, type) else repr(given)
     if given is object:
         return Invalid(
-            f"state cannot keep Python objects: {SCHEMA}",
+            f"state cannot store Python objects: {SCHEMA}",
             code="HF-E2464",
             found=shown,
             expected=EXPECTED,
-            hint='write its fields as "struct<name: string, visits: long>"',
+            hint='declare its fields as "struct<name: string, visits: long>"',
         )
     origin = getattr(given, "__origin__", given)
     written = next((text for kind, text in _GENERIC.items() if origin is kind), None)
-    plain = "the Python types int, float, str, bool, bytes, datetime, date and Decimal are read too"
+    plain = "use a Spark type, or int, float, str, bool, bytes, datetime, date or Decimal"
     return Invalid(
-        "this is not a type of state",
+        "not a valid state type",
         code="HF-E2465",
         found=shown,
         expected=EXPECTED,
@@ -456,12 +452,12 @@ TIMER_BYTES: Final = 24 + OFFSET_BYTES + 2 * 8
 
 @dataclass(frozen=True, slots=True)
 class Assumptions:
-    """The assumed sizes of values whose type does not show them.
+    """The assumed sizes of values of variable size.
 
     Attributes:
-        text_bytes: How long a string or binary is.
-        elements: How many elements a key has in a list or map state.
-        nested: How many elements an array or a map has inside a value.
+        text_bytes: The length of a string or binary.
+        elements: The number of elements per key in a list or map state.
+        nested: The number of elements of an array or a map inside a value.
     """
 
     text_bytes: int = 16
@@ -503,10 +499,10 @@ def state_bytes(state: State, assumed: Assumptions) -> int:
 
 
 def check_value(value: Any, read: pa.DataType, where: str) -> pa.Scalar:
-    """Give a value as an Arrow scalar; None fits every type.
+    """Return a value as an Arrow scalar; None fits every type.
 
     Raises:
-        Invalid: The value is not of that type, with the path of the part that is not.
+        Invalid: The value or a part of it does not match the type.
     """
     checked = _checked(value, read, where)
     try:
@@ -516,16 +512,16 @@ def check_value(value: Any, read: pa.DataType, where: str) -> pa.Scalar:
 
 
 def cells_of(value: tuple[Any, ...], names: tuple[str, ...]) -> Sequence[Any]:
-    """Give the parts of a tuple in the order of a struct's fields: by name where the tuple has names.
+    """Return the parts of a tuple in the order of a struct's fields: by name where the tuple has names.
 
     Raises:
-        TypeError: It has other names, or another length.
+        TypeError: It has different names, or a different length.
     """
     # A named tuple or an event, or a Row of Spark that was made with names.
     given = getattr(value, "_fields", None) or getattr(value, "__fields__", None)
     if given is None or given == names:
         if len(value) != len(names):
-            raise TypeError(f"a struct takes a dict or a tuple of {', '.join(names)}, and this is {value!r}")
+            raise TypeError(f"a struct takes a dict or a tuple of {', '.join(names)}, not {value!r}")
         return value
     cells = list(value)
     return [cells[at] for at in _places(tuple(given), names)]
@@ -535,14 +531,14 @@ def cells_of(value: tuple[Any, ...], names: tuple[str, ...]) -> Sequence[Any]:
 def _places(given: tuple[str, ...], names: tuple[str, ...]) -> list[int]:
     if sorted(given) != sorted(names):
         raise TypeError(
-            f"a struct of {', '.join(names)} takes no tuple of {', '.join(given)}: "
-            "give a dict, or a plain tuple in the order of the fields"
+            f"a tuple of {', '.join(given)} does not match a struct of {', '.join(names)}: "
+            "pass a dict, or a plain tuple in the order of the fields"
         )
     return [given.index(name) for name in names]
 
 
 def _checked(value: Any, read: pa.DataType, where: str) -> Any:
-    """The value, with dicts in place of structs."""
+    """Return the value, with dicts in place of structs."""
     if value is None:
         return None
     # A time with a zone names an instant, and timestamp_ntz has none.
@@ -576,7 +572,7 @@ def _checked_struct(value: Any, read: pa.DataType, where: str) -> dict[str, Any]
     for field in read:
         part = fields.get(field.name)
         if part is None and not field.nullable:
-            raise _unfit(part, field.type, f"{where}.{field.name}", "it is NOT NULL")
+            raise _unfit(part, field.type, f"{where}.{field.name}", "give a value, or remove NOT NULL")
         checked[field.name] = _checked(part, field.type, f"{where}.{field.name}")
     return checked
 
@@ -614,9 +610,9 @@ def _unfit(value: Any, read: pa.DataType, where: str, why: str | None = None) ->
     kind = "" if value is None else f", which is {type(value).__name__}"
     hint = why
     if kinds.is_binary(read) and not isinstance(value, str):
-        hint = 'a state has a schema, so objects are not pickled into it: name the fields as "struct<…>"'
+        hint = 'declare the fields of the object as "struct<…>" instead of pickling it'
     return Invalid(
-        "this value is not of the declared type",
+        "value does not match the declared type",
         code="HF-E2466",
         where=where,
         found=f"{shown}{kind}",
@@ -635,7 +631,7 @@ def join_path(path: str, name: str) -> str:
 
 
 def paths_of(declared: pa.DataType, path: str = "") -> dict[str, pa.Field]:
-    """All fields of all structs within a type, by path."""
+    """Return all fields of all structs within a type, by path."""
     paths: dict[str, pa.Field] = {}
     if kinds.is_list(declared):
         paths.update(paths_of(declared.value_type, join_path(path, "element")))
@@ -656,18 +652,18 @@ def check_paths(
     """Check a state's former names and defaults of fields against its type.
 
     Raises:
-        Invalid: A path is of no field, a default is not of its field's type, or a former name is in use.
+        Invalid: A path names no field, a default does not match its type, or a former name is in use.
     """
     fields = paths_of(declared)
     for option, paths in (("fields_were", fields_were), ("field_defaults", field_defaults)):
         for path in paths:
             if path not in fields:
                 raise Invalid(
-                    f"{option} names a field that is not declared",
+                    f"{option} names an undeclared field",
                     code="HF-E2467",
                     where=name,
                     found=path,
-                    expected="one of " + ", ".join(fields) if fields else "a state with a struct",
+                    expected="one of " + ", ".join(fields) if fields else "a state of a struct type",
                     hint="write the path of a declared field, as in address.street",
                 )
     for path, value in field_defaults.items():
@@ -679,11 +675,11 @@ def check_paths(
             claimed = parent + join_path("", old_name)
             if claimed in fields:
                 raise Invalid(
-                    "a former name of a field is in use again, so stored values could be either",
+                    "former name of a field is still in use",
                     code="HF-E2468",
                     where=f"{name}, {path}",
                     found=f'fields_were "{path}": "{old_name}", and a field {claimed}',
-                    hint="give the new field a name that the struct never had",
+                    hint="give the new field a name that was never used",
                 )
             if claimed in claims:
                 raise Invalid(
@@ -691,11 +687,11 @@ def check_paths(
                     code="HF-E2469",
                     where=name,
                     found=f"{claims[claimed]} and {path} were both {old_name}",
-                    hint="leave the former name out of the one that is new",
+                    hint="remove the former name from the new field",
                 )
             claims[claimed] = path
 
 
 def names_of(former: str | Sequence[str]) -> tuple[str, ...]:
-    """Give the former names of one field, newest first."""
+    """Return the former names of one field, newest first."""
     return (former,) if isinstance(former, str) else tuple(former)

@@ -36,14 +36,14 @@ ROW, GONE = "row", "gone"
 
 @dataclass(frozen=True, slots=True)
 class Broadcast:
-    """A broadcast stream as the workers know it.
+    """A broadcast stream for the workers.
 
     Attributes:
-        name: The user's name of it, and of its state.
+        name: The name of the stream and of its state.
         schema: Its columns.
-        keys: The columns that tell its rows apart; a later row replaces an earlier one.
-        version: The column that says which of two rows is the later, or None for the order of arrival.
-        withdrawn: The column that is true in a row which takes back an earlier one, or None.
+        keys: The columns that identify a row; a later row replaces an earlier one.
+        version: The column by which rows are ordered, or None for the order of arrival.
+        withdrawn: The column that is true in a row that deletes an earlier one, or None.
     """
 
     name: str
@@ -66,9 +66,9 @@ class BroadcastRow:
     """One stored row.
 
     Attributes:
-        slot: Where it is stored.
+        slot: The index under which it is stored.
         row: Its columns.
-        gone: Whether it was taken back: then only its version is of interest.
+        gone: True for a deleted row, which is kept for its version.
     """
 
     slot: int
@@ -79,8 +79,8 @@ class BroadcastRow:
 class BroadcastRows(Mapping[Any, EventRecord]):
     """The rows of a broadcast stream by their key, for reading.
 
-    The key is the value of the one key column, or a tuple of several. Rows that were taken back are not
-    there.
+    The key is the value of the one key column, or a tuple of several. Deleted rows are
+    left out.
     """
 
     def __init__(self, kept: Mapping[Any, BroadcastRow]) -> None:
@@ -102,7 +102,7 @@ class BroadcastRows(Mapping[Any, EventRecord]):
         return f"{type(self).__name__}({dict(self)!r})"
 
     def __setitem__(self, _key: Any, _row: Any) -> NoReturn:
-        raise TypeError("broadcast rows are written in on_broadcast alone")
+        raise TypeError("broadcast rows can be changed only in on_broadcast")
 
     __delitem__: Any = __setitem__
 
@@ -118,14 +118,14 @@ class SharedRows:
 
     @property
     def kept(self) -> dict[Any, BroadcastRow]:
-        """Everything that is stored, which whoever takes rows in brings up to date."""
+        """All stored rows, deleted ones included; the pass updates them."""
         if self._kept is None:
             self._kept = self._keeper.read(self._stored)
         return self._kept
 
     @property
     def by_key(self) -> BroadcastRows:
-        """Each row by its key."""
+        """The rows by key."""
         return BroadcastRows(self.kept)
 
     @property
@@ -151,7 +151,7 @@ class WritableRows(MutableMapping[Any, Any]):
 
     def __setitem__(self, key: Any, row: Any) -> None:
         if row is None:
-            raise TypeError("None is no row: write `del rows[key]` to take one back")
+            raise TypeError("a row cannot be None: use `del rows[key]` to delete it")
         self.written[key] = row
 
     def __delitem__(self, key: Any) -> None:
@@ -189,7 +189,7 @@ class Keeper:
         self._make = record_class(tuple(broadcast.schema.names))
 
     def read(self, stored: pa.Table) -> dict[Any, BroadcastRow]:
-        """The stored rows, from columns `slot`, `k` and `v`."""
+        """Return the stored rows, from columns `slot`, `k` and `v`."""
         keys = [self._key(key) for key in values_of(stored.column("k").combine_chunks())]
         values = values_of(stored.column("v").combine_chunks())
         slots = stored.column("slot").to_pylist()
@@ -254,16 +254,16 @@ class Keeper:
         if size * groups <= self._limit:
             return
         raise Unsupported(
-            "a broadcast stream has more rows than there is room for: every key group keeps all of them",
+            "broadcast rows do not fit in the worker's memory",
             code="HF-E7119",
             where=str(self._place),
             found=f"about {size / (1 << 20):.1f} MiB for each of {groups} key groups of a partition",
-            expected=f"at most {self._limit / (1 << 20):.0f} MiB in all",
-            hint="join it as a table, give process(…, memory=…) more, or start with fewer key_groups",
+            expected=f"at most {self._limit / (1 << 20):.0f} MiB in total",
+            hint="join it as a table, raise process(…, memory=…), or start with fewer key_groups",
         )
 
     def _ordered(self, rows: list[EventRecord]) -> list[EventRecord]:
-        """The rows by version; of one version, and without any, in the order of arrival."""
+        """Return the rows by version, then in the order of arrival."""
         column = self._broadcast.version
         if column is None:
             return rows
@@ -281,7 +281,7 @@ class Keeper:
     def _written(
         self, row: EventRecord, kept: Mapping[Any, BroadcastRow], moment: Moment
     ) -> dict[Any, EventRecord | None]:
-        """Apply a row of the stream to the rows: directly, or by `on_broadcast`."""
+        """Return the changes that a row of the stream makes, directly or through `on_broadcast`."""
         withdrawn = self._broadcast.withdrawn
         if self._handler is None:
             return {self._key_of(row): None if withdrawn is not None and row[withdrawn] else row}
@@ -291,16 +291,16 @@ class Keeper:
         try:
             if self._handler(row, rows, context) is not None:
                 raise Invalid(
-                    "on_broadcast gives nothing back: it writes to `rows`",
+                    "on_broadcast returned a value",
                     code="HF-E2474",
-                    hint="write rows[key] = row to keep a row, and del rows[key] to take one back",
+                    hint="return nothing; set rows[key] = row, or del rows[key]",
                 )
             return {self._checked_key(key): self._checked(value) for key, value in rows.written.items()}
         except Exception as error:
             raise _Refused(error) from error
 
     def _checked(self, row: Any) -> EventRecord | None:
-        """A row as it will be read, in the stream's types."""
+        """Return a row converted to the types of the stream."""
         if row is None:
             return None
         return self._make(self._in_type(row, pa.struct(list(self._broadcast.schema))))
@@ -336,15 +336,15 @@ class Keeper:
                     code="HF-E2475",
                 )
             )
-            return misfit("a row that on_broadcast wrote does not fit", why, place)
+            return misfit("on_broadcast wrote an invalid row", why, place)
         return failure(
             self._name, handler, error, place,
-            hint='mend the handler, or have such rows set aside with on_error="dead-letter"',
+            hint='fix the handler, or set such rows aside with on_error="dead-letter"',
         )  # fmt: skip
 
 
 class _Refused(Exception):
-    """`on_broadcast` raised, or wrote what does not fit."""
+    """`on_broadcast` raised, or wrote an invalid row."""
 
     def __init__(self, error: Exception) -> None:
         super().__init__(error)

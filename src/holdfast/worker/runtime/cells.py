@@ -46,8 +46,8 @@ class WrongValue(Exception):
 class Cells:
     """One state of all keys of a pass.
 
-    A subclass says which slots a state object has for it (`slots`), what else its class has
-    (`attributes`), and what fills a slot that is read while it is empty (`fill`).
+    A subclass defines the slots of a state object (`slots`), further attributes of its class (`attributes`),
+    and how an empty slot is filled when it is read (`fill`).
     """
 
     slots: tuple[str, ...] = ()
@@ -82,11 +82,11 @@ class Cells:
         """Drop what a key did; its state object is recreated."""
 
     def columns(self) -> dict[str, pa.Array]:
-        """The columns that changed in the pass."""
+        """Return the columns that changed in the pass."""
         return {}
 
     def elements(self) -> pa.Table | None:
-        """The writes to the side table, or None where there are none."""
+        """Return the writes to the side table, or None where there are none."""
         return None
 
     def clear(self, state: Any) -> None:
@@ -94,7 +94,7 @@ class Cells:
 
 
 def changed(name: str, parts: list[pa.Array], stored: pa.Array) -> dict[str, pa.Array]:
-    """Give a collected column, or nothing where it is as it was."""
+    """Return a collected column, or nothing if it did not change."""
     if not parts:
         return {}
     column = pa.concat_arrays(parts)
@@ -129,7 +129,7 @@ class SlotValues(Cells):
             return  # it was empty
 
     def none_at(self, position: int) -> WrongValue:
-        """A key that was given None where the state has a default."""
+        """Return the first key that was set to None although the state has a default."""
         return WrongValue(
             self.name, position, Invalid("None was assigned", code="HF-E2476", hint=use_del(self.name))
         )
@@ -176,7 +176,7 @@ class PlainValues(SlotValues):
         self._parts.append(column)
 
     def columns(self) -> dict[str, pa.Array]:
-        """The column, if it changed."""
+        """Return the column, if it changed."""
         return changed(f"{VALUE_PREFIX}{self.name}", self._parts, self._stored)
 
     def _empty(self, _: Any) -> Any:
@@ -225,7 +225,7 @@ class TimedValues(SlotValues):
         self._parts, self._stamp_parts = [], []
 
     def load(self, states: Sequence[Any], first: int) -> None:
-        """Have the stored values at hand; a key that is run again finds them there."""
+        """Load the stored values; a key that is run again finds them there."""
         if self._first <= first and first + len(states) <= self._first + len(self._values):
             return
         self._first = first
@@ -237,7 +237,7 @@ class TimedValues(SlotValues):
             self._expired = set((np.flatnonzero(late.to_numpy(zero_copy_only=False)) + first).tolist())
 
     def collect(self, states: Sequence[Any], first: int) -> None:
-        """Read all slots; what was not written stays as it is stored, unless it is gone."""
+        """Read all slots; unwritten values stay as stored, unless they have expired."""
         kept: list[int] = []
         self._kept = kept
         try:
@@ -265,19 +265,19 @@ class TimedValues(SlotValues):
         self._gone.discard(position)
 
     def columns(self) -> dict[str, pa.Array]:
-        """The columns, if they changed."""
+        """Return the columns, if they changed."""
         return {
             **changed(f"{VALUE_PREFIX}{self.name}", self._parts, self._stored),
             **changed(f"{STAMP_PREFIX}{self.name}", self._stamp_parts, self._stored_stamps),
         }
 
     def clear(self, state: Any) -> None:
-        """Empty the slot, and let nobody see what is stored."""
+        """Empty the slot and hide the stored value."""
         self._gone.add(state._at)
         super().clear(state)
 
     def _unwritten(self, state: Any) -> Any:
-        """Give what an empty slot represents."""
+        """Return the value of an empty slot."""
         at: int = state._at
         if self._kept is not None:
             self._kept.append(at)
@@ -339,7 +339,7 @@ class HeldValues(Cells, ABC):
             self._stamp_parts.append(pa.array(stamps, pa.int64()))
 
     def columns(self) -> dict[str, pa.Array]:
-        """The columns, if they changed."""
+        """Return the columns, if they changed."""
         columns = changed(f"{VALUE_PREFIX}{self.name}", self._parts, self._stored)
         if self.rule is not None:
             columns |= changed(f"{STAMP_PREFIX}{self.name}", self._stamp_parts, self._stamps)
@@ -351,20 +351,20 @@ class HeldValues(Cells, ABC):
 
     @abstractmethod
     def take(self, states: Sequence[Any]) -> tuple[list[Any], list[Any]]:
-        """Give what state objects hold: values and, with a TTL, stamps."""
+        """Return the values of state objects and, with a TTL, their stamps."""
 
 
 def refusal(name: str, instead: str) -> Callable[[Any, Any], None]:
-    """Give a setter that says what to write in its place."""
+    """Return a setter that raises, with the alternative."""
 
     def refuse(_: Any, __: Any) -> None:
-        raise AttributeError(f"state.{name} is not assigned to: use {instead}")
+        raise AttributeError(f"state.{name} cannot be assigned: use {instead}")
 
     return refuse
 
 
 def column_in(state: State, values: list[Any], first: int) -> pa.Array:
-    """Give the values of the keys from `first` on as a column.
+    """Return the values of the keys from `first` on as a column.
 
     Raises:
         WrongValue: One is not of the state's type.
@@ -376,12 +376,12 @@ def column_in(state: State, values: list[Any], first: int) -> pa.Array:
 
 
 def use_del(name: str) -> str:
-    """Say how a value is cleared."""
-    return f"write `del state.{name}` to clear it"
+    """Return the instruction for clearing a value."""
+    return f"use `del state.{name}` to clear it"
 
 
 class PropertyValues(HeldValues):
-    """A value with a TTL, or of a type with parts: a property."""
+    """A value with a TTL or of a nested type, as a property."""
 
     def __init__(self, state: State, rule: TtlRule | None) -> None:
         super().__init__(state, rule)
@@ -396,7 +396,7 @@ class PropertyValues(HeldValues):
         self._stamp_slot = vars(made)[self.stamp_slot] if self.rule is not None else None
 
     def attributes(self) -> dict[str, Any]:
-        """The property."""
+        """Return the property."""
         read = self._reader() if self.rule is None else self._timed_reader(self.rule)
         write = self._writer() if self.rule is None else self._timed_writer(self.rule)
         return {self.name: property(read, write)}
@@ -499,7 +499,7 @@ class Accumulators(HeldValues):
         self._slot = vars(made)[self.slot]
 
     def attributes(self) -> dict[str, Any]:
-        """A property that gives the handle."""
+        """Return a property that gives the handle."""
         return {self.name: property(attrgetter(self.slot), refusal(self.name, f"state.{self.name}.add(…)"))}
 
     def put(self, states: Sequence[Any], values: list[Any], stamps: list[Any]) -> None:
@@ -527,7 +527,7 @@ class Accumulators(HeldValues):
 
 
 def thawer(kind: pa.DataType) -> Callable[[Any], Any] | None:
-    """Give what turns an accumulator of a type with parts into lists and dicts, or None."""
+    """Return the function that makes a nested accumulator writable; None for a simple type."""
     if kinds.is_struct(kind):
         names = tuple(field.name for field in kind)
 

@@ -1,12 +1,12 @@
 """Python values as Arrow columns, and Arrow columns as Python values and events.
 
-Arrow cuts 1.5 down to a long, reads 5 as a timestamp and drops a struct's misspelt field. Here the kinds
-of values that occur in a column are looked at first, and the first value that does not fit is named.
+Arrow truncates 1.5 to a long, reads 5 as a timestamp and drops a struct's misspelt field. This module checks
+the kinds of values in a column first and reports the first value that does not fit.
 
-A row, be it an event, a key or a struct, is a tuple that also gives its fields by name: `event.amount`,
-`event["amount"]`, `event.place.city`. A timestamp is a datetime in UTC, a timestamp_ntz one without a
-zone. An array is a list and a map is a dict; neither can be changed, as what is read from an event or a
-state is not the state itself. Nulls are None, also among numbers; NaN stays NaN.
+A row, such as an event, a key or a struct, is a tuple with named fields: `event.amount`, `event["amount"]`,
+`event.place.city`. A timestamp is a datetime in UTC, a timestamp_ntz one without a zone. An array is a list
+and a map is a dict; both are read-only, because changing a copy would not change the state. Nulls are None,
+also among numbers; NaN stays NaN.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Unfit(Exception):
         self.why = why
 
     def moved(self, where: str | None) -> Invalid:
-        """The reason, with another place than that of the value alone."""
+        """Return the reason with a different location."""
         return Invalid(self.why.fact, **(self.why.facts() | {"where": where}))
 
 
@@ -57,7 +57,7 @@ def column_of(values: Sequence[Any], kind: pa.DataType, *, nullable: bool = True
     """Make a column of Python values; None is null.
 
     Raises:
-        Unfit: A value is not of the type, or is None where the column takes no nulls.
+        Unfit: A value does not match the type, or is None in a NOT NULL column.
     """
     try:
         column = _column(values, kind)
@@ -68,11 +68,11 @@ def column_of(values: Sequence[Any], kind: pa.DataType, *, nullable: bool = True
         raise Unfit(
             at,
             Invalid(
-                "this column takes no nulls",
+                "null in a NOT NULL column",
                 code="HF-E2477",
                 found="None",
                 expected=type_text(kind),
-                hint="leave NOT NULL out of the schema of the output, or give a value",
+                hint="return a value, or remove NOT NULL from the output schema",
             ),
         )
     return column
@@ -82,7 +82,7 @@ def table_of(rows: Sequence[Any], schema: pa.Schema) -> pa.Table:
     """Make a table of rows, each a dict, a row with names, or a tuple in the order of the columns.
 
     Raises:
-        Unfit: A row is none of these, has a field too many or too few, or a value does not fit; `why`
+        Unfit: A row is none of these, has an extra or a missing field, or a value does not match; `why`
             names the column.
     """
     names = schema.names
@@ -100,41 +100,41 @@ def table_of(rows: Sequence[Any], schema: pa.Schema) -> pa.Table:
 
 
 def conformed(table: Any, schema: pa.Schema) -> pa.Table:
-    """Give a table that a processor returned exactly the columns and types of a schema.
+    """Convert a table that a processor returned to exactly the columns and types of a schema.
 
     Raises:
-        Invalid: It is not a table, a column is missing or unknown, or a value does not fit.
+        Invalid: It is not a table, a column is missing or unknown, or a value does not match.
     """
     if isinstance(table, pa.RecordBatch):
         table = pa.Table.from_batches([table])
     if not isinstance(table, pa.Table):
         raise Invalid(
-            "a table is expected as output",
+            "the result is not a table",
             code="HF-E2478",
             found=f"{type(table).__name__}",
             expected="a pyarrow.Table, or None",
-            hint="return one pyarrow.Table, as state.table(…) makes it",
+            hint="return one pyarrow.Table, as made by state.table(…)",
         )
     if sorted(table.column_names) != sorted(schema.names):
         raise Invalid(
-            "the table has other columns than the output",
+            "table columns do not match the output",
             code="HF-E2479",
             found=", ".join(table.column_names) or "none",
             expected=", ".join(schema.names),
-            hint="select these columns, or name yours in `output`",
+            hint="select these columns, or declare yours in `output`",
         )
     return pa.Table.from_arrays([_cast(table.column(field.name), field) for field in schema], schema=schema)
 
 
 def cast_column(column: Any, kind: pa.DataType, where: str) -> Any:
-    """Give an array another type, of the same family and without loss.
+    """Cast an array to a type of the same family, without loss.
 
     Raises:
-        Invalid: The types have nothing to do with each other, or a value would change.
+        Invalid: The types are unrelated, or a value would change.
     """
     if not kinds.is_null(column.type) and _family(column.type) != _family(kind):
         raise Invalid(
-            "an array has another type",
+            "array has the wrong type",
             code="HF-E2480",
             where=where,
             found=str(column.type),
@@ -150,7 +150,7 @@ def cast_column(column: Any, kind: pa.DataType, where: str) -> Any:
             where=where,
             found=str(column.type),
             expected=type_text(kind),
-            hint="round or cast the values first, so that none is lost",
+            hint="round or cast the values first",
         ) from error
 
 
@@ -159,17 +159,17 @@ def _cast(column: pa.ChunkedArray, field: pa.Field) -> pa.ChunkedArray:
         column = cast_column(column, field.type, f"output column {field.name}")
     if column.null_count and not field.nullable:
         raise Invalid(
-            "this column takes no nulls",
+            "null in a NOT NULL column",
             code="HF-E2477",
             where=f"output column {field.name}",
             found="null",
-            hint="leave NOT NULL out of the schema of the output, or give a value",
+            hint="return a value, or remove NOT NULL from the output schema",
         )
     return column
 
 
 def _family(kind: pa.DataType) -> str:
-    """The kinds of types among which a cast that loses nothing is no surprise."""
+    """Return the family of types among which lossless casts are allowed."""
     families = {
         "number": (kinds.is_integer, kinds.is_floating, kinds.is_decimal),
         "text": (kinds.is_string, kinds.is_large_string),
@@ -228,11 +228,11 @@ def _as_tuple(at: int, row: Any, names: Sequence[str]) -> tuple[Any, ...]:
 
 def _wrong_row(found: str, expected: str) -> Invalid:
     return Invalid(
-        "a row has other fields than the output",
+        "row fields do not match the output",
         code="HF-E2482",
         found=found,
         expected=expected,
-        hint="put out these columns, or name yours in `output`",
+        hint="return these columns, or declare yours in `output`",
     )
 
 
@@ -322,10 +322,10 @@ def _first_unfit(values: Sequence[Any], kind: pa.DataType, error: Exception) -> 
     return Unfit(
         0,
         Invalid(
-            f"these values make no column: {error}",
+            f"values do not fit in one column: {error}",
             code="HF-E2483",
             expected=type_text(kind),
-            hint="put out fewer rows a batch: start the query with a smaller maxFilesPerTrigger or trigger",
+            hint="output fewer rows per batch: limit the source, for example with maxFilesPerTrigger",
         ),
     )
 
@@ -339,11 +339,11 @@ def _why_unfit(value: Any, kind: pa.DataType) -> Invalid | None:
         _column([value], kind)
     except (_Misfit, *_TABLE_ERRORS):
         return Invalid(
-            "this value is not of the declared type",
+            "value does not match the declared type",
             code="HF-E2466",
             found=f"{value!r}, which is {type(value).__name__}",
             expected=type_text(kind),
-            hint="convert it, or declare the type that the handler gives",
+            hint="convert the value, or declare the type that the handler returns",
         )
     return None
 
@@ -355,7 +355,7 @@ _LAST_DAY = dt.date.max.toordinal() - dt.date(1970, 1, 1).toordinal()
 
 
 class EventRecord(tuple[Any, ...]):
-    """A row: an immutable tuple whose fields have names.
+    """A row: an immutable tuple with named fields.
 
     A field named like a method of tuples, such as `count`, hides the method.
     """
@@ -369,11 +369,11 @@ class EventRecord(tuple[Any, ...]):
             try:
                 key = self._places[key]
             except KeyError:
-                raise KeyError(f"there is no field {key!r}; there are {', '.join(self._fields)}") from None
+                raise KeyError(f"unknown field {key!r}; expected {', '.join(self._fields)}") from None
         return tuple.__getitem__(self, key)
 
     def __getattr__(self, name: str) -> NoReturn:
-        raise AttributeError(f"there is no field {name!r}; there are {', '.join(self._fields)}")
+        raise AttributeError(f"unknown field {name!r}; expected {', '.join(self._fields)}")
 
     def __repr__(self) -> str:
         return ", ".join(f"{name}={value!r}" for name, value in zip(self._fields, self, strict=True)).join(
@@ -385,14 +385,12 @@ class EventRecord(tuple[Any, ...]):
 
 
 class FrozenList(list[Any]):
-    """The array that was read: a list that refuses to be changed."""
+    """A read-only list, for an array that was read."""
 
     __slots__ = ()
 
     def _refuse(self, *_: Any, **__: Any) -> NoReturn:
-        raise TypeError(
-            "an array that was read cannot be changed in place: assign a new list, such as [*old, new]"
-        )
+        raise TypeError("an array cannot be changed in place: assign a new list, such as [*old, new]")
 
     append = clear = extend = insert = pop = remove = reverse = sort = _refuse
     __delitem__ = __iadd__ = __imul__ = __setitem__ = _refuse
@@ -402,14 +400,12 @@ class FrozenList(list[Any]):
 
 
 class FrozenDict(dict[Any, Any]):
-    """The map that was read: a dict that refuses to be changed."""
+    """A read-only dict, for a map that was read."""
 
     __slots__ = ()
 
     def _refuse(self, *_: Any, **__: Any) -> NoReturn:
-        raise TypeError(
-            "a map that was read cannot be changed in place: assign a new dict, such as {**old, key: value}"
-        )
+        raise TypeError("a map cannot be changed in place: assign a new dict, such as {**old, key: value}")
 
     clear = pop = popitem = setdefault = update = _refuse
     __delitem__ = __ior__ = __setitem__ = _refuse
@@ -435,10 +431,10 @@ def _record(names: tuple[str, ...], values: tuple[Any, ...]) -> EventRecord:
 
 
 def records(table: pa.Table) -> list[EventRecord]:
-    """Give the rows of a table.
+    """Return the rows of a table.
 
     Raises:
-        Invalid: A time is outside the years 1 to 9999, so that Python has no value for it.
+        Invalid: A time is outside the years 1 to 9999, Python's range.
     """
     make = record_class(tuple(table.column_names))
     if not table.num_columns:
@@ -457,12 +453,11 @@ def _column_values(name: str, column: pa.ChunkedArray) -> list[Any]:
 
 
 def values_of(column: pa.Array, *, frozen: bool = True) -> list[Any]:  # noqa: PLR0911 - one a kind
-    """Give a column as Python values.
+    """Return a column as Python values.
 
     Args:
-        column: One array of any type that Spark has.
-        frozen: Whether arrays, maps and structs are made unchangeable; otherwise they are plain lists
-            and dicts, for code that may change what it gets.
+        column: An array of any type of Spark.
+        frozen: Whether arrays, maps and structs are read-only; otherwise they are plain lists and dicts.
 
     Raises:
         Invalid: A time is outside the years 1 to 9999.
@@ -486,10 +481,10 @@ def values_of(column: pa.Array, *, frozen: bool = True) -> list[Any]:  # noqa: P
 
 
 def freezer(kind: pa.DataType) -> Callable[[Any], Any] | None:
-    """Give what turns a value of a type with parts into the form in which it is read, or None.
+    """Return the function that converts a nested value to its read-only form; None for a simple type.
 
-    What does not have that shape is refused with a TypeError; the parts' own types are checked when the
-    value is written.
+    It raises a TypeError for a value of the wrong shape; the types of its parts are checked when the value
+    is written.
     """
     if kinds.is_struct(kind):
         return _struct_freezer(kind)
@@ -502,7 +497,7 @@ def freezer(kind: pa.DataType) -> Callable[[Any], Any] | None:
             if value is None or (type(value) is FrozenDict and not may_differ):
                 return value
             if not hasattr(value, "items"):
-                raise TypeError(f"a map takes a dict, and this is {value!r}")
+                raise TypeError(f"a map takes a dict, not {value!r}")
             return FrozenDict({key: item(part) for key, part in value.items()})
 
         return freeze_map
@@ -513,7 +508,7 @@ def freezer(kind: pa.DataType) -> Callable[[Any], Any] | None:
             if value is None or (type(value) is FrozenList and not may_differ):
                 return value
             if not isinstance(value, (list, tuple)):
-                raise TypeError(f"an array takes a list, and this is {value!r}")
+                raise TypeError(f"an array takes a list, not {value!r}")
             return FrozenList([part(element) for element in value])
 
         return freeze_list
@@ -521,7 +516,7 @@ def freezer(kind: pa.DataType) -> Callable[[Any], Any] | None:
 
 
 def plain(value: Any) -> Any:
-    """Give a value with its arrays, maps and structs as lists and dicts that can be changed."""
+    """Return a value with its arrays, maps and structs as lists and dicts that can be changed."""
     if isinstance(value, EventRecord):
         return {name: plain(part) for name, part in zip(value._fields, value, strict=True)}
     if isinstance(value, dict):
@@ -548,7 +543,7 @@ def _struct_freezer(kind: pa.DataType) -> Callable[[Any], Any]:
         elif isinstance(value, tuple):
             value = cells_of(value, names)
         else:
-            raise TypeError(f"a struct takes a dict or a tuple of {', '.join(names)}, and this is {value!r}")
+            raise TypeError(f"a struct takes a dict or a tuple of {', '.join(names)}, not {value!r}")
         return make([part(cell) for part, cell in zip(parts, value, strict=True)])
 
     return freeze_struct
@@ -599,11 +594,11 @@ def _deltas(ticks: pa.Array) -> list[Any]:
 
 def _too_far(found: str) -> Invalid:
     return Invalid(
-        "Python has no value for a time so far off",
+        "time is out of Python's range",
         code="HF-E2484",
         found=found,
         expected="the years 1 to 9999",
-        hint="take such times out or cast them to long before the stream is keyed",
+        hint="filter such times out, or cast the column to long, before hf.keyed",
     )
 
 

@@ -23,20 +23,20 @@ from holdfast.worker.runtime.timers import (
     timer_of,
 )
 
-NO_BROADCAST = "add one: hf.keyed(…).with_broadcast(hf.broadcast(rules, key=…)); on_start is too early"
+NO_BROADCAST = "add one with hf.keyed(…).with_broadcast(…); it is not available in on_start"
 # The names of timers that are remembered as they are stored; few processors have more than some.
 _MOST_KNOWN = 1_000
 
 
 class Context:
-    """The key in hand, the batch's times, and timers.
+    """The `ctx` of a handler: the current key, the batch's times, and timers.
 
-    It is one object for all keys of a task, so what it says is true only while the handler runs.
+    One object serves all keys of a task, so it is valid only until the handler returns.
 
     Attributes:
-        now_ms: The batch's processing time in epoch milliseconds; it does not move within a batch.
-        watermark_ms: The batch's watermark in epoch milliseconds, or None where the stream has none.
-        batch_id: Spark's number of the batch, where it is known.
+        now_ms: The batch's processing time in epoch milliseconds, constant within a batch.
+        watermark_ms: The batch's watermark in epoch milliseconds, or None without one.
+        batch_id: The id of the batch, or None if unknown.
     """
 
     __slots__ = (
@@ -83,17 +83,17 @@ class Context:
         """The key, a row of its columns: `ctx.key.customer`."""
         if self._at < 0 or self._keys is None:
             raise Invalid(
-                "there is no key here",
+                "no current key",
                 code="HF-E2485",
-                hint="a key is in hand in the handlers of events and timers",
+                hint="read ctx.key only in the handlers of events and timers",
             )
         return self._keys(self._at)
 
     @property
     def broadcast(self) -> Mapping[Any, Any]:
-        """The rows of the broadcast stream by their key, as they are for all events of the batch."""
+        """The rows of the broadcast stream by key, the same for all events of the batch."""
         if self._shared is None:
-            raise Invalid("there is no broadcast stream here", code="HF-E2486", hint=NO_BROADCAST)
+            raise Invalid("no broadcast stream available", code="HF-E2486", hint=NO_BROADCAST)
         return self._shared.by_key
 
     @property
@@ -103,21 +103,21 @@ class Context:
 
     @property
     def watermark(self) -> dt.datetime | None:
-        """The batch's watermark in UTC, or None where the stream has none."""
+        """The batch's watermark in UTC, or None without one."""
         return None if self.watermark_ms is None else moment_of(self.watermark_ms)
 
     def timer(self, at: Any, name: str = "", clock: str | None = None) -> None:
         """Set a timer of the key; one of the same name and clock is moved.
 
         Args:
-            at: When: a datetime (in UTC where it names no zone) or epoch milliseconds. A time that has
-                passed already fires in this batch, after the key's events.
-            name: Tells apart the timers of a key.
+            at: The time: a datetime (in UTC if it has no zone) or epoch milliseconds. A time in the past
+                fires in this batch, after the key's events.
+            name: The name of the timer, unique per key and clock.
             clock: "event" fires when the watermark reaches the time, "processing" with the first batch
-                at or after it. By default "event" where the stream has a watermark.
+                at or after it. By default "event" if the stream has a watermark.
 
         Raises:
-            Invalid: The processor has no `on_timer`, there is no key here, or an argument is wrong.
+            Invalid: The processor has no `on_timer`, there is no current key, or an argument is wrong.
         """
         if type(at) is int and FIRST_MS <= at <= LAST_MS:
             at_ms = at
@@ -135,16 +135,16 @@ class Context:
             self._due = True
 
     def cancel_timer(self, name: str = "", clock: str | None = None) -> None:
-        """Take a timer of the key away; nothing happens where there is none."""
+        """Cancel a timer of the key, if it exists."""
         letter = self._default if clock is None else letter_of(clock)
         self._open().pop(letter + name, None)
 
     def timers(self) -> tuple[Timer, ...]:
-        """Give the key's timers, in the order in which they are due."""
+        """Return the key's timers, in the order in which they are due."""
         return tuple(timer_of(key, at) for at, key in sorted((at, key) for key, at in self._open().items()))
 
     def _key_of(self, clock: str | None, name: str) -> str:
-        """Give a timer's key in a dict of timers, and remember it."""
+        """Return a timer's key in a dict of timers, and remember it."""
         key = (self._default if clock is None else letter_of(clock)) + name
         if clock == EVENT and self._default != key[0]:
             raise no_watermark()
@@ -156,7 +156,7 @@ class Context:
     def _begin(
         self, moment: Moment, keys: Callable[[int], EventRecord] | None, cells: TimerCells | None
     ) -> None:
-        """Start a pass; before its first key there is none in hand."""
+        """Start a pass, without a current key."""
         self.now_ms, self.watermark_ms, self.batch_id = moment.now_ms, moment.watermark_ms, moment.batch_id
         self._at, self._timers, self._due = -1, None, False
         self._keys, self._cells = keys, cells
@@ -164,7 +164,7 @@ class Context:
             self._event_limit, self._processing_limit = cells.event_limit, cells.processing_limit
 
     def _enter(self, position: int) -> None:
-        """Take the next key in hand."""
+        """Make the next key the current one."""
         self._at = position
         self._timers = self._one = None
         self._due = False
@@ -184,7 +184,7 @@ class Context:
         return False
 
     def _open(self) -> dict[str, int]:
-        """Give the key's timers as a dict that is the truth from now on."""
+        """Return the key's timers as a dict, which is authoritative from now on."""
         if self._timers is not None:
             return self._timers
         if not self._has_timers:
@@ -195,9 +195,9 @@ class Context:
             )
         if self._at < 0 or self._cells is None:
             raise Invalid(
-                "there is no key here, so there are no timers",
+                "timers need a current key",
                 code="HF-E2488",
-                hint="set timers in the handlers of events and timers; on_start is too early",
+                hint="set timers in the handlers of events and timers, not in on_start",
             )
         self._timers = self._cells.of(self._at)
         if self._one is not None:

@@ -50,7 +50,7 @@ class HandlerFailed(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ErrorContext:
-    """The subject of an error, as far as it is known."""
+    """The location of an error: operator, state, key, stream, batch and line, if known."""
 
     operator: str
     key: EventRecord | None = None
@@ -79,7 +79,7 @@ def failure(
     *,
     hint: str | None = None,
 ) -> kinds_of_error.Failed:
-    """Make the error that ends a batch because a function of the user's raised."""
+    """Return the error for a function of the user that raised."""
     return kinds_of_error.Failed(
         f"{processor}.{_name(function)} failed: {summary(error)}",
         code="HF-E1008",
@@ -89,23 +89,23 @@ def failure(
 
 
 def misfit(fact: str, why: Invalid, place: ErrorContext) -> kinds_of_error.Failed:
-    """Make the error that ends a batch because a value that was written does not fit its type."""
+    """Return the error for a written value that does not match its type."""
     column = f", {why.where}" if why.where else ""
     return kinds_of_error.Failed(f"{fact}: {why.fact}", **(why.facts() | {"where": f"{place}{column}"}))
 
 
 def summary(error: BaseException) -> str:
-    """Give an error's class and message in one line."""
+    """Return an error's class and message in one line."""
     text = error.fact if isinstance(error, HoldfastError) else str(error)
     line = " ".join(text.split())
     return shortened(f"{type(error).__name__}: {line}" if line else type(error).__name__)
 
 
 def line_of(error: BaseException, function: Callable[..., Any]) -> str | None:
-    """Give the file and line in the user's code at which an error arose.
+    """Return the file and line in the user's code at which an error arose.
 
-    It is the innermost frame in the file of the function that was called, so that an error inside of a
-    library is shown where the library was called; failing that, the innermost frame that is not ours.
+    This is the innermost frame in the file of the function that was called, so that an error inside a
+    library is located at its call; otherwise the innermost frame outside Holdfast.
     """
     code = getattr(inspect.unwrap(getattr(function, "__func__", function)), "__code__", None)
     home = getattr(code, "co_filename", None)
@@ -122,7 +122,7 @@ def line_of(error: BaseException, function: Callable[..., Any]) -> str | None:
 
 
 def shortened(text: str) -> str:
-    """Give a text that fits a line of a log."""
+    """Return a text shortened for a log line."""
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
 
 
@@ -134,7 +134,7 @@ Collect = Callable[[Any], None]
 
 
 def collector(function: Callable[..., Any], rows: list[Any]) -> Collect:
-    """Give what takes a handler's result: nothing, one row, or an iterable of rows."""
+    """Return the function that collects a handler's result: None, one row, or an iterable of rows."""
     if inspect.isgeneratorfunction(function):
         return rows.extend
     append, extend = rows.append, rows.extend
@@ -288,14 +288,14 @@ class WholeKey(EventDispatcher):
 
 
 class NoFeed(EventDispatcher):
-    """Rows that touch keys and are handed to nobody."""
+    """Rows that touch keys and are not passed to a handler."""
 
     def run(self, key: int, state: Any, ctx: Context) -> None:
         """Do nothing."""
 
 
 def _as_text(row: pa.Table) -> dict[str, Any]:
-    """A row as plain values, with text in place of those that Python does not have."""
+    """Return a row as plain values, with text for those that Python cannot represent."""
     return {
         name: _in_words(whole(column)) for name, column in zip(row.column_names, row.columns, strict=True)
     }

@@ -1,8 +1,7 @@
-"""Lists, maps, reducing and aggregating states as a handler sees them.
+"""The handles of list, map, reducing and aggregating states that handlers use.
 
-A handle is of one key and good for one pass. It changes nothing outside of itself; the cells behind it
-collect what it holds when the pass ends. Each state has a subclass of its own, made once, that knows the
-state's function, type and TTL.
+A handle belongs to one key and one pass. It only collects changes, which its cells read when the pass ends.
+Each state has its own subclass with the state's function, type and TTL.
 """
 
 from __future__ import annotations
@@ -42,9 +41,9 @@ Source = Callable[[int], StoredElements]
 class ListHandle:
     """A list of any length; `append` does not read what exists.
 
-    Everything else reads the key's whole list. With a TTL an element expires on its own, but what has
-    expired leaves the list only when a refreshing read writes it anew or when nothing in it is alive.
-    What was added in this pass, and its stamps, is in `fresh` and `fresh_stamps`.
+    All other methods read the key's whole list. With a TTL each element expires separately, but expired
+    elements are removed only when a refreshing read rewrites the list or when all have expired.
+    `fresh` and `fresh_stamps` have the elements added in this pass, and their stamps.
     """
 
     __slots__ = ("_values", "dead", "fresh", "fresh_stamps", "position", "rewritten", "slots", "stamps")
@@ -109,7 +108,7 @@ class ListHandle:
         return repr(list(self._stored()) + self.fresh)
 
     def index(self, value: Any) -> int:
-        """Give the place of the first element that equals a value."""
+        """Return the index of the first element that equals a value."""
         return self._read().index(value)
 
     @property
@@ -118,7 +117,7 @@ class ListHandle:
         return not (self.fresh or self.dead or self.rewritten)
 
     def kept(self) -> list[Any]:
-        """The stored elements that are still there; only where they were read."""
+        """Return the stored elements that remain, if they were read."""
         return self._values or []
 
     @property
@@ -185,7 +184,7 @@ class MapHandle(MutableMapping[Any, Any]):
         return self._read(entries, key, self.rule)
 
     def get(self, key: Any, default: Any = None) -> Any:
-        """Give the value of a key, or the default."""
+        """Return the value of a key, or the default."""
         if self.rule is not None or self.read_key is not None:
             try:
                 return self[key]
@@ -195,7 +194,7 @@ class MapHandle(MutableMapping[Any, Any]):
 
     def __setitem__(self, key: Any, value: Any) -> None:
         if key is None:
-            raise TypeError("a map has no entry for None")
+            raise TypeError("a map key cannot be None")
         if self.read_key is not None:
             key = self.read_key(key)
         entries = self._now if self._now is not None else self._entries()
@@ -205,7 +204,7 @@ class MapHandle(MutableMapping[Any, Any]):
             self._stamps[key] = self.rule.stamp(self._stamps.get(key))
 
     def setdefault(self, key: Any, default: Any = None) -> Any:
-        """Give the value of a key; where it has none, set the default and give it as it is kept."""
+        """Return the value of a key; if it has none, set the default and return it as stored."""
         try:
             return self[key]
         except KeyError:
@@ -264,17 +263,17 @@ class MapHandle(MutableMapping[Any, Any]):
         return len(self.keys())
 
     def keys(self) -> KeysView[Any]:
-        """Give the keys of living entries."""
+        """Return the keys of entries that have not expired."""
         if self.rule is None:
             return self._entries().keys()
         return dict.fromkeys(key for key in list(self._entries()) if key in self).keys()
 
     def values(self) -> ValuesView[Any]:
-        """Give the values."""
+        """Return the values."""
         return self._all().values()
 
     def items(self) -> ItemsView[Any, Any]:
-        """Give keys with their values."""
+        """Return pairs of key and value."""
         return self._all().items()
 
     def __repr__(self) -> str:
@@ -286,7 +285,7 @@ class MapHandle(MutableMapping[Any, Any]):
         return self._now is not None and not self._now
 
     def writes(self) -> Iterator[tuple[Any, Any, int | None, int | None]]:
-        """Give key, value, slot (None: it needs a new one) and stamp of what was written, in order."""
+        """Yield key, value, slot (None for a new one) and stamp of each write, in order."""
         entries = self._entries()
         for key in self.written:
             yield key, entries[key], self._slots.get(key), self._stamps.get(key)
@@ -352,7 +351,7 @@ class Reducing:
     value: Any
 
     def add(self, value: Any) -> None:
-        """Merge a value in; the first one is kept as it is."""
+        """Merge a value; the first one is stored unchanged."""
         if value is None:
             raise _no_none(self.name)
         before = self.value
@@ -363,12 +362,12 @@ class Reducing:
         self.value = value if self.freeze is None else self.freeze(value)
 
     def merge(self, other: Reducing) -> None:
-        """Add what another one holds, as in `state.spend.merge(part.spend)`; nothing where that is empty."""
+        """Merge the value of another state, as in `state.spend.merge(part.spend)`, unless it is empty."""
         if other.value is not None:
             self.add(other.value)
 
     def get(self) -> Any:
-        """Give the merged value, or None where nothing was added."""
+        """Return the merged value, or None if nothing was added."""
         return self.value
 
     def clear(self) -> None:
@@ -398,7 +397,7 @@ class TimedReducing(Reducing):
         self.stamp = rule.stamp(stamp) if rule.event else rule.clock.stamp
 
     def get(self) -> Any:
-        """Give the merged value, or None where nothing was added or it has expired."""
+        """Return the merged value, or None if nothing was added or it has expired."""
         return read_stamped(self)
 
 
@@ -416,7 +415,7 @@ class Aggregating:
         self.value = self._taken_in(self.value, value)
 
     def merge(self, other: Aggregating) -> None:
-        """Bring in another accumulator, as in `state.average.merge(part.average)`.
+        """Merge another accumulator, as in `state.average.merge(part.average)`.
 
         Raises:
             Invalid: The aggregate has no `merge(self, one, other)`.
@@ -425,7 +424,7 @@ class Aggregating:
             self.value = other.value if self.value is None else self._merged(self.value, other.value)
 
     def get(self) -> Any:
-        """Give the result, or None where nothing was added."""
+        """Return the result, or None if nothing was added."""
         accumulator = self.value
         return None if accumulator is None else self.aggregate.result(accumulator)
 
@@ -475,7 +474,7 @@ class TimedAggregating(Aggregating):
         self.stamp = rule.stamp(stamp)
 
     def merge(self, other: Aggregating) -> None:
-        """Bring in another accumulator, and stamp the result."""
+        """Merge another accumulator, and stamp the result."""
         if other.value is None:
             return
         before, stamp, rule = self.value, self.stamp, self.rule
@@ -485,7 +484,7 @@ class TimedAggregating(Aggregating):
         self.stamp = rule.stamp(stamp)
 
     def get(self) -> Any:
-        """Give the result, or None where nothing was added or it has expired."""
+        """Return the result, or None if nothing was added or it has expired."""
         accumulator = read_stamped(self)
         return None if accumulator is None else self.aggregate.result(accumulator)
 
@@ -504,9 +503,9 @@ def read_stamped(handle: TimedReducing | TimedAggregating) -> Any:
 
 
 def _no_none(name: str) -> TypeError:
-    return TypeError(f"state.{name}.add(None): there is nothing to add; use state.{name}.clear() to clear it")
+    return TypeError(f"None cannot be added to state.{name}; use state.{name}.clear() to clear it")
 
 
 def gave_nothing(name: str) -> TypeError:
-    """A state's function gave None where a merged value is expected."""
-    return TypeError(f"the function of state {name} gave None in place of a merged value")
+    """Return the error for a state's function that returned None instead of a merged value."""
+    return TypeError(f"the function of state {name} returned None instead of a merged value")

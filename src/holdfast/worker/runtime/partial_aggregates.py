@@ -50,9 +50,9 @@ class Split:
     """The keys whose events are merged before the shuffle.
 
     Attributes:
-        hot: The hashes of the keys, or None for those that a task finds to be heavy.
-        share: A key is heavy with this share of what a task has at hand,
-        least: and at least so many events of it.
+        hot: The hashes of the keys, or None for those that a task finds to be hot.
+        share: A key is hot with at least this share of a task's events …
+        least: … and at least this many events.
     """
 
     hot: frozenset[int] | None = None
@@ -61,38 +61,38 @@ class Split:
 
 
 def check_split(definition: ProcessorDefinition, *, event_time: bool, late: str, on_error: str) -> None:
-    """Refuse to split what would come out otherwise than unsplit.
+    """Refuse a split that would change the result.
 
     Raises:
-        Invalid: The processor has no merge, or a choice does not go with it.
-        Unsupported: There is no exact split.
+        Invalid: The processor has no merge, or an option does not allow a split.
+        Unsupported: The result cannot be split exactly.
     """
     where = f"{definition.name}: split_hot"
     if not definition.merges:
         raise Invalid(
-            "there is no exact split of a processor that does not say how states are merged",
+            "hot keys cannot be split: the processor has no merge",
             code="HF-E2490",
             where=where,
             expected="merge(self, state, part)",
-            hint="define merge and on_end; a KeyedTable defines combine instead",
+            hint="define merge and on_end; for a KeyedTable, define combine instead",
         )
     if event_time and late == "drop":
         raise Invalid(
-            "late events cannot be told apart before the shuffle, where the watermark is not known",
+            "hot keys cannot be split while late events are dropped",
             code="HF-E2491",
             where=where,
             found='late="drop"',
             expected='late="keep"',
-            hint="""write late="keep", and compare an event's time with ctx.watermark in on_end""",
+            hint="""set late="keep", and compare an event's time with ctx.watermark in on_end""",
         )
     if on_error != "fail":
         raise Invalid(
-            "an event cannot be set aside before the shuffle, where nothing is put out",
+            "hot keys cannot be split while failed events are set aside",
             code="HF-E2492",
             where=where,
             found=f'on_error="{on_error}"',
             expected='on_error="fail"',
-            hint="""leave on_error out, and take bad events out before hf.keyed""",
+            hint="remove on_error, and filter out bad events before hf.keyed",
         )
     sums = [
         state.name
@@ -101,25 +101,25 @@ def check_split(definition: ProcessorDefinition, *, event_time: bool, late: str,
     ]
     if sums:
         raise Unsupported(
-            "there is no exact split of a sum of floating-point numbers: it depends on their order",
+            "a floating-point sum cannot be split exactly: it depends on the order",
             code="HF-E7120",
             where=where,
             found=", ".join(sums),
-            hint='sum decimals or whole numbers, as in hf.reducing("decimal(18,2)", hf.add)',
+            hint='sum decimals or integers, as in hf.reducing("decimal(18,2)", hf.add)',
         )
     timed = [state.name for state in definition.states if state.ttl and state.ttl.clock == "event"]
     if timed:
         raise Unsupported(
-            "there is no exact split of a TTL in event time: it counts from each event of a part",
+            "an event-time TTL cannot be split exactly: it counts from each event",
             code="HF-E7121",
             where=where,
             found=", ".join(timed),
-            hint="give these states a TTL in processing time, or none",
+            hint="give these states a processing-time TTL, or none",
         )
 
 
 def parts_schema(states: Sequence[State], keys: pa.Schema) -> pa.Schema:
-    """The columns of parts of these states."""
+    """Return the columns of parts of these states."""
     fields = [*keys, pa.field(EVENTS, pa.int64())]
     for state in states:
         if not state.has_elements:
@@ -139,9 +139,9 @@ def apart(definition: ProcessorDefinition) -> ProcessorDefinition:
 
 
 class TimeWanted(BaseException):
-    """A handler asks for the batch's time before the shuffle, where it did not travel with the events.
+    """Raised when a handler asks for the batch's time before the shuffle and the events do not carry it.
 
-    No error, and none that a handler could take for one.
+    A BaseException, so that a handler's `except Exception` does not catch it.
     """
 
 
@@ -157,9 +157,9 @@ class PartContext(Context):
 
     def _refuse(self, what: str) -> NoReturn:
         raise Invalid(
-            f"{what} not known where the events of a hot key are taken together",
+            f"{what} not available while the events of a hot key are merged",
             code="HF-E2493",
-            hint="use it in on_end, or do not split the processor's hot keys",
+            hint="use it in on_end, or do not split hot keys",
         )
 
     @property
@@ -175,7 +175,7 @@ class PartContext(Context):
 
     @now_ms.setter
     def now_ms(self, _: int) -> None:
-        """It comes with the moment; the base sets it."""
+        """Ignore the base class; the time comes with the moment."""
 
     @property
     def watermark_ms(self) -> int | None:
@@ -184,7 +184,7 @@ class PartContext(Context):
 
     @watermark_ms.setter
     def watermark_ms(self, _: int | None) -> None:
-        """There is nothing to keep; the base sets it."""
+        """Ignore the base class; there is no watermark."""
 
     @property
     def broadcast(self) -> Mapping[Any, Any]:
@@ -233,10 +233,10 @@ class Splitter:
     def split(
         self, events: pa.Table, h: Hashes, moment: Moment
     ) -> tuple[NDArray[np.bool_], pa.Table, Hashes] | None:
-        """Run the events of hot keys; give which these were, the parts, and their keys' hashes.
+        """Run the events of hot keys; return a mask of these events, the parts, and their keys' hashes.
 
-        None is where no key is hot, and where the processor wants the time and it is not known: then all
-        events go as they are.
+        Returns None if no key is hot, or if the processor needs a time that is unknown: then no event is
+        merged.
         """
         mask = None if self._in_vain else self._is_hot(h)
         if mask is None:
@@ -290,7 +290,7 @@ class Splitter:
 
 
 def _nested(written: pa.Table, count: int, state: State) -> pa.Array:
-    """The elements of each key as one list."""
+    """Return the elements of each key as one list."""
     names = ["v"] if state.key_type is None else ["k", "v"]
     position = numbers(whole(written.column("position")))
     if (position[1:] < position[:-1]).any():
@@ -319,7 +319,7 @@ class PartRows:
         return self._parts.select(self._keys)
 
     def stored(self, column: str) -> pa.Array:
-        """A state's values, or the number of a list's elements."""
+        """Return a state's values, or the number of a list's elements."""
         if column.startswith(VALUE_PREFIX):
             return whole(self._parts.column(f"{_VALUE}{column.removeprefix(VALUE_PREFIX)}"))
         lists = self._lists(column.removeprefix(SLOT_PREFIX))
@@ -327,7 +327,7 @@ class PartRows:
         return pa.array([length or None for length in lengths.to_pylist()], pa.int64())
 
     def elements(self, state: str) -> Elements:
-        """The elements of a list or map."""
+        """Return the elements of a list or map."""
         lists = self._lists(state)
         lengths = numbers(lists.value_lengths().cast(pa.int64()).fill_null(0))
         starts = offsets_of(lengths)
@@ -401,7 +401,7 @@ _NO_MOMENT = Moment(0, None, None)
 
 
 def nothing_from(handler: str) -> Callable[[Any], None]:
-    """Give what takes the result of a handler that gives none."""
+    """Return the function that refuses rows of a handler."""
 
     def collect(result: Any) -> None:
         if result is not None:

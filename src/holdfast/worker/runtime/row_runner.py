@@ -1,7 +1,7 @@
-"""Runs a processor that takes events one by one, or key by key.
+"""Run a processor of events one by one, or key by key.
 
-Keys are worked off in the order of the pass, a few thousand at a time: their state objects are filled
-from columns, the handlers run, and the values are taken out as columns again.
+Keys are processed in the order of the pass, a few thousand at a time: their state objects are filled from
+columns, the handlers run, and the values are collected as columns again.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ DEAD_LETTER = "dead-letter"
 # few enough to stay near the processor.
 _KEYS_AT_ONCE = 4096
 _EVENTS_AT_ONCE = 16384
-_MEND = 'mend the handler, or have such events set aside with on_error="dead-letter"'
+_MEND = 'fix the handler, or set such events aside with on_error="dead-letter"'
 
 
 @contextmanager
@@ -72,19 +72,18 @@ def uninterrupted() -> Iterator[None]:
 
 
 class RowRunner:
-    """Runs an `hf.Keyed` over one pass after another of a task.
+    """Runs an `hf.Keyed` over the passes of a task.
 
     A handler that raises ends the batch with an error that names the key, the event's stream and the
     line. With `on_error="dead-letter"` the event is set aside instead: the key is run again from its
-    stored state without that event, so handlers must give the same for the same arguments and keep
-    nothing in `self`. From `on_key` all the key's events of the batch are set aside. `on_timer` and
-    `on_start` have no event, and a value that does not fit its type is a mistake in the processor: these
-    always end the batch.
+    stored state without that event, so handlers must be deterministic and keep nothing in `self`. For
+    `on_key`, all the key's events of the batch are set aside. Errors in `on_timer` and `on_start`, and
+    values that do not match their type, always end the batch.
 
     Args:
-        definition: What the processor is.
+        definition: The definition of the processor.
         processor: The instance whose methods are called.
-        spec: Its place in the operator.
+        spec: The specification of the runner.
     """
 
     def __init__(
@@ -137,10 +136,10 @@ class RowRunner:
         self._ctx._shared = rows
 
     def run(self, arrivals: Sequence[Arrivals], touched: Touched, moment: Moment) -> Outcome:
-        """Fire what is due, hand out the events, and return what changed.
+        """Fire due timers, process the events, and return the changes.
 
         Raises:
-            Failed: A function of the user's raised, or a value does not fit its type.
+            Failed: A function of the user raised, or a value does not match its type.
         """
         self._place = dataclasses.replace(self._place, batch_id=moment.batch_id)
         self._touched = touched
@@ -206,18 +205,18 @@ class RowRunner:
             table = table_of(self._rows, self._output)
         except WrongValue as wrong:
             place = dataclasses.replace(self._place, key=self._key(wrong.position), state=wrong.state)
-            raise misfit("a state was given a wrong value", wrong.why, place) from wrong
+            raise misfit("cannot write state", wrong.why, place) from wrong
         except Unfit as unfit:
             key = int(np.searchsorted(marks, unfit.at, side="right"))
             place = dataclasses.replace(self._place, key=self._key(first + key))
-            raise misfit("a row does not fit the output", unfit.why, place) from unfit
+            raise misfit("cannot output a row", unfit.why, place) from unfit
         self._rows.clear()
         return table
 
     def _run_keys(
         self, states: list[StateObject], first: int, due: list[bool] | None, marks: list[int]
     ) -> None:
-        """Run the keys that are not done yet: what is due, the events, what has become due meanwhile."""
+        """Run the remaining keys: due timers, the events, then timers that have become due."""
         ctx, rows = self._ctx, self._rows
         # A stream without an event for any of these keys is not asked for each of them.
         feeds = [feed for feed in self._feeds if feed.stops[-1]]
@@ -269,9 +268,9 @@ class RowRunner:
                 try:
                     if fired > MOST_FIRINGS:
                         raise Invalid(
-                            "this key's timers fire without end: each sets one that is due already",
+                            "timers of a key fire endlessly: each sets one that is already due",
                             code="HF-E2494",
-                            hint="set timers after ctx.watermark_ms, or after ctx.now_ms",
+                            hint="set timers later than ctx.watermark_ms or ctx.now_ms",
                         )
                     collect(on_timer(timer_of(key, at), state, ctx))
                 except Exception as error:
@@ -291,7 +290,7 @@ class RowRunner:
         return states
 
     def _again(self, position: int) -> StateObject:
-        """Give a key's state as it is stored, and forget what the key did in this pass."""
+        """Return a key's stored state, and discard the key's changes of this pass."""
         for cells in self._cells:
             cells.forget(position)
         if self._timers is not None:
@@ -315,13 +314,11 @@ class RowRunner:
         self._failed += [FailedEvent(feed.name, event, text) for event in events]
 
     def _refuse(self, position: int, stream: str, event: dict[str, Any], error: str) -> None:
-        """Deal with an event that has a value which Python does not have."""
+        """Set aside, or refuse, an event with a value that Python cannot represent."""
         if not self._sets_aside:
             place = dataclasses.replace(self._place, key=self._key(position), stream=stream)
-            why = Invalid(
-                error, code="HF-E2495", hint='have such events set aside with on_error="dead-letter"'
-            )
-            raise misfit("an event cannot be read", why, place)
+            why = Invalid(error, code="HF-E2495", hint='set such events aside with on_error="dead-letter"')
+            raise misfit("cannot read an event", why, place)
         self._failed.append(FailedEvent(stream, event, error))
 
     def _stop(self, stopped: HandlerFailed, error: BaseException, position: int | None) -> Exception:
@@ -336,7 +333,7 @@ class RowRunner:
         )
 
     def _key(self, position: int) -> EventRecord:
-        """Give a key; those near it are read with it."""
+        """Return a key; nearby keys are read with it."""
         start, keys = self._keys
         if not start <= position < start + len(keys):
             start = position // _KEYS_AT_ONCE * _KEYS_AT_ONCE

@@ -1,8 +1,8 @@
 """The specification of a runner, parallel instances included.
 
-An operator's instances are keys of their own, numbered from zero, and each has a key group to itself. Every
-batch touches the first of them, and all where their number has changed, so that state which was written for
-another number is never read as if it were for this one.
+The instances of an operator are keys, numbered from zero, each in its own key group. Every batch touches the
+first instance, and all of them after their number has changed, so that state written for a different number
+is never used unchanged.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Shares:
     table: pa.Table
 
     def of(self, instance: int, state: str) -> list[Any]:
-        """The elements of one instance's list."""
+        """Return the elements of one instance's list."""
         row = whole(self.table.column(state)).slice(instance, 1)
         return values_of(row.flatten())
 
@@ -83,7 +83,7 @@ class Instances:
 
     @property
     def property(self) -> str:
-        """The name under which a query's tasks are told that the number has changed."""
+        """The local property that reports a changed number to a query's tasks."""
         return f"{PROPERTY}{self.operator}"
 
     def given(self) -> Shares | None:
@@ -108,7 +108,7 @@ class Instances:
 
 
 class Settler:
-    """Sees to it that each instance that a pass touches has the state of an instance among this many."""
+    """Redistributes the state of instances after their number has changed."""
 
     def __init__(self, instances: Instances, states: Sequence[State], on_restore: Any) -> None:
         self._instances = instances
@@ -118,10 +118,10 @@ class Settler:
         self._asked = False
 
     def enter(self, state: Any, ctx: Context) -> None:
-        """Take in what an instance is given, if it has the state of another number of them.
+        """Load the state assigned to an instance, if the number of instances has changed.
 
         Raises:
-            Invalid: Its state is of another number, and nothing was handed out.
+            Invalid: The number has changed, and no state was redistributed.
             Stopped: on_restore raised.
         """
         settled, count = getattr(state, SETTLED), self._instances.count
@@ -130,11 +130,11 @@ class Settler:
         shares = self._assigned_shares()
         if shares is None and settled is not None:
             raise Invalid(
-                "the number of instances has changed, and their state was not handed out anew",
+                "the number of instances changed, but their state was not redistributed",
                 code="HF-E2496",
                 where=f"operator {self._instances.operator}",
-                found=f"instances={count}, and state of {settled[1]}",
-                hint="start the query with Holdfast, as in hf.sink(…).start(…) or holdfast run",
+                found=f"instances={count}, and state of {settled[1]} instances",
+                hint="start the query with Holdfast: hf.sink(…).start(…) or `holdfast run`",
             )
         if settled is not None and settled[1] == count:
             return  # it was handed out in an earlier batch of this run
@@ -162,7 +162,7 @@ class Settler:
 
 
 def settled_in(store: MemoryStore) -> str | None:
-    """The operator whose instances are in a store, if these are instances."""
+    """Return the operator whose instances are in a store, if these are instances."""
     for group in store.groups:
         stored = store.load(group)
         forms = {mark: form_from_json(fields) for mark, fields in json.loads(stored.forms or b"{}").items()}
@@ -185,14 +185,14 @@ def settled_counts(touched: Touched) -> set[int]:
 def redistributed(touched: Touched, states: Sequence[State], before: int, count: int) -> Shares:
     """Distribute the state of the earlier instances over `count` new ones.
 
-    A list is split evenly: its elements, in the order of instances, are cut into parts of which none has
-    two more than another. A union list is given whole to each.
+    A list is split evenly, in the order of instances: the sizes of parts differ by at most one. A union list
+    is given whole to each.
 
     Args:
         touched: The former instances.
         states: The operator's states.
-        before: How many instances there were.
-        count: How many there are to be.
+        before: The former number of instances.
+        count: The new number of instances.
     """
     instances = np.array(touched.keys.column(0).to_pylist(), np.int64)
     order = [int(at) for at in np.argsort(instances) if instances[at] < before]
@@ -215,25 +215,25 @@ def redistributed(touched: Touched, states: Sequence[State], before: int, count:
 
 
 def own_group(instance: int) -> int:
-    """The key group of an instance: each has one to itself."""
+    """Return the key group of an instance: each has one to itself."""
     return instance
 
 
 @dataclass(frozen=True, slots=True)
 class RunnerSpec:
-    """The place of a processor in its operator.
+    """The specification of a runner.
 
     Attributes:
-        operator: The user's name of the operator, for errors.
+        operator: The name of the operator, for errors.
         output: The schema of the output.
         key_names: The names of the key columns.
         stream_names: The names of the streams, as connected.
-        time_columns: The column of each stream with the event time, where it has one.
-        default_clock: "event" where the streams have a watermark, else "processing".
+        time_columns: The event-time column of each stream, or None.
+        default_clock: "event" if the streams have a watermark, else "processing".
         on_error: "fail" or "dead-letter".
-        parts: The name of the stream of parts that comes after the others, where hot keys are split.
-        instances: The instances whose state it is; their stream comes after the others, too.
-        before: Whether it runs before the shuffle, over nothing but a batch's events.
+        parts: The name of the stream of parts, after all others, if hot keys are split.
+        instances: The instances of an hf.Operator; their stream also comes after all others.
+        before: Whether it runs before the shuffle, on a batch's events only.
     """
 
     operator: str

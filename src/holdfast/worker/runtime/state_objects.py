@@ -38,12 +38,12 @@ _KEYS_AT_ONCE = 1024
 
 @dataclass(slots=True)
 class Written:
-    """Writes to a side table, column by column.
+    """The writes to a side table, by column.
 
     Attributes:
-        position: The key of each.
-        slot: Its place.
-        dead: Whether the element is gone.
+        position: The key of each element.
+        slot: The slot of the element.
+        dead: Whether the element is deleted.
         k: The key in a map.
         v: The value.
         t: The stamp.
@@ -57,7 +57,7 @@ class Written:
     t: list[int | None] = field(default_factory=list)
 
     def add(self, position: int, slot: int, k: Any, v: Any, t: int | None, dead: bool = False) -> None:
-        """Note an element that exists, or that is gone."""
+        """Add a written or a deleted element."""
         self.position.append(position)
         self.slot.append(slot)
         self.dead.append(dead)
@@ -66,10 +66,10 @@ class Written:
         self.t.append(t)
 
     def table(self, state: State) -> pa.Table:
-        """Give the writes as a table.
+        """Return the writes as a table.
 
         Raises:
-            WrongValue: A value, or a map's key, is not of the state's type.
+            WrongValue: A value, or a map's key, does not match the state's type.
         """
         columns = {
             "position": pa.array(self.position, pa.int64()),
@@ -116,7 +116,7 @@ class ElementCells(Cells, Generic[Handle]):
         self.fill = self._make
 
     def attributes(self) -> dict[str, Any]:
-        """A property that gives the handle and makes it when it is first read."""
+        """Return a property that gives the handle and makes it when it is first read."""
         return {
             self.name: property(attrgetter(self.slot), refusal(self.name, self.instead.format(self.name)))
         }
@@ -141,14 +141,14 @@ class ElementCells(Cells, Generic[Handle]):
 
     @abstractmethod
     def write(self, handle: Handle, position: int, written: Written) -> dict[int, int | None]:
-        """Note what a handle wrote; give the key's next slot if it has another one now."""
+        """Collect the writes of a handle; return the key's next slot if it changed."""
 
     def forget(self, position: int) -> None:
         """Drop a key's handle."""
         self._made.pop(position, None)
 
     def columns(self) -> dict[str, pa.Array]:
-        """The next slots, if they changed; null where the state is empty."""
+        """Return the next slots, if they changed; null where the state is empty."""
         if not self._next:
             return {}
         at = np.fromiter(self._next, np.int64, len(self._next))
@@ -159,7 +159,7 @@ class ElementCells(Cells, Generic[Handle]):
         }
 
     def elements(self) -> pa.Table | None:
-        """The writes to the side table, or None where there are none."""
+        """Return the writes to the side table, or None where there are none."""
         return pa.concat_tables(self._tables) if self._tables else None
 
     def clear(self, state: Any) -> None:
@@ -167,13 +167,13 @@ class ElementCells(Cells, Generic[Handle]):
         getattr(state, self.slot).clear()
 
     def next_slot(self, position: int) -> int:
-        """Give the slot of a key's next new element."""
+        """Return the slot of a key's next new element."""
         return self._next_slots()[position].as_py() or 0
 
     def stored(self, position: int) -> StoredElements:
-        """Give the stored elements of a key."""
+        """Return the stored elements of a key."""
         if self._touched is None:
-            raise RuntimeError("a handle of a list or map is good for one pass only")
+            raise RuntimeError("a list or map handle is valid only in the call that received it")
         if self._elements is None:
             self._elements = self._touched.elements(self.name)
         block = position // _KEYS_AT_ONCE * _KEYS_AT_ONCE
@@ -208,7 +208,7 @@ class ElementCells(Cells, Generic[Handle]):
     def _next_slots(self) -> pa.Array:
         if self._slots is None:
             if self._touched is None:
-                raise RuntimeError("a handle of a list or map is good for one pass only")
+                raise RuntimeError("a list or map handle is valid only in the call that received it")
             self._slots = whole(self._touched.stored(f"{SLOT_PREFIX}{self.name}"))
         return self._slots
 
@@ -224,7 +224,7 @@ class ListCells(ElementCells[ListHandle]):
     base = ListHandle
 
     def write(self, handle: ListHandle, position: int, written: Written) -> dict[int, int | None]:
-        """Note what a handle wrote."""
+        """Collect the writes of a handle."""
         if handle.untouched:
             return {}
         for slot in handle.dead:
@@ -252,7 +252,7 @@ class MapCells(ElementCells[MapHandle]):
     instead = "state.{}[key] = value, or clear() and update({{…}})"
 
     def write(self, handle: MapHandle, position: int, written: Written) -> dict[int, int | None]:
-        """Note what a handle wrote."""
+        """Collect the writes of a handle."""
         if not handle.written and not handle.dead:
             return {}
         for slot, key in handle.dead:
@@ -268,10 +268,10 @@ class MapCells(ElementCells[MapHandle]):
 
 
 def key_reader(kind: Any) -> Callable[[Any], Any] | None:
-    """Give what makes keys of a map equal in Python that are one key where they are stored, or None.
+    """Return the function that normalizes a map's keys as they are stored, or None if not needed.
 
-    NaN is itself, there is no -0.0, a float has 32 bits, and a time is in UTC: two times of zones in which
-    the clock is set back are never equal.
+    NaN equals NaN, -0.0 becomes 0.0, a float has 32 bits, and a time is in UTC: two times that Python calls
+    unequal because of a clock change may be the same key.
     """
     if kind is None:
         return None
@@ -325,8 +325,8 @@ def cells_of(state: State, clocks: Clocks) -> Cells:
 def state_class(processor: str, cells: Sequence[Cells]) -> type[StateObject]:
     """Make the class of state objects of a processor.
 
-    What is read all the time is a slot. An empty slot, be it a value that is unset or a list that was not
-    asked for yet, is read through `__getattr__`, which costs more but happens once.
+    Frequent reads use slots. An empty slot, of an unset value or an unread list, is read through
+    `__getattr__`, which is slower but happens once.
     """
     names = ", ".join(cell.name for cell in cells) or "none"
     fills: dict[str, Callable[[Any], Any]] = {
@@ -338,12 +338,12 @@ def state_class(processor: str, cells: Sequence[Cells]) -> type[StateObject]:
     def __getattr__(self: Any, name: str) -> Any:  # noqa: N807 - it becomes a method
         fill = fills.get(name)
         if fill is None:
-            raise AttributeError(f"{processor} has no state {name!r}; it has {names}")
+            raise AttributeError(f"unknown state {name!r} of {processor}; expected {names}")
         return fill(self)
 
     def __delattr__(self: Any, name: str) -> None:  # noqa: N807 - as above
         if name not in clears:
-            raise AttributeError(f"{processor} has no state {name!r}; it has {names}")
+            raise AttributeError(f"unknown state {name!r} of {processor}; expected {names}")
         clears[name](self)
 
     def clear(self: Any) -> None:

@@ -66,12 +66,12 @@ class Fired:
         self.key = [timer[2] for timer in fired]
 
     def event_times(self, watermark_ms: int) -> NDArray[np.int64]:
-        """Give what writes bear in event time: the timer's time, or the watermark for the other clock."""
+        """Return the event-time stamps of writes: the timer's time, or the watermark for the other clock."""
         is_event = np.array([key[0] == "e" for key in self.key], np.bool_)
         return np.where(is_event, self.at, watermark_ms)
 
     def table(self, keys: pa.Table) -> pa.Table:
-        """Give the timers as a handler gets them: the key columns, `name`, `clock`, `at`."""
+        """Return the timers for a handler: the key columns, `name`, `clock`, `at`."""
         timers = keys.take(pa.array(self.position))
         clocks = [EVENT if key[0] == "e" else PROCESSING for key in self.key]
         timers = timers.append_column("name", pa.array([key[1:] for key in self.key], pa.string()))
@@ -126,7 +126,7 @@ class TimerColumns:
         return Fired(fired)
 
     def columns(self) -> dict[str, pa.Array]:
-        """The columns of the row table, or none where nothing was set, cancelled or fired."""
+        """Return the columns of the row table, or none where nothing was set, cancelled or fired."""
         if not self._changed:
             return {}
         return {TIMERS: self._texts, DUE_EVENT: self._event, DUE_PROCESSING: self._processing}
@@ -163,10 +163,10 @@ _COLUMNS = tuple(_KINDS.values())
 
 
 class StateTable:
-    """The states of the keys of one call, a column each: `state.visits`, or `state["visits"]`.
+    """The states of the keys of one call as columns: `state.visits`, or `state["visits"]`.
 
     Holdfast passes it to the handlers of an `hf.KeyedTable`: in `on_batch` with the keys that have events, in
-    `on_timers` with those that have timers in the table. It must not be used after the handler returns.
+    `on_timers` with those that have timers in the table. It is valid until the handler returns.
 
     Example:
         ```python
@@ -185,10 +185,9 @@ class StateTable:
 
     Attributes:
         size: The number of keys.
-        position: For each event, or timer, which key it belongs to: an index into `keys` and into every
-            array that a state gives.
+        position: The key of each event, or timer, as an index into `keys` and into every array of a state.
         now_ms: The batch's processing time in epoch milliseconds.
-        watermark_ms: The batch's watermark, or None where the stream has none.
+        watermark_ms: The batch's watermark in epoch milliseconds, or None without one.
     """
 
     __slots__ = (
@@ -245,7 +244,7 @@ class StateTable:
     def broadcast(self) -> pa.Table:
         """The rows of the broadcast stream, in the order of their first arrival."""
         if self._shared is None:
-            raise Invalid("there is no broadcast stream here", code="HF-E2486", hint=NO_BROADCAST)
+            raise Invalid("no broadcast stream available", code="HF-E2486", hint=NO_BROADCAST)
         return self._shared.table
 
     def __getattr__(self, name: str) -> Any:
@@ -258,7 +257,7 @@ class StateTable:
             return self._columns[name]
         except KeyError:
             names = ", ".join(self._columns) or "none"
-            raise AttributeError(f"there is no state {name!r}; there are {names}") from None
+            raise AttributeError(f"unknown state {name!r}; expected {names}") from None
 
     def __setattr__(self, name: str, value: Any) -> None:
         self[name] = value
@@ -268,11 +267,11 @@ class StateTable:
         if value is column:
             return
         if not isinstance(column, ValueColumn):
-            raise AttributeError(f"state.{name} is not assigned to: only a value is")
+            raise AttributeError(f"state.{name} cannot be assigned: it is not a value state")
         column.set(value)
 
     def clear(self, where: Any = None) -> None:
-        """Clear all states of the keys that a mask says, or of all; timers stay."""
+        """Clear all states of the keys in a mask, or of all keys; timers stay."""
         for column in self._columns.values():
             column.clear(where)
 
@@ -281,10 +280,10 @@ class StateTable:
         return np.bincount(self.position, minlength=self.size).astype(np.int64)
 
     def sums(self, column: Any) -> NDArray[Any]:
-        """Sum a column, or an array with a value an event, for each key; null counts as nothing.
+        """Return the sum of a column, or of an array with one value per event, per key; nulls are ignored.
 
         Raises:
-            Invalid: It is not of numbers, or a sum of integers does not fit 64 bits.
+            Invalid: It is not numeric, or a sum of integers may overflow 64 bits.
         """
         values, name = self._values(column)
         _check_numbers(values, name)
@@ -294,44 +293,44 @@ class StateTable:
             largest = max(int(numbers.max()), -int(numbers.min()))
             if largest * len(numbers) >= 2**63:
                 raise Invalid(
-                    "sums of these numbers may not fit 64 bits",
+                    "sum may overflow 64 bits",
                     code="HF-E2497",
                     where=name,
-                    hint="cast to double",
+                    hint="cast the values to double first",
                 )
         np.add.at(sums, self.position, numbers)
         return sums
 
     def first(self, column: Any, default: Any = None) -> Any:
-        """Give the first event's value of each key; see `max` for nulls."""
+        """Return the value of the first event of each key; see `max` for nulls."""
         return self._picked(column, first_rows(self.position, self.size), default)
 
     def last(self, column: Any, default: Any = None) -> Any:
-        """Give the last event's value of each key; see `max` for nulls."""
+        """Return the value of the last event of each key; see `max` for nulls."""
         return self._picked(column, last_rows(self.position, self.size), default)
 
     def min(self, column: Any, default: Any = None) -> Any:
-        """Give the least value of each key; NaN counts as larger than every number; see `max` for nulls."""
+        """Return the least value of each key; NaN counts as larger than every number; see `max` for nulls."""
         return self._extreme(column, np.fmin, default)
 
     def max(self, column: Any, default: Any = None) -> Any:
-        """Give the largest value of each key, among those that are not null.
+        """Return the largest value of each key, ignoring nulls.
 
-        Numbers come as numpy, so a key for which there is none needs a default; other types as Arrow.
+        Numbers are returned as numpy, so keys without a value need a default; other types as Arrow.
 
         Raises:
-            Invalid: A key has no number, and there is no default.
+            Invalid: A key has no number, and no default is given.
         """
         return self._extreme(column, np.maximum, default)
 
     def timer(self, at: Any, name: str = "", clock: str | None = None, where: Any = None) -> None:
-        """Set a timer of each key, or of those that a mask says; one of the same name and clock is moved.
+        """Set a timer of each key, or of those in a mask; one of the same name and clock is moved.
 
         Args:
-            at: When: epoch milliseconds or Arrow timestamps with a value a key, or one time for all.
-            name: Tells apart the timers of a key.
-            clock: "event" or "processing"; by default "event" where the streams have a watermark.
-            where: Which keys.
+            at: The times: epoch milliseconds or Arrow timestamps with one value per key, or one for all.
+            name: The name of the timer, unique per key and clock.
+            clock: "event" or "processing"; by default "event" if the streams have a watermark.
+            where: A mask of the keys.
         """
         timers, key = self._timer_key(name, clock, setting=True)
         times, chosen = self._times(at), self._chosen(where)
@@ -340,12 +339,12 @@ class StateTable:
         timers.set(key, self._view.whole_positions(chosen), times[chosen])
 
     def cancel_timer(self, name: str = "", clock: str | None = None, where: Any = None) -> None:
-        """Take a timer of each key away, or of those that a mask says."""
+        """Cancel a timer of each key, or of those in a mask."""
         timers, key = self._timer_key(name, clock)
         timers.cancel(key, self._view.whole_positions(self._chosen(where)))
 
     def table(self, **columns: Any) -> pa.Table:
-        """Make a table of the key columns and more columns, each with a value a key."""
+        """Make a table of the key columns and further columns, each with one value per key."""
         made = self.keys
         for name, values in columns.items():
             given = values.get() if isinstance(values, _COLUMNS) else values
@@ -357,20 +356,20 @@ class StateTable:
         return made
 
     def _chosen(self, where: Any) -> Positions:
-        """The keys that a mask says, or all."""
+        """Return the keys in a mask, or all."""
         mask = mask_of(where, self.size, "where")
         return np.arange(self.size) if mask is None else np.flatnonzero(mask)
 
     def _values(self, column: Any) -> tuple[pa.Array, str]:
-        """An event column by name, or an array with a value an event."""
+        """Return an event column by name, or an array with one value per event."""
         if isinstance(column, str):
             if column not in self._rows.column_names:
                 raise Invalid(
-                    "there is no such column",
+                    "unknown column",
                     code="HF-E2498",
                     found=column,
                     expected=", ".join(self._rows.column_names),
-                    hint="name a column of the stream, or hand over an array with a value an event",
+                    hint="name a column of the stream, or pass an array with one value per event",
                 )
             return whole(self._rows.column(column)), f"column {column}"
         array = pa.array(column) if not isinstance(column, (pa.Array, pa.ChunkedArray)) else whole(column)
@@ -407,9 +406,9 @@ class StateTable:
         if isinstance(at, (pa.Array, pa.ChunkedArray)):
             if at.null_count:
                 raise Invalid(
-                    "a timer cannot be set for null",
+                    "timer time is null",
                     code="HF-E2499",
-                    hint="leave such keys out with where=mask",
+                    hint="exclude such keys with where=mask",
                 )
             given = times_ms(at, 0) if kinds.is_timestamp(at.type) else numbers_of(whole(at.cast(pa.int64())))
         elif isinstance(at, np.ndarray):
@@ -435,7 +434,7 @@ class StateTable:
 def _check_numbers(values: pa.Array, name: str) -> None:
     if not is_plain_number(values.type):
         raise Invalid(
-            "this is not a column of numbers",
+            "values are not numeric",
             code="HF-E2501",
             where=name,
             found=str(values.type),
@@ -448,11 +447,11 @@ def _result(column: pa.Array, default: Any, name: str) -> Any:
         return column if default is None else column.fill_null(default)
     if column.null_count and default is None:
         raise Invalid(
-            "a key has no number here",
+            "some keys have no value",
             code="HF-E2502",
             where=name,
             found=f"null for {column.null_count} of {len(column)} keys",
-            hint="give a default=, which may be float('nan')",
+            hint="pass a default, such as default=0 or default=float('nan')",
         )
     filled = pc.fill_null(column, default) if column.null_count else column
     return filled.to_numpy(zero_copy_only=False)
@@ -461,11 +460,11 @@ def _result(column: pa.Array, default: Any, name: str) -> Any:
 def _whole_numbers(at: NDArray[Any]) -> NDArray[np.int64]:
     if at.dtype.kind not in "iu":
         raise Invalid(
-            "times are epoch milliseconds",
+            "times are not epoch milliseconds",
             code="HF-E2503",
             found=str(at.dtype),
             expected="int64",
-            hint="convert them: at.astype('int64'), or give datetimes of numpy",
+            hint="convert them with at.astype('int64'), or pass numpy datetimes",
         )
     return at.astype(np.int64)
 

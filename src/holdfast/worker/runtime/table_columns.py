@@ -34,7 +34,7 @@ def arrow_of(values: Any, kind: pa.DataType, size: int, what: str) -> pa.Array:
     """Read an array, a list or one value for all, as Arrow of a type.
 
     Raises:
-        Invalid: It has another length, or a value is not of the type.
+        Invalid: It has the wrong length, or a value does not match the type.
     """
     if isinstance(values, np.ndarray):
         values = pa.array(values)
@@ -63,14 +63,14 @@ def column_at(values: Sequence[Any], kind: pa.DataType, where: str) -> pa.Array:
 
 
 def another_length(array: Sized, size: int, where: str) -> Invalid:
-    """An array that has not one value for each key, or for each event."""
+    """Return the error for an array without exactly one value per key or per event."""
     return Invalid(
-        "an array has another length",
+        "array has the wrong length",
         code="HF-E2504",
         where=where,
         found=str(len(array)),
         expected=str(size),
-        hint="give a value for each event where something is added, and one for each key where it is set",
+        hint="pass one value per event to add values, and one per key to set them",
     )
 
 
@@ -78,7 +78,7 @@ def mask_of(where: Any, size: int, what: str) -> Mask | None:
     """Read a mask; None is all.
 
     Raises:
-        Invalid: It is no mask, or has another length.
+        Invalid: It is not a mask, or has the wrong length.
     """
     if where is None:
         return None
@@ -87,12 +87,12 @@ def mask_of(where: Any, size: int, what: str) -> Mask | None:
     mask = np.asarray(where)
     if mask.dtype != np.bool_ or mask.shape != (size,):
         raise Invalid(
-            "a mask has a truth value for each key, or for each event",
+            "not a valid mask",
             code="HF-E2505",
             where=what,
             found=f"{mask.dtype}, {mask.shape}",
             expected=f"bool, ({size},)",
-            hint="compare an array of that length, as in state.visits.get() > 3",
+            hint="use a comparison of that length, as in state.visits.get() > 3",
         )
     return mask
 
@@ -111,7 +111,7 @@ def valid(column: pa.Array) -> Mask:
 
 
 def column_for_handler(column: pa.Array, default: Any) -> Any:
-    """Give a column to a handler: numpy where it is of numbers and has a default, else Arrow."""
+    """Return a column for a handler: numpy for numbers with a default, else Arrow."""
     if default is None:
         return column
     if column.null_count:
@@ -122,14 +122,14 @@ def column_for_handler(column: pa.Array, default: Any) -> Any:
 
 
 def masked(column: pa.Array, keep: Mask) -> pa.Array:
-    """Give a column with null where a mask does not say so."""
+    """Return a column with null outside a mask."""
     if keep.all():
         return column
     return pc.if_else(pa.array(keep), column, pa.scalar(None, column.type))
 
 
 def numbers_of(column: pa.Array) -> NDArray[Any]:
-    """Give a column of numbers as int64 or float64, which hold what Python would compute with; 0 for null."""
+    """Return a column of numbers as int64 or float64; 0 for null."""
     zero = False if kinds.is_boolean(column.type) else 0
     dense = column.fill_null(zero) if column.null_count else column
     values = dense.to_numpy(zero_copy_only=False)
@@ -158,15 +158,15 @@ class View:
     key_times: NDArray[np.int64] | int
 
     def of(self, column: pa.Array) -> pa.Array:
-        """Give the cells of these keys."""
+        """Return the cells of these keys."""
         return column if self.keys is None else column.take(pa.array(self.keys))
 
     def into(self, column: pa.Array, cells: pa.Array) -> pa.Array:
-        """Give a column with the cells of these keys replaced."""
+        """Return a column with the cells of these keys replaced."""
         return cells if self.keys is None else placed(column, self.keys, cells)
 
     def whole_positions(self, local: Positions) -> Positions:
-        """Give positions among these keys as positions in the pass."""
+        """Return positions among these keys as positions in the pass."""
         return local if self.keys is None else self.keys[local]
 
 
@@ -189,18 +189,18 @@ class TableCells:
             self.rule.begin(moment)
 
     def open(self) -> None:
-        """Have the column at hand."""
+        """Load the column."""
         if self._stored is not None:
             return
         if self._touched is None:
-            raise RuntimeError("a table of state is good for one call only")
+            raise RuntimeError("a state table is valid only in the call that received it")
         self.column = self._stored = whole(self._touched.stored(f"{VALUE_PREFIX}{self.state.name}"))
         if self.rule is not None:
             self._stored_stamps = whole(self._touched.stored(f"{STAMP_PREFIX}{self.state.name}"))
             self.stamps = masked(self._stored_stamps.fill_null(self.rule.origin), valid(self.column))
 
     def columns(self) -> dict[str, pa.Array]:
-        """The columns that changed."""
+        """Return the columns that changed."""
         if self._stored is None:
             return {}
         columns = {}
@@ -220,7 +220,7 @@ class HeldColumn:
         self._where = f"state {cells.state.name}"
 
     def clear(self, where: Any = None) -> None:
-        """Clear the state of the keys that a mask says; of all keys without one."""
+        """Clear the state of the keys in a mask, or of all keys."""
         self._cells.open()
         mask = mask_of(where, self._view.size, self._where)
         keep = np.zeros(self._view.size, np.bool_) if mask is None else ~mask
@@ -247,7 +247,7 @@ class HeldColumn:
         return masked(cells, reading.shown)
 
     def _alive(self) -> tuple[pa.Array, Mask, NDArray[np.int64]]:
-        """Give the view's cells without reading them: cells, which are alive, and their stamps."""
+        """Return the view's cells without reading them: cells, which are alive, and their stamps."""
         held, view = self._cells, self._view
         held.open()
         cells = view.of(held.column)
@@ -268,7 +268,7 @@ class HeldColumn:
         stamps: NDArray[np.int64],
         now: NDArray[np.int64] | int | None = None,
     ) -> NDArray[np.int64] | None:
-        """Give the stamps after writes to some keys."""
+        """Return the stamps after writes to some keys."""
         rule = self._cells.rule
         if rule is None:
             return None
@@ -278,11 +278,10 @@ class HeldColumn:
     def _in_force(
         self, alive: Mask, position: Positions, mask: Mask | None
     ) -> tuple[Mask | None, NDArray[np.int64] | int]:
-        """Say which of a column of additions count, and give the stamp of each key after them.
+        """Return a mask of the additions that count, and the stamp of each key after them.
 
-        In event time an addition may be so old that what it made has expired before the next one comes,
-        which then starts from scratch. So with nothing alive before, the first that counts is the first
-        that is young enough, or the very last one.
+        In event time an old addition may expire before the next one, which then starts from scratch. So
+        without a live value, the first addition that counts is the first that has not expired, or the last.
         """
         rule, times = self._cells.rule, self._view.row_times
         if rule is None or not rule.event or isinstance(times, int):
@@ -308,19 +307,19 @@ class ValueColumn(HeldColumn, NDArrayOperatorsMixin):
     """
 
     def get(self, default: Any = None) -> Any:
-        """Give the values of all keys.
+        """Return the values of all keys.
 
-        Numbers with a default, declared or given here, come as numpy; everything else as Arrow, with
-        null for a key that has none.
+        Numbers with a default, declared or given here, are returned as numpy; all others as Arrow, with
+        null for a key without a value.
         """
         declared = self._cells.state.default
         return column_for_handler(self._read(), declared if default is None else default)
 
     def set(self, values: Any, where: Any = None) -> None:
-        """Set the values of the keys that a mask says, or of all; null clears.
+        """Set the values of the keys in a mask, or of all keys; null clears.
 
         Raises:
-            Invalid: A value does not fit, or is null where the state has a default.
+            Invalid: A value does not match the type, or is null although the state has a default.
         """
         cells, alive, stamps = self._alive()
         state, size = self._cells.state, self._view.size
@@ -329,10 +328,10 @@ class ValueColumn(HeldColumn, NDArrayOperatorsMixin):
         given = valid(new)
         if state.default is not None and not (given if mask is None else given | ~mask).all():
             raise Invalid(
-                "null cannot be set where there is a default",
+                "a state with a default cannot be set to null",
                 code="HF-E2506",
                 where=self._where,
-                hint=f"clear with state.{state.name}.clear(mask)",
+                hint=f"use state.{state.name}.clear(mask) to clear it",
             )
         if mask is not None:
             new = pc.if_else(pa.array(mask), new, cells)
@@ -354,14 +353,14 @@ class ReducingColumn(HeldColumn):
     """An accumulated value of each key."""
 
     def add(self, values: Any, where: Any = None) -> None:
-        """Merge in a value of each event, those of a key in their order.
+        """Merge a value of each event, in order within each key.
 
         Args:
-            values: An array with a value an event.
-            where: A mask of the events whose values count.
+            values: An array with one value per event.
+            where: A mask of the events to include.
 
         Raises:
-            Invalid: A value that counts is null, or the result does not fit the type.
+            Invalid: An included value is null, or the result does not fit the type.
         """
         state, rows = self._cells.state, len(self._view.position)
         column = arrow_of(values, state.type, rows, self._where)
@@ -371,10 +370,10 @@ class ReducingColumn(HeldColumn):
             column, position = column.filter(pa.array(mask)), position[mask]
         if column.null_count:
             raise Invalid(
-                "there is nothing to add for an event: its value is null",
+                "value to add is null",
                 code="HF-E2507",
                 where=self._where,
-                hint=f"leave it out: state.{state.name}.add(values, where=mask)",
+                hint=f"exclude it: state.{state.name}.add(values, where=mask)",
             )
         cells, alive, stamps = self._alive()
         written = np.zeros(self._view.size, np.bool_)
@@ -390,7 +389,7 @@ class ReducingColumn(HeldColumn):
         self._put(merged, self._stamped(written, alive, stamps, now))
 
     def get(self, default: Any = None) -> Any:
-        """Give the accumulated values: as numpy where a default is given for unset ones, else as Arrow."""
+        """Return the accumulated values: as numpy if a default is given for unset ones, else as Arrow."""
         return column_for_handler(self._read(), default)
 
     def _by_ufunc(
@@ -469,7 +468,7 @@ class AggregatingColumn(HeldColumn):
         self._put(merged, self._stamped(written, alive, stamps, now))
 
     def get(self) -> list[Any]:
-        """Give the results, None for a key that has none."""
+        """Return the results, None for a key without one."""
         aggregate = self._cells.state.aggregate
         result = aggregate.result if aggregate is not None else operator.pos
         return [None if held is None else result(held) for held in values_of(self._read(), frozen=False)]
@@ -561,7 +560,7 @@ class Pool:
         self.live &= ~rows
 
     def columns(self) -> dict[str, pa.Array]:
-        """The next slots, if they changed; null where nothing is left."""
+        """Return the next slots, if they changed; null where nothing is left."""
         gone = self.stored & ~self.live
         if self._touched is None or not (gone.any() or self._wrote.any()):
             return {}
@@ -577,7 +576,7 @@ class Pool:
         return {name: placed(stored, at, pa.array(following[at], mask=~left[at]))}
 
     def elements(self) -> pa.Table | None:
-        """The writes to the side table, or None where there are none."""
+        """Return the writes to the side table, or None where there are none."""
         dead = self.stored & ~self.live
         rows = np.flatnonzero(dead | (self.dirty & self.live))
         if not len(rows):
@@ -601,7 +600,7 @@ class ElementsColumn:
         self._where = f"state {pool.state.name}"
 
     def clear(self, where: Any = None) -> None:
-        """Empty the lists or maps of the keys that a mask says; of all keys without one."""
+        """Empty the lists or maps of the keys in a mask, or of all keys."""
         mask = mask_of(where, self._view.size, self._where)
         self._pool.load()
         chosen = self._mine()
@@ -645,7 +644,7 @@ class ElementsColumn:
         return np.ones(len(alive), np.bool_)
 
     def _row_now(self, mask: Mask | None) -> NDArray[np.int64] | int:
-        """The stamps of what is written for each row."""
+        """Return the stamps of what is written for each row."""
         rule = self._pool.rule
         if rule is None or not rule.event:
             return rule.clock.stamp if rule is not None else 0
@@ -653,7 +652,7 @@ class ElementsColumn:
         return times if isinstance(times, int) or mask is None else times[mask]
 
     def _ordered(self, rows: Mask) -> tuple[pa.Array, pa.Array]:
-        """Give offsets by key, and the places of the elements by key and slot."""
+        """Return offsets by key, and the places of the elements by key and slot."""
         at = np.flatnonzero(rows)
         local = self._local()[at]
         order = np.lexsort((self._pool.slot[at], local))
@@ -665,7 +664,7 @@ class ListColumn(ElementsColumn):
     """A list of each key."""
 
     def append(self, values: Any, where: Any = None) -> None:
-        """Add a value of each event to its key's list, or of the events that a mask says."""
+        """Append a value of each event, or of those in a mask, to its key's list."""
         rows = len(self._view.position)
         column = arrow_of(values, self._pool.state.type, rows, self._where)
         mask = mask_of(where, rows, self._where)
@@ -675,7 +674,7 @@ class ListColumn(ElementsColumn):
         self._pool.append(position, column, None, self._row_now(mask))
 
     def get(self) -> pa.Array:
-        """Give the lists of all keys as an Arrow array of lists."""
+        """Return the lists of all keys as an Arrow array of lists."""
         pool = self._pool
         offsets, at = self._ordered(self._read())
         return pa.ListArray.from_arrays(offsets, pool.v.take(at), pa.list_(pool.state.type))
@@ -693,10 +692,10 @@ class MapColumn(ElementsColumn):
     """A map of each key."""
 
     def put(self, keys: Any, values: Any, where: Any = None) -> None:
-        """Set an entry for each event, or for those that a mask says; of several the last one stays.
+        """Set an entry for each event, or for those in a mask; the last one of a key wins.
 
         Raises:
-            Invalid: A key of an entry is null, or an array does not fit.
+            Invalid: A key of an entry is null, or an array does not match.
         """
         pool, rows = self._pool, len(self._view.position)
         k = arrow_of(keys, pool.state.key_type, rows, f"{self._where}, keys")
@@ -711,10 +710,10 @@ class MapColumn(ElementsColumn):
         k = _as_stored(k)
         if k.null_count:
             raise Invalid(
-                "a map has no entry for null",
+                "map key is null",
                 code="HF-E2508",
                 where=f"{self._where}, keys",
-                hint=f"leave such events out: state.{pool.state.name}.put(keys, values, where=mask)",
+                hint=f"exclude such events: state.{pool.state.name}.put(keys, values, where=mask)",
             )
         if not len(position):
             return
@@ -735,7 +734,7 @@ class MapColumn(ElementsColumn):
         pool.append(position[first[new]], v.take(at), k.take(at), newest[new])
 
     def get(self) -> pa.Array:
-        """Give the maps of all keys as an Arrow array of maps."""
+        """Return the maps of all keys as an Arrow array of maps."""
         pool = self._pool
         offsets, at = self._ordered(self._read())
         kind = pa.map_(pool.state.key_type, pool.state.type)
@@ -743,7 +742,7 @@ class MapColumn(ElementsColumn):
         return pa.MapArray.from_arrays(offsets, keys, pool.v.take(at), kind)
 
     def _grouped(self, position: Positions, keys: pa.Array) -> tuple[Positions, Positions]:
-        """Give for each new entry the live element of its key and entry, or -1, and a number of the two."""
+        """Return the live element of each new entry, or -1, and a number for each pair of key and entry."""
         pool = self._pool
         at = np.flatnonzero(pool.live)
         held = _as_stored(pool.k.take(pa.array(at))) if pool.k is not None else keys.slice(0, 0)

@@ -30,20 +30,20 @@ _MOST_ROUNDS = 10_000
 
 
 class TableRunner:
-    """Runs an `hf.KeyedTable` over one pass after another of a task.
+    """Runs an `hf.KeyedTable` over the passes of a task.
 
-    First `on_timers` gets all timers that are due, and again those that it sets meanwhile; then each
-    stream that has events is handed over; then the timers that have become due by that. A handler sees
-    the keys of its rows alone, so writing to every key of `state` leaves the others as they are. An
-    exception always ends the batch: a table cannot be taken apart into the event that is to blame.
+    First `on_timers` gets all due timers, and again those that it sets meanwhile; then each stream with
+    events is processed; then the timers that have become due. A handler has only the keys of its rows, so
+    writing to every key of `state` does not change others. An exception always ends the batch, because it
+    cannot be attributed to a single event.
 
     Args:
-        definition: What the processor is.
+        definition: The definition of the processor.
         processor: The instance whose methods are called.
-        spec: Its place in the operator; an error always ends the batch here.
+        spec: The specification of the runner.
 
     Raises:
-        Invalid: A state has the name of something that `state` has of its own.
+        Invalid: The name of a state is reserved by the state table.
     """
 
     def __init__(
@@ -103,7 +103,7 @@ class TableRunner:
         return with_stamps_unset(Outcome(columns, elements, output), moment)
 
     def _fire(self) -> list[pa.Table | None]:
-        """Hand over what is due, and what comes to be due by that."""
+        """Run on_timers for the due timers, and for those that become due meanwhile."""
         tables: list[pa.Table | None] = []
         if self._timers is None or self._on_timers is None:
             return tables
@@ -114,9 +114,9 @@ class TableRunner:
                     self._name,
                     self._on_timers,
                     Invalid(
-                        "timers fire without end: each time some are set that are due already",
+                        "timers fire endlessly: each round sets some that are already due",
                         code="HF-E2509",
-                        hint="set timers after state.watermark_ms, or after state.now_ms",
+                        hint="set timers later than state.watermark_ms or state.now_ms",
                     ),
                     ErrorContext(self._spec.operator, batch_id=self._moment.batch_id),
                 )
@@ -158,7 +158,7 @@ class TableRunner:
             return conformed(result, self._spec.output)
         except Invalid as error:
             raise misfit(
-                f"what {self._name}.{handler.__name__} returned does not fit", error, place
+                f"{self._name}.{handler.__name__} returned an invalid result", error, place
             ) from error
 
     def _view(self, position: NDArray[np.int64], times: NDArray[np.int64] | int) -> View:
@@ -177,7 +177,7 @@ def check_name(processor: str, state: State) -> None:
     """
     if state.name in TAKEN_NAMES:
         raise Invalid(
-            "this name means something else on a table of state",
+            "state name is reserved by the state table",
             code="HF-E2510",
             where=f"{processor}.{state.name}",
             expected=f"a name other than {', '.join(sorted(TAKEN_NAMES))}",

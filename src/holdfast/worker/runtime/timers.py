@@ -55,7 +55,7 @@ class Timer(NamedTuple):
 
 
 def letter_of(clock: str) -> str:
-    """Give the letter of a clock.
+    """Return the letter of a clock.
 
     Raises:
         Invalid: The clock does not exist.
@@ -64,35 +64,35 @@ def letter_of(clock: str) -> str:
         return _LETTERS[clock]
     except (KeyError, TypeError):
         raise Invalid(
-            "there is no such clock",
+            "unknown clock",
             code="HF-E2511",
             found=repr(clock),
             expected='"event" or "processing"',
-            hint='leave it out, or write clock="processing"',
+            hint='leave clock out, or write clock="processing"',
         ) from None
 
 
 def no_watermark() -> Invalid:
-    """A timer by a clock that does not go."""
+    """Return the error for an event-time timer on a stream without a watermark."""
     return Invalid(
         "a timer in event time would never fire: the stream has no watermark",
         code="HF-E2512",
-        hint="call withWatermark on the stream, or set it in processing time",
+        hint='call withWatermark on the stream, or use clock="processing"',
     )
 
 
 def moment_of(at_ms: int) -> dt.datetime:
-    """Give the time of epoch milliseconds, in UTC."""
+    """Return epoch milliseconds as a datetime in UTC."""
     return EPOCH + dt.timedelta(milliseconds=at_ms)
 
 
 def ms_of(at: Any) -> int:
-    """Read when a timer is due: a datetime, which is in UTC where it names no zone, or epoch milliseconds.
+    """Return the time of a timer in epoch milliseconds, from a datetime (UTC without a zone) or a number.
 
-    What is finer than a millisecond is cut off.
+    Fractions of a millisecond are cut off.
 
     Raises:
-        Invalid: It is neither, or outside the years 1 to 9999.
+        Invalid: It is neither, or is outside the years 1 to 9999.
     """
     if isinstance(at, dt.datetime):
         since = (at if at.tzinfo is not None else at.replace(tzinfo=dt.timezone.utc)) - EPOCH
@@ -103,17 +103,17 @@ def ms_of(at: Any) -> int:
         number = None
     if number is None or not FIRST_MS <= number <= LAST_MS:
         raise Invalid(
-            "a timer cannot be set for this",
+            "not a valid timer time",
             code="HF-E2513",
             found=f"{at!r}, which is {type(at).__name__}",
             expected="a datetime, or epoch milliseconds in the years 1 to 9999",
-            hint="write a datetime, as in event.ts + timedelta(minutes=5), or whole milliseconds",
+            hint="pass a datetime, as in event.ts + timedelta(minutes=5), or epoch milliseconds",
         )
     return number
 
 
 def timer_of(key: str, at_ms: int) -> Timer:
-    """Give a timer from its entry in a key's dict."""
+    """Return a timer from its entry in a key's dict."""
     return Timer(key[1:], moment_of(at_ms), at_ms, _CLOCKS[key[0]])
 
 
@@ -144,7 +144,7 @@ def decode(text: str | None) -> dict[str, int]:
 
 
 def earliest(timers: Mapping[str, int]) -> tuple[int | None, int | None]:
-    """Give when the first timer of each clock is due: event time, processing time."""
+    """Return when the first timer of each clock is due: event time, processing time."""
     if len(timers) == 1:
         ((key, at),) = timers.items()
         return (at, None) if key[0] == "e" else (None, at)
@@ -171,12 +171,12 @@ def _plain(name: str) -> str:
 
 
 class TimerCells:
-    """The timers of the keys of one pass: read when a key asks for them, written where they changed.
+    """The timers of the keys of one pass, read on demand and written if changed.
 
     Attributes:
-        event_limit: The latest event time that is due.
-        processing_limit: The latest processing time that is due.
-        changed: The timers of keys that were looked at, by position; they are the truth for these keys.
+        event_limit: The latest due event time.
+        processing_limit: The latest due processing time.
+        changed: The timers of keys that were read, by position; authoritative for these keys.
     """
 
     __slots__ = ("_due", "_ones", "_only", "_texts", "_touched", "changed", "event_limit", "processing_limit")
@@ -198,7 +198,7 @@ class TimerCells:
         return due if due.any() else None
 
     def of(self, position: int) -> dict[str, int]:
-        """Give the timers of a key, to be read and changed."""
+        """Return the timers of a key, to be read and changed."""
         timers = self.changed.get(position)
         if timers is None:
             if self._texts is None:
@@ -222,11 +222,11 @@ class TimerCells:
         ones[1].append(at_ms)
 
     def stored(self) -> pa.Array:
-        """The texts of all keys as they were before the pass."""
+        """Return the texts of all keys as they were before the pass."""
         return whole(self._touched.stored(TIMERS))
 
     def columns(self) -> dict[str, pa.Array]:
-        """The columns of the row table, or none where no key's timers were looked at."""
+        """Return the columns of the row table, or none where no key's timers were looked at."""
         if not self.changed and not self._ones:
             return {}
         at = [np.fromiter(self.changed, np.int64, len(self.changed))]
@@ -278,7 +278,7 @@ def only(texts: pa.Array, key: str) -> NDArray[np.bool_]:
 
 
 def due_in_order(timers: Mapping[str, int], event_limit: int, processing_limit: int) -> list[tuple[int, str]]:
-    """Give the due timers of a key in firing order: by time, then event before processing, then name."""
+    """Return the due timers of a key in firing order: by time, then event before processing, then name."""
     return sorted(
         (at, key) for key, at in timers.items() if at <= (event_limit if key[0] == "e" else processing_limit)
     )

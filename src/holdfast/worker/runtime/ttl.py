@@ -53,8 +53,8 @@ class Clock:
 class Clocks:
     """The two clocks of a runner.
 
-    The event clock's stamp is moved by whoever hands events out; between events it is the watermark. As
-    long as there is none, it is no stamp at all, and `with_stamps_unset` makes that null in what is stored.
+    The runner sets the event clock's stamp for each event; between events it is the watermark. Without a
+    watermark the stamp is unset, and `with_stamps_unset` stores null for it.
     """
 
     __slots__ = ("event", "processing", "watermark_ms")
@@ -111,12 +111,12 @@ class TtlRule:
         self.origin = UNSTAMPED if age is None else age
 
     def stamp(self, before: int | None) -> int:
-        """Give the stamp of a write or a refreshing read; event time never goes back."""
+        """Return the stamp of a write or a refreshing read; event time never goes back."""
         now = self.clock.stamp
         return before if self.event and before is not None and before > now else now
 
     def stamps(self, before: Stamps, now: Stamps | int) -> Stamps:
-        """Give the stamps of many writes, as `stamp` does for one."""
+        """Return the stamps of many writes, as `stamp` does for one."""
         if self.event:
             return np.asarray(np.maximum(before, now), np.int64)
         return np.full(len(before), now, np.int64)
@@ -155,9 +155,9 @@ class ListReading:
 
 
 def read_list(rule: TtlRule, stamps: Sequence[int]) -> ListReading:
-    """Read a list, whose elements expire on their own and leave together.
+    """Read a list whose elements expire separately.
 
-    Expired elements stay until a refreshing read writes the list anew, or until none is alive.
+    Expired elements stay until a refreshing read rewrites the list, or until all have expired.
     """
     cutoff = rule.cutoff
     everything = range(len(stamps))
@@ -194,12 +194,12 @@ def _unset(stamps: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
 
 
 def rule_of(state: State, clocks: Clocks) -> TtlRule | None:
-    """Give the rule of a state, or None where its values live for ever."""
+    """Return the rule of a state, or None without a TTL."""
     return TtlRule(state.ttl, clocks) if state.ttl is not None else None
 
 
 def times_ms(column: pa.ChunkedArray | pa.Array, watermark_ms: int) -> Stamps:
-    """Give the event times of a column in epoch milliseconds, rounded down; null is the watermark.
+    """Return the event times of a column in epoch milliseconds, rounded down; null is the watermark.
 
     Raises:
         Invalid: The column does not hold times.
@@ -210,7 +210,7 @@ def times_ms(column: pa.ChunkedArray | pa.Array, watermark_ms: int) -> Stamps:
             code="HF-E2514",
             found=str(column.type),
             expected="timestamp",
-            hint="make it one before the stream is keyed: F.to_timestamp(…)",
+            hint="convert it before hf.keyed: F.to_timestamp(…)",
         )
     if isinstance(column, pa.ChunkedArray):
         column = column.combine_chunks()

@@ -1,25 +1,24 @@
-"""A store whose blobs are in a database, under names that Spark's store holds.
+"""A store with its blobs in a database, under names recorded in Spark's store.
 
-Each key group has an index there: the names of its blobs, each with the batch in which any task noted it
-last. Whatever is asked may be asked twice, where an answer was lost.
+Each key group has an index in the database: the names of its blobs, each with the last batch that recorded
+it. Every request may be repeated after a lost answer.
 
-A blob is written under a name that is never given twice, before the store is told the name. So the name
-counts when Spark commits the batch and not before, and what a failed, repeated or frozen task has written is
-a blob that nothing names. Names and blobs are distinguished by their first bytes: both may be in one group,
-so that the state of a query can move to the database and back, a group at a time as groups are folded.
+A blob is written under a unique name before the store records the name. So a blob becomes part of the state
+when Spark commits the batch, and a blob written by a failed, repeated or frozen task stays unreferenced.
+Names and blobs are distinguished by their first bytes: both may be in one group, so that the state of a query
+can move to the database and back, one group at a time as groups are folded.
 
-How blobs are cleaned. For each key group the database has an index: every blob of the group, with the last
-batch in which any task wrote it or gave the group a new base without it. A task notes that before its
-store can name or forget a blob, and never a lower batch than is noted. A task of batch C that folds a group
-reads which blobs the group names at the start of C, notes C for them, and then deletes what is in the index
-with a batch before C - RETAINED - MARGIN.
+Cleaning. For each key group the index has every blob, with the last batch in which a task wrote it or gave
+the group a new base without it. A task records that before its store can reference or drop a blob, and never
+lowers a recorded batch. A task of batch C that folds a group reads the blobs referenced at the start of C,
+records C for them, and then deletes all blobs in the index with a batch before C - RETAINED - MARGIN.
 
-Why nothing is deleted that a batch needs from which the query may start again: names are not given twice, so
-a blob is named from the batch that wrote it to the batch that replaced it, without a gap. What the state at
-the start of C names has just been noted with C. A blob that it does not name was never named, or was replaced
-by a batch that was committed before C: the index has that batch or a later one, and all batches that Spark
-retains come after it. This holds for a task that is repeated or late, too: it sees the state at the start of
-its own batch. Blobs of another query are in no index of this one: a query deletes nothing but its own.
+No blob is deleted that a restart may need: names are unique, so a blob is referenced from the batch that
+wrote it to the batch that replaced it, without a gap. Blobs referenced at the start of C have just been
+recorded with C. Any other blob was never referenced, or was replaced by a batch committed before C: the index
+has that batch or a later one, and all batches that Spark retains come after it. This also holds for a
+repeated or late task, which sees the state at the start of its own batch. A query has its own indexes, so it
+deletes only its own blobs.
 """
 
 from __future__ import annotations
@@ -40,15 +39,15 @@ from holdfast.worker.state.store import GroupBlobs, PartitionStore, Write
 # A blob begins with the fingerprint of its form, of eight bytes too, which is a hash and never this.
 MAGIC: Final = b"\0HF-BLOB"
 _HEAD: Final = struct.Struct("<8sQ16s")
-_DAMAGED: Final = "restore a savepoint, or roll the checkpoint back: see `holdfast checkpoint verify`"
+_DAMAGED: Final = "restore a savepoint, or roll back the checkpoint: see `holdfast checkpoint verify`"
 
 
 @dataclass(frozen=True, slots=True)
 class BlobName:
-    """A blob that is kept elsewhere.
+    """A blob in a database.
 
     Attributes:
-        key: Its name there, which is never given twice.
+        key: Its name in the database, which is never reused.
         size_bytes: Its size.
         digest: The hash of its bytes.
     """
@@ -59,7 +58,7 @@ class BlobName:
 
     @classmethod
     def of(cls, key: str, blob: bytes) -> BlobName:
-        """The name of these bytes."""
+        """Return the name of these bytes."""
         return cls(key, len(blob), xxhash.xxh3_128_digest(blob))
 
     def encode(self) -> bytes:
@@ -71,7 +70,7 @@ class BlobName:
         """Read back what `encode` wrote.
 
         Raises:
-            Corrupt: It is cut short, or its key is not a text.
+            Corrupt: It is truncated, or its key is not text.
         """
         try:
             _, size_bytes, digest = _HEAD.unpack_from(data)
@@ -82,19 +81,19 @@ class BlobName:
             ) from error
 
     def checked(self, blob: bytes | None, group: int, where: str, product: str) -> bytes:
-        """The blob as it was fetched from a database, if it is the one that was written.
+        """Return a blob fetched from a database after checking it.
 
         Raises:
-            Corrupt: It is gone, or has other bytes.
+            Corrupt: It is missing, or its bytes differ.
         """
         if blob is None:
-            fact, found = f"a blob of keyed state is gone from {product}", "nothing"
+            fact, found = f"a blob of keyed state is missing in {product}", "nothing"
         elif len(blob) == self.size_bytes and xxhash.xxh3_128_digest(blob) == self.digest:
             return blob
         else:
             fact, found = (
                 f"a blob of keyed state is damaged in {product}",
-                f"{len(blob)} bytes with another digest",
+                f"{len(blob)} bytes with a different digest",
             )
         raise Corrupt(
             fact,
@@ -102,8 +101,8 @@ class BlobName:
             where=f"{where}, key group {group}, key {self.key}",
             found=found,
             expected=f"{self.size_bytes} bytes",
-            hint=f"bring back the data that {product} had, from its files, a replica or a backup, or start "
-            "the query with a new checkpoint; a batch that is no longer retained has lost its blobs",
+            hint=f"restore the data of {product} from a replica or a backup, or start the query with a new "
+            "checkpoint; blobs of batches that are no longer retained have been deleted",
         )
 
 
@@ -112,7 +111,7 @@ def is_name(data: bytes) -> bool:
     return data[: len(MAGIC)] == MAGIC
 
 
-# Between two tries: twice as long each time, up to so long.
+# The pause between two attempts doubles each time, up to this maximum.
 _FIRST_PAUSE_S: Final = 0.05
 LONGEST_PAUSE_S: Final = 1.0
 
@@ -124,8 +123,8 @@ class RetryPatience:
     """The limits of retrying requests to a database.
 
     Attributes:
-        patience_ms: For so long.
-        clock: Seconds that pass.
+        patience_ms: The maximum time in milliseconds.
+        clock: Returns the elapsed seconds.
         pause: Waits for a number of seconds.
     """
 
@@ -142,17 +141,17 @@ class RetryPatience:
         silent: Callable[[Exception], HoldfastError],
         before_pause: Callable[[Exception, float], None] = lambda _, __: None,
     ) -> T:
-        """The answer to a question that may be asked twice.
+        """Return the result of a request, retrying failures.
 
         Args:
-            question: Asks it.
-            failures: What it raises where asking again may help.
-            refusal: The error for a failure that asking again does not change, None for any other.
-            silent: The error for a failure once patience has ended.
-            before_pause: Told a failure that has neither, and how many seconds are waited now.
+            question: Sends the request.
+            failures: The exceptions that may be retried.
+            refusal: Returns the error for a permanent failure, None for any other.
+            silent: Returns the error for a failure after the maximum time.
+            before_pause: Called before each retry with the failure and the pause in seconds.
 
         Raises:
-            HoldfastError: As `refusal`, `silent` and the question say.
+            HoldfastError: From `refusal`, `silent` or the request.
         """
         until = self.clock() + self.patience_ms / 1000
         wait = _FIRST_PAUSE_S
@@ -178,10 +177,10 @@ class BlobWrites:
 
     Attributes:
         batch_id: The task's batch.
-        before: What was noted last in a batch before this one is asked for; see `folded`.
-        noted: Names that are noted with the task's batch, by key group.
-        blobs: Blobs by their keys; all their names are among those noted.
-        folded: The key groups that are asked for names noted last before `before`.
+        before: The batch before which blobs may be deleted; see `folded`.
+        noted: The names to record with the task's batch, by key group.
+        blobs: The blobs by their keys; `noted` has all their names.
+        folded: The key groups whose names last recorded before `before` are requested.
     """
 
     batch_id: int
@@ -193,14 +192,13 @@ class BlobWrites:
 
 @dataclass(frozen=True, slots=True)
 class ReplacedBlobs:
-    """Blobs of a key group that no batch needs any more.
+    """The blobs of a key group that no batch needs any more.
 
     Attributes:
         group: The key group.
         names: Their names.
-        before: All of them were noted last before this batch.
-        noted_until: When the newest of the notes that were read was written, as the database counts it; 0 if
-            it need not know.
+        before: The batch before which all of them were last recorded.
+        noted_until: The time of the newest index entry read, in the database's unit; 0 if not needed.
     """
 
     group: int
@@ -210,10 +208,10 @@ class ReplacedBlobs:
 
 
 class BlobDatabase(Protocol):
-    """The connection of this process to a database; threads may share it, and processes may not.
+    """The connection of this process to a database; threads may share it, processes may not.
 
-    All methods raise `Unavailable` where it does not answer for as long as it may, and `Invalid` where it
-    refuses the user, the password or a request.
+    All methods raise `Unavailable` if it does not answer in time, and `Invalid` if it rejects the user, the
+    password or a request.
     """
 
     @property
@@ -221,28 +219,28 @@ class BlobDatabase(Protocol):
         """The name of the database's product, for messages."""
 
     def write(self, home: str, writes: BlobWrites) -> list[ReplacedBlobs]:
-        """Note names, then write the blobs, and say what was replaced long ago.
+        """Record names, then write the blobs; return the blobs that were replaced long ago.
 
-        A note never makes a name's batch lower. No blob is there before its name is noted. The names that
-        are given have none of the notes of this call.
+        Never lowers the batch of a name. Records a name before writing its blob. The result does not include
+        names recorded by this call.
 
         Args:
-            home: What the keys of this operator of this query begin with.
-            writes: What is written and asked for.
+            home: The prefix of the keys of this operator of this query.
+            writes: The names and blobs to write, and the groups to check.
         """
 
     def fetch(self, names: Sequence[BlobName]) -> Sequence[bytes | None]:
-        """The blobs of these names in their order, None for one that is missing; nothing is checked.
+        """Return the blobs of these names in order, None for a missing one; does not check their content.
 
         All of them are in memory at once.
         """
 
     def delete(self, home: str, replaced: Sequence[ReplacedBlobs]) -> None:
-        """Delete blobs, then their names in the indexes, though a note that has come since may stay."""
+        """Delete blobs, then their names in the indexes; an entry added since may stay."""
 
 
 class BlobServer(Hashable, Protocol):
-    """The address of a database and its settings: a frozen value that is sent to the workers."""
+    """The address and settings of a database: a frozen value that is sent to the workers."""
 
     @property
     def product(self) -> str:
@@ -253,7 +251,7 @@ class BlobServer(Hashable, Protocol):
         """The prefix of all keys."""
 
     def connect(self) -> BlobDatabase:
-        """A connection of its own, which is made when it is first asked.
+        """Return a new connection, which connects at its first request.
 
         Raises:
             Unsupported: The client is not installed.
@@ -264,12 +262,12 @@ class BlobServer(Hashable, Protocol):
 
 
 def blob_key(home: str, group: int, name: str) -> str:
-    """The key of a blob, which has the name of its group's index before its own."""
+    """Return the key of a blob: the name of its group's index, then its own."""
     return f"{home}:{group}:{name}"
 
 
 def database_at(server: BlobServer) -> BlobDatabase:
-    """The connection of this process, which outlives batches; one that was forked has its own.
+    """Return the connection of this process, which outlives batches; a forked process has its own.
 
     Raises:
         Unsupported: The client is not installed.
@@ -282,11 +280,11 @@ def _database(server: BlobServer, _: int) -> BlobDatabase:
     return server.connect()
 
 
-# Spark's own number of batches that it retains, where nobody has set another.
+# The number of batches that Spark retains by default.
 RETAINED: Final = 100
-# So many batches more are kept than Spark retains, whose own cleaning is late by some.
+# Blobs are kept for this many batches more than Spark retains, because Spark's cleaning lags behind.
 MARGIN: Final = 10
-# Blobs are sent and fetched so many bytes at a time.
+# The number of bytes sent or fetched at a time.
 _TOGETHER: Final = 16 << 20
 
 
@@ -295,9 +293,9 @@ class Blobs:
     """The blobs of an operator that are stored in a database.
 
     Attributes:
-        server: Where the database is.
-        least_bytes: Blobs of this size or more are; None where no more are written there, and those that
-            are there come back.
+        server: The database.
+        least_bytes: The minimum size of blobs to store there; None writes no more and moves existing ones
+            back.
     """
 
     server: BlobServer
@@ -312,8 +310,8 @@ class BlobTask:
         operator: The operator's name.
         query_id: The query's id.
         batch_id: The batch.
-        token: Text that no other task has, not another try at the same batch either.
-        retained: How many batches Spark retains.
+        token: Text unique to this task, also among attempts at the same batch.
+        retained: The number of batches that Spark retains.
     """
 
     operator: str
@@ -324,11 +322,11 @@ class BlobTask:
 
 
 class BlobStore:
-    """Keeps the large blobs of another store in a database.
+    """A store that puts the large blobs of another store into a database.
 
     Args:
-        store: The store that holds the truth, and the names.
-        blobs: Which blobs are kept in the database.
+        store: The store that holds the committed state, and the names.
+        blobs: The database, and the minimum size of blobs to store there.
         task: The task.
         database: The database.
     """
@@ -344,14 +342,14 @@ class BlobStore:
         self._named: dict[int, set[str]] = {}
 
     def metas(self, groups: Sequence[int]) -> list[Meta | None]:
-        """The records of groups, None for one without state."""
+        """Return the records of groups, None for a group without state."""
         return self._store.metas(groups)
 
     def load(self, group: int) -> GroupBlobs:
-        """All blobs of a group; those in the database are fetched.
+        """Return all blobs of a group; those in the database are fetched.
 
         Raises:
-            Corrupt: A blob is gone or damaged.
+            Corrupt: A blob is missing or damaged.
             Unavailable: The database does not answer.
         """
         stored = self._store.load(group)
@@ -359,7 +357,7 @@ class BlobStore:
         return resolved(stored, group, f"operator {self._task.operator}", lambda _: self._database)
 
     def write(self, writes: Iterable[Write]) -> None:
-        """Write blobs to the database, then everything else and their names to the store.
+        """Write blobs to the database, then their names and all other data to the store.
 
         Raises:
             Unavailable: The database does not answer.
@@ -382,7 +380,7 @@ class BlobStore:
         self._database.delete(self._home, replaced)
 
     def _sent(self, write: Write, sent: BlobWrites) -> Write:
-        """The write with names for blobs, and what the database has to be told before."""
+        """Return the write with names instead of blobs, and collect what to write to the database first."""
         noted: list[str] = []
 
         def kept(blob: bytes) -> bytes:
@@ -405,7 +403,7 @@ class BlobStore:
         return replace(write, append=append, base=base)
 
     def _names(self, group: int) -> set[str]:
-        """The blobs of this query that a group names at the start of the batch."""
+        """Return the blobs of this query that a group references at the start of the batch."""
         if group not in self._named:
             self._named[group] = self._own_names(group, self._store.load(group))
         return self._named[group]
@@ -417,12 +415,12 @@ class BlobStore:
 
 
 class BlobReader:
-    """Reads names in a store, and writes none.
+    """Reads blobs by the names in a store, and writes none.
 
     Args:
-        store: The store that holds the truth.
+        store: The store that holds the committed state.
         operator: The operator's name, for messages.
-        database: The database; None for an operator that is not told where its blobs are.
+        database: The database; None if its address is not given.
     """
 
     def __init__(self, store: PartitionStore, operator: str, database: BlobDatabase | None = None) -> None:
@@ -431,21 +429,21 @@ class BlobReader:
         self._database = database
 
     def metas(self, groups: Sequence[int]) -> list[Meta | None]:
-        """The records of groups, None for one without state."""
+        """Return the records of groups, None for a group without state."""
         return self._store.metas(groups)
 
     def load(self, group: int) -> GroupBlobs:
-        """All blobs of a group.
+        """Return all blobs of a group.
 
         Raises:
-            Invalid: Some are in a database, and its address is not given.
-            Corrupt: A blob is gone or damaged.
+            Invalid: Some are in a database whose address is not given.
+            Corrupt: A blob is missing or damaged.
             Unavailable: The database does not answer.
         """
 
         def database(_: BlobName) -> BlobDatabase:
             if self._database is None:
-                raise blobs_elsewhere(self._where, f"blobs of key group {group} there")
+                raise blobs_elsewhere(self._where, f"blobs of key group {group} in the database")
             return self._database
 
         return resolved(self._store.load(group), group, self._where, database)
@@ -456,26 +454,25 @@ class BlobReader:
 
 
 def blobs_elsewhere(where: str, found: str, product: str | None = None) -> Invalid:
-    """The error for state that is in a database, without its address.
+    """Return the error for state in a database whose address is not given.
 
     Args:
         where: The operator.
-        found: What is there.
-        product: Which database it is, where that is known.
+        found: The blobs that were found.
+        product: The name of the database, if known.
     """
     choice = "hf.Redis(…) or hf.Cassandra(…)" if product is None else f"hf.{product}(…)"
     return Invalid(
-        f"the state of this operator is in {product or 'a database'}, and the operator is not told where",
+        f"state of this operator is in {product or 'a database'}, but no address is given",
         code="HF-E2515",
         where=where,
         found=found,
-        hint=f"write process(…, blobs={choice}), as before; with blobs_from=None beside it the state comes "
-        "back",
+        hint=f"give process(…, blobs={choice}) as before; add blobs_from=None to move the state back",
     )
 
 
 def operator_of(name: BlobName) -> str:
-    """The operator whose blob has this name; empty where no operator's has."""
+    """Return the operator of a blob's name; empty if it has none."""
     parts = name.key.rsplit(":", 3)
     return parts[1] if len(parts) == 4 else ""
 
@@ -483,16 +480,16 @@ def operator_of(name: BlobName) -> str:
 def resolved(
     stored: GroupBlobs, group: int, where: str, database: Callable[[BlobName], BlobDatabase]
 ) -> GroupBlobs:
-    """A group with its blobs in place of their names.
+    """Return a group with its blobs in place of their names.
 
     Args:
-        stored: The group as it is stored.
+        stored: The stored group.
         group: Its number.
         where: The operator, for messages.
-        database: Gives the database that has the blobs of a group; called with one of the names, if any.
+        database: Returns the database with the blobs of a group; called with one of the names, if any.
 
     Raises:
-        Corrupt: A blob is gone or damaged.
+        Corrupt: A blob is missing or damaged.
         Unavailable: The database does not answer.
     """
     every = [*stored.base, *stored.log]
@@ -507,7 +504,7 @@ def resolved(
 
 
 def _fetched(names: Sequence[BlobName], database: BlobDatabase) -> Iterable[bytes | None]:
-    """The blobs of these names, in one go unless they are large."""
+    """Yield the blobs of these names, in one request unless they are large."""
     start = 0
     while start < len(names):
         stop, size = start, 0

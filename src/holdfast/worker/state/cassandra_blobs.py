@@ -1,14 +1,14 @@
-"""Blobs of keyed state in Cassandra, in two tables that are made where they are missing.
+"""Store blobs of keyed state in Cassandra, in two tables that are created if missing.
 
-`keyed_blobs` has a partition for each blob, cut in parts so that no request is large. A blob is written with
-the timestamp 1 and deleted with 2: what comes late stays deleted, whatever the clocks say.
+`keyed_blobs` has a partition for each blob, split in parts so that no request is large. A blob is written
+with the timestamp 1 and deleted with 2: a late write stays deleted, independent of clocks.
 
-`keyed_index` has a partition for each key group. A note is a row of its own, a batch and a name, and
-replaces none: the highest batch of a name counts, in whatever order notes come. So all notes before a batch
-are deleted as one range, which leaves one tombstone; a tombstone for each blob would soon be more than a read
-may meet. The range is deleted as of the newest note that was read in it. A note that a late task writes after
-that is kept, and its blob is deleted by a later fold; with the clock of one node behind that of another it
-may be lost, and then its blob stays. Nothing else depends on clocks.
+`keyed_index` has a partition for each key group. An entry is a row with a batch and a name and never replaces
+another: the highest batch of a name counts, in any order of writes. So all entries before a batch are
+deleted as one range, which leaves one tombstone; one tombstone per blob would soon exceed the limit of a
+read. The range is deleted with the timestamp of the newest entry read in it. An entry that a late task writes
+after that is kept, and a later fold deletes its blob; if the clock of a node is behind, the entry may be
+lost, and its blob stays. Nothing else depends on clocks.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class CassandraBlobServer(CassandraAddress):
     product: ClassVar[str] = "Cassandra"
 
     def connect(self) -> CassandraBlobs:
-        """A connection of its own, which is made when it is first asked.
+        """Return a new connection, which connects at its first request.
 
         Raises:
             Unsupported: The client is not installed.
@@ -113,10 +113,10 @@ class Request(NamedTuple):
 
 
 class CassandraBlobs:
-    """Blobs in a Cassandra; what is asked of it is said by `BlobDatabase`.
+    """The blobs in a Cassandra; see `BlobDatabase`.
 
     Args:
-        requests: The requests to it.
+        requests: Sends the requests.
     """
 
     product: ClassVar[str] = CassandraBlobServer.product
@@ -150,7 +150,7 @@ class CassandraBlobs:
         return replaced
 
     def fetch(self, names: Sequence[BlobName]) -> Sequence[bytes | None]:
-        """The blobs of these names, None for one of which a part is missing."""
+        """Return the blobs of these names, None for an incomplete one."""
         requests = [
             Request(_READ, [(name.key, part)]) for name in names for part in range(_parts(name.size_bytes))
         ]
@@ -158,7 +158,7 @@ class CassandraBlobs:
         return [_joined(list(islice(answers, _parts(name.size_bytes)))) for name in names]
 
     def delete(self, home: str, replaced: Sequence[ReplacedBlobs]) -> None:
-        """Delete blobs, then the notes before the batch that says which."""
+        """Delete blobs, then the index entries before their batch."""
         blobs = [
             Request(_DELETE, [(blob_key(home, gone.group, name),)])
             for gone in replaced
@@ -223,7 +223,7 @@ class CassandraRequests:
         return [rows for rows in answers if rows is not None]
 
     def close(self) -> None:
-        """End the session; the next request makes another."""
+        """Close the session; the next request opens a new one."""
         self._connection.end()
 
     def _renew(self, error: Exception, wait: float) -> None:
@@ -234,7 +234,7 @@ class CassandraRequests:
     def _run(
         self, session: CassandraSession, requests: Sequence[Request], answers: list[list[Any] | None]
     ) -> None:
-        """Run those that have no answer yet, and put the answers in their places; stops at a failure."""
+        """Run the statements without an answer and store the answers; stops at a failure."""
         under_way: deque[tuple[int, Any]] = deque()
         failure: Exception | None = None
 
@@ -291,10 +291,10 @@ class _Tables:
         if not list(session.cql.execute(there, (keyspace,))):
             if self._server.replication is None:
                 raise Invalid(
-                    f"there is no keyspace {keyspace} in Cassandra",
+                    f"keyspace {keyspace} does not exist in Cassandra",
                     code="HF-E2516",
                     where=str(self._server),
-                    hint="run there, with as many copies as it shall have: "
+                    hint="create it with the number of replicas you need: "
                     f"{self._keyspace_statement(session, 3)}; or write hf.Cassandra(…, replication=3)",
                 )
             session.run(self._keyspace_statement(session, self._server.replication))
@@ -305,12 +305,12 @@ class _Tables:
                 session.run(f"CREATE TABLE IF NOT EXISTS {keyspace}.{name} {columns}")
             elif lives[name]:
                 raise Invalid(
-                    "this Cassandra deletes what is in a table after a time, and state would be lost",
+                    "the table has a default TTL, so Cassandra would delete state",
                     code="HF-E2517",
                     where=f"{self._server}, table {name}",
                     found=f"default_time_to_live = {lives[name]}",
                     expected="default_time_to_live = 0",
-                    hint=f"run there: ALTER TABLE {keyspace}.{name} WITH default_time_to_live = 0",
+                    hint=f"run: ALTER TABLE {keyspace}.{name} WITH default_time_to_live = 0",
                 )
         # A node that does not know a table yet would refuse the statements.
         session.cql.cluster.control_connection.wait_for_schema_agreement()

@@ -1,10 +1,10 @@
-"""The numbers under which key groups are stored, so that Spark spreads the groups evenly.
+"""The numbers under which key groups are stored, chosen so that Spark spreads the groups evenly.
 
-Spark takes a key to the partition that its hash names. Small numbers fall on partitions like dice: 128 groups
-stored as 0 to 127 put 10 to 23 on each of eight partitions, and none on 50 of 128. So a group is stored under
-the number whose hash is the group, and group g is in partition g modulo the number of partitions, however
-many there are. Older checkpoints have each group under its own number, and continue so. The key's type tells
-which, and Spark refuses a query that has another than its checkpoint.
+Spark assigns a key to a partition by its hash. Small numbers spread at random: 128 groups stored as 0 to 127
+give 10 to 23 groups to each of eight partitions, and none to 50 of 128. So a group is stored under the number
+whose hash is the group, and group g is in partition g modulo the number of partitions. Older checkpoints
+store each group under its own number, and continue to. The type of the key shows which, and Spark refuses a
+query whose key type differs from its checkpoint's.
 """
 
 from __future__ import annotations
@@ -38,23 +38,23 @@ class Numbering:
         return "long" if self.even else "integer"
 
     def number_of(self, group: int) -> int:
-        """The number under which a group is stored."""
+        """Return the number under which a group is stored."""
         return _number_with_hash(group) if self.even else group
 
     def group_at(self, number: int) -> int:
-        """The group that is stored under a number; one that cannot be, where none is."""
+        """Return the group that is stored under a number; an invalid group if none is."""
         if not self.even:
             return number
         return finish(mix(mix(SEED, number & _MASK), number >> 32 & _MASK), _LONG)
 
     def partition_of(self, group: int, partitions: int) -> int:
-        """The partition that Spark gives a group to."""
+        """Return Spark's partition of a group."""
         if self.even:
             return group % partitions
         return hash_int(group, SEED) % partitions
 
     def groups_in(self, partition: int, partitions: int, key_groups: int) -> range | tuple[int, ...]:
-        """The groups that Spark gives to a partition."""
+        """Return the groups in a Spark partition."""
         if self.even:
             return range(partition, key_groups, partitions)
         return _groups_in(self, partition, partitions, key_groups)

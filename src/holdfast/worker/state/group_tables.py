@@ -57,7 +57,7 @@ class GroupTables:
     """The tables of a partition with the rows of its groups.
 
     Args:
-        layout: What fixes the operator's state.
+        layout: The layout of the operator's state.
         store: The store with the committed state.
         copies: The working copy, or None to read every group from the store.
 
@@ -78,7 +78,7 @@ class GroupTables:
             self.levels = {name: Levels(schema) for name, schema in layout.form.tables.items()}
 
     def groups_of(self, h: Hashes) -> NDArray[np.int64]:
-        """The groups of hashes; they ascend as the hashes do."""
+        """Return the groups of hashes; they ascend as the hashes do."""
         return group_of(h, self._layout.key_groups)
 
     def range_of(self, group: int) -> tuple[int, int | None]:

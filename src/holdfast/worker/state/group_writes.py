@@ -94,13 +94,13 @@ class GroupWriter:
         return Write(group, meta, before, append=blob, forms=forms)
 
     def _older(self, group: int, opened: OpenGroup) -> Mapping[str, Any]:
-        """The former forms of a group's blobs, which were not read where the working copy had its rows."""
+        """Return the former forms of a group's blobs, which are unread if the working copy has its rows."""
         if opened.meta is not None and not opened.older:
             opened.older = self._tables.loader.older(group)
         return opened.older
 
     def _rewoken(self, group: int, opened: OpenGroup, moment: Moment) -> Iterator[Write]:
-        """A group whose rows stay, and that wakes at another time or was not counted."""
+        """Yield a group with unchanged rows whose wake-up time changed or that was not counted."""
         if opened.meta is None:
             return
         event, processing = self._wakes(group, opened, moment)
@@ -162,7 +162,7 @@ class GroupWriter:
                 yield encode(self._form, {name: page})
 
     def _forms(self, older: Mapping[str, Any]) -> bytes:
-        """Today's form beside those that the group's blobs still have."""
+        """Return the current form and those that the group's blobs still have."""
         return json.dumps({**older, self._form.fingerprint.hex(): self._form.as_json()}).encode()
 
     def _chosen_for_folding(self, moment: Moment) -> set[int]:
@@ -179,7 +179,7 @@ class GroupWriter:
         return chosen(candidates, self._form.fingerprint, turn)
 
     def _wakes(self, group: int, opened: OpenGroup, moment: Moment) -> tuple[int, int]:
-        """The earliest timers of a group: as known, or by reading the group where the known has fired."""
+        """Return the earliest timers of a group, reading the group if a recorded one has fired."""
         rows = opened.changes.get(ROWS)
         wakes = []
         for column, name, clock in clocks_of(moment):

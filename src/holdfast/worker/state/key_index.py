@@ -1,9 +1,9 @@
-"""Find which keys a pass touches, and which of their rows there are.
+"""Find the keys that a pass touches, and their existing rows.
 
-Keys are found by a 64-bit hash. Two keys with one hash must still be two: wherever a hash is shared, the
-keys themselves are compared and each gets an ordinal of its own. By chance that is rare, but whoever chooses
-keys can make any number of them with one hash, and no seed of xxHash64 prevents it: so what a key costs must
-not grow with the number of keys that share its hash.
+Keys are found by a 64-bit hash. Keys with equal hashes are distinguished by comparing the keys; each gets its
+own ordinal. By chance this is rare, but an attacker can choose any number of keys with the same hash, and no
+seed of xxHash64 prevents that: so the cost of a key must not grow with the number of keys that share its
+hash.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class Keys:
         return self._found.missing
 
     def stored(self, column: str) -> pa.Array:
-        """A column of the row table, one cell a key, null where there is none."""
+        """Return a column of the row table, one cell per key, null without a value."""
         if column not in self._columns:
             began = time.perf_counter_ns()
             self._columns[column] = self._found.column(column)
@@ -85,7 +85,7 @@ class Keys:
         return self._columns[column]
 
     def elements(self, state: str) -> Elements:
-        """All live elements of a list or map; the first call reads them."""
+        """Return all live elements of a list or map; the first call reads them."""
         if state not in self._elements:
             began = time.perf_counter_ns()
             self._elements[state] = self._read(state)
@@ -122,12 +122,12 @@ class Keys:
             f"{name}={self.keys.column(name)[largest].as_py()!r}" for name in self.keys.column_names
         )
         raise Unsupported(
-            "a list or map is too large to be read within a worker's memory",
+            "a list or map does not fit in the worker's memory",
             code="HF-E7122",
             where=f"operator {self._layout.operator}, state {state}, {key}",
             found=f"about {sizes.sum() / (1 << 20):.0f} MiB of elements, most of them of this key",
             expected=f"at most {self._layout.memory_bytes / _OBJECTS / (1 << 20):.0f} MiB",
-            hint="give process(…, memory=…) more, let elements expire with a ttl, or append without reading",
+            hint="raise process(…, memory=…), let elements expire with a ttl, or append without reading",
         )
 
 
@@ -137,10 +137,10 @@ def resolve(
     """Make the keys of a pass: those of all events, and those with a timer that is due.
 
     Args:
-        layout: What fixes the operator's state.
+        layout: The layout of the operator's state.
         levels: The tables.
-        streams: Per stream the hash of each event and its key columns, under the user's names.
-        due: Rows of the table of keys.
+        streams: The hash of each event and its key columns, per stream.
+        due: The due rows of the table of keys.
     """
     rows, names = levels[ROWS], layout.key_names
     due_keys = pa.Table.from_arrays(
@@ -201,7 +201,7 @@ def _separate(
     position: Places,
     shared: NDArray[np.bool_],
 ) -> tuple[Places, NDArray[np.int32], Places]:
-    """Give each key of a shared hash an ordinal: the one it has in the state, or the next."""
+    """Assign an ordinal to each key of a shared hash: its stored one, or the next."""
     taken: dict[int, KeyOrdinals] = {}
     run = rows.of_hashes(unique[shared])
     columns = [run.column(f"{KEY_PREFIX}{at}").to_pylist() for at in range(table.num_columns)]

@@ -38,20 +38,20 @@ if TYPE_CHECKING:
 
 
 def group_of(h: Hashes, key_groups: int) -> NDArray[np.int64]:
-    """The key group of hashes: the hash's place among 2**64, so that a group is one range of hashes."""
+    """Return the key group of hashes; a group is one range of the 2**64 hashes."""
     places = (h >> np.uint64(32)) * np.uint64(key_groups) >> np.uint64(32)
     return np.asarray(places, np.int64)
 
 
 def range_of(group: int, key_groups: int) -> tuple[int, int | None]:
-    """The hashes of a group: from the first to before the second, None past the last."""
+    """Return the hashes of a group: from the first to before the second, None past the last."""
     low = -(-(group << 32) // key_groups) << 32
     return low, None if group + 1 == key_groups else -(-((group + 1) << 32) // key_groups) << 32
 
 
 @lru_cache(maxsize=4)
 def numbers_of(key_groups: int, numbering: Numbering) -> NDArray[np.int64 | np.int32]:
-    """The numbers under which groups are stored, in the order of the groups."""
+    """Return the numbers under which groups are stored, in the order of the groups."""
     numbers = [numbering.number_of(group) for group in range(key_groups)]
     return np.array(numbers, np.int64 if numbering.even else np.int32)
 
@@ -100,7 +100,7 @@ class BlobSchema:
 
 
 def stored_types(form: BlobSchema, name: str) -> tuple[pa.DataType, pa.DataType | None]:
-    """The type of a state's values as they are stored, and of a map's keys."""
+    """Return the stored types of a state's values and of a map's keys."""
     if form.states[name]["kind"] in (StateKind.LIST.value, StateKind.MAP.value, StateKind.BROADCAST.value):
         table = form.tables[name]
         return table.field("v").type, table.field("k").type if "k" in table.names else None
@@ -108,7 +108,7 @@ def stored_types(form: BlobSchema, name: str) -> tuple[pa.DataType, pa.DataType 
 
 
 def form_of(states: Sequence[State], keys: pa.Schema, *, timers: bool) -> BlobSchema:
-    """The form of a processor's state for keys of these columns."""
+    """Return the form of a processor's state for keys of these columns."""
     rows = [*_IDENTITY, pa.field("dead", pa.bool_())]
     rows += [pa.field(f"{KEY_PREFIX}{at}", key.type) for at, key in enumerate(keys)]
     tables: dict[str, pa.Schema] = {}
@@ -148,7 +148,7 @@ def encode(form: BlobSchema, batches: Mapping[str, pa.RecordBatch]) -> bytes:
 
 
 def fingerprint_of(blob: bytes) -> bytes:
-    """The fingerprint of the form that a blob was written in."""
+    """Return the fingerprint of the form that a blob was written in."""
     return bytes(blob[:8])
 
 
@@ -169,13 +169,13 @@ def decode(form: BlobSchema, blob: bytes) -> dict[str, pa.RecordBatch]:
             "a blob of keyed state cannot be read",
             code="HF-E6059",
             found=str(error),
-            hint="restore a savepoint, or a batch that `holdfast checkpoint verify` calls whole",
+            hint="restore a savepoint, or a batch that `holdfast checkpoint verify` reports as whole",
         ) from error
     return batches
 
 
 def messages(blob: bytes) -> Iterator[tuple[int, pa.Buffer]]:
-    """The batches in a blob as Arrow's messages, each with the number of its table.
+    """Yield the batches in a blob as Arrow's messages, each with the number of its table.
 
     Raises:
         struct.error: The bytes are not a blob.
@@ -223,12 +223,12 @@ _TTL = ("ttl_ms", "clock", "on_disable")
 
 @dataclass(frozen=True, slots=True)
 class Period:
-    """A time through which an operator's state had one form. A form that comes back has another period.
+    """A period in which an operator's state had one form. A form that returns starts a new period.
 
     Attributes:
         mark: The form's fingerprint, as text.
         since_ms: When the first run with it began; None if not recorded.
-        states: What the form's states were declared as.
+        states: The declarations of the form's states.
     """
 
     mark: str
@@ -268,7 +268,7 @@ class Layout:
 
 
 def continued(periods: Sequence[Period], layout: Layout) -> tuple[Period, ...]:
-    """The periods once there was a start with this layout."""
+    """Return the periods after a start with this layout."""
     mark = layout.form.fingerprint.hex()
     if periods and periods[-1].mark == mark:
         return tuple(periods)

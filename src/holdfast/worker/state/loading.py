@@ -59,11 +59,11 @@ class _Source:
 
 
 class Upgrade:
-    """Brings rows of older forms into today's.
+    """Converts rows of older forms to the current form.
 
     Args:
-        layout: What fixes the operator's state today.
-        renamed: The former names of states, as earlier versions of the processor gave them, where known.
+        layout: The current layout of the operator's state.
+        renamed: The former names of states in earlier versions of the processor, if known.
     """
 
     def __init__(self, layout: Layout, renamed: Mapping[str, Sequence[str]] | None = None) -> None:
@@ -94,10 +94,10 @@ class Upgrade:
     def bring(
         self, form: BlobSchema, table: str, batch: pa.RecordBatch, moment: Moment
     ) -> tuple[str, pa.RecordBatch] | None:
-        """The name of today's table and the rows in its columns; None where the state is dropped.
+        """Return the name of the current table and the converted rows; None if the state is dropped.
 
         Raises:
-            Invalid: The rows cannot be read as today's; the error says what differs.
+            Invalid: The rows cannot be converted to the current form.
         """
         sources = self._of(form)
         if table == ROWS:
@@ -108,9 +108,9 @@ class Upgrade:
         return None
 
     def renew(self, table: str, batch: pa.RecordBatch, moment: Moment) -> pa.RecordBatch:
-        """Rows in today's form as they are now, though they may be from before a TTL went and came again.
+        """Return rows of the current form, adjusted if they predate a removed and restored TTL.
 
-        The rows themselves where nothing has changed.
+        Returns the same rows if nothing has changed.
         """
         brought = self.bring(self._layout.form, table, batch, moment) if self._has_gaps else None
         if brought is None:
@@ -131,12 +131,12 @@ class Upgrade:
         )
         if old != new:
             raise Invalid(
-                "the key has changed, so no state would be found again",
+                "the key type has changed, so existing state cannot be found",
                 code="HF-E2518",
                 where=f"operator {self._layout.operator}",
                 found=", ".join(map(type_text, new)),
                 expected=", ".join(map(type_text, old)),
-                hint="key the stream by columns of these types again, or start with a new checkpoint",
+                hint="key the stream by columns of the stored types, or start with a new checkpoint",
             )
 
     def _match(self, form: BlobSchema) -> dict[str, _Source]:
@@ -151,11 +151,11 @@ class Upgrade:
         if left:
             fresh = [state.name for state in self._layout.states if state.name not in sources]
             raise Invalid(
-                "the checkpoint has state that the processor does not declare, and it would be lost",
+                "the checkpoint has state that the processor does not declare",
                 code="HF-E2519",
                 where=f"operator {self._layout.operator}",
                 found=", ".join(left),
-                expected=f"a state that it has become; new are {', '.join(fresh)}" if fresh else None,
+                expected=f"a new name for it; new states are {', '.join(fresh)}" if fresh else None,
                 hint=self.way_out(form, left[0]),
             )
         return sources
@@ -176,11 +176,11 @@ class Upgrade:
             line.insert(0, self._renamed[line[0]])
             heir = self._state_of_name(line[0])
         if heir is None:
-            return f'say was="{left}" on what it has become, or {drop}'
+            return f'write was="{left}" on the state that replaces it, or delete it with {drop}'
         names = [*heir.former_names, *(name for name in line if name not in heir.former_names)]
         names = [f'"{name}"' for name in names if name != heir.name]
         was = names[0] if len(names) == 1 else f"[{', '.join(names)}]"
-        return f"it has become {heir.name}, and keys not asked for since have it under {left}: say was={was}"
+        return f"write was={was} on {heir.name}: keys not read since the rename have it as {left}"
 
     def _state_of_name(self, name: str) -> State | None:
         return next(
@@ -230,13 +230,13 @@ class Upgrade:
     def _lived(
         self, source: _Source, unset: pa.Array, stamps: pa.Array | None, moment: Moment
     ) -> tuple[pa.Array | None, pa.Array | None]:
-        """Today's stamps of values: kept, made up or none; and which values are gone with their TTL, if any.
+        """Return the current stamps of values, and a mask of values that expired with a former TTL, if any.
 
         Args:
             source: The state.
-            unset: Where there is no value.
+            unset: A mask of missing values.
             stamps: The stamps in the older form, if it has any.
-            moment: Now.
+            moment: The current time.
         """
         numbers = self._numbers(source.mark)
         made, gone = self._through(source, numbers[-1], unset, stamps, moment)
@@ -259,7 +259,7 @@ class Upgrade:
     def _through(
         self, source: _Source, number: int, unset: pa.Array, stamps: pa.Array | None, moment: Moment
     ) -> tuple[pa.Array | None, pa.Array | None]:
-        """The same for values that were written in a certain period, through all since."""
+        """Return the same for values written in a given period, through all later ones."""
         before, today, gone = source.ttl, source.state.ttl, None
         for period in self._periods[number + 1 :]:
             after = self._ttl_in(period, source.state, before)
@@ -282,11 +282,11 @@ class Upgrade:
         return stamps, gone
 
     def _numbers(self, mark: str) -> list[int]:
-        """Through which periods there was a form; -1, before all, for one that nobody noted."""
+        """Return the numbers of the periods of a form; -1 for an unrecorded one before all."""
         return [at for at, period in enumerate(self._periods) if period.mark == mark] or [-1]
 
     def _ttl_in(self, period: Period, state: State, before: Ttl | None) -> Ttl | None:
-        """The time to live of a state in a period; as before where the period does not know the state."""
+        """Return the TTL of a state in a period; the given one if the period has no such state."""
         if period is self._periods[-1]:
             return state.ttl
         name = state.stored_as(period.states, self._layout.drop)
@@ -301,10 +301,10 @@ class Upgrade:
     def _check_timers(self, timers: pa.Array) -> None:
         if timers.null_count < len(timers) and _DROP_TIMERS not in self._layout.drop:
             raise Invalid(
-                "the checkpoint has timers that the processor would never fire",
+                "the checkpoint has timers, but the processor has no handler for them",
                 code="HF-E2520",
                 where=f"operator {self._layout.operator}",
-                hint=f'write an on_timer, or throw them away with process(…, drop=["{_DROP_TIMERS}"])',
+                hint=f'define on_timer, or delete the timers with process(…, drop=["{_DROP_TIMERS}"])',
             )
 
     def _conformed(
@@ -363,11 +363,11 @@ class Loader:
         self._upgrade = Upgrade(layout)
 
     def load(self, group: int, moment: Moment) -> Loaded:
-        """All rows of a group in today's form.
+        """Return all rows of a group in the current form.
 
         Raises:
             Corrupt: A blob cannot be read.
-            Invalid: Rows of an older form cannot be read as today's.
+            Invalid: Rows of an older form cannot be converted.
         """
         stored = self._store.load(group)
         today = self._form.fingerprint
@@ -391,18 +391,18 @@ class Loader:
         return loaded
 
     def older(self, group: int) -> dict[str, Any]:
-        """The forms that a group describes, as plain values."""
+        """Return the forms that a group describes, as plain values."""
         known: dict[str, Any] = json.loads(self._store.load(group).forms or b"{}")
         return known
 
     def _older_forms(self, known: Mapping[str, Any], mark: bytes) -> dict[bytes, BlobSchema]:
         if mark.hex() not in known:
             raise Corrupt(
-                "keyed state is in a form that its group does not describe",
+                "keyed state has a schema that its key group does not describe",
                 code="HF-E6060",
                 where=f"operator {self._operator}",
                 found=mark.hex(),
                 expected=", ".join(known) or self._form.fingerprint.hex(),
-                hint="restore a savepoint, or a batch that `holdfast checkpoint verify` calls whole",
+                hint="restore a savepoint, or a batch that `holdfast checkpoint verify` reports as whole",
             )
         return {bytes.fromhex(text): form_from_json(fields) for text, fields in known.items()}

@@ -1,10 +1,10 @@
-"""The working copy of a partition's state: Arrow files beside Spark's own local ones.
+"""The working copy of a partition's state: Arrow files next to Spark's local ones.
 
-The state store holds the truth. Reading all of it in each batch would cost more than the batch, so a task
-leaves what it knows in files, which the next task of the same partition maps into memory. Files are
-written once and never changed; the manifest that names them is replaced last. It says which version of
-each key group they hold, and a group whose version is not the store's is read from the store again: a
-copy may be lost, late or left by a task that failed, and is never believed on its own.
+The state store holds the committed state. Reading all of it in each batch would be slow, so a task leaves its
+rows in files, which the next task of the same partition maps into memory. Files are written once and never
+changed; the manifest that lists them is replaced last. It has the version of each key group, and a group with
+a version other than the store's is read from the store again: a copy may be missing, outdated or left by a
+failed task, and is always checked.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ class Copies:
     """The files of one partition in one directory.
 
     Args:
-        folder: A directory of this partition's own, on a local disk.
-        fingerprint: The form of the rows; files of another form are not read.
-        mark: Text that no other task uses, for the names of files.
+        folder: The directory of this partition, on a local disk.
+        fingerprint: The form of the rows; files of a different form are not read.
+        mark: Text unique to this task, for the names of files.
     """
 
     def __init__(self, folder: Path, fingerprint: bytes, mark: str) -> None:
@@ -46,7 +46,7 @@ class Copies:
         self._records: dict[int, Meta | None] = {}
 
     def read(self, schemas: Mapping[str, pa.Schema]) -> tuple[dict[str, Levels], dict[int, bytes]]:
-        """The tables as they were left, and the version of each group; nothing if there is no copy."""
+        """Return the tables of the copy, and the version of each group; nothing without a copy."""
         try:
             fields = json.loads((self._folder / _MANIFEST).read_bytes())
             if fields["form"] != self._form:
@@ -63,10 +63,10 @@ class Copies:
         return tables, groups
 
     def records(self, batch_id: int | None) -> Mapping[int, Meta | None]:
-        """The records of groups as the batch before this one has left them, where it ran here.
+        """Return the records of groups from the previous batch, if it ran on this machine.
 
-        They are good for counting and for nothing else: the task that left them may have been repeated
-        elsewhere. So now and then there are none, and all are read from the store.
+        Use them only for counts: the task that left them may have been repeated elsewhere. So at intervals
+        there are none, and all are read from the store.
         """
         if batch_id is None or self._batch_id != batch_id - 1 or batch_id % _COUNT_ANEW == 0:
             return {}

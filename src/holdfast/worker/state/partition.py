@@ -72,12 +72,12 @@ class Partition:
         self._writer = GroupWriter(layout, self._tables, self._open, cleaner, self._census, self.tally, token)
 
     def open(self, groups: Sequence[int], moment: Moment) -> None:
-        """Have these groups at hand, ascending; each is opened once a task.
+        """Open these groups, given in ascending order; each is opened once per task.
 
         Raises:
-            Invalid: The groups were written with another number of groups, or in a form that cannot be
-                read as today's.
-            Corrupt: What the store gives cannot be read.
+            Invalid: The groups were written with a different number of groups, or in a form that cannot be
+                converted.
+            Corrupt: The stored data cannot be read.
         """
         began = time.perf_counter_ns()
         self._moment = moment
@@ -86,12 +86,12 @@ class Partition:
         for group, meta in zip(groups, metas, strict=True):
             if meta is not None and meta.key_groups != self._layout.key_groups:
                 raise Invalid(
-                    "the number of key groups cannot change by itself: keys would not be found again",
+                    "key_groups differs from the checkpoint, so stored keys would not be found",
                     code="HF-E2343",
                     where=f"operator {self._layout.operator}",
-                    found=f"{self._layout.key_groups}, and state written with {meta.key_groups}",
+                    found=str(self._layout.key_groups),
                     expected=f"key_groups={meta.key_groups}",
-                    hint="start with the number that the checkpoint has; only a migration changes it",
+                    hint="use the checkpoint's number; only a migration changes it",
                 )
             self._open[group] = OpenGroup(meta, self._census.none())
             version = self._tables.versions.get(group)
@@ -110,7 +110,7 @@ class Partition:
         self.tally.read_ns += time.perf_counter_ns() - began
 
     def due(self, moment: Moment) -> Run:
-        """The rows of keys in open groups with a timer that is due."""
+        """Return the rows of keys in open groups with a timer that is due."""
         rows = self._levels[ROWS]
         if DUE_EVENT not in rows.schema.names:
             return empty_run(rows.schema)
@@ -127,7 +127,7 @@ class Partition:
         return united(runs, rows.schema)
 
     def touch(self, streams: Sequence[tuple[Hashes, pa.Table]], due: Run) -> Keys:
-        """The keys of a pass: per stream the hash and the key columns of each event, and the due rows."""
+        """Return the keys of a pass, from the hashes and key columns of events, and the due rows."""
         began = time.perf_counter_ns()
         with self._naming_operator():
             keys = resolve(self._layout, self._levels, streams, due)
@@ -150,11 +150,11 @@ class Partition:
         return np.asarray(of, np.float64)
 
     def groups_of(self, h: Hashes) -> NDArray[np.int64]:
-        """The groups of hashes; they ascend as the hashes do."""
+        """Return the groups of hashes; they ascend as the hashes do."""
         return self._tables.groups_of(h)
 
     def shared(self, name: str) -> pa.Table:
-        """The stored rows of a broadcast stream, as one of the open groups has them: all have the same."""
+        """Return the stored rows of a broadcast stream, which all open groups have in common."""
         levels = self._levels[name]
         has_any = (group for group, opened in self._open.items() if opened.meta is not None or opened.changes)
         group = next(has_any, None)
@@ -199,11 +199,11 @@ class Partition:
     def totals(self, groups: Iterable[int], moment: Moment) -> tuple[Totals, int, list[int]]:
         """Return the totals of these groups, once no group is open.
 
-        Of groups that the task has not opened the records are read.
+        Reads the records of groups that the task has not opened.
 
         Returns:
-            The totals, the bytes of the groups' blobs, and the groups whose records have no counts of today's
-            form, which are missing in the totals.
+            The totals, the size of the groups' blobs in bytes, and the groups without counts in the current
+            form, which the totals do not include.
         """
         self._moment = moment
         sums, size, uncounted = self._census.none(), 0, []
@@ -232,7 +232,7 @@ class Partition:
         ]
 
     def _group_records(self, groups: Iterable[int]) -> dict[int, Meta | None]:
-        """The records of groups, to count and wake by: those that the last batch has left are good enough."""
+        """Return the records of groups for counts and wake-ups, from the last batch if possible."""
         groups = list(groups)
         left = {} if self._copies is None else self._copies.records(self._moment.batch_id)
         for group in groups:
@@ -243,11 +243,11 @@ class Partition:
         return {group: self._records[group] for group in groups}
 
     def rows(self) -> Run:
-        """All rows of the table of keys that are at hand."""
+        """Return all rows of the table of keys in open groups."""
         return self._levels[ROWS].between(0, None)
 
     def fold(self, groups: Iterable[int], moment: Moment) -> None:
-        """Give these groups a new base without what has expired, and close all."""
+        """Write a new base without expired values for these groups, and close all."""
         for group in groups:
             self._open[group].fold = True
         self.write(moment)
@@ -272,7 +272,7 @@ class Partition:
             raise
 
     def _counted(self, group: int, meta: Meta | None) -> Counts:
-        """The counts of a group as its record has them; where it has none of today's form, by its rows."""
+        """Return the counts of a group, from its record or, without counts in this form, from its rows."""
         if meta is None:
             return self._census.none()
         if meta.counts is not None and meta.form == self._form.fingerprint:

@@ -94,7 +94,7 @@ class PassChanges:
     def _changed_rows(
         self, keys: Keys, columns: Mapping[str, pa.Array], moment: Moment
     ) -> pa.RecordBatch | None:
-        """The rows of keys of which any column is another now, whole."""
+        """Return the complete rows of keys with a changed column."""
         changed = np.zeros(keys.size, np.bool_)
         for name, column in columns.items():
             changed |= ~same_cells(column, keys.stored(name))
@@ -132,7 +132,7 @@ class PassChanges:
     def _count_expired(
         self, state: str, before: Callable[[str], pa.Array], made: Mapping[str, pa.Array], moment: Moment
     ) -> None:
-        """Count the values of a state that had expired and that are gone or another now."""
+        """Count the expired values of a state that were removed or replaced."""
         stamp = f"{STAMP_PREFIX}{state}"
         stamps = before(stamp)
         gone = self._clean.gone(state, stamps, moment)
@@ -183,7 +183,7 @@ class PassChanges:
             found=f"{sum(sizes.values()) / (1 << 20):,.1f} MiB",
             expected=f"at most {SEGMENT_BYTES >> 20} MiB for "
             + ("an element" if state else "all values of a key together"),
-            hint="keep large values elsewhere and their addresses in the state, or divide them into elements",
+            hint="store large values elsewhere and their addresses in state, or split them into elements",
         )
 
 

@@ -1,6 +1,6 @@
-"""Blobs of keyed state in Redis: one round trip writes a task's blobs, and one more deletes old ones.
+"""Store blobs of keyed state in Redis: one round trip writes a task's blobs, another deletes old ones.
 
-The index of a key group is a sorted set under the name of the group, whose scores are batches.
+The index of a key group is a sorted set under the name of the group, with batches as scores.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class RedisBlobServer(RedisAddress):
     product: ClassVar[str] = "Redis"
 
     def connect(self) -> RedisBlobs:
-        """A connection of its own, which is made when it is first asked.
+        """Return a new connection, which connects at its first request.
 
         Raises:
             Unsupported: The client is not installed.
@@ -58,10 +58,10 @@ class RedisBlobServer(RedisAddress):
 
 
 class RedisBlobs:
-    """Blobs in a Redis; what is asked of it is said by `BlobDatabase`.
+    """The blobs in a Redis; see `BlobDatabase`.
 
     Args:
-        requests: The requests to it.
+        requests: Sends the requests.
     """
 
     product: ClassVar[str] = RedisBlobServer.product
@@ -70,7 +70,7 @@ class RedisBlobs:
         self._requests = requests
 
     def write(self, home: str, writes: BlobWrites) -> list[ReplacedBlobs]:
-        """Note names, then write the blobs, and say what was replaced long ago: one round trip."""
+        """Record names, write the blobs, and return blobs replaced long ago, in one round trip."""
         commands: list[Command] = []
         for group, names in writes.noted.items():
             scored = [part for name in names for part in (writes.batch_id, name)]
@@ -88,7 +88,7 @@ class RedisBlobs:
         ]
 
     def fetch(self, names: Sequence[BlobName]) -> Sequence[bytes | None]:
-        """The blobs of these names, None for one that is missing: one round trip."""
+        """Return the blobs of these names, None for a missing one, in one round trip."""
         if not names:
             return []
         (blobs,) = self._requests.ask([("MGET", *(name.key for name in names))])
@@ -109,13 +109,13 @@ def _index(home: str, group: int) -> str:
 
 
 class RedisRequests:
-    """Requests over one connection, retried while the patience lasts.
+    """Sends requests over one connection, with retries up to the server's time limit.
 
-    Every command that is sent may be sent twice.
+    Every command may be sent more than once.
 
     Args:
         server: The database.
-        clock: Seconds that pass, for the server's patience.
+        clock: Returns the elapsed seconds.
         pause: Waits for a number of seconds.
 
     Raises:
@@ -162,19 +162,19 @@ class RedisRequests:
         return answers
 
     def _require_all_kept(self) -> None:
-        """Refuse a server that deletes keys of its own accord, where it tells."""
+        """Refuse a server that evicts keys, if it reports its policy."""
         try:
             policy = self._connection.client.info("memory").get("maxmemory_policy", "")
         except self._connection.errors.NoPermissionError:
             policy = ""
         if str(policy).startswith("allkeys"):
             raise Invalid(
-                "this Redis deletes keys when its memory is full, and state would be lost",
+                "Redis would delete state when its memory is full",
                 code="HF-E2521",
                 where=str(self._connection.address),
                 found=f"maxmemory-policy {policy}",
                 expected="maxmemory-policy noeviction",
-                hint="set it there: CONFIG SET maxmemory-policy noeviction, and in its configuration file",
+                hint="run CONFIG SET maxmemory-policy noeviction, and set it in the configuration file",
             )
         self._checked = True
 
@@ -187,9 +187,9 @@ class RedisRequests:
         if isinstance(error, (errors.ReadOnlyError, errors.TryAgainError)):
             return None
         return Invalid(
-            "Redis refuses a command",
+            "Redis rejected a command",
             code="HF-E2522",
             where=str(self._connection.address),
             found=str(error),
-            hint="see that it is version 6.2 or later, is no cluster, and lets this user read and write",
+            hint="check that it is version 6.2 or later, not a cluster, and lets this user read and write",
         )

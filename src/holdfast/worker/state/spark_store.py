@@ -62,7 +62,7 @@ class PipelinedStore:
         return self._messages.StateCallCommand(stateName=name, schema=SCHEMA_JSON)
 
     def metas(self, groups: Sequence[int]) -> list[Meta | None]:
-        """The records of groups, None for one without state."""
+        """Return the records of groups, None for one without state."""
         found: list[Meta | None] = []
         for start in range(0, len(groups), _AHEAD // 2):
             some = groups[start : start + _AHEAD // 2]
@@ -74,7 +74,7 @@ class PipelinedStore:
         return found
 
     def load(self, group: int) -> GroupBlobs:
-        """All blobs of a group; what is being written may ask for it."""
+        """Return all blobs of a group; may be called during a write."""
         self._read_answers()
         self._send([self._key(group), self._get(FORMS)])
         self._receive()
@@ -82,7 +82,7 @@ class PipelinedStore:
         return GroupBlobs(forms, self._list(BASE), self._list(LOG))
 
     def write(self, writes: Iterable[Write]) -> None:
-        """Write groups, and move the timer that wakes each where its record says so."""
+        """Write groups, and move the timer of each as its record requires."""
         for write in writes:
             requests = [self._key(write.group), *self._requests(write)]
             if self._unread + len(requests) > _AHEAD:
@@ -189,10 +189,10 @@ class PipelinedStore:
 
 
 class PlainStore:
-    """The same through the public handle of a StatefulProcessor, one group at a time.
+    """A store over the public handle of a StatefulProcessor, one group at a time.
 
-    Used where Spark's version is not known: slower, and it needs nothing but the documented calls. Spark
-    has set the group before it calls.
+    Used for unknown versions of Spark: slower, but it needs only the documented calls. Spark sets the group
+    before it calls.
     """
 
     def __init__(self, handle: StatefulProcessorHandle) -> None:
@@ -201,19 +201,19 @@ class PlainStore:
         self._lists = {name: handle.getListState(name, SCHEMA) for name in LISTS}
 
     def metas(self, groups: Sequence[int]) -> list[Meta | None]:
-        """The record of the one group that is set."""
+        """Return the record of the current group."""
         (_,) = groups
         found = self._values[META].get()
         return [None if found is None else Meta.decode(bytes(found[0]))]
 
     def load(self, group: int) -> GroupBlobs:  # noqa: ARG002 - Spark has set it
-        """All blobs of the group that is set."""
+        """Return all blobs of the current group."""
         forms = self._values[FORMS].get()
         base, log = ([bytes(row[0]) for row in self._lists[name].get()] for name in LISTS)
         return GroupBlobs(None if forms is None else bytes(forms[0]), base, log)
 
     def write(self, writes: Iterable[Write]) -> None:
-        """Write the one group that is set."""
+        """Write the current group."""
         for write in writes:
             self._values[META].update((write.meta.encode(),))
             if write.forms is not None:
@@ -236,10 +236,10 @@ class PlainStore:
 def _check(status: int, error: object) -> None:
     if status not in (_OK, _NOTHING):
         raise Internal(
-            "Spark's state store refused a request",
+            "Spark's state store rejected a request",
             code="HF-E9036",
             found=f"status {status}: {error}",
-            hint="report it with the log of the executor; a task that is tried again may succeed",
+            hint="report it with the executor's log; a retried task may succeed",
         )
 
 

@@ -27,8 +27,8 @@ class Write:
         meta: Its new record.
         before: Its former record, or None.
         append: A change to append to the log.
-        base: A new base in place of the former and of the log.
-        forms: The known forms, where they changed.
+        base: A new base that replaces the former base and the log.
+        forms: The known forms, if they changed.
     """
 
     group: int
@@ -40,7 +40,7 @@ class Write:
 
     @property
     def timer_moves(self) -> tuple[int | None, int | None]:
-        """The timer in event time that is to be taken away, and the one to be set in its place."""
+        """The event-time timer to delete, and the one to set instead."""
         before = self.before.wake_event if self.before else NEVER
         if before == self.meta.wake_event:
             return None, None
@@ -51,20 +51,20 @@ class Write:
 class PartitionStore(Protocol):
     """The state store of one partition, during one task.
 
-    Nothing that is written counts before the task is committed, by whoever runs it; a task that fails
-    leaves what was there. Reads within a task see the state at its start.
+    Writes take effect when the task is committed; a failed task changes nothing. Reads within a task see the
+    state at its start.
     """
 
     def metas(self, groups: Sequence[int]) -> list[Meta | None]:
-        """The records of groups, None for one without state."""
+        """Return the records of groups, None for one without state."""
         ...
 
     def load(self, group: int) -> GroupBlobs:
-        """All blobs of a group."""
+        """Return all blobs of a group."""
         ...
 
     def write(self, writes: Iterable[Write]) -> None:
-        """Write groups, and move the timer that wakes each where its record says so."""
+        """Write groups, and move the timer of each as its record requires."""
         ...
 
 
@@ -76,12 +76,12 @@ class MemoryStore:
         self._stored: dict[int, GroupBlobs] = {}
 
     def metas(self, groups: Sequence[int]) -> list[Meta | None]:
-        """The records of groups, None for one without state."""
+        """Return the records of groups, None for one without state."""
         records = [self._metas.get(group) for group in groups]
         return [None if record is None else Meta.decode(record) for record in records]
 
     def load(self, group: int) -> GroupBlobs:
-        """All blobs of a group."""
+        """Return all blobs of a group."""
         return self._stored.get(group, GroupBlobs(None, (), ()))
 
     def write(self, writes: Iterable[Write]) -> None:
@@ -113,7 +113,7 @@ class MemoryStore:
         return sorted(self._metas)
 
     def waking(self, watermark_ms: int | None, now_ms: int) -> list[int]:
-        """The groups with a timer that is due."""
+        """Return the groups with a timer that is due."""
         due = []
         for group, data in sorted(self._metas.items()):
             meta = Meta.decode(data)
@@ -123,7 +123,7 @@ class MemoryStore:
         return due
 
     def snapshot(self) -> MemoryStore:
-        """A copy that later writes do not touch."""
+        """Return a copy that later writes do not change."""
         copy = MemoryStore()
         copy._metas = dict(self._metas)
         copy._stored = dict(self._stored)

@@ -1,13 +1,13 @@
 """Tables of state: sorted runs, segments, and levels of recent rows.
 
-A row's identity is (`h`, `ord`, `slot`): the hash of its key, an ordinal that tells apart two keys with
-one hash, and in the table of a list or a map the place of the element. Newer rows replace older ones of
-the same identity; a row that is `dead` marks one that is gone.
+A row's identity is (`h`, `ord`, `slot`): the hash of its key, an ordinal that distinguishes keys with the
+same hash, and in the table of a list or a map the slot of the element. Newer rows replace older ones of the
+same identity; a `dead` row marks a deleted one.
 
-Rows come in by the batch and are looked up by key. What came last wins: the tail over the settled rows.
-Each batch settles the part of the tail that is large beside its segment, at most so many rows, so that no
-batch pays for all of them. Everything is immutable: what a batch changes is a new run beside the old one,
-which is what lets runs be files.
+Rows are added in batches and looked up by key. The newest row wins: the tail before the settled rows. Each
+batch settles the part of the tail that is large relative to its segment, up to a limit, so that no single
+batch settles all rows. All data is immutable: a batch adds new runs and keeps the old ones, so that runs can
+be files.
 """
 
 from __future__ import annotations
@@ -48,11 +48,11 @@ class Run:
         return int(self.batch.num_rows)
 
     def column(self, name: str) -> pa.Array:
-        """A column by name."""
+        """Return a column by name."""
         return self.batch.column(self.batch.schema.get_field_index(name))
 
     def take(self, places: Places | Mask) -> Run:
-        """The rows at these places, or where a mask says so, which must keep the order."""
+        """Return the rows at these indices or in a mask, which must keep the order."""
         if places.dtype == np.bool_:
             if places.all():
                 return self
@@ -60,7 +60,7 @@ class Run:
         return Run(self.batch.take(pa.array(places)))
 
     def slice(self, start: int, stop: int) -> Run:
-        """The rows from start to stop, without copying."""
+        """Return the rows from start to stop, without copying."""
         return Run(self.batch.slice(start, stop - start))
 
     def between(self, low: int, high: int | None) -> tuple[int, int]:
@@ -70,7 +70,7 @@ class Run:
         return start, stop
 
     def alive(self) -> Run:
-        """The rows that are not marked as gone."""
+        """Return the rows that are not marked as deleted."""
         dead = numbers(self.column("dead"))
         return self.take(~dead) if dead.any() else self
 
@@ -99,11 +99,11 @@ class Run:
         return self._search(wanted.h, compare)
 
     def _search(self, h: Hashes, compare: Callable[[Places], tuple[Mask, Mask]]) -> Places:
-        """Find rows by hash and by what is compared within it, by halves: the place of each, or -1.
+        """Return the index of each row by binary search, or -1.
 
         Args:
-            h: The hash of each row that is wanted.
-            compare: Returns for a place per wanted row whether its row comes before the wanted one, and
+            h: The hash of each wanted row.
+            compare: Returns, for an index per wanted row, whether its row comes before the wanted one, and
                 whether it is the wanted one.
         """
         low = np.searchsorted(self.h, h, side="left").astype(np.int64)
@@ -119,14 +119,14 @@ class Run:
         return np.where(inside & same, low, -1)
 
     def of_hashes(self, h: Hashes) -> Places:
-        """The places of all rows whose hash is one of `h`, which is sorted and has no repeats."""
+        """Return the indices of all rows with a hash in `h`, which is sorted and has no duplicates."""
         starts = np.searchsorted(self.h, h, side="left")
         stops = np.searchsorted(self.h, h, side="right")
         return spans(starts, stops - starts)
 
 
 def spans(starts: NDArray[Any], counts: NDArray[Any]) -> Places:
-    """The places start, start + 1, … of every span, one after the other."""
+    """Return the indices start, start + 1, … of all spans, concatenated."""
     total = int(counts.sum())
     ends = np.cumsum(counts)
     offsets = np.repeat(starts - (ends - counts), counts)
@@ -195,7 +195,7 @@ def united(runs: Sequence[Run], schema: pa.Schema) -> Run:
 
 
 def joined(runs: Sequence[Run], schema: pa.Schema) -> Run:
-    """Runs whose ranges follow one another, as one."""
+    """Return consecutive runs joined into one."""
     filled = [run for run in runs if len(run)]
     if not filled:
         return empty_run(schema)
@@ -216,7 +216,7 @@ def concatenated(parts: Sequence[Any]) -> Any:
         return pa.concat_batches(parts) if isinstance(parts[0], pa.RecordBatch) else pa.concat_arrays(parts)
     except pa.ArrowInvalid as error:
         raise Unsupported(
-            "rows of keyed state that are needed together have more than 2 GiB in one column",
+            "keyed state rows exceed 2 GiB in one column",
             code="HF-E7124",
             found=f"{sum(map(len, parts)):,} rows of {sum(part.nbytes for part in parts) >> 20:,} MiB",
             hint="make values smaller, give elements a TTL, or use more key groups with a new checkpoint",
@@ -240,7 +240,7 @@ class Segment:
 
 
 class Segments:
-    """One level of a table: segments whose ranges follow one another, the first from 0."""
+    """One level of a table: segments with consecutive ranges, the first from 0."""
 
     __slots__ = ("parts", "schema")
 
@@ -260,12 +260,12 @@ class Segments:
         return np.array([segment.low for segment in self.parts], np.uint64)
 
     def ranges(self) -> Iterator[tuple[Segment, int, int | None]]:
-        """Each segment with where its range begins and ends; None is past the last hash."""
+        """Yield each segment with the start and end of its range; None is past the last hash."""
         for segment, following in zip(self.parts, [*self.parts[1:], None], strict=True):
             yield segment, segment.low, following.low if following is not None else None
 
     def shares(self, h: Hashes) -> Iterator[tuple[Run, int, int]]:
-        """Return which of these sorted hashes may be in which run; empty runs are left out."""
+        """Return the runs that may have some of these sorted hashes, with those hashes."""
         bounds = np.append(np.searchsorted(h, self.lows), len(h)).tolist()
         for segment, start, stop in zip(self.parts, bounds, bounds[1:], strict=False):
             if start < stop and len(segment.run):
@@ -279,12 +279,12 @@ class Segments:
         return present
 
     def of_hashes(self, h: Hashes) -> Run:
-        """All rows whose hash is one of `h`, which is sorted and has no repeats."""
+        """Return all rows with a hash in `h`, which is sorted and has no duplicates."""
         runs = [run.take(run.of_hashes(h[start:stop])) for run, start, stop in self.shares(h)]
         return joined(runs, self.schema)
 
     def between(self, low: int, high: int | None) -> Run:
-        """The rows with low <= h < high, in order."""
+        """Return the rows with low <= h < high, in order."""
         runs = []
         for segment in self._over(low, high):
             start, stop = segment.run.between(low, high)
@@ -304,7 +304,7 @@ class Segments:
         self.parts = _fewer(with_rows(self.parts, run), self.schema)
 
     def pieces(self, low: int, high: int | None) -> Iterator[Run]:
-        """The rows with low <= h < high, in order and in runs of about one segment's bytes at most."""
+        """Yield the rows with low <= h < high in order, in runs of at most about one segment's size."""
         together: list[Run] = []
         for segment in self._over(low, high):
             start, stop = segment.run.between(low, high)
@@ -319,7 +319,7 @@ class Segments:
             yield joined(together, self.schema)
 
     def append(self, run: Run) -> None:
-        """Take in rows that come after all there are."""
+        """Append rows that follow all existing ones."""
         if not len(run):
             return
         low = int(run.h[0])
@@ -340,19 +340,19 @@ class Segments:
         self.parts = _fewer(self.parts, self.schema)
 
     def _over(self, low: int, high: int | None) -> Iterator[Segment]:
-        """The segments whose range meets this one."""
+        """Yield the segments whose range overlaps this one."""
         for segment, start, stop in self.ranges():
             if (stop is None or stop > low) and (high is None or start < high):
                 yield segment
 
 
 def with_rows(parts: Iterable[Segment], run: Run, *, alive: bool = False) -> list[Segment]:
-    """Return segments with the rows of a run, which replace what has their identity.
+    """Return segments with the rows of a run, which replace rows of the same identity.
 
     Args:
         parts: The segments; the first begins before all rows of the run.
         run: The rows.
-        alive: Whether rows that are marked as gone are left out of the segments that change.
+        alive: Whether to leave rows marked as deleted out of the changed segments.
     """
     before = list(parts)
     bounds = np.searchsorted(run.h, np.array([segment.low for segment in before], np.uint64))
@@ -372,7 +372,7 @@ def with_rows(parts: Iterable[Segment], run: Run, *, alive: bool = False) -> lis
 
 
 def divided(low: int, run: Run) -> Iterator[Segment]:
-    """A run as one segment, or as several of half the size where it has grown too large."""
+    """Yield a run as one segment, or as several of half the maximum size if it is too large."""
     if len(run) <= SEGMENT_ROWS and not _exceeds([run.batch], SEGMENT_BYTES):
         yield Segment(low, run)
         return
@@ -419,7 +419,7 @@ def _rows_within(batch: pa.RecordBatch, size: int) -> int:
 
 
 def _fewer(parts: Iterable[Segment], schema: pa.Schema) -> list[Segment]:
-    """The same rows with small neighbours joined."""
+    """Return the same rows with small neighbours joined."""
     joined_parts: list[Segment] = []
     for segment in parts:
         before = joined_parts[-1] if joined_parts else None
@@ -466,7 +466,7 @@ class Levels:
         self.tail = Segments(schema, tail)
 
     def runs(self) -> Iterator[Run]:
-        """All runs, the tail first: where a row is in two of them, the first is right."""
+        """Yield all runs, the tail first: of several rows with one identity, the first is current."""
         yield from self.tail
         yield from self.settled
 
@@ -511,7 +511,7 @@ class Levels:
         return alive, pa.array(stamps) if timed else None
 
     def of_hashes(self, h: Hashes) -> Run:
-        """All live rows whose hash is one of `h`, which is sorted and has no repeats."""
+        """Return all live rows with a hash in `h`, which is sorted and has no duplicates."""
         return merged(self.settled.of_hashes(h), self.tail.of_hashes(h)).alive()
 
     def bytes_of(self, h: Hashes) -> NDArray[np.float64]:
@@ -524,7 +524,7 @@ class Levels:
         return sizes
 
     def between(self, low: int, high: int | None) -> Run:
-        """All live rows with low <= h < high, in order."""
+        """Return all live rows with low <= h < high, in order."""
         return merged(self.settled.between(low, high), self.tail.between(low, high)).alive()
 
     def put(self, batch: pa.RecordBatch) -> None:
@@ -532,7 +532,7 @@ class Levels:
         self.tail.put(sorted_run(batch))
 
     def extend(self, run: Run) -> None:
-        """Take in rows that come after all there are, settled at once."""
+        """Append settled rows that follow all existing ones."""
         self.settled.append(run)
 
     def drop(self, low: int, high: int | None) -> None:
@@ -577,7 +577,7 @@ class Levels:
         self.tail.tidy()
 
     def until(self, column: str, most: int) -> Run:
-        """The live rows with at most this number in a column; only in a table of one row a key. Reads all."""
+        """Return the live rows with at most this value in a column; needs one row per key. Reads all."""
         runs = []
         for level in (self.tail, self.settled):
             for run in level:
@@ -608,7 +608,7 @@ class Found:
         self._order = pa.array(places, mask=self.missing) if self.missing.any() else pa.array(places)
 
     def column(self, name: str) -> pa.Array:
-        """A column for each key, null where there is no row."""
+        """Return a column with one cell per key, null without a row."""
         if not self._sources:
             return pa.nulls(len(self.places), self._schema.field(name).type)
         parts = [run.column(name).take(pa.array(at)) for run, at in self._sources]

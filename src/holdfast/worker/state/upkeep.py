@@ -1,14 +1,13 @@
 """Fold key groups, expire rows, and count what a group holds.
 
-Folding a group writes all of its rows, so it must be rare; a long log is read whole after a restart, so it
-must not be too rare. A batch folds few groups, so that no batch pays for many.
+Folding a group rewrites all of its rows, so it must be rare; a restart reads the whole log, so it must not be
+too rare. A batch folds only a few groups, which bounds its cost.
 
-Expiry happens when a group is folded: bounded, because a batch folds few groups, and lasting, because what
-is left out is in no base any more. A value that has no stamp is given one here, so that it expires although
-nobody asks for its key again.
+Values expire when a group is folded, because the new base omits them. A value without a stamp gets one here,
+so that it expires even if its key is never read again.
 
-The counts are in the group's record and are committed with its rows, so they are right after a restart, a
-rescale or a restore. What a pass changes is added to them; a new base is counted anew.
+The counts are in the group's record and are committed with its rows, so they are correct after a restart, a
+rescale or a restore. A pass updates them by its changes; a new base is counted from scratch.
 """
 
 from __future__ import annotations
@@ -52,9 +51,9 @@ class FoldCandidate:
 
     Attributes:
         group: Its number.
-        meta: What the store says of it.
-        changed_bytes: What the batch changed, about.
-        must: Whether it is to be folded in any case.
+        meta: Its record in the store.
+        changed_bytes: The estimated size of the batch's changes.
+        must: Whether it must be folded.
     """
 
     group: int
@@ -64,12 +63,12 @@ class FoldCandidate:
 
 
 def chosen(candidates: Iterable[FoldCandidate], form: bytes, turn: int | None) -> set[int]:
-    """The groups that get a new base now, within the budget: of a former form, or with a long log.
+    """Return the groups to fold now, within the budget: with a former form or a long log.
 
     Args:
         candidates: The open groups that have state.
-        form: The fingerprint of today's form.
-        turn: A group that is folded for its expired values if it has a log, or None where nothing expires.
+        form: The fingerprint of the current form.
+        turn: A group to fold for expired values if it has a log, or None if nothing expires.
     """
     ripe: list[tuple[float, int, int]] = []
     groups: set[int] = set()
@@ -119,7 +118,7 @@ class Cleaner:
         return ttl is not None and origin_ms(ttl.age_from, _now_ms(ttl, moment)) is not None
 
     def elements(self, state: str, batch: pa.RecordBatch, moment: Moment) -> pa.RecordBatch:
-        """The elements of a list or map that have not expired, with a stamp each."""
+        """Return the elements of a list or map that have not expired, with a stamp each."""
         ttl = next(declared.ttl for declared in self._states if declared.name == state)
         if ttl is None or not batch.num_rows:
             return batch
@@ -132,11 +131,11 @@ class Cleaner:
         return batch.filter(pa.array(~gone)) if gone.any() else batch
 
     def rows(self, batch: pa.RecordBatch, moment: Moment, elements: Mapping[str, Run]) -> pa.RecordBatch:
-        """The rows of keys without expired values, with stamps, and without the keys that have nothing left.
+        """Return the rows of keys without expired values, with stamps, and without empty keys.
 
         Args:
             batch: Rows of the table of keys.
-            moment: Now.
+            moment: The current time.
             elements: The cleaned elements of the same keys, of each list and map.
         """
         if not batch.num_rows:
@@ -170,7 +169,7 @@ class Cleaner:
 
 
 def stamped(stamps: pa.Array, ttl: Ttl, moment: Moment) -> pa.Array:
-    """Stamps with that of now, or of `age_from`, where there is none; null where now is not known."""
+    """Return stamps, with missing ones set to now or `age_from`; null if now is unknown."""
     origin = origin_ms(ttl.age_from, _now_ms(ttl, moment))
     return stamps if origin is None else stamps.fill_null(origin)
 
@@ -231,7 +230,7 @@ class Totals:
 
 
 def totals_of(form: BlobSchema, counts: Sequence[int] | Counts) -> Totals:
-    """A vector of counts by the names of the form's states."""
+    """Return a vector of counts by the names of the form's states."""
     plain = [int(count) for count in counts]
     return Totals(
         plain[KEYS],
@@ -280,11 +279,11 @@ class Census:
 
         Args:
             groups: The group of each row.
-            batch: The rows as they are now.
-            before: Gives a column as it was before.
+            batch: The new rows.
+            before: Returns a former column.
 
         Returns:
-            How many keys there are more, and how many are gone.
+            The numbers of added and of removed keys.
         """
         had = np.zeros(batch.num_rows, np.bool_)
         for name in self._form.content:
@@ -308,9 +307,9 @@ class Census:
         self._add(groups, self._places[state], has.astype(np.int64) - had)
 
     def bytes_added(self, table: str, batch: pa.RecordBatch, groups: Groups, rows: Groups) -> None:
-        """Count the bytes of changed rows of a table, of which each of these groups has so many.
+        """Add the bytes of changed rows of a table to these groups.
 
-        A group has its part of them by its rows; a new base is measured exactly.
+        Divides the bytes by the rows of each group; a new base is measured exactly.
         """
         for state, place in self._places.items():
             size = sum(batch.column(at).nbytes for at in self._columns[state]) if table == ROWS else 0
@@ -320,13 +319,13 @@ class Census:
                 self._changes[groups, place + 1] += size * rows // batch.num_rows
 
     def appended(self, group: int, before: Counts) -> Counts:
-        """The counts of a group with its changes, which are counted now."""
+        """Return the counts of a group with its changes included."""
         counts: Counts = before + self._changes[group]
         self._changes[group] = 0
         return counts
 
     def count(self, tables: Mapping[str, Run]) -> Counts:
-        """The counts of live rows."""
+        """Return the counts of live rows."""
         counts = self.none()
         rows = tables.get(ROWS)
         for state, place in self._places.items():
@@ -343,14 +342,14 @@ class Census:
         return counts
 
     def own(self, group: int, counts: Sequence[int]) -> Counts:
-        """A group's counts without the entries that another group has too."""
+        """Return a group's counts without entries that other groups have too."""
         own = np.array(counts, np.int64)
         if group:
             own[self._copied] = 0
         return own
 
     def none(self) -> Counts:
-        """The counts of nothing."""
+        """Return zero counts."""
         return np.zeros(self._width, np.int64)
 
     def _add(self, groups: Groups, place: int, change: Any) -> None:
@@ -381,13 +380,13 @@ class Tally:
     """The work of one task, by the names of lanes, with times in nanoseconds.
 
     Attributes:
-        keys: Keys that were looked up.
-        keys_added: Keys that have a row now and had none.
-        keys_removed: Keys that had a row and have none now.
-        keys_written: Keys whose rows were written, bases left out.
-        expired: Values and elements whose time had run out, by state, as they were removed or replaced.
-        read_ns: How long looking up keys took, with what had to be loaded for it.
-        write_ns: How long keeping and writing what changed took.
+        keys: The number of keys looked up.
+        keys_added: The number of new keys.
+        keys_removed: The number of removed keys.
+        keys_written: The number of keys whose rows were written, without bases.
+        expired: The number of expired values and elements that were removed or replaced, by state.
+        read_ns: The time to look up keys, including loads, in nanoseconds.
+        write_ns: The time to store and write changes, in nanoseconds.
     """
 
     keys: int = 0
