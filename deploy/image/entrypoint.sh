@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# entrypoint.sh: what the container runs below tini.
+# entrypoint.sh: the command of the container, run by tini.
 #
-# `driver …` and `executor` are the words with which Spark starts its own pods on Kubernetes. Everything else is a
-# command. Each takes this script's place, so that a signal reaches it.
+# Spark starts its own pods on Kubernetes with `driver …` and `executor`. Everything else is run as a command. Each
+# replaces this script with exec, so that it receives signals.
 set -euo pipefail
 
 case ${1:-} in
@@ -12,7 +12,7 @@ driver)
     --deploy-mode client "$@"
   ;;
 executor)
-  # Spark hands the options of the JVM over as SPARK_JAVA_OPT_0, SPARK_JAVA_OPT_1, …
+  # Spark passes the JVM options as SPARK_JAVA_OPT_0, SPARK_JAVA_OPT_1, …
   options=()
   for ((number = 0; ; number++)); do
     name=SPARK_JAVA_OPT_$number

@@ -1,7 +1,7 @@
-"""A program to try the image with, which a platform starts: the same counts, printed, under `hf.guard`.
+"""An example program for the image, started by a platform: the same counts, printed, with `hf.guard`.
 
-COUNTS names a directory or an address, below which the checkpoint and the savepoints are. With
-`--available-now` it reads what there is and ends.
+COUNTS is the directory or address of the checkpoint and the savepoints. With `--available-now` the program
+processes the available data and ends.
 """
 
 import logging
@@ -34,6 +34,6 @@ guard = hf.guard(
     savepoints=f"{place}/savepoints",
     savepoint_every="1h",
     port=9400,
-    host="0.0.0.0",  # noqa: S104 - Prometheus asks from another pod; the NetworkPolicy says which
+    host="0.0.0.0",  # noqa: S104 - Prometheus scrapes from a different pod, which the NetworkPolicy admits
 )
 sys.exit(guard.run())

@@ -199,8 +199,8 @@ def test_a_savepoint_that_cannot_be_taken_is_told_and_the_job_goes_on(case: Case
     note = case.details().savepoints[-1]
     assert note.uri is None
     assert note.problem is not None
-    assert "must not be inside one another" in note.problem
-    assert "must not be inside one another" in holdfast("status", "job").stdout
+    assert "cannot contain one another" in note.problem
+    assert "cannot contain one another" in holdfast("status", "job").stdout
 
 
 def test_a_damaged_checkpoint_gives_no_savepoint_and_none_is_deleted_for_it(case: Case) -> None:

@@ -124,7 +124,7 @@ def test_a_manifest_put_in_the_place_of_another_is_found() -> None:
 def test_a_lost_manifest_is_no_savepoint() -> None:
     into, savepoint_id = filled(NAMES[0])
     into.delete(f"savepoints/{savepoint_id}/manifest.json")
-    with pytest.raises(NotFound, match="no such savepoint"):
+    with pytest.raises(NotFound, match="the savepoint does not exist"):
         prove(into, savepoint_id)
 
 

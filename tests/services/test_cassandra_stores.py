@@ -91,9 +91,9 @@ def test_a_query_goes_on_with_a_store_that_was_made(
         assert made(each, 6, "a run", {b"new": None}) == 299
         each.clean(1)
     assert store.scan(7)[1] == own.scan(7)
-    with pytest.raises(Conflict, match="a query uses it"):
+    with pytest.raises(Conflict, match="a query already uses a store"):
         write(store)
-    with pytest.raises(Conflict, match="a query uses it"):
+    with pytest.raises(Conflict, match="a query already uses a store"):
         store.clear()
     assert table.scan(7) == own.scan(7)
     for each in (table, own):
@@ -191,7 +191,7 @@ def test_a_field_whose_row_was_lost(
         f"DELETE FROM holdfast.state_rows WHERE store = '{name}' AND bucket = {row.bucket}"
         f" AND field = 0x{row.field.hex()}"
     )
-    with pytest.raises(Corrupt, match=r"(?s)deleted a part of it.*299 fields, expected 300"):
+    with pytest.raises(Corrupt, match=r"(?s)deleted outside Holdfast.*299 fields, expected 300"):
         store.scan(5)
 
 
@@ -200,11 +200,11 @@ def test_only_who_knows_the_password_and_the_certificate_comes_in(
 ) -> None:
     address = f"cassandra://{closed_cassandra.address}/system"
     monkeypatch.setenv("HOLDFAST_CASSANDRA_CA", str(closed_cassandra.certificate))
-    with pytest.raises(Invalid, match=r"(?s)refuses the user or the password.*HOLDFAST_CASSANDRA_PASSWORD"):
+    with pytest.raises(Invalid, match=r"(?s)rejected the user or the password.*HOLDFAST_CASSANDRA_PASSWORD"):
         database_at(address).ping()
     monkeypatch.setenv("HOLDFAST_CASSANDRA_USER", "cassandra")
     monkeypatch.setenv("HOLDFAST_CASSANDRA_PASSWORD", "sesame")
-    with pytest.raises(Invalid, match="refuses the user or the password") as refused:
+    with pytest.raises(Invalid, match="rejected the user or the password") as refused:
         database_at(address).ping()
     assert "sesame" not in str(refused.value)
     monkeypatch.setenv("HOLDFAST_CASSANDRA_PASSWORD", "cassandra")

@@ -151,7 +151,7 @@ def test_restarts_and_repeated_batches_agree_with_the_model_and_the_state_is_rea
     if "trust_store" in facts:
         monkeypatch.setenv("HOLDFAST_CASSANDRA_CA", facts["trust_store"])
     storage = LocalStorage(tmp_path / "checkpoint")
-    with pytest.raises(Invalid, match="refuses the user or the password"):
+    with pytest.raises(Invalid, match="rejected the user or the password"):
         list(keyed_states(storage)[0].rows())
     monkeypatch.setenv(f"HOLDFAST_{product.upper()}_PASSWORD", password)
     model = Model()

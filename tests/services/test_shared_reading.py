@@ -220,13 +220,13 @@ def test_what_is_asked_wrongly_is_said(
     query_id = run(counts(spark, tmp_path / "in"), tmp_path / "checkpoint")
     state = database.shared(database.address, query_id)
     for key, columns in ((("a", "b"), {}), ((), {}), ((), {"whom": "a"}), (("a",), {"whom": "a"})):
-        with pytest.raises(hf.Invalid, match="not the columns of the key"):
+        with pytest.raises(hf.Invalid, match="wrong columns for the key"):
             state.get(*key, **columns)
     with pytest.raises(hf.Invalid, match="do not match the schema"):
         state.get(5)
-    with pytest.raises(hf.NotFound, match="there is no state of this query"):
+    with pytest.raises(hf.NotFound, match="no state of this query exists"):
         database.shared(database.short_address, "another")
-    with pytest.raises(hf.NotFound, match="the query has no such state"):
+    with pytest.raises(hf.NotFound, match="unknown state of the query"):
         database.shared(database.short_address, query_id, operator_id=3)
     with pytest.raises(hf.Invalid, match=f"no address of {database.title}"):
         database.shared(f"{database.kind}://user:sesame@127.0.0.1", query_id)

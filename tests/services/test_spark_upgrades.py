@@ -110,7 +110,7 @@ def test_snapshots_that_spark_4_0_alone_writes_are_not_read_by_others(after: str
     savepoints.restore(taken.uri, tmp_path / "restored")
     newer.add("aggregate", tmp_path / "restored", "newer", **snapshots)
     assert report.verdict == "fails"
-    assert "Spark 4.0 alone writes" in report.findings[0].text
+    assert "only Spark 4.0 writes" in report.findings[0].text
     # It was right: that Spark cannot load the state.
     with pytest.raises(AssertionError, match="StreamingQueryException"):
         newer.work_off()

@@ -104,7 +104,7 @@ def rows(address: str | Path) -> list[dict[str, object]]:
 
 
 def test_a_catalog_in_which_a_removal_is_under_way(written: Path) -> None:
-    with pytest.raises(Conflict, match="being removed"):
+    with pytest.raises(Conflict, match="a removal is running"):
         savepoints.take(written / "checkpoint", written / "erased")
     # The note is of a process that is long dead.
     (entry,) = savepoints.list(written / "erased")

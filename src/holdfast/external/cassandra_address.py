@@ -1,4 +1,4 @@
-"""The address of a Cassandra; passwords come from the environment."""
+"""The address of a Cassandra cluster; passwords come from the environment."""
 
 from __future__ import annotations
 
@@ -29,11 +29,10 @@ class CassandraAddress:
     """A keyspace of a cluster, with the credentials.
 
     Attributes:
-        contact_points: Host and port of one node or several, with commas between them; the client finds the
-            others.
+        contact_points: Host and port of one or more nodes, separated by commas; the client finds the others.
         keyspace: The keyspace with the tables.
-        local_datacenter: The data center whose nodes are asked; that of the contact points by default.
-        user: The user's name, if the server asks for one.
+        local_datacenter: The data center whose nodes are queried; that of the contact points by default.
+        user: The user's name, if the server requires one.
         password: The password.
         tls: Whether connections are encrypted.
         authorities: A PEM file with the trusted certificates; those of the system by default.
@@ -54,12 +53,12 @@ class CassandraAddress:
 
     @property
     def endpoints(self) -> frozenset[tuple[str, int]]:
-        """Host and port of each node that a password is sent to first."""
+        """Return host and port of each node that a password is sent to first."""
         return frozenset(self.nodes)
 
     @property
     def nodes(self) -> tuple[tuple[str, int], ...]:
-        """Host and port of each contact point."""
+        """Return host and port of each contact point."""
         points = (_POINT.fullmatch(point.strip()) for point in self.contact_points.split(","))
         return tuple((point[1].strip("[]"), int(point[2] or _PORT)) for point in points if point is not None)
 
@@ -88,12 +87,12 @@ def cassandra_address(address: str, environ: Mapping[str, str] | None = None) ->
         or not _KEYSPACE.fullmatch(keyspace)
     ):
         raise Invalid(
-            "this is no address of Cassandra",
+            "invalid Cassandra address",
             code="HF-E2193",
             where=where,
-            found="one with a user or password in it" if "@" in text else text,
+            found="an address with a user or password" if "@" in text else text,
             expected="cassandra://HOST:PORT,HOST:PORT/KEYSPACE",
-            hint=f"a password is in {PASSWORD}, a user in {USER}",
+            hint=f"set the password in {PASSWORD} and the user in {USER}",
         )
     return CassandraAddress(
         ",".join(f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in found), keyspace

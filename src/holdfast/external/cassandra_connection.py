@@ -1,4 +1,4 @@
-"""The connection to a Cassandra that commands and workers share."""
+"""The connection to Cassandra, shared by commands and workers."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ _TOO_MANY_TOMBSTONES: Final = 1
 
 @dataclass(frozen=True, slots=True)
 class CassandraLimits:
-    """The limits of a connection, which commands and tasks have of their own.
+    """The limits of a connection, which differ between commands and tasks.
 
     Attributes:
         protocol: The version of the protocol.
-        answer_s: The time after which a missing answer is an error.
-        connect_s: The time in which a connection has to be made.
-        heartbeat_s: How often an idle connection is tried, as the client notices no end in the middle of an
-            answer.
+        answer_s: Timeout of an answer, in seconds.
+        connect_s: Timeout of a connection attempt, in seconds.
+        heartbeat_s: Interval of checks of an idle connection, in seconds; the client does not detect a
+            connection that ends within an answer.
         more: Further arguments of the client's `Cluster`.
     """
 
@@ -135,7 +135,7 @@ class CassandraConnection:
         self._session: CassandraSession | None = None
 
     def ask(self, cql: str, *values: object, serially: bool = False) -> Any:
-        """The rows of a statement, as tuples. Serially: what is under way in transactions is ended first."""
+        """Return the rows of a statement, as tuples; with `serially`, pending transactions complete first."""
         session = self.session()
         bound = session.bound(cql, values)
         if serially:
@@ -143,7 +143,7 @@ class CassandraConnection:
         return session.cql.execute(bound)
 
     def ask_all(self, questions: Sequence[tuple[str, Sequence[object]]]) -> list[Any]:
-        """The rows of many statements, which are asked at the same time."""
+        """Return the rows of many statements, which run concurrently."""
         session = self.session()
         return session.together([session.bound(cql, values) for cql, values in questions])
 
@@ -178,11 +178,11 @@ class CassandraConnection:
 
     @contextmanager
     def asked(self, store: str) -> Iterator[None]:
-        """Turn the client's errors in this block into those that a person can act on.
+        """Convert the client's errors in this block into errors with a hint.
 
         Raises:
-            Unavailable: No node answers, or not enough do.
-            Invalid: They refuse the user, the password or a statement.
+            Unavailable: Too few nodes answer.
+            Invalid: Cassandra rejected the user, the password or a statement.
             Corrupt: The tables of the store are missing.
         """
         before = self._session
@@ -203,22 +203,21 @@ class CassandraConnection:
         for cause in (error, *_causes(error).values()):
             if isinstance(cause, (cassandra.AuthenticationFailed, cassandra.Unauthorized)):
                 return Invalid(
-                    "Cassandra refuses the user or the password",
+                    "Cassandra rejected the user or the password",
                     code="HF-E2194",
                     where=str(self.address),
                     found=self._line(cause),
-                    hint=f"set {PASSWORD}; a user is in {USER} for commands and in hf.Cassandra(user=…) for"
-                    " jobs, and has to read and change tables of this keyspace, and to make those that are"
-                    " missing",
+                    hint=f"set {PASSWORD}, and the user in {USER} for commands and in hf.Cassandra(user=…)"
+                    " for jobs; the user must be allowed to read, modify and create tables in this keyspace",
                 )
             if isinstance(cause, (cassandra.RequestValidationException, self.library.syntax_error)):
                 return Invalid(
-                    "Cassandra refuses a statement",
+                    "Cassandra rejected a statement",
                     code="HF-E2195",
                     where=str(self.address),
                     found=self._line(cause),
-                    hint="see that the tables of the keyspace are those of Holdfast; a value has to fit into"
-                    " half a segment of the commit log",
+                    hint="check that the tables of the keyspace were created by Holdfast; a value must fit"
+                    " into half a commit log segment",
                 )
         return None
 
@@ -226,15 +225,15 @@ class CassandraConnection:
         """Return the error for a failure that a retry may change."""
         found = "; ".join(f"{node}: {self._line(cause)}" for node, cause in _causes(error).items())
         if isinstance(error, self.library.cassandra.UnresolvableContactPoints):
-            found = "no address for these names"
+            found = "the host names do not resolve"
         return Unavailable(
             "Cassandra does not answer",
             code="HF-E5016",
             where=str(self.address),
             found=found or self._line(error),
-            hint="see that a majority of the copies runs, and all nodes can be reached from here and, for"
-            f" a job, from every executor; {ADDRESS} names another address of it for commands, and"
-            f" {CERTIFICATES} the certificates of one with TLS",
+            hint="check that a majority of the replicas is up, and that all nodes are reachable from here"
+            f" and, for a job, from every executor; {ADDRESS} sets a different address for commands, and"
+            f" {CERTIFICATES} the certificates for TLS",
         )
 
     def session(self) -> CassandraSession:
@@ -245,9 +244,9 @@ class CassandraConnection:
             return self._session
 
     def end(self, session: CassandraSession | None = None) -> None:
-        """End this session unless another thread has; None means the open one.
+        """End a session unless another thread has ended it; None means the open one.
 
-        The next request makes a new one.
+        The next request opens a new session.
         """
         with self._lock:
             ended = self._session if session in (None, self._session) else None
@@ -259,23 +258,23 @@ class CassandraConnection:
         cassandra = self.library.cassandra
         if isinstance(error, cassandra.InvalidRequest) and "does not exist" in str(error):
             return Corrupt(
-                "the state is not in Cassandra",
+                "the state is missing from Cassandra",
                 code="HF-E6019",
                 where=where,
                 found=self._line(error),
                 expected="the keyspace and the tables of state",
-                hint=f"see that the address is right, or set {ADDRESS}; if the tables were dropped, bring"
-                " their data back or restore a savepoint",
+                hint=f"check the address, or set {ADDRESS}; if the tables were dropped, recover their data"
+                " or restore a savepoint",
             )
         if isinstance(error, cassandra.ReadFailure) and (
             _TOO_MANY_TOMBSTONES in (getattr(error, "error_code_map", None) or {}).values()
         ):
             return Unavailable(
-                "Cassandra has met more deletions in a part of a store than it allows",
+                "Cassandra stopped a read that met too many tombstones",
                 code="HF-E5017",
                 where=where,
                 found="more than tombstone_failure_threshold",
-                hint="repair and compact the table state_rows there",
+                hint="repair and compact the table state_rows",
             )
         return self.refusal(error) or self.silence(error)
 
@@ -334,12 +333,12 @@ class CassandraConnection:
             return ssl.create_default_context(cafile=self.address.authorities)
         except OSError as error:
             raise Invalid(
-                "the file with the certificate authority of Cassandra cannot be read",
+                "the CA certificate file for Cassandra cannot be read",
                 code="HF-E2196",
                 where=str(self.address.authorities),
                 found=str(error),
                 expected="a PEM file",
-                hint=f"name one with {CERTIFICATES} for commands, and with hf.Cassandra(…, trust_store=…) one"
+                hint=f"name one with {CERTIFICATES} for commands; hf.Cassandra(…, trust_store=…) takes one"
                 " that each executor has",
             ) from error
 
@@ -420,12 +419,12 @@ def open_cassandra(
     consistency = environ.get(CONSISTENCY) or "LOCAL_QUORUM"
     if consistency not in _SERIAL:
         raise Invalid(
-            "this is no consistency that state can be read with",
+            "unsupported consistency level",
             code="HF-E2197",
             where=CONSISTENCY,
             found=consistency,
             expected=" or ".join(_SERIAL),
-            hint="take the one that the query has: hf.Cassandra(consistency=…)",
+            hint="use the level of the query: hf.Cassandra(consistency=…)",
         )
     certificates = environ.get(CERTIFICATES) or None
     opened = replace(
@@ -448,7 +447,7 @@ def _no_client(error: Exception) -> Unsupported:
         "the Python client for Cassandra is not installed, or does not work with this Python",
         code="HF-E7056",
         found=str(error),
-        hint="pip install 'holdfast[cassandra]', for a job also for the workers of every executor",
+        hint="pip install 'holdfast[cassandra]'; a job needs it on every executor as well",
     )
 
 

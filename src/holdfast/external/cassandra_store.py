@@ -1,6 +1,7 @@
 """A store of state in Cassandra: read at a version, or written under a new name.
 
-The tables and the arithmetic are those of `CassandraSession` and `CassandraHead` there; tests compare.
+The tables and the arithmetic are the same as in the jar's `CassandraSession` and `CassandraHead`; tests
+compare them.
 """
 
 from __future__ import annotations
@@ -59,13 +60,13 @@ TABLES: Final[Mapping[str, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class AttemptLineage:
-    """The attempts whose rows count at a version.
+    """The attempts whose rows are visible at a version.
 
     Attributes:
-        floor: Up to this attempt every one counts that is not dead.
-        dead: The dead ones, as ranges from first to last, ascending.
-        attempts: Those that count of the later ones.
-        last: No row of a later attempt needs to be read.
+        floor: Up to this attempt every attempt that is not dead is visible.
+        dead: The dead attempts, as ascending ranges from first to last.
+        attempts: The visible attempts after the floor.
+        last: The last attempt whose rows need to be read.
     """
 
     floor: int
@@ -86,15 +87,15 @@ class CassandraHead:
     """The head of a store, with its fields in the order of the columns.
 
     Attributes:
-        generation: What each change makes greater by one.
-        run: The query run that may write; nothing where no query has begun.
-        retired: The runs before it, the last one first.
+        generation: A number that each change increases by one.
+        run: The query run that may write; empty before the first run.
+        retired: The earlier runs, latest first.
         reached: The version that the run's newest batch began with.
-        next: The last attempt's number.
-        versions: The kept versions, each with the attempt that made it.
-        fields: How many fields each of them has.
+        next: The number of the last attempt.
+        versions: The kept versions, each with the attempt that created it.
+        fields: The number of fields of each version.
         open: The attempts that may commit.
-        dead: The attempts that do not count, as ranges from first to last.
+        dead: The attempts that are not visible, as ranges from first to last.
         unfolded: Committed attempts whose replaced rows are not deleted yet.
         undeleted: Dead attempts whose rows are not deleted yet.
     """
@@ -113,11 +114,11 @@ class CassandraHead:
 
     @property
     def newest(self) -> int:
-        """The newest version."""
+        """Return the newest version."""
         return max(self.versions)
 
     def lineage(self, version: int) -> AttemptLineage | None:
-        """Return the attempts whose rows a reader of a version counts; None if the version is gone."""
+        """Return the attempts whose rows are visible at a version; None if the version no longer exists."""
         if version not in self.versions:
             return None
         until = frozenset(attempt for kept, attempt in self.versions.items() if kept <= version)
@@ -125,10 +126,10 @@ class CassandraHead:
         return AttemptLineage(self.versions[min(self.versions)], dead, until, self.versions[version])
 
     def begun(self) -> CassandraHead:
-        """The same store emptied, with one attempt that may make it: all before are dead.
+        """Return an empty head with one open attempt; all earlier attempts are dead.
 
-        For a store that no query has begun on. What the attempts before have written has to be deleted
-        without the notes of changes, which only the state stores of Spark write.
+        For a store that no query uses yet. Rows of earlier attempts must be deleted without the notes of
+        changes, which only Spark's state stores write.
         """
         return replace(
             self.emptied(),
@@ -138,13 +139,13 @@ class CassandraHead:
         )
 
     def emptied(self) -> CassandraHead:
-        """The same store without a version but the empty one. Numbers go on: no attempt has one of these."""
+        """Return a head with only the empty version; attempt numbers continue and are not reused."""
         return replace(
             EMPTY, generation=self.generation + 1, next=self.next, dead={1: self.next} if self.next else {}
         )
 
     def made(self, version: int, count: int) -> CassandraHead:
-        """The same store with the version that its one attempt has made, whose rows are all there are."""
+        """Return a head with the version of its single attempt, whose rows are all rows of the store."""
         return replace(
             self,
             generation=self.generation + 1,
@@ -176,7 +177,7 @@ EMPTY: Final = CassandraHead(
 
 
 def head_of(row: Iterable[Any]) -> CassandraHead:
-    """The head out of its columns; what is empty comes as nothing."""
+    """Return the head from its columns; the client returns empty collections as None."""
     generation, run, retired, reached, last, versions, counts, open_, dead, unfolded, undeleted = row
     return CassandraHead(
         generation,
@@ -271,7 +272,7 @@ class CassandraStore:
         self.where = f"{connection.address}, store {name}"
 
     def look(self) -> StoreLook:
-        """See `ExternalStore`. The size is computed from some rows: Cassandra tells no sum."""
+        """See `ExternalStore`. The size is estimated from some rows, because Cassandra does not report it."""
         with self._connection.asked(self.name):
             head, encoder = self._read_head()
             sampled = self._in_buckets(_SAMPLE, range(BUCKETS))
@@ -290,7 +291,7 @@ class CassandraStore:
                 fields, parts = self._fields(lineage)
                 before, (head, encoder) = head, self._read_head()
                 # What a version consists of is not cleaned while it is kept. A batch that runs again makes
-                # its version anew, and may just have done so.
+                # its version again, and may just have done so.
                 if head.versions.get(version) == before.versions[version]:
                     break
         if head.newest and parts < BUCKETS:
@@ -303,7 +304,7 @@ class CassandraStore:
     def write(
         self, version: int, rows: Iterable[tuple[bytes, bytes]], facts: Mapping[str, str], index: str
     ) -> int:
-        """See `ExternalStore`: an attempt of its own, as Spark's tasks have them, which is committed last."""
+        """See `ExternalStore`. The rows are one attempt, which is committed last."""
         self._make_tables()
         with self._connection.asked(self.name):
             mine = self._change(lambda head: (head or EMPTY).begun())
@@ -317,8 +318,8 @@ class CassandraStore:
     def clear(self) -> None:
         """See `ExternalStore`.
 
-        Its head stays, without a version: by its numbers no later attempt under this name has rows that count
-        as deleted.
+        The head stays, without a version: its numbers ensure that rows of later attempts under this name do
+        not count as deleted.
         """
         with self._connection.asked(self.name):
             if self._head(serially=True) is not None:
@@ -403,14 +404,14 @@ class CassandraStore:
         return self._connection.ask_all([(cql, (self.name, bucket)) for bucket in buckets])
 
     def _read_head(self) -> tuple[CassandraHead, str]:
-        """The head, and how rows lie in fields."""
+        """Return the head, and the encoder of the rows."""
         head = self._head()
         if head is None:
             raise gone(
                 "Cassandra",
                 self.where,
-                hint=f"see that the address is right, or set {ADDRESS}; if the tables were emptied, bring"
-                " their data back or restore a savepoint",
+                hint=f"check the address, or set {ADDRESS}; if the tables were emptied, recover their data"
+                " or restore a savepoint",
             )
         index = _INDEX.fullmatch(self.name)
         listed = index_of(index[1], index[2]) if index else ""
@@ -424,32 +425,32 @@ class CassandraStore:
         return None if row is None else head_of(row)
 
     def _make_tables(self) -> None:
-        """Make the tables that are missing.
+        """Create the missing tables.
 
         Raises:
-            Invalid: There is no keyspace, or a table deletes what is in it.
+            Invalid: The keyspace does not exist, or a table has a TTL.
         """
         address = self._connection.address
         with self._connection.asked(self.name):
             tables = dict(self._connection.run(_TABLES, address.keyspace))
             if not self._connection.run(_KEYSPACES, address.keyspace):
                 raise Invalid(
-                    f"there is no keyspace {address.keyspace} in Cassandra",
+                    f"the keyspace {address.keyspace} does not exist in Cassandra",
                     code="HF-E2198",
                     where=str(address),
                     hint=f"run CREATE KEYSPACE {address.keyspace} WITH replication ="
-                    " {'class': 'NetworkTopologyStrategy', '<data center>': 3} there, with as many copies as"
-                    " it shall have",
+                    " {'class': 'NetworkTopologyStrategy', '<data center>': 3}, with the number of replicas"
+                    " that you need",
                 )
             for name, columns in TABLES.items():
                 if tables.get(name):
                     raise Invalid(
-                        f"Cassandra deletes what is in the table {name}, and state would be lost",
+                        f"the table {name} has a TTL, so Cassandra would delete state",
                         code="HF-E2199",
                         where=str(address),
                         found=f"default_time_to_live = {tables[name]}",
                         expected="0",
-                        hint=f"run ALTER TABLE {address.keyspace}.{name} WITH default_time_to_live = 0 there",
+                        hint=f"run ALTER TABLE {address.keyspace}.{name} WITH default_time_to_live = 0",
                     )
                 if name not in tables:
                     self._connection.run(f"CREATE TABLE IF NOT EXISTS @.{name} {columns}")
@@ -464,7 +465,7 @@ class CassandraStore:
             self.where,
             found=found,
             expected=expected,
-            hint="restore a savepoint; see whether nodes lack data, or something else deletes rows there",
+            hint="restore a savepoint; check whether nodes lack data or another client deletes rows",
         )
 
 

@@ -1,4 +1,4 @@
-"""Databases by their addresses, and whether Holdfast may connect to them: the one place that knows all."""
+"""Open databases by their addresses, if Holdfast may connect to them."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ _Parse = Callable[[str, Mapping[str, str]], RedisAddress | CassandraAddress]
 
 @dataclass(frozen=True, slots=True)
 class _Product:
-    """A kind of database.
+    """A type of database.
 
     Attributes:
-        name: What people call it.
-        variable: The environment variable that has addresses of it.
+        name: The name in messages.
+        variable: The environment variable with its addresses.
         parse: Parses an address; the variable in the given environment replaces it.
         database: Returns the database at an address.
     """
@@ -56,7 +56,7 @@ _BY_PROVIDER: Final[Mapping[str, _Product]] = {CASSANDRA_PROVIDER: _CASSANDRA, R
 
 
 def database_at(address: str) -> StateDatabase:
-    """Return the database at an address that the operator has named; it is not contacted yet.
+    """Return the database at an address named by the user, without connecting to it.
 
     Raises:
         Invalid: The address is not valid.
@@ -66,7 +66,7 @@ def database_at(address: str) -> StateDatabase:
 
 
 def require_named(address: str, where: str, environ: Mapping[str, str] | None = None) -> None:
-    """Refuse an address that was read from a file and that the operator has not named.
+    """Raise an error for an address that was read from a file and not named by the user.
 
     Args:
         address: The address.
@@ -74,7 +74,7 @@ def require_named(address: str, where: str, environ: Mapping[str, str] | None = 
         environ: The environment; that of this process by default.
 
     Raises:
-        Invalid: The operator has not named it, or it is not valid.
+        Invalid: The user has not named the address, or it is not valid.
     """
     product = _product_at(address)
     wanted = product.parse(address, {})
@@ -97,20 +97,20 @@ def require_named(address: str, where: str, environ: Mapping[str, str] | None = 
 
 
 def address_of(provider: str, database: str) -> str:
-    """Return an address as a checkpoint has it.
+    """Return an address in the form used by checkpoints.
 
     Args:
-        provider: The class that keeps state in databases of this kind.
-        database: The address that a person has given.
+        provider: The state provider class for this type of database.
+        database: The address as typed.
 
     Raises:
-        Invalid: The address is not valid for this kind of database.
+        Invalid: The address is not valid for this type of database.
     """
     return str(_BY_PROVIDER[provider].parse(database, {}))
 
 
 def address_of_backend(backend: Redis | Cassandra) -> str:
-    """Return the address that a job's backend has."""
+    """Return the address of a job's backend."""
     if isinstance(backend, Redis):
         return f"{'rediss' if backend.tls else 'redis'}://{backend.address}/{backend.database}"
     return f"cassandra://{backend.contact_points}/{backend.keyspace}"
@@ -122,7 +122,7 @@ def _product_at(address: str) -> _Product:
         raise Invalid(
             "invalid database address",
             code="HF-E2201",
-            found="one with a user or password in it" if "@" in address else address or "none",
+            found="an address with a user or password" if "@" in address else address or "none",
             expected="redis://HOST:PORT/N, rediss:// for TLS, or cassandra://HOST:PORT/KEYSPACE",
             hint="name the database with --database",
         )
@@ -136,15 +136,15 @@ class Databases:
         self._databases: dict[str, StateDatabase] = {}
 
     def store(self, database: str, name: str, where: str) -> ExternalStore:
-        """Return a store; its database is not contacted yet.
+        """Return a store, without connecting to its database.
 
         Args:
-            database: The address of its database, as a file has it.
+            database: The address of the database, as read from a file.
             name: The store's name.
             where: The file.
 
         Raises:
-            Invalid: The address is not valid, or the operator has not named it.
+            Invalid: The address is not valid, or the user has not named it.
             Unsupported: The library of the database is not installed.
         """
         if database not in self._databases:

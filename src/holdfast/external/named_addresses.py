@@ -1,9 +1,9 @@
-"""Addresses of databases that the operator has named. Holdfast connects to no others.
+"""The database addresses that the user has named; Holdfast connects to no others.
 
-A checkpoint and a savepoint name the database of their state. Whoever writes them could name any host, which
-would then get the operator's password, or at least a connection. An address that was read from a file is
-therefore compared with the addresses that the operator has named: in the environment, on the command line, or
-in the code of a job.
+A checkpoint and a savepoint name the database of their state. Anyone who can write them could name any host,
+which would then get the user's password, or at least a connection. An address that was read from a file is
+therefore compared with the addresses that the user has named: in the environment, on the command line, or in
+the code of a job.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The address of a Redis, and the connection to it that commands and workers share."""
+"""The address of a Redis server, and its connection, shared by commands and workers."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ _ASKED_AGAIN: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class RedisAddress:
-    """One database of a Redis, with the credentials.
+    """A database of a Redis server, with the credentials.
 
     Attributes:
         host: The host of the server.
         port: The port of the server.
         database: The number of the database.
-        user: The user's name, if the server asks for one.
+        user: The user's name, if the server requires one.
         password: The password.
         tls: Whether the connection is encrypted.
         authorities: A PEM file with the trusted certificates; those of the system by default.
@@ -50,17 +50,17 @@ class RedisAddress:
 
     @property
     def endpoints(self) -> frozenset[tuple[str, int, bool]]:
-        """Host, port and TLS of each server that a password is sent to."""
+        """Return host, port and TLS of each server that a password is sent to."""
         return frozenset({(self.host, self.port, self.tls)})
 
 
 class RedisConnection:
-    """A connection to a Redis, made with the first request; threads may share it.
+    """A connection to a Redis server, opened by the first request; threads may share it.
 
     Args:
         address: The database.
-        answer_s: The time after which a missing answer is an error.
-        asked_again: How often the client sends a request again whose answer was lost.
+        answer_s: Timeout of an answer, in seconds.
+        asked_again: Number of repeats of a request whose answer was lost.
         name: The name of the connection in the server's list of clients.
 
     Raises:
@@ -101,21 +101,21 @@ class RedisConnection:
             answered and (text.startswith("NOAUTH") or "Authentication required" in text)
         ):
             return Invalid(
-                "Redis refuses the user or the password",
+                "Redis rejected the user or the password",
                 code="HF-E2202",
                 where=str(self.address),
                 found=text,
-                hint=f"set {PASSWORD}; a user is in {USER} for commands and in hf.Redis(user=…) for jobs, and"
-                " has to be allowed scripts, hashes, sets, sorted sets and MEMORY USAGE",
+                hint=f"set {PASSWORD}, and the user in {USER} for commands and in hf.Redis(user=…) for jobs;"
+                " the user must be allowed scripts, hashes, sets, sorted sets and MEMORY USAGE",
             )
         # A script that is short of memory fails with an error of its own, which quotes this word.
         if isinstance(error, self.errors.OutOfMemoryError) or (answered and "OOM" in text):
             return Unavailable(
-                "the memory of Redis is full, so nothing was written",
+                "Redis is out of memory, so nothing was written",
                 code="HF-E5019",
                 where=str(self.address),
                 found=text,
-                hint="raise maxmemory there, or let state expire sooner: see TTL",
+                hint="raise maxmemory, or shorten the TTL of the state",
             )
         return None
 
@@ -126,18 +126,18 @@ class RedisConnection:
             code="HF-E5020",
             where=str(self.address),
             found=f"{type(error).__name__}: {error}",
-            hint="see that it runs, and can be reached from here and, for a job, from every executor;"
-            f" {ADDRESS} names another address of it for commands",
+            hint="check that it is up, and reachable from here and, for a job, from every executor;"
+            f" {ADDRESS} sets a different address for commands",
         )
 
     @contextmanager
     def asked(self, store: str) -> Iterator[None]:
-        """Turn the client's errors in this block into those that a person can act on.
+        """Convert the client's errors in this block into errors with a hint.
 
         Raises:
-            Unavailable: The server does not answer, or takes no more.
-            Invalid: It refuses the user or the password.
-            Corrupt: It has something else under the names of the store.
+            Unavailable: The server does not answer, or does not accept writes.
+            Invalid: The server rejected the user or the password.
+            Corrupt: A key of the store holds other data.
         """
         errors = self.errors
         try:
@@ -154,14 +154,14 @@ class RedisConnection:
         text = str(error)
         if isinstance(error, self.errors.ReadOnlyError) or "READONLY" in text or "MISCONF" in text:
             return Unavailable(
-                "Redis takes no more",
+                "Redis does not accept writes",
                 code="HF-E5021",
                 where=str(self.address),
                 found=text,
-                hint="make room there",
+                hint="connect to the primary; if Redis cannot save its snapshot, free disk space there",
             )
         return Corrupt(
-            "Redis has something else under the name of a store",
+            "a key of the store holds other data in Redis",
             code="HF-E6020",
             where=f"{self.address}, store {store}",
             found=text,
@@ -184,7 +184,7 @@ def client_library() -> Any:
             "the Python client for Redis is not installed",
             code="HF-E7057",
             found=str(error),
-            hint="pip install 'holdfast[redis]', for a job also for the workers of every executor",
+            hint="pip install 'holdfast[redis]'; a job needs it on every executor as well",
         ) from error
     return redis
 
@@ -240,11 +240,11 @@ def redis_address(address: str, environ: Mapping[str, str] | None = None) -> Red
         or not (database.isascii() and database.isdigit())
     ):
         raise Invalid(
-            "this is no address of Redis",
+            "invalid Redis address",
             code="HF-E2203",
             where=where,
-            found="one with a user or password in it" if "@" in text else text,
+            found="an address with a user or password" if "@" in text else text,
             expected="redis://HOST:PORT/DATABASE, or rediss:// for TLS",
-            hint=f"a password is in {PASSWORD}, a user in {USER}",
+            hint=f"set the password in {PASSWORD} and the user in {USER}",
         )
     return RedisAddress(host, port, int(database), tls=parts.scheme == "rediss")

@@ -1,6 +1,6 @@
 """A store of state in Redis: read at a version, or written under a new name.
 
-`READ` and `SCAN` are the same texts there; a test compares.
+`READ` and `SCAN` are the same scripts as in the jar; a test compares them.
 """
 
 from __future__ import annotations
@@ -183,7 +183,7 @@ class RedisStore:
         self.where = f"{connection.address}, store {name}"
 
     def look(self) -> StoreLook:
-        """See `ExternalStore`; one request. The size is the memory that the data takes in Redis."""
+        """See `ExternalStore`. One request; the size is the memory that the data takes in Redis."""
         return self._look()[0]
 
     def scan(self, version: int) -> tuple[StoreLook, dict[bytes, bytes]]:
@@ -196,12 +196,12 @@ class RedisStore:
                     self.where,
                     found=f"{found:,} fields",
                     expected=f"{look.fields:,}",
-                    hint="restore a savepoint, and let Redis delete nothing: maxmemory-policy noeviction",
+                    hint="restore a savepoint, and set maxmemory-policy to noeviction",
                 )
             if version not in look.attempts:
                 raise not_kept("Redis", self.where, version, look.attempts)
             fields = dict(self._fields(version, look))
-            # A batch that runs again makes its version anew, and may just have done so.
+            # A batch that runs again writes its version again, and may just have done so.
             if self.look().attempts.get(version) == look.attempts[version]:
                 return look, fields
 
@@ -244,8 +244,8 @@ class RedisStore:
             raise gone(
                 "Redis",
                 self.where,
-                hint=f"see that the address is right, or set {ADDRESS}; if the database was emptied, bring"
-                " its data back or restore a savepoint",
+                hint=f"check the address, or set {ADDRESS}; if the database was emptied, recover its data"
+                " or restore a savepoint",
             )
         newest, fields, found, size, encoder, layout, versions = answer
         require_layout(layout.decode(), self.where)

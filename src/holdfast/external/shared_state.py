@@ -1,4 +1,4 @@
-"""The state of a running query, read from its database by who has neither Spark nor the checkpoint."""
+"""Read the state of a running query from its database, without Spark and without the checkpoint."""
 
 from __future__ import annotations
 
@@ -50,10 +50,10 @@ class SharedHead:
     """The part of a store's head that a reader uses.
 
     Attributes:
-        layout: How the store lies there.
+        layout: The layout version of the store.
         run: The query run that may write.
-        reached: The version that its newest batch began with.
-        retired: The runs before it.
+        reached: The version that the run's newest batch began with.
+        retired: The earlier runs.
     """
 
     layout: str
@@ -63,28 +63,28 @@ class SharedHead:
 
 
 class DatabaseMoment(Protocol):
-    """A database's data on a query and some of its stores, read in one request."""
+    """The state of a query and some of its stores in a database, read in one request."""
 
     @property
     def stores(self) -> int:
-        """The number of stores that the query has ever had."""
+        """Return the number of stores that the query has ever had."""
 
     @property
     def generation(self) -> str:
-        """The generation of those that it uses."""
+        """Return the generation of the stores in use."""
 
     @property
     def noted(self) -> tuple[str, int] | None:
-        """The newest run that has noted a committed batch, and the batch."""
+        """Return the newest run with a recorded committed batch, and the batch."""
 
     @property
     def heads(self) -> Sequence[SharedHead | None]:
-        """The head of each store; None where it is gone."""
+        """Return the head of each store; None if it no longer exists."""
 
     def read(self, version: int, fields: Sequence[bytes]) -> dict[bytes, bytes] | None:
-        """The values that fields have at a version, over all stores.
+        """Return the values of fields at a version, over all stores.
 
-        None if a store does not keep the version any more, or has another one of that number by now.
+        None if a store no longer keeps the version, or has replaced it by one of the same number.
         """
 
 
@@ -93,14 +93,14 @@ class QueryReader(Protocol):
 
     @property
     def place(self) -> str:
-        """The database's address."""
+        """Return the database's address."""
 
     @property
     def query_id(self) -> str:
-        """The query."""
+        """Return the query id."""
 
     def listing(self) -> StoreListing:
-        """The stores that there are."""
+        """Return the existing stores."""
 
     def facts(self, store: str) -> Mapping[str, str]:
         """Return the layout of a store's rows: `keySchema`, `valueSchema`, `encoder`."""
@@ -110,20 +110,19 @@ class QueryReader(Protocol):
 
 
 class SharedState:
-    """One state of a query in a database.
+    """A state of a query in a database, read-only.
 
-    All that one call returns is of one batch, which is committed: never of two, and never of one that runs.
-    Nothing is written.
+    The result of one call is of a single committed batch, never of a running one.
 
     Args:
-        reader: The query's state in its database.
-        operator_id: The operator's number; None for the only one.
+        reader: The reader of the query's state.
+        operator_id: The operator's id; None for the only one.
         store: The operator's store; joins have four.
 
     Raises:
         NotFound: The state does not exist.
-        Invalid: The query has several operators; or the database does not let us in.
-        Unsupported: The state is of another release.
+        Invalid: The query has several operators, or the database rejected the credentials.
+        Unsupported: The state was written by a different release.
         Unavailable: The database does not answer.
     """
 
@@ -142,29 +141,29 @@ class SharedState:
 
     @property
     def key_columns(self) -> tuple[str, ...]:
-        """The columns of the key, by which rows are asked for."""
+        """Return the columns of the key."""
         return tuple(self._field.type.names)
 
     @property
     def value_columns(self) -> tuple[str, ...]:
-        """The columns of the value."""
+        """Return the columns of the value."""
         return tuple(self._values.type.names)
 
     @property
     def batch_id(self) -> int | None:
-        """The newest batch that is committed; None before the first."""
+        """Return the newest committed batch; None before the first."""
         version, _ = self._committed()
         return version - 1 if version else None
 
     def get(self, *key: Any, **columns: Any) -> SharedRow | None:
-        """The row of a key: its columns in their order, or by name. None where there is none.
+        """Return the row of a key, given by its columns in order or by name; None if the key has no row.
 
-        Cost: of Redis two requests, whatever the number of partitions; of Cassandra three for each partition,
-        one after the other, and those of all partitions at the same time.
+        Cost: in Redis two requests for any number of partitions; in Cassandra three consecutive requests per
+        partition, with all partitions in parallel.
 
         Raises:
-            Invalid: Not the columns of the key, or values that do not fit; or the key has several rows.
-            NotFound: The state is gone.
+            Invalid: The columns or values do not match the key, or the key has several rows.
+            NotFound: The state no longer exists.
             Unavailable: The database does not answer.
         """
         rows = self.rows(*key, **columns)
@@ -173,12 +172,12 @@ class SharedState:
                 "the key has several rows",
                 code="HF-E2204",
                 found=str(len(rows)),
-                hint="ask for them with rows()",
+                hint="read them with rows()",
             )
         return rows[0] if rows else None
 
     def rows(self, *key: Any, **columns: Any) -> list[SharedRow]:
-        """All rows of a key: the session windows of a user, for example.
+        """Return all rows of a key, for example the session windows of a user.
 
         Raises:
             Invalid, NotFound, Unavailable: As `get`.
@@ -187,7 +186,7 @@ class SharedState:
         return found
 
     def rows_of_keys(self, keys: Sequence[Mapping[str, Any]]) -> list[list[SharedRow]]:
-        """The rows of many keys, all of one batch.
+        """Return the rows of many keys, all of one batch.
 
         Raises:
             Invalid, NotFound, Unavailable: As `get`.
@@ -207,19 +206,19 @@ class SharedState:
             "the state changes faster than it can be read",
             code="HF-E4012",
             where=self.where,
-            hint="ask again; retain=… of the query's backend says how many batches are kept",
+            hint="retry, or keep more batches with retain=… of the query's backend",
         )
 
     def _as_columns(self, key: Sequence[Any], columns: Mapping[str, Any]) -> dict[str, Any]:
         given = {**dict(zip(self.key_columns, key, strict=False)), **columns}
         if len(key) > len(self.key_columns) or set(given) != set(self.key_columns):
             raise Invalid(
-                "these are not the columns of the key",
+                "wrong columns for the key",
                 code="HF-E2205",
                 where=self.where,
                 found=", ".join(map(str, columns)) or f"{len(key)} values",
                 expected=", ".join(self.key_columns),
-                hint="name each column of the key once",
+                hint="give each column of the key once",
             )
         return given
 
@@ -232,10 +231,10 @@ class SharedState:
         operators = sorted({int(match[1]) for match, _ in places})
         if not places:
             raise NotFound(
-                "there is no state of this query",
+                "no state of this query exists",
                 code="HF-E3038",
                 where=self.where,
-                hint="take the id from `holdfast checkpoint show`; it has state after its first batch",
+                hint="take the query id from `holdfast checkpoint show`; state exists after the first batch",
             )
         if operator_id is None and len(operators) > 1:
             raise Invalid(
@@ -250,7 +249,7 @@ class SharedState:
         if not found:
             there = sorted({f"{match[1]}/{match[2]}" for match, _ in places})
             raise NotFound(
-                "the query has no such state",
+                "unknown state of the query",
                 code="HF-E3039",
                 where=self.where,
                 found=f"{wanted}/{store}",
@@ -265,7 +264,7 @@ class SharedState:
             key, value, encoder = facts["keySchema"], facts["valueSchema"], facts["encoder"]
         except KeyError:
             raise Unsupported(
-                "the state does not say what its rows are",
+                "the row schema of the state is not recorded",
                 code="HF-E7058",
                 where=f"{self._reader.place}, store {names[0]}",
                 hint="let the query run a batch with this release of Holdfast",
@@ -273,11 +272,11 @@ class SharedState:
         return parse_struct(key, self.where), parse_struct(value, self.where), encoder
 
     def _committed(self) -> tuple[int, DatabaseMoment]:
-        """The version that the newest committed batch has made, and what says so.
+        """Return the version of the newest committed batch, and the database state that proves it.
 
-        A task that begins with a version proves that the batch which made it is committed; the query's note
-        says so earlier. Both count for the newest run alone: one that went back has other batches of the same
-        numbers, and a store that its tasks have not reached yet tells of the run before.
+        A task that begins with a version proves that the batch that wrote it is committed; the query's note
+        shows it earlier. Both are valid only for the newest run: a run that went back has different batches
+        with the same numbers, and a store that its tasks have not reached yet still shows the previous run.
         """
         while True:
             count, generation, names = self._stores
@@ -290,10 +289,10 @@ class SharedState:
         for name, head in zip(names, moment.heads, strict=True):
             if head is None:
                 raise NotFound(
-                    "the state is gone",
+                    "the state no longer exists",
                     code="HF-E3040",
                     where=f"{self._reader.place}, store {name}",
-                    hint="is the query new?",
+                    hint="if the query is new, retry after its first batch",
                 )
             require_layout(head.layout, self.where)
             heads.append(head)

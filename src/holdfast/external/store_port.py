@@ -1,7 +1,7 @@
 """The interface of a database that holds state.
 
-A row is a key and a value, each an UnsafeRow, as the memory provider has them. A field of rows with one
-prefix holds, row by row, the length of the key, the key, the length of the value, and the value.
+A row is a key and a value, each an UnsafeRow, as in the memory provider. A field of rows with a common prefix
+contains, row by row, the length of the key, the key, the length of the value, and the value.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ _LENGTH: Final = struct.Struct(">i")
 
 
 def prefixed(columns: int) -> str:
-    """The encoder of rows that lie together by so many first columns of their keys."""
+    """Return the encoder that groups rows by this number of leading key columns."""
     return f"{_PREFIX}{columns}"
 
 
 def prefix_columns(encoder: str, where: str) -> int:
-    """By how many columns rows lie together; 0 where each is a field.
+    """Return the number of key columns that group rows; 0 if each row is a field.
 
     Raises:
-        Unsupported: The encoder is not known here.
+        Unsupported: The encoder is unknown.
     """
     number = encoder.removeprefix(_PREFIX)
     if encoder == PLAIN:
@@ -38,21 +38,21 @@ def prefix_columns(encoder: str, where: str) -> int:
     if encoder.startswith(_PREFIX) and number.isascii() and number.isdigit():
         return int(number)
     raise Unsupported(
-        "how rows lie in this store is not known",
+        "unknown row encoding in this store",
         code="HF-E7059",
         where=where,
-        found=f"encoder {encoder}" if encoder else "a store that does not say it",
+        found=f"encoder {encoder}" if encoder else "no recorded encoding",
         expected=f"{PLAIN}, or {_PREFIX}N",
         hint="let the query run a batch with this release of Holdfast, or upgrade it",
     )
 
 
 def rows_of(fields: Mapping[bytes, bytes], encoder: str, where: str) -> Iterator[tuple[bytes, bytes]]:
-    """The rows of a store's fields.
+    """Yield the rows of a store's fields.
 
     Raises:
         Corrupt: A field is damaged.
-        Unsupported: The encoder is not known here.
+        Unsupported: The encoder is unknown.
     """
     if not prefix_columns(encoder, where):
         yield from fields.items()
@@ -63,7 +63,7 @@ def rows_of(fields: Mapping[bytes, bytes], encoder: str, where: str) -> Iterator
 
 
 def packed(rows: Iterable[tuple[bytes, bytes]]) -> bytes:
-    """The value of a field that holds these rows."""
+    """Return the value of a field with these rows."""
     return b"".join(part for row in rows for cell in row for part in (_LENGTH.pack(len(cell)), cell))
 
 
@@ -73,7 +73,7 @@ def _parts(data: bytes, where: str) -> Iterator[bytes]:
         size = _LENGTH.unpack_from(data, at)[0] if at + _LENGTH.size <= len(data) else -1
         at += _LENGTH.size
         if size < 0 or at + size > len(data):
-            raise damaged("a field of state", where, f"a row that ends behind its {len(data):,} bytes")
+            raise damaged("a field of state", where, f"a row that ends beyond its {len(data):,} bytes")
         yield data[at : at + size]
         at, count = at + size, count + 1
     if count % 2:
@@ -104,51 +104,50 @@ class StoreLook:
 
 
 class ExternalStore(Protocol):
-    """One store of state: fields with values, in versions. A query may use it meanwhile.
+    """A store of state: fields with values, in versions; a query may use it at the same time.
 
-    All methods raise Unavailable where the database does not answer, and Invalid where it does not let us in.
+    All methods raise Unavailable if the database does not answer, and Invalid if it rejects the credentials.
     """
 
     @property
     def name(self) -> str:
-        """Its name there."""
+        """Return the store's name in the database."""
 
     @property
     def where(self) -> str:
-        """Database and name, for messages."""
+        """Return the database and the name, for messages."""
 
     def look(self) -> StoreLook:
-        """Look at the store. Cost: a few requests, whatever the size.
+        """Return the store's versions, fields and size. Cost: a few requests, for any size.
 
         Raises:
             Corrupt: The store does not exist.
-            Unsupported: It is of another release.
+            Unsupported: The store was written by a different release.
         """
 
     def scan(self, version: int) -> tuple[StoreLook, dict[bytes, bytes]]:
-        """All fields at a version, with what is said of the store.
+        """Return all fields at a version, and the description of the store.
 
         Cost: the whole store is read and held in memory.
 
         Raises:
             NotFound: The version is not kept.
-            Corrupt: Some of it is gone.
-            Unsupported: It is of another release.
+            Corrupt: Part of the store is missing.
+            Unsupported: The store was written by a different release.
         """
 
     def write(
         self, version: int, rows: Iterable[tuple[bytes, bytes]], facts: Mapping[str, str], index: str
     ) -> int:
-        """Make the store, under a name that no query has used; what makes it count is written last.
+        """Create the store, under a name that no query has used; the commit is written last.
 
-        What an earlier try has left, that no query has begun on, does not count any more. Killed, it may be
-        called again.
+        Data of an earlier, unused attempt is replaced. After a kill, the call may be repeated.
 
         Args:
-            version: The version that it is to be at.
-            rows: Fields with their values; no field twice.
-            facts: What the rows are: `keySchema`, `valueSchema` and `encoder`.
-            index: What lists the query's stores.
+            version: The version of the new store.
+            rows: Fields with their values, each field once.
+            facts: The description of the rows: `keySchema`, `valueSchema` and `encoder`.
+            index: The name of the list of the query's stores.
 
         Returns:
             How many fields there are.
@@ -169,24 +168,24 @@ class StateDatabase(Protocol):
     """A database with stores. Nothing is sent before something is asked."""
 
     def ping(self) -> None:
-        """See that it answers.
+        """Check that the database answers.
 
         Raises:
-            Unavailable: It does not.
-            Invalid: It does not let us in.
+            Unavailable: The database does not answer.
+            Invalid: The database rejects the credentials.
         """
 
     def store(self, name: str) -> ExternalStore:
-        """One of its stores; it need not be there."""
+        """Return a store, which need not exist."""
 
 
 def bucket_of(field: bytes) -> int:
-    """The part of a store that a field is in."""
+    """Return the part of a store that contains a field."""
     return zlib.crc32(field) % BUCKETS
 
 
 def by_bucket(fields: Iterable[bytes]) -> dict[int, list[bytes]]:
-    """Fields by the part of a store that they are in, each once."""
+    """Return the fields, each once, by the part of the store that contains them."""
     buckets: dict[int, list[bytes]] = {}
     for field in dict.fromkeys(fields):
         buckets.setdefault(bucket_of(field), []).append(field)
@@ -204,51 +203,51 @@ def note_of(prefix: str, query_id: str) -> str:
 
 
 def gone(database: str, where: str, hint: str) -> Corrupt:
-    """The error for a store that is missing."""
+    """Return the error for a missing store."""
     return Corrupt(
-        f"the state is not in {database}",
+        f"the state is missing from {database}",
         code="HF-E6021",
         where=where,
         found="no such store",
-        expected="the one that the checkpoint names",
+        expected="the store that the checkpoint names",
         hint=hint,
     )
 
 
 def require_layout(layout: str, where: str) -> None:
-    """See that a store lies there as this release knows it.
+    """Check that this release supports the layout of a store.
 
     Raises:
-        Unsupported: It does not.
+        Unsupported: The layout is unknown.
     """
     if layout != EXTERNAL_LAYOUT:
         raise Unsupported(
-            "the state is of another release of Holdfast",
+            "the state was written by a different release of Holdfast",
             code="HF-E7060",
             where=where,
             found=f"layout {layout or 'unknown'}",
             expected=f"layout {EXTERNAL_LAYOUT}",
-            hint="let the query run a batch with this release, or use the release that it runs with",
+            hint="let the query run a batch with this release, or use the query's release",
         )
 
 
 def not_kept(database: str, where: str, version: int, kept: Iterable[int]) -> NotFound:
-    """The error for a version that is gone, or was never made."""
+    """Return the error for a version that no longer exists or never existed."""
     there = sorted(kept)
     return NotFound(
-        f"{database} does not keep this version of the state any more",
+        f"{database} no longer keeps this version of the state",
         code="HF-E3041",
         where=where,
         found=f"versions {there[0]} to {there[-1]}" if there else "none",
-        expected=f"version {version}, which batch {version - 1} made",
-        hint=f"name a newer batch; hf.{database}(retain=…) says how many are kept",
+        expected=f"version {version}, written by batch {version - 1}",
+        hint=f"name a newer batch; hf.{database}(retain=…) sets the number of kept batches",
     )
 
 
 def lacking(database: str, where: str, found: str, expected: str, hint: str) -> Corrupt:
-    """The error for a store that lacks a part."""
+    """Return the error for a store with a missing part."""
     return Corrupt(
-        f"state in {database} is damaged: something else has deleted a part of it",
+        f"the state in {database} is damaged: rows were deleted outside Holdfast",
         code="HF-E6022",
         where=where,
         found=found,
@@ -258,9 +257,9 @@ def lacking(database: str, where: str, found: str, expected: str, hint: str) -> 
 
 
 def store_in_use(database: str, where: str) -> Conflict:
-    """The error for a store that is not to be made or deleted."""
+    """Return the error for a store in use."""
     return Conflict(
-        f"{database} has a store of this name, and a query uses it",
+        f"a query already uses a store of this name in {database}",
         code="HF-E4013",
         where=where,
         hint="name a new directory; a store is never overwritten",

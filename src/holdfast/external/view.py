@@ -1,4 +1,4 @@
-"""A checkpoint whose state is in a database, as the checkpoint that it would be with its state in files."""
+"""Show a checkpoint with state in a database as a checkpoint with state in files."""
 
 from __future__ import annotations
 
@@ -27,29 +27,29 @@ from holdfast.storage.port import ReadOnly, Storage, full, no_file
 
 # Beside a partition's place in the checkpoint: in which store its state is.
 DESCRIPTION: Final = "external.json"
-_WHAT: Final = "where the state is"
+_WHAT: Final = "the location of the state"
 # Spark's store on the heap compresses so, where nothing was fixed.
 _DEFAULT_CODEC: Final = "lz4"
 
 
 def open_checkpoint(address: str | os.PathLike[str]) -> Storage:
-    """The storage of a checkpoint; one whose state is in a database shows it as files.
+    """Open the storage of a checkpoint, with state in a database shown as files.
 
-    Cost: a listing of the offset log, and one of its files. No database is asked.
+    Cost: a listing of the offset log, and one of its files. No database is contacted.
 
     Raises:
-        Invalid: It is not an address.
-        Unsupported: The library for this kind of storage is not installed; or only Spark reads the database.
+        Invalid: The address is not valid.
+        Unsupported: The library for this storage is not installed, or only Spark can read the database.
         Unavailable: The storage does not answer.
     """
     return with_state(open_storage(address))
 
 
 def with_state(storage: Storage) -> Storage:
-    """A checkpoint, with state in a database shown as files; any other storage as it is.
+    """Return a checkpoint with state in a database shown as files; any other storage unchanged.
 
     Raises:
-        Unsupported: Only Spark reads the database.
+        Unsupported: Only Spark can read the database.
     """
     provider = _pinned(storage)
     if provider is None:
@@ -59,26 +59,26 @@ def with_state(storage: Storage) -> Storage:
 
 
 def is_external(storage: Storage) -> bool:
-    """Return whether the state files of a storage are really in a database."""
+    """Return whether the state of a storage is in a database."""
     return isinstance(storage, ExternalView)
 
 
 def description_path(store: StoreId) -> str:
-    """Return the path of the file that names the database's store of a partition."""
+    """Return the path of the file that names the database store of a partition."""
     return layout.join(store.folder, DESCRIPTION)
 
 
 def parse_description(data: bytes, where: str) -> tuple[str, str]:
-    """Database and store, out of such a file.
+    """Return the database and the store from such a file.
 
     Raises:
-        Corrupt: It is damaged.
+        Corrupt: The file is damaged.
     """
     fields = json_object(data.decode(errors="replace"), _WHAT, where)
     database, name = fields.get("database"), fields.get("store")
     if not isinstance(database, str) or not isinstance(name, str):
         raise Corrupt(
-            "the checkpoint does not say where its state is",
+            "the checkpoint does not name the store of its state",
             code="HF-E6023",
             where=where,
             expected="`database` and `store`",
@@ -88,21 +88,21 @@ def parse_description(data: bytes, where: str) -> tuple[str, str]:
 
 
 def render_description(database: str, store: str) -> bytes:
-    """The file at `description_path`."""
+    """Return the content of the file at `description_path`."""
     return json.dumps({"database": database, "store": store}, separators=(",", ":")).encode() + b"\n"
 
 
 class ExternalView(ReadOnly):
     """A checkpoint whose state is in a database, with that state as files of Spark's memory provider.
 
-    Of each version that the database keeps there is a snapshot. It is made when it is read, at the cost of
-    reading a partition's state; rows are in the order of their keys, so that the same state is the same
-    bytes. A listing tells its size, more or less: the room that the state takes in the database. The offset
-    log says that the state is in files, and where it really is. All else is as it is in the checkpoint.
+    Each version that the database keeps appears as a snapshot. The snapshot is created on reading, at the
+    cost of reading a partition's state; its rows are ordered by key, so equal states are equal bytes. The
+    size in a listing is an estimate: the space of the state in the database. The offset log shows the file
+    provider, and also names the actual database. All other files are those of the checkpoint.
 
     Args:
         storage: The checkpoint.
-        provider: The class that its newest batch is fixed to.
+        provider: The provider class that the newest batch pins.
     """
 
     def __init__(self, storage: Storage, provider: str) -> None:
@@ -132,7 +132,7 @@ class ExternalView(ReadOnly):
         return data[start:] if length is None else data[start : start + length]
 
     def list(self, path: str = "") -> _StoreNames:
-        """See `Storage`. Of a store's folder, its database is asked."""
+        """See `Storage`. For a store's folder, the database is queried."""
         listing = self.storage.list(path)
         names = [name for name in listing.names if not _hidden(layout.parse(layout.join(path, name)))]
         store = self._store_of_folder(path, names)
@@ -166,7 +166,7 @@ class ExternalView(ReadOnly):
             "a checkpoint whose state is in a database cannot be changed in place",
             code="HF-E7061",
             where=full(self.uri, path),
-            hint="take a savepoint and change that; `holdfast restore` brings it back to the database",
+            hint="take a savepoint and change that; `holdfast restore` writes it to the database",
         )
 
     def _offsets(self, path: str) -> bytes:
@@ -249,7 +249,7 @@ class _StoreNames:
 
 
 def with_confs(offsets: OffsetLog, confs: Mapping[str, str]) -> OffsetLog:
-    """The same batch, fixed to other settings."""
+    """Return the same batch with different pinned settings."""
     return replace(offsets, fields={**(offsets.fields or {}), "conf": dict(confs)})
 
 

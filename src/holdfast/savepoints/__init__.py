@@ -1,12 +1,12 @@
 """Savepoints of any Structured Streaming query: consistent copies that prove themselves.
 
-`take` copies a checkpoint at a committed batch into a catalog, `verify` proves that it is still what was
-taken, `digest` records what its rows are, `label` names it, `diff` puts two states beside each other key by
-key, `restore` and `fork` make checkpoints of it, `rescale` one with other partitions, `delete` and `gc`
-remove what no savepoint needs.
+`take` copies a checkpoint at a committed batch into a catalog, `verify` proves that the copy is unchanged,
+`digest` records the count and hash of its rows, `label` names it, `diff` compares two states key by key,
+`restore` and `fork` create checkpoints from it, `rescale` creates one with a different number of partitions,
+and `delete` and `gc` remove files that no savepoint needs.
 
-The address of a savepoint is `DIR/ID`, of which the beginning is enough, `DIR@LABEL`, or the whole one that a
-take returns.
+The address of a savepoint is `DIR/ID` or the beginning of it, `DIR@LABEL`, or the full address that `take`
+returns.
 """
 
 from __future__ import annotations

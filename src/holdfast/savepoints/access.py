@@ -1,4 +1,4 @@
-"""Open what an address names for public calls: a savepoint, or a checkpoint to be changed in a copy."""
+"""Open addresses for public calls: a savepoint, or a checkpoint whose copy is to be changed."""
 
 from __future__ import annotations
 
@@ -25,29 +25,29 @@ from holdfast.storage.port import Storage
 Address = str | os.PathLike[str]
 
 _SAY_STOPPED: Final = (
-    "stop the query, and say so with --stopped (in Python `stopped=True`); or take a savepoint and"
-    " `holdfast {}` that, which needs nothing"
+    "stop the query, then confirm with --stopped (in Python `stopped=True`); or take a savepoint and"
+    " `holdfast {}` that, which needs no confirmation"
 )
 
 
 def open_savepoint(savepoint: Address) -> tuple[Storage, str]:
-    """The catalog of a savepoint's address, and the id.
+    """Return the catalog and the id of a savepoint's address.
 
     Raises:
-        Invalid: It is not an address of a savepoint, or names several.
-        NotFound: No savepoint of the catalog has the label that it names.
+        Invalid: The savepoint address is not valid, or names several savepoints.
+        NotFound: No savepoint of the catalog has the label.
     """
     address, savepoint_id = catalogs.split_address(savepoint_address(os.fspath(savepoint)))
     return open_storage(address, "savepoint"), savepoint_id
 
 
 def source_of(address: Address, home: Address | None = None) -> ChangeSource:
-    """A checkpoint or a savepoint, whose state is to be changed in a copy.
+    """Return the checkpoint or savepoint of which a copy is to be changed.
 
     Args:
         address: Its address.
-        home: The state home that may have a record of the checkpoint's good batches; by default the one that
-            holds here.
+        home: The state home, which may have an integrity record of the checkpoint; by default the one in the
+            settings.
 
     Raises:
         Invalid, NotFound: As `opened`.
@@ -63,7 +63,7 @@ def source_of(address: Address, home: Address | None = None) -> ChangeSource:
 def source_guard(
     source: ChangeSource, verb: str, *, stopped: bool, tell: ProgressCallback | None
 ) -> Iterator[CheckpointGuard | None]:
-    """The guard of what is to be changed in a copy; a savepoint needs none.
+    """Hold the guard of a checkpoint that is to be copied and changed; a savepoint needs none.
 
     Raises:
         Conflict: A query uses the checkpoint, or it is not confirmed that none does.
@@ -76,7 +76,7 @@ def source_guard(
 
 
 def source_usage(source: ChangeSource) -> CheckpointUsage | None:
-    """Return who may be using a checkpoint; None for a savepoint, which has no user.
+    """Return the possible users of a checkpoint; None for a savepoint, which is never in use.
 
     Raises:
         Conflict: A job holds it, or a process has it open.
@@ -111,7 +111,7 @@ class ChangeSource:
     Attributes:
         storage: The checkpoint, or the catalog.
         savepoint_id: The savepoint's id; None for a checkpoint.
-        record: What the checkpoint's files were when their batches were committed; None without a record.
+        record: The integrity record of the checkpoint; None without one.
     """
 
     storage: Storage
@@ -120,13 +120,13 @@ class ChangeSource:
 
     @property
     def uri(self) -> str:
-        """Its address."""
+        """Return the address of the checkpoint or savepoint."""
         return (
             self.storage.uri if self.savepoint_id is None else savepoint_uri(self.storage, self.savepoint_id)
         )
 
     def view(self) -> tuple[Storage, str]:
-        """It as a checkpoint, and the address of the checkpoint that it is or was taken of."""
+        """Return the source as a checkpoint, and the address of the original checkpoint."""
         if self.savepoint_id is None:
             return self.storage, self.storage.uri
         manifest = load(self.storage, self.savepoint_id)

@@ -1,19 +1,18 @@
 """A catalog of savepoints: its directory, its savepoints, and its drills.
 
-A drill is a file of its own in the catalog, `drills/<moment>-<chance>.json`: it is there whole or not at all,
-two drills at the same time do not get into each other's way, and object stores, which cannot append, keep it
-too.
+Each drill is a file of its own, `drills/<time>-<random>.json`, written atomically, so concurrent drills do
+not conflict. Object stores, which cannot append to a file, keep it as well.
 
 ```
-objects/<2 digits>/<SHA-256>      the bytes of files, each once, never changed
-savepoints/<id>/manifest.json     a savepoint; written last, and what makes it exist
-savepoints/<id>/content.json      how many rows its states have, and their digests; absent until they are read
-savepoints/<id>/label-<n>.json    a label that it was given later; the greatest number counts
-takes/<token>.json                a take under way
-takes/<token>.ended               one that was given up for dead
-staging/<token>-<number>          what it holds on to meanwhile
-sweep.json                        a removal under way
-sweep.lock                        held by it, on a local disk
+objects/<2 digits>/<SHA-256>      the content of files, each stored once, never changed
+savepoints/<id>/manifest.json     a savepoint; written last, which publishes it
+savepoints/<id>/content.json      row counts and digests of its states; absent until the rows are read
+savepoints/<id>/label-<n>.json    a later label; the highest number is the current one
+takes/<token>.json                a running take
+takes/<token>.ended               a take that counts as dead
+staging/<token>-<number>          files that a running take holds
+sweep.json                        a running removal
+sweep.lock                        the lock of a removal, on a local disk
 ```
 """
 
@@ -40,7 +39,7 @@ from holdfast.storage.hashing import hash_file
 from holdfast.storage.port import Storage, full
 
 DRILLS: Final = "drills"
-# A drill is slow if it took so many times the median of the ones before it, of which so many count.
+# A drill is slow if it took more than this factor times the median of this number of earlier drills.
 GROWTH: Final = 1.5
 COMPARED: Final = 5
 _NAME = re.compile(r"[0-9]{8}T[0-9]{6}\.[0-9]{3}Z-[0-9a-f]{8}\.json")
@@ -48,17 +47,17 @@ _NAME = re.compile(r"[0-9]{8}T[0-9]{6}\.[0-9]{3}Z-[0-9a-f]{8}\.json")
 
 @dataclass(frozen=True, slots=True)
 class Drill(JsonShape):
-    """One drill.
+    """The result of a restore drill.
 
     Attributes:
-        at_ms: When it was made.
+        at_ms: The time of the drill.
         savepoint: The savepoint.
-        query_id: Its query.
+        query_id: The query of the savepoint.
         size_bytes: The bytes of the savepoint.
-        job: The job that was started on it; None where files alone were looked at.
-        empty: Whether the first batch had to do without input.
-        phases_ms: What each phase took, in their order; recovery is the sum of them.
-        load_ms: What the tasks of the first batch took together to load state; a part of it.
+        job: The job that was started on the savepoint; None if only files were read.
+        empty: True if the first batch had no input.
+        phases_ms: The duration of each phase, in order; recovery is their sum.
+        load_ms: The time that the tasks of the first batch took together to load state; a part of that batch.
     """
 
     at_ms: int
@@ -73,7 +72,7 @@ class Drill(JsonShape):
     @property
     @in_json
     def recovery_ms(self) -> int:
-        """From the decision to recover to the first committed batch."""
+        """The time from the decision to recover to the first committed batch."""
         return sum(self.phases_ms.values())
 
     def is_like(self, other: Drill) -> bool:
@@ -98,7 +97,7 @@ def note(catalog: Storage, drill: Drill, chance: bytes) -> None:
 
 
 def drills(catalog: Storage) -> tuple[Drill, ...]:
-    """All drills of a catalog, oldest first; a file that cannot be read as one is passed over.
+    """Return all drills of a catalog, oldest first; unreadable files are skipped.
 
     Raises:
         Unavailable: The catalog does not answer.
@@ -160,12 +159,12 @@ class Listed(JsonShape):
     """A savepoint in a catalog.
 
     Attributes:
-        savepoint_id: Its id.
-        uri: Its address.
-        manifest: What it is, with the label that it has by now; None where the manifest is damaged.
-        problem: What is wrong with the manifest, or with the label.
-        content: Whether the row counts and digests of its states are `recorded`, or still `pending`; None
-            where the manifest is damaged.
+        savepoint_id: The savepoint's id.
+        uri: The savepoint's address.
+        manifest: The manifest, with the current label; None if the manifest is damaged.
+        problem: The damage of the manifest or of the label.
+        content: `recorded` if the row counts and digests of the states are recorded, else `pending`; None
+            if the manifest is damaged.
     """
 
     savepoint_id: str
@@ -177,7 +176,7 @@ class Listed(JsonShape):
     @property
     @in_json
     def erasures(self) -> tuple[Mapping[str, Any], ...]:
-        """The erasures from it, oldest first; the keys by their hashes alone."""
+        """The erasures from the savepoint, oldest first; keys are identified by their hashes only."""
         return () if self.manifest is None else self.manifest.erasures
 
 
@@ -239,12 +238,12 @@ def is_side_file(name: str) -> bool:
 
 
 def savepoint_uri(catalog: Storage, savepoint_id: str) -> str:
-    """A savepoint's address."""
+    """Return a savepoint's address."""
     return full(catalog.uri, f"{SAVEPOINTS}/{savepoint_id}")
 
 
 def new_id(created_ms: int, query_id: str, batch_id: int, chance: bytes) -> str:
-    """An id that sorts by time and says which query and batch: `20260305T080000.000Z-1f0c33aa-b41-9d2e`.
+    """Return an id that sorts by time, such as `20260305T080000.000Z-1f0c33aa-b41-9d2e` for batch 41.
 
     Args:
         created_ms: When it is taken.
@@ -258,7 +257,7 @@ def new_id(created_ms: int, query_id: str, batch_id: int, chance: bytes) -> str:
 
 
 def split_address(savepoint: str) -> tuple[str, str]:
-    """The catalog's address and the id, from a savepoint's address.
+    """Return the catalog's address and the id from a savepoint's address.
 
     Raises:
         Invalid: It is not an address of a savepoint.
@@ -268,12 +267,12 @@ def split_address(savepoint: str) -> tuple[str, str]:
     catalog, _, folder = rest.rpartition("/")
     if folder != SAVEPOINTS or not _ID.fullmatch(savepoint_id) or not catalog:
         raise Invalid(
-            "this is no address of a savepoint",
+            "invalid savepoint address",
             code="HF-E2246",
             found=savepoint,
             expected=f"DIR/ID, DIR/{SAVEPOINTS}/ID, or DIR@LABEL",
-            hint="see the savepoints of a directory with `holdfast savepoint list DIR`"
-            + ("; digits behind an @ are a batch, and no label" if _BATCH.search(savepoint) else ""),
+            hint="list the savepoints with `holdfast savepoint list DIR`"
+            + ("; digits after @ are a batch, not a label" if _BATCH.search(savepoint) else ""),
         )
     return catalog, savepoint_id
 
@@ -285,12 +284,12 @@ def is_savepoint(address: str) -> bool:
 
 
 def ids(catalog: Storage) -> list[str]:
-    """The ids in a catalog, oldest first; one that is being taken or removed may have no manifest."""
+    """Return the ids in a catalog, oldest first; an id may have no manifest during a take or removal."""
     return sorted(name for name in catalog.list(SAVEPOINTS).names if _ID.fullmatch(name))
 
 
 def ids_of_query(catalog: Storage, query_id: str) -> list[str]:
-    """The ids of a query's savepoints, oldest first; a few may be of another that is called much like it."""
+    """Return the ids of a query's savepoints, oldest first; queries with a similar id may be included."""
     return [name for name in ids(catalog) if f"-{query_id[:8].lower()}-" in name]
 
 
@@ -307,27 +306,27 @@ def load(catalog: Storage, savepoint_id: str) -> Manifest:
         data = catalog.read(path)
     except NotFound as error:
         raise NotFound(
-            "there is no such savepoint",
+            "the savepoint does not exist",
             code="HF-E3051",
             where=savepoint_uri(catalog, savepoint_id),
-            hint="see the savepoints of this catalog with"
+            hint="list the savepoints of this catalog with"
             f" `holdfast savepoint list {place_word(catalog.uri)}`",
         ) from error
     manifest = parse_manifest(data, full(catalog.uri, path))
     if manifest.savepoint_id != savepoint_id:
         raise Corrupt(
-            "the manifest is that of another savepoint",
+            "the manifest belongs to a different savepoint",
             code="HF-E6039",
             where=full(catalog.uri, path),
             found=manifest.savepoint_id,
             expected=savepoint_id,
-            hint="put back the right one from a copy, or delete this savepoint",
+            hint="restore the right manifest from a copy, or delete this savepoint",
         )
     return manifest
 
 
 def described(catalog: Storage, savepoint_id: str) -> Listed:
-    """A savepoint with its newest label, and whether its digests are recorded.
+    """Return a savepoint with its newest label and the status of its digests.
 
     Cost: a listing, and the manifest and the label are read.
 
@@ -350,22 +349,22 @@ def described(catalog: Storage, savepoint_id: str) -> Listed:
 
 
 def load_label(catalog: Storage, savepoint_id: str, number: int) -> LabelChange:
-    """Read a label that a savepoint was given later.
+    """Read a later label of a savepoint.
 
     Raises:
-        NotFound: There is none with this number.
-        Corrupt: It is damaged, or of another savepoint.
+        NotFound: No label has this number.
+        Corrupt: The label is damaged, or belongs to a different savepoint.
     """
     path = label_path(savepoint_id, number)
     change = parse_label_change(catalog.read(path), full(catalog.uri, path))
     if change.savepoint != savepoint_id:
         raise Corrupt(
-            "the label is that of another savepoint",
+            "the label file belongs to a different savepoint",
             code="HF-E6040",
             where=full(catalog.uri, path),
             found=change.savepoint,
             expected=savepoint_id,
-            hint="delete this file; the label is then the one before",
+            hint="delete this file; the previous label then applies",
         )
     return change
 
@@ -376,11 +375,11 @@ def is_catalog(storage: Storage) -> bool:
 
 
 def require_catalog(catalog: Storage) -> None:
-    """Refuse a place that is not a catalog of savepoints; nothing is made there.
+    """Raise an error for a directory that is not a savepoint catalog; nothing is created.
 
     Raises:
-        NotFound: Nothing is there.
-        Invalid: Something else is there.
+        NotFound: The directory does not exist.
+        Invalid: The directory is something else.
     """
     if is_catalog(catalog):
         return
@@ -388,27 +387,27 @@ def require_catalog(catalog: Storage) -> None:
     root = local_path(catalog.uri)
     if not names and (root is None or not root.exists()):
         raise NotFound(
-            "there is no directory of savepoints",
+            "the savepoint catalog does not exist",
             code="HF-E3052",
             where=catalog.uri,
             found="nothing",
-            hint="name the directory that `holdfast savepoint take` was given",
+            hint="name the directory given to `holdfast savepoint take`",
         )
     address = catalog.uri.rstrip("/")
     if is_savepoint(address):
-        found, hint = "one savepoint", f"name its directory: {address.rsplit('/', 2)[0]}"
+        found, hint = "a savepoint", f"name its catalog: {address.rsplit('/', 2)[0]}"
     elif any(is_savepoint(f"{address}/{name}") for name in names):
-        found, hint = "a part of one", f"name the directory above it: {address.rpartition('/')[0]}"
+        found, hint = "a part of a catalog", f"name the directory above it: {address.rpartition('/')[0]}"
     elif {layout.OFFSETS, layout.COMMITS} & names:
         found = "a checkpoint"
-        hint = "name the directory that `holdfast savepoint take` was given; `state erase` has --checkpoint"
+        hint = "name the directory given to `holdfast savepoint take`; `state erase` has --checkpoint"
     elif root is not None and not root.is_dir():
-        found, hint = "a file", "name the directory that `holdfast savepoint take` was given"
+        found, hint = "a file", "name the directory given to `holdfast savepoint take`"
     else:
-        found = "an empty directory" if not names else f"{len(names)} others, such as {min(names)}"
-        hint = "see what a directory of savepoints has with `holdfast savepoint list DIR`"
+        found = "an empty directory" if not names else f"{len(names)} other entries, such as {min(names)}"
+        hint = "name a catalog; `holdfast savepoint list DIR` lists its savepoints"
     raise Invalid(
-        "this is no directory of savepoints",
+        "not a savepoint catalog",
         code="HF-E2247",
         where=catalog.uri,
         found=found,
@@ -418,7 +417,7 @@ def require_catalog(catalog: Storage) -> None:
 
 
 def listed(catalog: Storage) -> Iterator[Listed]:
-    """Every savepoint of a catalog, oldest first.
+    """Return every savepoint of a catalog, oldest first.
 
     Cost: a listing of the catalog and one of each savepoint; every manifest is read.
     """

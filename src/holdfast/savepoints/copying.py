@@ -1,4 +1,4 @@
-"""Work on many files at once, at a pace that leaves the query its processors."""
+"""Work on many files in parallel, at a pace that leaves processors to the query."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ def each(
     tell: ProgressCallback | None = None,
     note: str = "",
 ) -> list[R]:
-    """Do something with each item, several at a time, and give the outcomes in their order.
+    """Apply a function to each item, several at a time, and return the results in order.
 
-    The first failure ends it: what has not begun is not done, what has begun is waited for.
+    The first failure ends the work: items that have not begun are skipped, others are awaited.
 
     Args:
-        work: What to do.
-        items: With what.
-        workers: How many at a time; with 1 nothing but the calling thread is used.
-        tell: Called with items done, items in all, and the note.
-        note: Said with it.
+        work: The function.
+        items: The items.
+        workers: Number of parallel workers; 1 uses only the calling thread.
+        tell: Called with the number of finished items, the number of all items, and the note.
+        note: The current step.
     """
     given = list(items)
     if workers == 1 or len(given) < 2:
@@ -60,12 +60,12 @@ def each(
 
 
 def followed(items: Collection[T], tell: ProgressCallback | None, note: str) -> Iterator[T]:
-    """The items one after the other; before each it is told how many there were, and how many there are.
+    """Yield the items and report the progress before each.
 
     Args:
         items: The items.
-        tell: Called with items done, items in all, and the note.
-        note: Said with it.
+        tell: Called with the number of finished items, the number of all items, and the note.
+        note: The current step.
     """
     for done, item in enumerate(items):
         if tell is not None:
@@ -77,24 +77,24 @@ def followed(items: Collection[T], tell: ProgressCallback | None, note: str) -> 
 SHARE: Final = 0.04
 # Woken for every file, it finds nothing in the caches and takes a half longer, and so do those it displaces.
 _LEAST_PAUSE_S: Final = 0.2
-# A large state would be worked on for hours. What goes beyond that is done at full speed.
+# With more pauses a large state would take hours; after this limit the work runs at full speed.
 LONGEST_PAUSES_S: Final = 10.0
-# A query whose newest batch began longer ago than that is taken for stopped, or has little to do.
+# A query whose newest batch began longer ago counts as stopped or idle.
 _RUNS_MS: Final = 60_000
 
 
 class Pace:
-    """Keeps the work of one thread to a share of the machine's processors, by pauses between its steps.
+    """A limit of one thread's processor use, enforced by pauses between steps.
 
-    It is not waited for anything: a step that has used less than its share is followed at once by the next,
-    and a few that have used little more are waited for together.
+    A step within the share is followed immediately by the next one; small excesses of several steps are
+    combined into one pause.
 
     Args:
         share: The share of all processors.
-        processors: How many there are.
-        longest_s: All pauses together, at the most.
-        used: Seconds of a processor that this thread has used.
-        clock: Seconds that have passed.
+        processors: The number of processors.
+        longest_s: The limit of all pauses together, in seconds.
+        used: Returns the processor time that this thread has used, in seconds.
+        clock: Returns the elapsed time, in seconds.
         pause: Waits for a number of seconds.
     """
 
@@ -117,7 +117,7 @@ class Pace:
         self._began = clock()
 
     def step(self) -> None:
-        """Wait until the share covers what has been used since the beginning, if that is worth a pause."""
+        """Pause until the processor time used so far is within the share; very short pauses are skipped."""
         due = (self._used() - self._used_before) / self._rate - (self._clock() - self._began)
         if due >= _LEAST_PAUSE_S and self._left_s > 0:
             due = min(due, self._left_s)
@@ -125,7 +125,7 @@ class Pace:
             self._pause(due)
 
     def before(self, tell: ProgressCallback | None) -> ProgressCallback:
-        """Take a step whenever something is told, and pass it on."""
+        """Return a callback that calls `step` before each progress report, and passes the report on."""
 
         def step_and_report(done: int, total: int, note: str) -> None:
             self.step()
@@ -136,10 +136,10 @@ class Pace:
 
 
 def seems_to_run(checkpoint: Storage, now_ms: int) -> bool:
-    """Return whether a query on this machine has begun a batch of a checkpoint lately.
+    """Return whether a query on this machine has recently begun a batch of a checkpoint.
 
-    Nothing in a checkpoint says whether a query uses it. Of a checkpoint elsewhere it is not asked: what is
-    done here takes no processor from a query there.
+    A checkpoint does not record whether a query uses it. For a checkpoint on other storage this is False,
+    because the work here takes no processor from a query there.
     """
     newest = max(Logs(checkpoint).offered, default=None)
     if newest is None:

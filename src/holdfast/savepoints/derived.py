@@ -1,4 +1,4 @@
-"""Make a savepoint of another one, with some of its files changed: nothing else is stored again."""
+"""Create a savepoint from an existing one with some files changed; unchanged files are not stored again."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class FileChanges:
     removed: frozenset[str] = frozenset()
 
     def files(self, before: Collection[SavedFile]) -> list[SavedFile]:
-        """The files afterwards, ascending by path. Cost: what is new is read, for its hash."""
+        """Return the files after the change, ascending by path. Cost: new files are read for their hash."""
         hows = {file.path: file.how for file in before}
         gone = self.written | self.removed
         new = []
@@ -68,32 +68,31 @@ def derive(
     chance: Chance = os.urandom,
     tell: ProgressCallback | None = None,
 ) -> Taken:
-    """Make a savepoint that has some other files than the one it is made of, which stays as it is.
+    """Create a savepoint from an existing one with some files changed; the existing one is not changed.
 
-    Before the manifest is written, which publishes the savepoint, what is new is verified as a
-    checkpoint is.
+    New files are verified like a checkpoint before the manifest is written, which publishes the savepoint.
 
-    Cost: what is new is written; in another catalog, everything. Then the rows are counted and hashed; those
-    of stores that are as they were only where they were not before.
+    Cost: new files are written; all files if the catalog is a different one. Then the rows are counted and
+    hashed; rows of unchanged stores only if they have no digests yet.
 
     Args:
-        catalog: Where the new savepoint goes.
-        source: What it is made of.
-        changes: The files that are others.
-        change: What the manifest says of it; None where nobody has changed anything by hand.
-        noted: What else the manifest says.
-        origin: The catalog that the source is in.
-        label: A name for people.
-        deep: Read the rows of the state however many there are, for exact counts and digests.
-        prove: A last look at it, before it is published.
+        catalog: The catalog of the new savepoint.
+        source: The manifest of the existing savepoint.
+        changes: The changed files.
+        change: The description of the change for the manifest; None if no state was changed by hand.
+        noted: Further fields of the manifest.
+        origin: The catalog of the existing savepoint.
+        label: A label for display.
+        deep: Read the rows of the state regardless of their number, for exact counts and digests.
+        prove: A last check of the new savepoint before it is published.
         clock: The time in epoch milliseconds.
         chance: Returns a number of random bytes.
-        tell: Called with what is done, what there is in all, and what is being done.
+        tell: Called with the number of finished items, the number of all items, and the current step.
 
     Raises:
-        Conflict: Savepoints are being removed from the catalog, or the source has changed meanwhile.
-        NotFound: The source has been deleted meanwhile.
-        Internal: What was made does not fit together; there is no new savepoint.
+        Conflict: A removal is running in the catalog, or the source changed during the call.
+        NotFound: The source was deleted during the call.
+        Internal: The new savepoint failed verification and was not published.
     """
     check_label(label)
     turn = TakeLease(catalog, chance(8).hex(), clock)
@@ -153,7 +152,7 @@ def _store(
     turn: TakeLease,
     tell: ProgressCallback | None,
 ) -> dict[str, int]:
-    """Put what is new under its hash; the bytes of each that the catalog did not hold."""
+    """Store new files under their hashes; return the bytes of each that the catalog did not hold."""
     new: dict[str, int] = {}
     elsewhere = catalog.uri != home.uri
 
@@ -170,40 +169,40 @@ def _store(
 
 
 def require_unchanged(catalog: Storage, source: Manifest) -> None:
-    """Make sure that a savepoint is what it was when something was planned with it.
+    """Check that a savepoint has not changed since a plan was made with it.
 
     Raises:
-        NotFound: It was deleted.
-        Conflict: It has another manifest.
+        NotFound: The savepoint was deleted.
+        Conflict: The manifest has changed.
     """
     if load(catalog, source.savepoint_id).render() != source.render():
         raise Conflict(
-            "the savepoint has changed since this was planned",
+            "the savepoint has changed since the plan was made",
             code="HF-E4049",
             where=savepoint_uri(catalog, source.savepoint_id),
-            found="another manifest",
-            hint="plan it again",
+            found="a different manifest",
+            hint="make a new plan",
         )
 
 
 def require_whole(view: SavepointView, known: frozenset[str], catalog: Storage) -> None:
-    """Verify files that are to be a savepoint, as a checkpoint is verified.
+    """Verify the files of a new savepoint like a checkpoint.
 
     Args:
         view: The files.
-        known: Those whose bytes were verified before.
-        catalog: Where they are.
+        known: Files whose bytes were verified before.
+        catalog: The catalog that holds them.
 
     Raises:
-        Internal: They do not fit together.
+        Internal: The verification failed.
     """
     found = verify(view, None, known)
     if found.ok:
         return
     raise Internal(
-        "what was made does not fit together, and no savepoint was made",
+        "the new savepoint failed verification and was not published",
         code="HF-E9028",
         where=full(catalog.uri, found.problems[0].file),
         found=in_short(found.problems),
-        hint="the savepoint that it was made of is as it was; please report this",
+        hint="the original savepoint is unchanged; please report this",
     )

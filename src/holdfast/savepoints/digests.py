@@ -1,9 +1,9 @@
 """Count and hash the rows of a savepoint, at once or later.
 
-A take reads the rows of small state alone, since it must not take long. Of any other savepoint the record is
-`pending` until a pass of its own has read the rows, at a pace. The pass reads the bytes of the catalog and
-never the checkpoint's, each file only if it has the hash that the manifest names. The record is written last
-and once: a pass that was killed leaves the savepoint pending, and the next one begins again.
+A take reads rows only if the state is small, to stay short. Otherwise the digests are `pending` until a
+separate pass has read the rows at a limited pace. The pass reads the catalog, never the checkpoint, and uses
+a file only if it has the hash in the manifest. The result is written last and once: a killed pass leaves the
+savepoint pending, and the next pass starts over.
 """
 
 from __future__ import annotations
@@ -68,11 +68,11 @@ class Digested(JsonShape):
 
     Attributes:
         uri: The savepoint.
-        content: `recorded`, or `pending` where nothing was done yet.
-        made: Whether this pass has recorded them; else they were there.
-        states: Every state; None while they are pending.
+        content: `recorded`, or `pending` before the first pass.
+        made: True if this pass recorded them, False if they existed before.
+        states: Every state; None while pending.
         stores: The stores of all partitions.
-        read: Those whose rows were read; the others have the files of an earlier savepoint.
+        read: Stores whose rows were read; the others have the files of an earlier savepoint.
         size_bytes: The bytes of the files that were read.
     """
 
@@ -87,17 +87,17 @@ class Digested(JsonShape):
     @property
     @in_json
     def rows(self) -> int | None:
-        """The rows of all states."""
+        """The number of rows of all states."""
         return None if self.states is None else sum(state.rows for state in self.states)
 
 
 def recorded(catalog: Storage, savepoint_id: str) -> SavepointContent | None:
     """Return the recorded content of a savepoint; None while it is pending.
 
-    Whether it was made of this very manifest is for the caller to compare.
+    The caller must compare the manifest hash in it.
 
     Raises:
-        Corrupt: The record is damaged, or that of another savepoint.
+        Corrupt: The digests are damaged, or belong to a different savepoint.
         Unsupported: A newer Holdfast wrote it.
     """
     path = content_path(savepoint_id)
@@ -109,18 +109,18 @@ def recorded(catalog: Storage, savepoint_id: str) -> SavepointContent | None:
     content = parse_savepoint_content(data, where)
     if content.savepoint_id != savepoint_id:
         raise Corrupt(
-            "the record of a savepoint's rows is that of another savepoint",
+            "the digests belong to a different savepoint",
             code="HF-E6041",
             where=where,
             found=content.savepoint_id,
             expected=savepoint_id,
-            hint="delete this file; `holdfast savepoint digest` makes it again",
+            hint="delete this file, then run `holdfast savepoint digest`",
         )
     return content
 
 
 def recorded_states(catalog: Storage, manifest: Manifest) -> tuple[RecordedState, ...] | None:
-    """The states of a savepoint as they were counted and hashed, wherever that is kept; None while pending.
+    """Return the recorded counts and digests of a savepoint's states; None while pending.
 
     Raises:
         Corrupt: The record is damaged.
@@ -133,7 +133,7 @@ def recorded_states(catalog: Storage, manifest: Manifest) -> tuple[RecordedState
 
 
 def manifest_states(manifest: Manifest) -> tuple[RecordedState, ...]:
-    """The states whose rows a manifest itself tells."""
+    """Return the states whose row counts and digests a manifest contains."""
     return tuple(
         RecordedState(
             operator["operator_id"],
@@ -150,13 +150,13 @@ def manifest_states(manifest: Manifest) -> tuple[RecordedState, ...]:
 
 
 def pending(catalog: Storage, query_ids: Iterable[str] | None = None) -> list[str]:
-    """The savepoints of a catalog whose record is pending, the newest first.
+    """Return the savepoints of a catalog with pending digests, newest first.
 
-    Cost: a listing of each savepoint, and the manifests of those without a record are read.
+    Cost: one listing per savepoint; manifests of savepoints without digests are read.
 
     Args:
         catalog: The catalog.
-        query_ids: Only those of these queries.
+        query_ids: Return only savepoints of these queries.
     """
     wanted = None if query_ids is None else set(query_ids)
     waiting = []
@@ -179,25 +179,25 @@ def digest(
     step: Step = lambda: None,
     tell: ProgressCallback | None = None,
 ) -> Digested:
-    """Count and hash the rows of a savepoint and record it, unless that was done before.
+    """Count and hash the rows of a savepoint and record the result, unless it is recorded already.
 
     Stores with the same files as in one of the newest savepoints of the query are not read again.
 
-    Cost: about two seconds a million rows on one core, and every file of state is read for its hash.
+    Cost: about two seconds per million rows on one core; every state file is read for its hash.
 
     Args:
         catalog: The catalog.
         savepoint_id: The savepoint.
         clock: The time in epoch milliseconds.
-        known: A record to take over sums from before any other.
-        step: Called after every few thousand rows, to wait or to raise; what it raises ends the pass.
-        tell: Called with stores done, stores in all, and what is being done.
+        known: Digests from which counts are reused before any others.
+        step: Called after every few thousand rows; it may pause, or raise to end the pass.
+        tell: Called with the number of finished stores, the number of all stores, and the current step.
 
     Raises:
-        NotFound: The savepoint does not exist, or it was deleted meanwhile.
+        NotFound: The savepoint does not exist or was deleted during the call.
         Corrupt: The savepoint is damaged; nothing is recorded.
-        Unsupported: The state is of a kind that cannot be read.
-        Conflict: Its manifest has changed meanwhile, as by an erasure.
+        Unsupported: The state cannot be read.
+        Conflict: The manifest changed during the call, for example by an erasure.
     """
     manifest = load(catalog, savepoint_id)
     uri = savepoint_uri(catalog, savepoint_id)
@@ -319,17 +319,18 @@ class _Pass:
         if sha256 != file.sha256:
             uri = savepoint_uri(self._catalog, self._manifest.savepoint_id)
             raise Corrupt(
-                "the savepoint is damaged, and its digests were not recorded",
+                "the savepoint is damaged, so its digests were not recorded",
                 code="HF-E6042",
                 where=full(self._catalog.uri, path),
                 found=f"SHA-256 {sha256[:16]}…",
-                expected=f"the bytes of {file.path}",
-                hint=f"`holdfast savepoint verify {place_word(uri)}` names all damage; use another savepoint",
+                expected=f"the SHA-256 of {file.path}",
+                hint=f"list all damage with `holdfast savepoint verify {place_word(uri)}`;"
+                " use a different savepoint",
             )
 
 
 def _write(catalog: Storage, manifest: Manifest, content: SavepointContent) -> bool:
-    """Record it, if the savepoint is still the one that was read; False if another pass was quicker."""
+    """Record the digests if the savepoint is unchanged; return False if another pass recorded them first."""
     _require_same(catalog, manifest)
     path = content_path(manifest.savepoint_id)
     try:
@@ -351,10 +352,10 @@ def _require_same(catalog: Storage, manifest: Manifest) -> None:
     if catalog.read(manifest_path(manifest.savepoint_id)) != manifest.render():
         uri = savepoint_uri(catalog, manifest.savepoint_id)
         raise Conflict(
-            "the savepoint has changed while its rows were read, and its digests were not recorded",
+            "the savepoint changed while its rows were read, so its digests were not recorded",
             code="HF-E4050",
             where=uri,
-            hint=f"read it again with `holdfast savepoint digest {place_word(uri)}`",
+            hint=f"run `holdfast savepoint digest {place_word(uri)}` again",
         )
 
 
@@ -403,7 +404,7 @@ def _recorded(content: StateContent) -> RecordedState:
 
 
 def _stores(manifest: Manifest) -> dict[StoreId, list[SavedFile]]:
-    """The files of each store, checksums beside them left out."""
+    """Return the files of each store, without their checksum files."""
     stores: dict[StoreId, list[SavedFile]] = {}
     for file in manifest.files:
         place = layout.parse(file.path)
@@ -436,14 +437,14 @@ def _is_checksum(path: str) -> bool:
 
 
 class PendingDigests:
-    """Makes pending digests at a pace. One that is stopped stays pending, and is begun anew later.
+    """A background worker for pending digests; a stopped pass stays pending and starts over later.
 
     Args:
         clock: The time in epoch milliseconds.
-        go_on: Asked again and again; once it says no, nothing more is done.
-        pause: Waits for a number of seconds, or for less.
-        longest_s: All pauses of one savepoint together; beyond that it is done at full speed. A periodic
-            savepoint is deleted some time, and its digests are of use before that.
+        go_on: Polled regularly; the work ends when it returns False.
+        pause: Waits for a number of seconds or less.
+        longest_s: Limit of all pauses for one savepoint; after it the work runs at full speed, so that
+            digests are ready before a periodic savepoint is deleted.
     """
 
     def __init__(
@@ -480,15 +481,15 @@ class PendingDigests:
         return None
 
     def one(self, catalog: Storage, savepoint_id: str) -> Digested | None:
-        """Make the digests of one savepoint, at a pace where its query seems to run.
+        """Compute the digests of one savepoint, at a limited pace if its query seems to run.
 
         Returns:
-            None if it was stopped, or is passed over.
+            None if the pass was stopped or the savepoint was skipped.
 
         Raises:
             As `newest`; and
             NotFound: The savepoint does not exist.
-            Conflict: It has changed meanwhile.
+            Conflict: The savepoint changed during the call.
         """
         if savepoint_id in self._hopeless or not self._go_on():
             return None

@@ -1,7 +1,7 @@
-"""The target of a check, and the small local checkpoints in which Spark is asked about a query.
+"""The saved state that a check compares with, and small local checkpoints in which Spark plans a query.
 
-Spark plans a batch from a query's logs and from what it noted of each operator; state files are read only
-when the batch runs. So what is laid out here is a few small files, however much state there is.
+Spark plans a batch from a query's logs and its metadata of each operator, and reads state files only when the
+batch runs. These checkpoints are therefore a few small files, regardless of the size of the state.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class DryRunCheckpoint:
 
     @property
     def offsets(self) -> OffsetLog:
-        """Its offsets and the settings that it has fixed."""
+        """Return the offsets of the batch and its pinned settings."""
         offsets = Logs(self.storage).offsets(self.batch_id)
         if offsets is None:
             raise file_gone(self.storage, LogFile(Log.OFFSETS, self.batch_id).render(), self.batch_id)
@@ -67,7 +67,7 @@ class DryRunCheckpoint:
 
     @property
     def note(self) -> PlanNote | None:
-        """The plans that were noted in it."""
+        """Return the recorded plans of the query."""
         path = OwnFile(PLAN_NOTE).render()
         try:
             return parse_note(self.read(path), full(self.uri, path))
@@ -76,11 +76,11 @@ class DryRunCheckpoint:
 
     @property
     def state_format(self) -> int | None:
-        """The state-checkpoint format of its state; None without state."""
+        """Return the state-checkpoint format; None without state."""
         return max((operator.format_version for operator in self.found.operators), default=None)
 
     def last_files(self, source: str) -> tuple[str, ...]:
-        """The files that its batch has read from a file source; empty for other sources."""
+        """Return the files that the batch read from a file source; empty for other sources."""
         end = log_offset(self.offsets.offsets.get(source))
         if end is None:
             return ()
@@ -96,7 +96,7 @@ class DryRunCheckpoint:
         return tuple(found)
 
     def read(self, path: str) -> bytes:
-        """A file, proved against the manifest where there is one."""
+        """Read a file, and compare it with the manifest if there is one."""
         data = self.storage.read(path)
         listed = (
             next((file for file in self.manifest.files if file.path == path), None) if self.manifest else None
@@ -108,20 +108,20 @@ class DryRunCheckpoint:
                 where=full(self.uri, path),
                 found=f"SHA-256 {hash_of(data)}",
                 expected=listed.sha256,
-                hint=f"`holdfast savepoint verify {place_word(self.uri)}` names all damage",
+                hint=f"list all damage with `holdfast savepoint verify {place_word(self.uri)}`",
             )
         return data
 
 
 def open_saved(address: str, query: str | None = None) -> DryRunCheckpoint:
-    """Open what a query is to be checked against.
+    """Open the savepoint or checkpoint to check a query against.
 
     Args:
-        address: A savepoint, a checkpoint, or the folder of a job whose queries have a checkpoint each.
-        query: Which of them.
+        address: A savepoint, a checkpoint, or the folder of a job's checkpoints.
+        query: The query, for a folder with several checkpoints.
 
     Raises:
-        NotFound: There is neither, or no batch is committed yet.
+        NotFound: The savepoint or checkpoint does not exist, or has no committed batch.
         Corrupt: A file that was read is damaged.
         Invalid: The address names several savepoints.
     """
@@ -145,7 +145,7 @@ def _checkpoint(address: str, query: str | None) -> DryRunCheckpoint:
     found = read(storage)
     if found.batch_id is None:
         raise NotFound(
-            "nothing is committed yet, so there is no state to keep",
+            "the checkpoint has no committed batch",
             code="HF-E3053",
             where=storage.uri,
             hint="start the query with the new code, or wait for its first batch",
@@ -172,11 +172,11 @@ def lay_out(saved: DryRunCheckpoint, sandbox: Storage) -> None:
 
 
 def lay_out_first(saved: DryRunCheckpoint, sandbox: Storage, sources: Sequence[str]) -> None:
-    """Write a checkpoint that is before its first batch, with the settings that the saved one has fixed.
+    """Write a checkpoint before its first batch, with the pinned settings of the saved one.
 
     Args:
         saved: The savepoint.
-        sandbox: An empty place.
+        sandbox: An empty directory.
         sources: The names of the new query's sources.
     """
     fixed = saved.offsets

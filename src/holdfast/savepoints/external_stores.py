@@ -1,4 +1,4 @@
-"""The state of a savepoint, brought into a database: new stores, beside those that exist."""
+"""Write the state of a savepoint to new stores in a database."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ _WRITING: Final = "writing state to the database"
 def outside(external: ExternalState | None, database: str | None, where: str) -> ExternalState | None:
     """Return the database for a savepoint's state: its own, or a different one of the same kind.
 
-    Cost: the database is asked whether it answers.
+    Cost: one request to check that the database answers.
 
     Args:
-        external: Where it was; None for files.
-        database: The address of another database.
+        external: The original database; None for state in files.
+        database: The address of a different database.
         where: The savepoint, for messages.
 
     Raises:
@@ -52,11 +52,11 @@ def outside(external: ExternalState | None, database: str | None, where: str) ->
         if database is None:
             return None
         raise Invalid(
-            "the state of this savepoint was in files, and a restore leaves it where it was",
+            "--database does not apply to a savepoint whose state is in files",
             code="HF-E2248",
             where=where,
             found=f"--database {database}",
-            hint="leave it out, or move the state with `holdfast state migrate SAVEPOINT --backend …`",
+            hint="leave it out; `holdfast state migrate SAVEPOINT --backend …` moves state into a database",
         )
     wanted = external
     if database is not None:
@@ -68,14 +68,14 @@ def outside(external: ExternalState | None, database: str | None, where: str) ->
 
 
 def refuse_unfit(operator: OperatorStates, external: ExternalState) -> None:
-    """See that Spark's provider for the database can keep an operator's state.
+    """Raise an error if Spark's provider for the database cannot keep an operator's state.
 
     Args:
         operator: The operator.
         external: The database.
 
     Raises:
-        Unsupported: It cannot.
+        Unsupported: The provider cannot keep it.
     """
     for codec in operator.declared_codecs():
         if (
@@ -88,18 +88,18 @@ def refuse_unfit(operator: OperatorStates, external: ExternalState) -> None:
             )
         ):
             raise Unsupported(
-                f"{external.kind} cannot hold this operator: it has no column families, no keys in order and"
-                " no Avro",
+                f"{external.kind} cannot hold the state of this operator: it supports no column families,"
+                " ordered keys or Avro",
                 code="HF-E7095",
                 where=codec.where,
                 found=f"operator {operator.named.label}",
                 expected="an aggregate, a deduplication, session windows, or a join of format 2",
-                hint="leave its state on RocksDB",
+                hint="keep its state in RocksDB",
             )
 
 
 def offsets_outside(data: bytes, path: str, external: ExternalState) -> bytes:
-    """A batch of the offset log as it is with its state in the database."""
+    """Return a batch of the offset log for state in the database."""
     offsets = parse_offsets(data, path)
     if external_state(offsets.confs) is None:
         return data
@@ -115,26 +115,26 @@ def write_stores(
     token: str,
     tell: ProgressCallback | None = None,
 ) -> None:
-    """Bring all state at a batch into new stores, read it back, and name them in a checkpoint that is made.
+    """Write all state at a batch to new stores, read it back, and name the stores in a new checkpoint.
 
-    The stores that a query uses, and whatever else is in the database, are not touched. Killed, it is begun
-    again with the same token, and writes the same stores anew.
+    Stores that a query uses and other data in the database are not changed. After a kill, a new call with
+    the same token writes the same stores again.
 
-    Cost: all state is read, written, and read once more; a partition's is held in memory.
+    Cost: all state is read, written and read back; the state of one partition is held in memory.
 
     Args:
         view: The savepoint as a checkpoint.
-        target: The checkpoint that is to be made.
+        target: The new checkpoint.
         batch_id: The batch.
         query_id: The query that is to continue.
         external: The database.
-        token: What no other checkpoint's stores have in their names.
-        tell: Called with stores done, stores in all, and what is being done.
+        token: A part of the stores' names, unique per checkpoint.
+        tell: Called with the number of finished stores, the number of all stores, and the current step.
 
     Raises:
-        Corrupt: The state is damaged, or does not read as it was written.
-        Conflict: A query uses a store of that name.
-        Unsupported: An operator that Spark cannot keep there.
+        Corrupt: The state is damaged, or the state read back differs from what was written.
+        Conflict: A query uses a store of this name.
+        Unsupported: Spark cannot keep the state of an operator in this database.
         Unavailable: The database does not answer, or is full.
     """
     databases = Databases()
@@ -157,7 +157,7 @@ def write_stores(
 
 
 def clear_stores(target: Storage) -> None:
-    """Delete the stores that a checkpoint names, which nobody has used; what cannot be deleted stays."""
+    """Delete the unused stores that a checkpoint names; stores that cannot be deleted are skipped."""
     databases = Databases()
     for path, _ in Tree(target).places():
         if layout.split(path)[1] == DESCRIPTION:
@@ -183,12 +183,12 @@ def _write(
     _, found = one.scan(version)
     if found != fields:
         raise Corrupt(
-            "a store does not read as it was written",
+            "a store read back differs from what was written",
             code="HF-E6044",
             where=one.where,
             found=f"{len(found):,} fields",
             expected=f"{len(fields):,} fields",
-            hint="restore once more; if it happens again, look at what else writes to this database",
+            hint="restore again; if it happens again, check what else writes to this database",
         )
 
 

@@ -1,12 +1,12 @@
 """The differences between two states key by key.
 
-Where an operator puts its rows into bytes in the same way on both sides, a row that is the same is the same
-bytes, and if it has as many partitions it comes at about the same place. So both are read in step, and what
-one side has had is crossed out against the other. Only what is left over is held.
+If an operator encodes its rows in the same way on both sides, equal rows are equal bytes, and with the same
+number of partitions they occur at about the same position. Both sides are then read in step, rows that occur
+on both are dropped, and only the remaining rows are held in memory.
 
-Each row is boiled down to a hash of its key and one of its value, 32 bytes, and these are compared bucket by
-bucket; beyond two million they wait in temporary files. Then the rows that are to be shown are read once
-more.
+Otherwise each row is reduced to a hash of its key and a hash of its value, 32 bytes, and the hashes are
+compared bucket by bucket; beyond two million they are written to temporary files. Then the sample rows are
+read again.
 """
 
 from __future__ import annotations
@@ -42,12 +42,11 @@ KeyedRow = tuple[Any, Any]
 
 
 def keyed_rows(groups: Iterable[KeyGroup], where: str) -> Iterator[KeyedRow]:
-    """Every key with its values by state, the groups one after the other.
+    """Yield every key with its values by state, group by group.
 
-    A key of one column is its value, of several a list. A list is a list and a map a dictionary; the
-    time that a value with a time to live was stamped with is next to it, as `NAME.stamp_ms`. The rows of
-    a broadcast stream, of which each group has a copy, are under keys that say so. Cost: some 10
-    microseconds a key.
+    A key of one column is its value, of several a list. List states are lists and map states dictionaries;
+    the timestamp of a value with a TTL is next to it, as `NAME.stamp_ms`. Rows of a broadcast stream, of
+    which each group has a copy, have keys that name the stream. Cost: about 10 microseconds per key.
 
     Args:
         groups: The groups.
@@ -90,16 +89,16 @@ Chunk = tuple[StateCodec, int, Pairs]
 
 @dataclass(slots=True)
 class Stepped:
-    """One state, as far as both sides have been read.
+    """The remaining differences of one state while both sides are read in step.
 
     Attributes:
-        codec: What takes its rows apart.
-        first: Rows that only the first side has had.
-        second: Rows that only the second side has had.
-        first_rows: The rows of the first side.
-        second_rows: Those of the second.
-        first_bytes: Their bytes, keys and values.
-        second_bytes: Those of the second.
+        codec: The codec of the rows.
+        first: Rows seen only on the first side so far.
+        second: Rows seen only on the second side so far.
+        first_rows: Number of rows of the first side.
+        second_rows: Number of rows of the second side.
+        first_bytes: Bytes of keys and values of the first side.
+        second_bytes: Bytes of keys and values of the second side.
     """
 
     codec: StateCodec
@@ -160,21 +159,21 @@ def step(
     second: tuple[Storage, OperatorStates],
     tell: ProgressCallback | None,
 ) -> dict[StateName, Stepped] | None:
-    """Read both sides in step, and cross out what both have.
+    """Read both sides in step, and drop the rows that both have.
 
     Args:
         first: One side: its storage, and the operator at its batch.
-        second: The other, alike.
-        tell: Called with stores done, stores in all, and what is being done.
+        second: The other side, in the same form.
+        tell: Called with the number of finished stores, the number of all stores, and the current step.
 
     Returns:
-        What is left over, by state; None where too much is, or a side has a row twice, as damaged state may:
-        then they have to be compared in another way.
+        The remaining rows by state; None if too many remain, or if a side has a row twice, as damaged state
+        may: these states must be compared by hashes.
 
     Raises:
-        NotFound: A file that a batch needs is gone.
+        NotFound: A file that a batch needs is missing.
         Corrupt: A file or a row is damaged.
-        Unsupported: A state is of a kind that cannot be read.
+        Unsupported: A state cannot be read.
     """
     found: dict[StateName, Stepped] = {}
     for chunk, against in zip_longest(_row_chunks(*first, tell), _row_chunks(*second, tell)):
@@ -191,7 +190,7 @@ def step(
 
 
 def differing(state: Stepped) -> Iterator[Differing]:
-    """The rows that are left over, by the hash of their key."""
+    """Return the remaining rows, by the hash of their key."""
     sides: dict[bytes, list[Row | None]] = defaultdict(lambda: [None, None])
     for side, rows in enumerate((state.first, state.second)):
         pairs = list(rows)
@@ -203,7 +202,7 @@ def differing(state: Stepped) -> Iterator[Differing]:
 
 
 def show_row(codec: StateCodec, row: Row) -> tuple[Any, Any]:
-    """Key and value of a row as values."""
+    """Return the key and the value of a row in display form."""
     rows, is_list = codec.values.rows(row[1], codec.where)
     values = [codec.value_values(value) for value in rows]
     return codec.key_values(codec.key_row(row[0])), values if is_list else values[0]
@@ -225,7 +224,7 @@ def _by_state(chunk: Chunk | None, against: Chunk | None) -> Iterator[tuple[Stat
 
 
 def _unlike(rows: Pairs, others: Pairs) -> tuple[Pairs, Pairs]:
-    """The rows of both sides without those that are in the same place."""
+    """Return the rows of both sides without those at the same position."""
     if len(rows) != len(others):
         return rows, others
     unlike = [(row, other) for row, other in zip(rows, others, strict=True) if row != other]
@@ -246,13 +245,13 @@ _HELD: Final = 1 << 21
 
 @dataclass(frozen=True, slots=True)
 class DifferingKey(JsonShape):
-    """A key that is not the same on both sides.
+    """A key that differs between the two sides.
 
     Attributes:
         change: `added`, `removed` or `changed`.
         key: The key's values by name.
-        first: Its value on the first side; None where it is missing.
-        second: Its value on the second side.
+        first: The value on the first side; None if the key is missing there.
+        second: The value on the second side; None if the key is missing there.
     """
 
     change: str
@@ -263,18 +262,18 @@ class DifferingKey(JsonShape):
 
 @dataclass(frozen=True, slots=True)
 class StateDifference(JsonShape):
-    """One state of both sides.
+    """The differences of one state.
 
     Attributes:
         state: The state.
-        first_rows: Its keys on the first side.
-        second_rows: Its keys on the second side.
-        added: Keys that only the second has.
-        removed: Keys that only the first has.
-        changed: Keys with another value.
+        first_rows: Number of keys on the first side.
+        second_rows: Number of keys on the second side.
+        added: Number of keys only on the second side.
+        removed: Number of keys only on the first side.
+        changed: Number of keys with a different value.
         first_bytes: The bytes of keys and values on the first side.
         second_bytes: The bytes on the second side.
-        samples: Some of the keys that differ.
+        samples: Some of the differing keys.
     """
 
     state: StateName = field(metadata=json_spread())
@@ -295,12 +294,12 @@ class StateDifference(JsonShape):
 
 @dataclass(frozen=True, slots=True)
 class StatesDifference(JsonShape):
-    """All states of both sides.
+    """The differences of all states.
 
     Attributes:
         first: The first side.
         second: The second side.
-        states: Every state that one of them has, ascending by operator and name.
+        states: Every state of either side, ascending by operator and name.
     """
 
     first: str
@@ -319,23 +318,23 @@ def compare_states(
 ) -> StatesDifference:
     """Compare two states key by key; partitions, files and providers may be different.
 
-    States are matched by operator, store and column family. Holdfast's own keyed operators are compared by
-    the keys of their users.
+    States are matched by operator, store and column family. Holdfast's keyed operators are compared by the
+    keys of the user's code.
 
-    Cost: all rows of both are read, about 2 microseconds each. Where the two are kept in other ways, 4, and
-    once more where some differ and are to be shown; memory for two million rows and one partition's changes,
-    32 bytes a row of temporary files beyond.
+    Cost: all rows of both sides are read, about 2 microseconds each; 4 if the two sides are encoded
+    differently, and again if samples of differing rows are returned. Memory for two million rows and one
+    partition's changes; beyond that temporary files of 32 bytes per row.
 
     Args:
         first: One side.
         second: The other.
-        samples: How many keys of each kind of difference to show, of each state.
-        tell: Called with what is done, what there is in all, and what is being done.
+        samples: Number of keys to return for each type of difference in each state.
+        tell: Called with the number of finished items, the number of all items, and the current step.
 
     Raises:
-        NotFound: A batch is not committed, or a file that it needs is gone.
+        NotFound: A batch is not committed, or a file that it needs is missing.
         Corrupt: A file or a row is damaged.
-        Unsupported: A state is of a kind that cannot be read.
+        Unsupported: A state cannot be read.
     """
     stepped = dict(_in_step(first, second, samples, tell))
     with tempfile.TemporaryDirectory(prefix="holdfast-diff-", ignore_cleanup_errors=True) as temporary:
@@ -398,7 +397,7 @@ def _of_step(name: StateName, found: Stepped, samples: int) -> StateDifference:
 
 @dataclass(frozen=True, slots=True)
 class _Chunk:
-    """Some rows of one state: bytes that are the same wherever the row is, and what shows a row."""
+    """Some rows of one state, as comparable bytes and as displayable values."""
 
     name: StateName
     keys: Sequence[bytes]
@@ -462,7 +461,7 @@ class _Digests:
                 self.buckets[bucket].append(records[start:stop])
 
     def put_away(self) -> None:
-        """Write what is held to files."""
+        """Write the hashes in memory to files."""
         self.place.mkdir(parents=True, exist_ok=True)
         for number, parts in enumerate(self.buckets):
             if parts:
@@ -551,7 +550,7 @@ def _changes(one: list[tuple[bytes, bytes]], other: list[tuple[bytes, bytes]]) -
 def _changes_of_many(
     here: dict[bytes, list[bytes]], there: dict[bytes, list[bytes]]
 ) -> dict[str, list[bytes]]:
-    """The same where a key may be there more than once, as in damaged state: as often as it differs."""
+    """Yield changes of keys that may occur more than once, as in damaged state."""
     found: dict[str, list[bytes]] = {"added": [], "removed": [], "changed": []}
     for key in here.keys() | there.keys():
         values, others = Counter(here.get(key, ())), Counter(there.get(key, ()))

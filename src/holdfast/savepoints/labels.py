@@ -1,7 +1,8 @@
-"""Give a savepoint another label after it was taken.
+"""Change the label of a savepoint after it was taken.
 
-The manifest is hashed and stays as it was written. Each change is a file of its own beside it, with who and
-when; its number is that of the one before and one more, so of two people who change it at once one is told.
+The manifest is hashed and never changed. Each label change is a file of its own next to it, with its author
+and time. Its number is one higher than the previous one, so of two concurrent changes one fails with a
+Conflict.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from holdfast.storage.port import Storage
 
 
 def label_changes(catalog: Storage, savepoint_id: str) -> tuple[LabelChange, ...]:
-    """Every label that a savepoint was given after it was taken, oldest first.
+    """Return every later label of a savepoint, oldest first.
 
     Raises:
         Corrupt: One of them is damaged.
@@ -39,8 +40,8 @@ def plan_label(
         catalog: The catalog.
         savepoint_id: The savepoint.
         label: The new label; None for no label.
-        who: Who changes it.
-        when_ms: When, in epoch milliseconds.
+        who: The author of the change.
+        when_ms: The time of the change, in epoch milliseconds.
 
     Raises:
         NotFound: The savepoint does not exist.
@@ -53,20 +54,20 @@ def plan_label(
 def set_label(
     catalog: Storage, savepoint_id: str, label: str | None, *, who: str, when_ms: int
 ) -> LabelChange:
-    """Give a savepoint another label. One that has this label already is left as it is.
+    """Set the label of a savepoint; nothing is written if it has this label already.
 
     Args:
         catalog: The catalog.
         savepoint_id: The savepoint.
         label: The new label; None for no label.
-        who: Who changes it.
-        when_ms: When, in epoch milliseconds.
+        who: The author of the change.
+        when_ms: The time of the change, in epoch milliseconds.
 
     Raises:
-        NotFound: The savepoint does not exist, or it was deleted meanwhile.
-        Corrupt: Its manifest or its label is damaged.
-        Invalid: The label cannot be shown.
-        Conflict: Somebody else has changed the label at the same moment.
+        NotFound: The savepoint does not exist or was deleted during the call.
+        Corrupt: The manifest or the label is damaged.
+        Invalid: The label is not valid.
+        Conflict: Another process changed the label at the same time.
     """
     number, change = _next(catalog, savepoint_id, label, who, when_ms)
     if change.label == change.before:
@@ -77,10 +78,10 @@ def set_label(
     except Conflict as error:
         uri = savepoint_uri(catalog, savepoint_id)
         raise Conflict(
-            "somebody else has changed the label at the same moment",
+            "another process changed the label at the same time",
             code="HF-E4051",
             where=uri,
-            hint=f"see it with `holdfast savepoint show {place_word(uri)}`, and label it again",
+            hint=f"check it with `holdfast savepoint show {place_word(uri)}`, then set the label again",
         ) from error
     try:
         load(catalog, savepoint_id)
@@ -91,7 +92,7 @@ def set_label(
 
 
 def current_label(catalog: Storage, manifest: Manifest) -> str | None:
-    """The label that a savepoint has by now.
+    """Return the current label of a savepoint.
 
     Raises:
         Corrupt: It is damaged.
@@ -101,12 +102,12 @@ def current_label(catalog: Storage, manifest: Manifest) -> str | None:
 
 
 def redact_labels(catalog: Storage, savepoint_id: str, redacted: Callable[[str | None], str | None]) -> None:
-    """Take out of every later label of a savepoint what is to be forgotten.
+    """Redact every later label of a savepoint.
 
     Args:
         catalog: The catalog.
         savepoint_id: The savepoint.
-        redacted: A text without it; the same text where it was not in it.
+        redacted: Returns a text without the erased parts; the same text if it has none.
     """
     for number in label_numbers(catalog.list(f"{SAVEPOINTS}/{savepoint_id}").names):
         change = load_label(catalog, savepoint_id, number)
@@ -116,7 +117,7 @@ def redact_labels(catalog: Storage, savepoint_id: str, redacted: Callable[[str |
 
 
 def person() -> str:
-    """Return the person who runs this: user and machine."""
+    """Return the author of a change: user and machine."""
     try:
         user = getpass.getuser()
     except (KeyError, OSError):  # a container may have no name for its user

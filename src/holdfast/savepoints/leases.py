@@ -1,16 +1,16 @@
 """Leases on a catalog: which operations may run at the same time.
 
-Takes may run side by side. A removal must not run beside a take: it would remove bytes that the take has
-found and is about to rely on. Nobody waits for anybody. A take writes down that it is under way, and then
-looks for a removal; a removal writes down that it is under way, and then looks for takes. Whoever sees the
-other gives way, so at least one of them does.
+Takes may run concurrently. A removal must not run concurrently with a take: it could delete objects that the
+take has found and is about to use. Neither waits for the other. A take writes a note and then checks for a
+removal; a removal writes a note and then checks for takes. Each fails if it sees the other, so at least one
+of them fails.
 
-A process that was killed leaves its note behind. A note that was not renewed for an hour is taken for that of
-a dead one, by a removal alone. If the owner of such a note comes back to life, it finds that it was given up:
-a take looks again after it has written its manifest, and withdraws it.
+A killed process leaves its note behind. A removal treats a note that was not renewed for an hour as dead. If
+the owner of such a note was only frozen, it detects this later: a take checks again after it has written its
+manifest, and withdraws the manifest.
 
-A removal that froze just before it deletes a file cannot look again. On a local disk it holds a lock, which
-only its end releases, and no other process takes its turn before. An object store has no such lock.
+A removal that froze just before it deletes a file cannot check again. On a local disk it holds a lock until
+its process ends, and no other removal starts before. An object store has no such lock.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ _ENDED = ".ended"
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """A process at work in a catalog.
+    """The note of a process that works in a catalog.
 
     Attributes:
-        token: Its name.
-        beat_ms: When it last renewed its note.
-        owner: Process and machine.
-        process: The process, where the note tells it.
+        token: The name of the take or removal.
+        beat_ms: The time of the last renewal.
+        owner: The process and machine, for messages.
+        process: The process; None if the note does not contain it.
     """
 
     token: str
@@ -69,13 +69,13 @@ class Note:
         return now_ms - self.beat_ms >= after_ms
 
     def render(self) -> bytes:
-        """The file."""
+        """Return the content of the note's file."""
         return json.dumps(asdict(self)).encode()
 
 
 @dataclass(frozen=True, slots=True)
 class Takes:
-    """The takes of a catalog: those under way, those that died, and notes of earlier ones to be forgotten."""
+    """The takes of a catalog: running ones, dead ones, and old notes to delete."""
 
     live: tuple[Note, ...]
     dead: tuple[Note, ...]
@@ -83,11 +83,11 @@ class Takes:
 
 
 class TakeLease:
-    """A take's place in a catalog, from `begin` to `end`.
+    """The lease of a take on a catalog, from `begin` to `end`.
 
     Args:
         catalog: The catalog.
-        token: The take's name, which no other has.
+        token: The unique name of the take.
         clock: The time in epoch milliseconds.
     """
 
@@ -100,22 +100,22 @@ class TakeLease:
         self.token = token
 
     def begin(self) -> None:
-        """Say that a take is under way.
+        """Write the note of a running take.
 
         Raises:
-            Conflict: A removal is under way.
+            Conflict: A removal is running.
         """
         self._write(replace=False)
         sweep = _read(self._catalog, SWEEP)
         if sweep is not None:
             self._catalog.delete(self._path)
             raise Conflict(
-                "savepoints are being removed from this catalog",
+                "a removal is running in this catalog",
                 code="HF-E4052",
                 where=full(self._catalog.uri, SWEEP),
                 found=sweep.owner,
-                hint="take it again when that is done; if that process was killed, "
-                f"`holdfast savepoint gc {place_word(self._catalog.uri)} --older-than 0s` clears up after it",
+                hint="retry when it has ended; if that process was killed, "
+                f"`holdfast savepoint gc {place_word(self._catalog.uri)} --older-than 0s` cleans up after it",
             )
 
     def beat(self) -> None:
@@ -129,17 +129,17 @@ class TakeLease:
             self._write(replace=True)
 
     def check(self) -> None:
-        """Check that no other process has taken the lease for dead.
+        """Check that no removal has treated the lease as dead.
 
         Raises:
-            Conflict: Somebody has, and what it copied may be gone.
+            Conflict: A removal has, so copied files may be deleted.
         """
         if self._catalog.size(self._ended) is not None or self._catalog.size(self._path) is None:
             raise Conflict(
-                "this take was given up for dead, and what it had copied was removed",
+                "this take stopped renewing its lease, so its copied files were removed",
                 code="HF-E4053",
                 where=full(self._catalog.uri, self._path),
-                hint="take it again",
+                hint="take the savepoint again",
             )
 
     def end(self) -> None:
@@ -151,7 +151,7 @@ class TakeLease:
         """Hold the lease from `begin` to `end`; a take that fails releases its files.
 
         Raises:
-            Conflict: A removal is under way.
+            Conflict: A removal is running.
         """
         self.begin()
         try:
@@ -170,13 +170,13 @@ class TakeLease:
 
 
 class GcLease:
-    """A removal's place in a catalog, from `begin` to `end`.
+    """The lease of a removal on a catalog, from `begin` to `end`.
 
     Args:
         catalog: The catalog.
-        token: The removal's name, which no other has.
+        token: The unique name of the removal.
         clock: The time in epoch milliseconds.
-        dead_after_ms: How long a note may go without being renewed.
+        dead_after_ms: Age of the last renewal after which a note counts as dead.
     """
 
     def __init__(
@@ -192,13 +192,13 @@ class GcLease:
         self._lock = FileLock(root / SWEEP_LOCK) if root is not None and root.is_dir() else None
 
     def begin(self) -> Takes:
-        """Say that a removal is under way, and give way to takes.
+        """Write the note of a running removal, unless a take is running.
 
         Returns:
-            The takes, of which none lives.
+            The takes, none of which is running.
 
         Raises:
-            Conflict: A take or another removal is under way.
+            Conflict: A take or another removal is running.
         """
         other = _read(self._catalog, SWEEP)
         if other is not None and not other.dead(self._clock(), self._dead_after_ms):
@@ -213,10 +213,10 @@ class GcLease:
         return found
 
     def check(self) -> None:
-        """Make sure that the removal is still this one's turn; looks once a second.
+        """Check, at most once a second, that this removal still holds the lease.
 
         Raises:
-            Conflict: Another has taken it for dead.
+            Conflict: Another removal has treated it as dead.
         """
         now = self._clock()
         if now - self._looked_ms < _LOOK_MS:
@@ -225,22 +225,22 @@ class GcLease:
         note = _read(self._catalog, SWEEP)
         if note is None or note.token != self._token:
             raise Conflict(
-                "another removal has taken over from this one",
+                "another removal has taken over this one",
                 code="HF-E4054",
                 where=full(self._catalog.uri, SWEEP),
-                hint=f"what is left is removed by `holdfast savepoint gc {place_word(self._catalog.uri)}`",
+                hint=f"delete what is left with `holdfast savepoint gc {place_word(self._catalog.uri)}`",
             )
         if now - self._beat_ms >= BEAT_MS:
             self._write(replace=True)
 
     def give_up(self, note: Note) -> None:
-        """Clear up after a dead take: remember that it was given up, then take its note away."""
+        """Mark a take as dead, then delete its note."""
         with suppress(Conflict):  # given up before, by a removal that was killed
             self._catalog.write(f"{TAKES}/{note.token}{_ENDED}", Note(note.token, self._clock(), "").render())
         self._catalog.delete(f"{TAKES}/{note.token}{_NOTE}")
 
     def end(self) -> None:
-        """Take the note away, if it is still this one's."""
+        """Delete the note, if it still belongs to this removal."""
         try:
             note = _read(self._catalog, SWEEP)
             if note is not None and note.token == self._token:
@@ -256,7 +256,7 @@ class GcLease:
         """Hold the lease from `begin` to `end`, and yield the takes, which have all ended.
 
         Raises:
-            Conflict: A take or another removal is under way.
+            Conflict: A take or another removal is running.
         """
         try:
             found = self.begin()
@@ -271,25 +271,25 @@ class GcLease:
                 self.end()
 
     def _take_lock(self, other: Note | None) -> None:
-        """Raise Conflict if another removal has not ended, however long ago it renewed its note."""
+        """Raise Conflict if another removal has not ended, regardless of the age of its note."""
         taken = True
         if self._lock is not None:
             with suppress(OSError):  # no file can be made there, and writing the note says why
                 taken = self._lock.take()
         if not taken and other is None:
             raise Conflict(
-                "another removal has just begun in this catalog",
+                "another removal has just started in this catalog",
                 code="HF-E4055",
                 where=full(self._catalog.uri, SWEEP_LOCK),
-                hint="try again when it has ended",
+                hint="retry when it has ended",
             )
         if not taken and other is not None:
             raise Conflict(
-                "another removal in this catalog is frozen, and may resume",
+                "another removal holds this catalog but no longer renews its lease",
                 code="HF-E4056",
                 where=full(self._catalog.uri, SWEEP_LOCK),
                 found=other.owner,
-                hint="end that process, then try again",
+                hint="end that process, then retry",
             )
 
     def _write(self, *, replace: bool) -> None:
@@ -298,7 +298,7 @@ class GcLease:
 
 
 def takes(catalog: Storage, now_ms: int, dead_after_ms: int) -> Takes:
-    """The takes that have a note in a catalog."""
+    """Return the takes with a note in a catalog."""
     live: list[Note] = []
     dead: list[Note] = []
     forgotten: list[str] = []
@@ -328,7 +328,7 @@ def require_no_turn(catalog: Storage, clock: Clock = now_ms) -> None:
 
 
 def _removing(catalog: Storage, note: Note) -> Conflict:
-    return _busy("another removal is under way in this catalog", catalog, SWEEP, note)
+    return _busy("another removal is running in this catalog", catalog, SWEEP, note)
 
 
 def _taking(catalog: Storage, note: Note) -> Conflict:
@@ -343,15 +343,15 @@ def _busy(fact: str, catalog: Storage, path: str, note: Note) -> Conflict:
         code="HF-E4057",
         where=full(catalog.uri, path),
         found=note.owner,
-        hint="try again when that is done; if that process was killed, "
-        f"`holdfast savepoint gc {place_word(catalog.uri)} --older-than 0s` clears up after it",
+        hint="retry when it has ended; if that process was killed, "
+        f"`holdfast savepoint gc {place_word(catalog.uri)} --older-than 0s` cleans up after it",
     )
 
 
 def clear_dead_sweep(catalog: Storage) -> None:
-    """Take away the note of a removal whose process has died on this machine.
+    """Delete the note of a removal whose process has died on this machine.
 
-    One of another machine may live, and is left to the time that a note holds for.
+    A process on a different machine may be alive, so its note is kept until it expires.
     """
     note = _read(catalog, SWEEP)
     if note is not None and note.has_died:
@@ -359,7 +359,7 @@ def clear_dead_sweep(catalog: Storage) -> None:
 
 
 def let_go(catalog: Storage, token: str) -> None:
-    """Let go of the files that a take holds on to."""
+    """Delete the staged files of a take."""
     for name in catalog.list(STAGING).names:
         if name.startswith(f"{token}-"):
             catalog.delete(f"{STAGING}/{name}")
@@ -371,7 +371,7 @@ def staged(token: str, number: int) -> str:
 
 
 def _read(catalog: Storage, path: str) -> Note | None:
-    """A note; one that cannot be read is as old as can be, and nobody's."""
+    """Return a note; an unreadable one counts as infinitely old and has no known owner."""
     try:
         data = catalog.read(path)
     except NotFound:
@@ -381,7 +381,7 @@ def _read(catalog: Storage, path: str) -> Note | None:
         process = ProcessIdentity.parse(given.get("process"))
         return Note(str(given["token"]), int(given["beat_ms"]), str(given["owner"]), process)
     except (ValueError, TypeError, KeyError, AttributeError):
-        return Note(path.rpartition("/")[2].partition(".")[0], 0, "nobody who can be named")
+        return Note(path.rpartition("/")[2].partition(".")[0], 0, "an unknown process")
 
 
 def _note(token: str, beat_ms: int) -> Note:

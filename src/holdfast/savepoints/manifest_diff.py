@@ -17,9 +17,9 @@ class ManifestChange(JsonShape):
     """A difference between the first savepoint and the second.
 
     Attributes:
-        name: What it is.
-        first: In the first; None where it is missing.
-        second: In the second; None where it is missing.
+        name: The field that differs.
+        first: The value in the first savepoint; None if missing.
+        second: The value in the second savepoint; None if missing.
     """
 
     name: str
@@ -29,15 +29,15 @@ class ManifestChange(JsonShape):
 
 @dataclass(frozen=True, slots=True)
 class PartitionDifference(JsonShape):
-    """The state files of one partition of one operator, told apart by their bytes.
+    """The state files of one partition of one operator, compared by content.
 
     Attributes:
         operator_id: The operator.
         partition: The partition.
-        first_bytes: In the first savepoint alone.
-        second_bytes: In the second alone.
-        shared_bytes: In both.
-        display_name: What people call the operator.
+        first_bytes: Bytes only in the first savepoint.
+        second_bytes: Bytes only in the second savepoint.
+        shared_bytes: Bytes in both.
+        display_name: The display name of the operator.
     """
 
     operator_id: int
@@ -50,14 +50,14 @@ class PartitionDifference(JsonShape):
 
 @dataclass(frozen=True, slots=True)
 class Difference(JsonShape):
-    """Two savepoints beside each other.
+    """The differences of two manifests.
 
     Attributes:
-        first: The first one.
-        second: The second one.
-        changes: What they are of: query, batch, watermark, settings.
+        first: The first savepoint.
+        second: The second savepoint.
+        changes: Differences in query, batch, watermark and settings.
         sources: The offsets of each source that has moved.
-        operators: Operators that came, went, or have other partitions, stores or schemas.
+        operators: Operators that were added or removed, or whose partitions, stores or schemas differ.
         partitions: The state files of every partition.
     """
 
@@ -76,7 +76,7 @@ class Difference(JsonShape):
 
 
 def compare(first: Manifest, second: Manifest) -> Difference:
-    """Put two savepoints beside each other; they may be of different queries and from different catalogs."""
+    """Compare two savepoints, possibly of different queries and from different catalogs."""
     return Difference(
         first.savepoint_id,
         second.savepoint_id,

@@ -1,9 +1,9 @@
-"""Savepoints by id, by label, or by address.
+"""Resolve a savepoint by id, label or address.
 
-`DIR/20260305T08` and `DIR@before-upgrade` represent `DIR/savepoints/20260305T080000.000Z-1f0c33aa-b41-9d2e`.
-`DIR@latest` is the newest one, and a directory on this machine with one savepoint is that savepoint. A name
-that fits several savepoints is refused. What follows the last `@` is a label if it has no slash,
-so that `DIR@LABEL/` is a directory; digits are the batch of a checkpoint.
+`DIR/20260305T08` and `DIR@before-upgrade` stand for `DIR/savepoints/20260305T080000.000Z-1f0c33aa-b41-9d2e`.
+`DIR@latest` is the newest savepoint, and a local directory with a single savepoint is that savepoint. An
+ambiguous name is rejected. The part after the last `@` is a label unless it contains a slash, so `DIR@LABEL/`
+is a directory; digits are the batch of a checkpoint.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _SHORT_ID: Final = re.compile(r"[0-9]{8}(T[0-9.]*(Z[-b0-9a-f]*)?)?")
 _ONLY_AUTHORITY: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/*[^/]*")
 # `DIR@latest`, where no savepoint has this label.
 LATEST: Final = "latest"
-# Of many savepoints or labels, an error shows so many.
+# The number of savepoints or labels that an error shows.
 _SHOWN: Final = 10
 
 
@@ -54,9 +54,9 @@ class SavepointName:
 
 
 def parse_name(address: str) -> SavepointName | None:
-    """Parse a partial savepoint address; None for a whole one, and for what cannot be a savepoint's.
+    """Parse a partial savepoint address; None for a full address, and for any other text.
 
-    Nothing is looked at, so a checkpoint whose path has an `@` in it may be taken for a label of a directory.
+    No storage is read, so a checkpoint path with an `@` may be parsed as a catalog with a label.
     """
     if is_savepoint(address):
         return None
@@ -72,24 +72,24 @@ def parse_name(address: str) -> SavepointName | None:
 def unnameable(label: str) -> str | None:
     """Return why a label cannot name its savepoint as `DIR@LABEL`; None if it can."""
     if label.isascii() and label.isdigit():
-        return "digits behind an @ are a batch"
+        return "digits after @ are a batch"
     if not label or "/" in label or "@" in label:
-        return "what stands behind the last @ has no slash in it"
+        return "the part after @ must not be empty or contain / or @"
     return None
 
 
 def savepoint_address(address: str, *, or_directory: bool = False) -> str:
-    """The whole address of a savepoint that is named in one of the ways of people; any other as it is.
+    """Return the full address of a savepoint from its short form; any other address is returned unchanged.
 
     Args:
-        address: What a person wrote.
-        or_directory: Whether a directory of savepoints is one, and not the only savepoint in it.
+        address: The address as typed.
+        or_directory: Return a catalog unchanged, even if it has a single savepoint.
 
-    Cost: none for a whole address. A short id costs a listing of the catalog. A label costs what
-    `catalog.listed` does, which reads every manifest.
+    Cost: none for a full address. A short id costs a listing of the catalog. A label costs reading every
+    manifest, as `catalog.listed` does.
 
     Raises:
-        Invalid: Several savepoints are named like this.
+        Invalid: The name matches several savepoints.
         NotFound: No savepoint of this catalog has the label.
     """
     if is_savepoint(address):
@@ -101,7 +101,7 @@ def savepoint_address(address: str, *, or_directory: bool = False) -> str:
 
 
 def _only_one(address: str) -> str | None:
-    """The savepoint of a directory that has one; only on this machine, where looking costs nothing."""
+    """Return the only savepoint of a local directory; None for any other."""
     path = local_path(canonical_uri(parse_storage(address, "savepoint"), Path.cwd()))
     if path is None or not (path / SAVEPOINTS).is_dir():
         return None
@@ -111,11 +111,11 @@ def _only_one(address: str) -> str | None:
 
 
 def find(name: SavepointName, given: str) -> str | None:
-    """The whole address of the savepoint that a name means; None where the id does not exist, or no catalog.
+    """Return the full address of a named savepoint; None if the id or the catalog does not exist.
 
     Args:
         name: The name.
-        given: What a person wrote, for messages.
+        given: The address as typed, for messages.
 
     Raises:
         Invalid, NotFound: As `savepoint_address`.
@@ -131,11 +131,11 @@ def _begun(folder: str, name: SavepointName, given: str) -> str | None:
     matching = [savepoint_id for savepoint_id in ids(catalog) if savepoint_id.startswith(name.begins)]
     if len(matching) > 1:
         raise Invalid(
-            "several savepoints begin like this",
+            "the savepoint id is ambiguous",
             code="HF-E2249",
             where=given,
             found=_some(matching),
-            hint="write so much of the id that one is left",
+            hint="give more characters of the id",
         )
     return savepoint_uri(catalog, matching[0]) if matching else None
 
@@ -163,7 +163,7 @@ def _labelled(catalog: Storage, label: str, given: str) -> str:
             code="HF-E2250",
             where=given,
             found=_some(newest_first),
-            hint=f"name one by its id, such as {catalog.uri}/{newest_first[0]}; or give it a label of its own"
+            hint=f"name one by its id, such as {catalog.uri}/{newest_first[0]}; or give one a different label"
             " with `holdfast savepoint label`",
         )
     if not matching and label == LATEST:
@@ -171,17 +171,17 @@ def _labelled(catalog: Storage, label: str, given: str) -> str:
         matching = whole[-1:]
     if not matching:
         raise NotFound(
-            f"no savepoint here has the label {label!r}",
+            f"no savepoint in this catalog has the label {label!r}",
             code="HF-E3054",
             where=catalog.uri,
             found=f"the labels {_some([repr(known) for known in labels])}" if labels else "no label",
-            hint=f"see the savepoints with `holdfast savepoint list {place_word(catalog.uri)}`",
+            hint=f"list the savepoints with `holdfast savepoint list {place_word(catalog.uri)}`",
         )
     return matching[0].uri
 
 
 def catalogs_of(folder: str) -> Sequence[str]:
-    """The catalogs whose savepoint may be meant by a name in a folder: `savepoints` may be left out of it."""
+    """Return the catalogs that a folder name may refer to; its part `savepoints` may be left out."""
     if folder == SAVEPOINTS:
         return [folder, "."]
     above = folder.removesuffix(f"/{SAVEPOINTS}")
@@ -189,9 +189,9 @@ def catalogs_of(folder: str) -> Sequence[str]:
 
 
 def _below_its_namesake(address: str) -> str | None:
-    """The address of a savepoint in a catalog that is called `savepoints` itself, where that was left out.
+    """Return the address of a savepoint in a catalog named `savepoints` whose name was left out.
 
-    Only on this machine: elsewhere it would be a request for each whole address.
+    Local directories only: on other storage each full address would cost a request.
     """
     place = local_path(canonical_uri(parse_storage(address, "savepoint"), Path.cwd()))
     if place is None or place.exists():

@@ -1,4 +1,4 @@
-"""Check whether a directory may become a checkpoint or a catalog; nested ones are refused."""
+"""Check that a new checkpoint or catalog is not nested in an existing one."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from holdfast.savepoints.catalog import OBJECTS, SAVEPOINTS
 from holdfast.storage import open_storage
 from holdfast.storage.port import Storage
 
-# A store of state with a name lies so deep in a checkpoint.
+# The depth of a named state store in a checkpoint.
 _LEVELS: Final = 4
 
 
 def check_target(target: Storage) -> None:
-    """Refuse to make a checkpoint within a checkpoint or a catalog, or where a file is.
+    """Raise an error for a new checkpoint inside a checkpoint or catalog, or at the path of a file.
 
-    Cost: a few looks at each of the directories above.
+    Cost: a few requests for each parent directory.
 
     Raises:
-        Invalid: It would lie within another one.
-        Conflict: There is a file.
+        Invalid: It would be inside a checkpoint or catalog.
+        Conflict: A file has this path.
     """
     _refuse_file(target)
     _refuse_within(target, "a checkpoint")
@@ -37,15 +37,15 @@ def check_apart(
     directory: Storage,
     noun: str = "catalog",
     *,
-    hint: str = "name a catalog beside the checkpoint, such as CHECKPOINT.savepoints",
+    hint: str = "name a catalog next to the checkpoint, such as CHECKPOINT.savepoints",
 ) -> None:
-    """Refuse a catalog or table inside a checkpoint, and a checkpoint inside one of them.
+    """Raise an error for a catalog or table inside a checkpoint, or the reverse.
 
     Args:
         checkpoint: The checkpoint.
         directory: The catalog or table.
-        noun: What the directory is, for the message.
-        hint: What to name instead.
+        noun: The type of the directory, for the message.
+        hint: The hint of the error.
 
     Raises:
         Invalid: One of the two is inside the other.
@@ -53,32 +53,32 @@ def check_apart(
     one, other = f"{checkpoint.uri.rstrip('/')}/", f"{directory.uri.rstrip('/')}/"
     if one.startswith(other) or other.startswith(one):
         raise Invalid(
-            f"a {noun} and a checkpoint must not be inside one another",
+            f"a {noun} and a checkpoint cannot contain one another",
             code="HF-E2251",
             where=directory.uri,
             found=f"checkpoint {checkpoint.uri}",
-            expected="two directories apart",
+            expected="two separate directories",
             hint=hint,
         )
 
 
 def check_catalog(catalog: Storage) -> None:
-    """Refuse to take savepoints into a checkpoint, into a part of one or of a catalog, or into a file.
+    """Raise an error for a catalog at or inside a checkpoint, inside a catalog, or at the path of a file.
 
     Raises:
-        Invalid: It is a checkpoint, or lies within one or within a catalog.
-        Conflict: There is a file.
+        Invalid: It is a checkpoint, or is inside a checkpoint or catalog.
+        Conflict: A file has this path.
     """
     _refuse_file(catalog)
     if catalog.list(layout.OFFSETS).names or catalog.list(layout.COMMITS).names:
         raise Invalid(
-            "a directory of savepoints must not be a checkpoint",
+            "a savepoint catalog cannot be a checkpoint",
             code="HF-E2252",
             where=catalog.uri,
             found="the logs of a query",
-            hint="name a catalog beside the checkpoint, such as CHECKPOINT.savepoints",
+            hint="name a catalog next to the checkpoint, such as CHECKPOINT.savepoints",
         )
-    _refuse_within(catalog, "a directory of savepoints")
+    _refuse_within(catalog, "a savepoint catalog")
 
 
 def _refuse_within(storage: Storage, what: str) -> None:
@@ -88,12 +88,12 @@ def _refuse_within(storage: Storage, what: str) -> None:
             found = _kind(open_storage(above))
         if found is not None:
             raise Invalid(
-                f"{what} must not lie within {found}",
+                f"{what} cannot be inside {found}",
                 code="HF-E2253",
                 where=storage.uri,
                 found=f"{found} at {above}",
-                expected="two directories apart",
-                hint=f"name a directory beside it, such as {above}-new",
+                expected="two separate directories",
+                hint=f"name a directory next to it, such as {above}-new",
             )
 
 
@@ -103,12 +103,12 @@ def _kind(storage: Storage) -> str | None:
     ):
         return "a checkpoint"
     if storage.list(OBJECTS).names and storage.list(SAVEPOINTS).names:
-        return "a directory of savepoints"
+        return "a savepoint catalog"
     return None
 
 
 def _above(uri: str) -> Iterator[str]:
-    """The directories above one, nearest first; a bucket is one, and the root of the disk is not."""
+    """Yield the parent directories, nearest first, including a bucket but not the root of the disk."""
     place = uri.rstrip("/")
     for _ in range(_LEVELS):
         place = place.rpartition("/")[0]
@@ -131,7 +131,7 @@ def _refuse_file(storage: Storage) -> None:
             "a file is where a directory should be",
             code="HF-E4006",
             where=found,
-            hint="name another directory",
+            hint="name a different directory",
         )
 
 

@@ -1,4 +1,4 @@
-"""Savepoints that are taken again and again, of which the newest few stay."""
+"""Take savepoints periodically, and keep the newest few."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ from holdfast.savepoints.taking import Taken
 from holdfast.savepoints.whole_take import take
 from holdfast.storage.port import Storage
 
-# What tells savepoints that may be deleted by themselves from those that somebody took.
+# The label of savepoints that may be deleted automatically.
 LABEL: Final = "periodic"
 
 
 @dataclass(frozen=True, slots=True)
 class PeriodicTake(JsonShape):
-    """The result of one turn.
+    """The result of one periodic take.
 
     Attributes:
         query_id: The query.
         batch_id: The newest committed batch.
-        taken: The savepoint; None where there is one of this batch already.
-        existing: The id of the savepoint that this batch already had; None where one was taken.
-        removed: The ids of those that made room for it.
-        left: Why some that should have been removed are still there.
+        taken: The savepoint; None if one of this batch already exists.
+        existing: The id of the existing savepoint of this batch; None if one was taken.
+        removed: The ids of the deleted savepoints.
+        left: The reason why surplus savepoints were not deleted; None if all were.
     """
 
     query_id: str
@@ -60,27 +60,27 @@ def take_and_retain(
     record: Record | None = None,
     tell: ProgressCallback | None = None,
 ) -> PeriodicTake:
-    """Take a savepoint, unless the newest of its kind is of the same batch; delete those that are too many.
+    """Take a savepoint unless the newest one is of the same batch, and delete the surplus ones.
 
-    Of a kind are savepoints of one query and one checkpoint with the same label; no other is looked at, and
-    one that was given another label later is no longer of the kind, nor is one whose state was edited. One
-    that cannot be deleted now, since a take is under way for example, is deleted after a later take.
+    Only savepoints of the same query and checkpoint with the same label count. Relabelled savepoints and
+    savepoints with edited state are ignored. A savepoint that cannot be deleted now, for example during a
+    take, is deleted after a later take.
 
     Args:
         checkpoint: The checkpoint.
         catalog: The catalog.
-        retained: How many stay, at least one; None for all.
+        retained: Number of savepoints to keep, at least one; None for all.
         clock: The time in epoch milliseconds.
         chance: Returns a number of random bytes.
         label: The label.
-        deep: Read the rows of the state however many there are.
-        record: What the checkpoint's files were when their batches were committed.
-        tell: Called with files done, files in all, and what is being done.
+        deep: Read the rows of the state regardless of their number.
+        record: The integrity record of the checkpoint.
+        tell: Called with the number of finished files, the number of all files, and the current step.
 
     Raises:
-        NotFound: The checkpoint does not exist, or no committed batch yet.
-        Corrupt: The checkpoint is damaged; there is no savepoint, and none was deleted.
-        Conflict: Savepoints are being removed from the catalog.
+        NotFound: The checkpoint does not exist, or has no committed batch.
+        Corrupt: The checkpoint is damaged; no savepoint was taken or deleted.
+        Conflict: A removal is running in the catalog.
         Unavailable: A storage does not answer.
     """
     plan = plan_take(checkpoint, catalog, record=record)
@@ -114,7 +114,7 @@ def newest_ms(catalog: Storage, query_id: str, checkpoint: str, label: str = LAB
 
 
 def _of_a_kind(catalog: Storage, query_id: str, checkpoint: str, label: str) -> Iterator[Manifest]:
-    """Oldest first. The id tells of which query one may be, so that few manifests are read."""
+    """Return the matching savepoints, oldest first; the id excludes most other queries without a read."""
     for savepoint_id in ids_of_query(catalog, query_id):
         with suppress(HoldfastError):  # not complete, damaged or deleted meanwhile: not one to rely on
             listed = described(catalog, savepoint_id)

@@ -1,8 +1,8 @@
-"""Compare the plans of two queries, and derive the effect on the first one's state.
+"""Compare the plans of two queries, and derive the effect on the state of the first.
 
-Spark compares what an operator keeps and not what it is fed: a filter that was added above a source, another
-delay of a watermark, or another directory pass without a word, and from then on the state is about
-something else.
+Spark compares an operator's state schema, but not its input. A new filter after a source, a changed watermark
+delay or a different source directory is accepted without an error, although the state then has a different
+meaning.
 """
 
 from __future__ import annotations
@@ -62,18 +62,18 @@ _START: Final = frozenset(
     )
 )
 _SOURCE_PATH: Final = re.compile(r"source (\S+), path")
-_BEGUN: Final = "the query goes on from its position, not from where it would begin"
-_FED: Final = "existing rows of state were computed without this change, and Spark does not check for it"
+_BEGUN: Final = "the query continues from the checkpoint's offsets; only its first start uses this option"
+_FED: Final = "existing rows of state were computed without this change, and Spark does not detect it"
 _WRITTEN: Final = "the step comes after all stateful operators"
 
 
 def without_operators(changes: Sequence[PlanChange]) -> tuple[PlanChange, ...]:
-    """Return changes of a plan whose stateful steps are not Spark's operators: they may affect any state."""
+    """Return changes of a plan whose stateful steps are not Spark operators, as affecting any state."""
     return tuple(replace(change, operator_id=None, affects=None) for change in changes)
 
 
 def compare_plans(old: QueryPlan, new: QueryPlan) -> tuple[PlanChange, ...]:
-    """Every difference, sources first, each with what it does."""
+    """Return every difference with its effect, sources first."""
     return (
         *_sources(old.sources, new.sources),
         *_steps(old.steps, new.steps),
@@ -84,14 +84,14 @@ def compare_plans(old: QueryPlan, new: QueryPlan) -> tuple[PlanChange, ...]:
 def moved_sources(
     changes: Sequence[PlanChange], read_last: Callable[[str], Sequence[str]]
 ) -> tuple[PlanChange, ...]:
-    """The same changes, but for file sources that Spark refuses to look for in another directory.
+    """Return the changes, with file sources marked as failing if their new directory cannot work.
 
-    At a start Spark asks each source of its older kind for the last batch once more, and a directory that
-    does not hold the files of that batch is an error.
+    At its start Spark requests the last batch again from each version 1 source, and fails if the directory
+    does not contain the files of that batch.
 
     Args:
-        changes: What `compare_plans` gave.
-        read_last: The files that the last batch took from a source, by its name.
+        changes: The result of `compare_plans`.
+        read_last: Returns the files that the last batch read from a source, by its name.
     """
     return tuple(_moved(change, read_last) for change in changes)
 
@@ -104,24 +104,24 @@ def _moved(change: PlanChange, read_last: Callable[[str], Sequence[str]]) -> Pla
     outside = [file for file in read_last(found[1]) if not _plain(file).startswith(folder)]
     if not outside:
         return change
-    why = f"at the start Spark looks for {outside[0]} in it: IllegalArgumentException: Wrong basePath"
+    why = f"Spark expects {outside[0]} in it and fails: IllegalArgumentException: Wrong basePath"
     return replace(change, effect=Effect.FAILS, why=why)
 
 
 def _plain(address: str) -> str:
-    """A path without what may or may not stand before it on a local disk."""
+    """Return a path without the optional `file:` prefix of a local path."""
     return address.removeprefix("file:").replace("///", "/", 1).rstrip("/")
 
 
 def pinned_changes(fixed: Mapping[str, str], given: Mapping[str, str]) -> tuple[PlanChange, ...]:
-    """Settings that a checkpoint has fixed and that the new code would have otherwise."""
+    """Return settings that a checkpoint pins and that the new code sets differently."""
     return tuple(
         PlanChange(
             f"setting {key}",
             fixed[key],
             given[key],
             Effect.IGNORED,
-            "the checkpoint has fixed it for its life; the code's value is not used",
+            "the checkpoint pins this setting; the code's value is not used",
         )
         for key in sorted(fixed)
         if key in given and given[key].lower() != fixed[key].lower()
@@ -131,12 +131,12 @@ def pinned_changes(fixed: Mapping[str, str], given: Mapping[str, str]) -> tuple[
 def format_change(
     saved: int | None, given: int, *, adopted: bool = False, spark: tuple[int, int] = (4, 2)
 ) -> tuple[PlanChange, ...]:
-    """Another state-checkpoint format than the state was written in.
+    """Return the change of the state-checkpoint format; empty if it is the same.
 
     Args:
         saved: The format of the savepoint's state; None without state.
-        given: The format that the new code asks for.
-        adopted: Whether what runs the code starts the query in the format of its checkpoint.
+        given: The format that the new code requests.
+        adopted: True if the launcher of the code uses the format of the checkpoint.
         spark: The release of Spark.
     """
     if saved is None or saved == given:
@@ -144,15 +144,15 @@ def format_change(
     what = "state-checkpoint format"
     if spark >= _KEEPS_FORMAT:
         release = f"{spark[0]}.{spark[1]}"
-        why = f"Spark {release} goes on in the format of the checkpoint; the code's value is not used"
+        why = f"Spark {release} keeps the format of the checkpoint; the code's value is not used"
         return (PlanChange(what, str(saved), str(given), Effect.IGNORED, why),)
     error = "CANNOT_LOAD_STATE_STORE" if saved > given else "CANNOT_WRITE_STATE_STORE.CANNOT_COMMIT"
     why = (
-        f"{error}: the state has to go on in the format that it was written in; set spark.sql.streaming"
+        f"{error}: state must keep the format that it was written in; set spark.sql.streaming"
         f'.stateStore.checkpointFormatVersion="{saved}"'
     )
     if adopted:
-        why = f"`holdfast run` goes on in the format of the checkpoint; plain Spark would fail with {why}"
+        why = f"`holdfast run` keeps the format of the checkpoint; plain Spark would fail with {why}"
     effect = Effect.IGNORED if adopted else Effect.FAILS
     return (PlanChange(what, str(saved), str(given), effect, why),)
 
@@ -166,7 +166,7 @@ def _sources(old: Sequence[PlanSource], new: Sequence[PlanSource]) -> Iterator[P
                 "; ".join(map(_address, old)),
                 "; ".join(map(_address, new)),
                 Effect.MEANING,
-                "Spark knows sources without a name by their place: each is given the position of another",
+                "Spark identifies unnamed sources by their order: each gets the offsets of another one",
             )
             return
     before, after = ({source.name: source for source in some} for some in (old, new))
@@ -176,12 +176,12 @@ def _sources(old: Sequence[PlanSource], new: Sequence[PlanSource]) -> Iterator[P
 
 def _source(name: str, old: PlanSource | None, new: PlanSource | None) -> Iterator[PlanChange]:
     if old is None or new is None:
-        why = "Spark refuses a query whose number of sources has changed, unless all of them have names"
+        why = "Spark rejects a changed number of sources unless all sources are named"
         shown = [None if source is None else _address(source) for source in (old, new)]
         yield PlanChange(f"source {name}", shown[0], shown[1], Effect.MEANING, why)
         return
     if old.kind.lower() != new.kind.lower():
-        why = "a position of one kind of source means nothing to another"
+        why = "a source of a different type cannot use these offsets"
         yield PlanChange(f"source {name}", _address(old), _address(new), Effect.MEANING, why)
         return
     before, after = ({key.lower(): value for key, value in one.options.items()} for one in (old, new))
@@ -193,16 +193,16 @@ def _source(name: str, old: PlanSource | None, new: PlanSource | None) -> Iterat
         was, is_ = old.columns.get(column), new.columns.get(column)
         if was != is_:
             effect = Effect.NONE if was is None else Effect.MEANING
-            why = "a column more is no change by itself" if was is None else _FED
+            why = "an added column alone changes nothing" if was is None else _FED
             yield PlanChange(f"source {name}, column {column}", was, is_, effect, why)
 
 
 def _option(key: str) -> tuple[Effect, str]:
     if key in _PACE:
-        return Effect.NONE, "it says how fast the source is read"
+        return Effect.NONE, "it only sets how fast the source is read"
     if key in _START:
         return Effect.IGNORED, _BEGUN
-    return Effect.MEANING, "the position in the checkpoint is that of what was read before"
+    return Effect.MEANING, "the offsets in the checkpoint refer to the data that was read before"
 
 
 def _steps(old: Sequence[PlanStep], new: Sequence[PlanStep]) -> Iterator[PlanChange]:
@@ -273,14 +273,14 @@ def _ends(old: QueryPlan, new: QueryPlan) -> Iterator[PlanChange]:
     if old.sink is not None and new.sink is not None:
         one, other = old.sink, new.sink
         if (one.kind, one.target) != (other.kind, other.target):
-            why = "what was written so far stays where it is; the new sink gets the batches from here on"
+            why = "existing output stays in the old sink; the new sink gets the next batches"
             yield PlanChange(
                 "sink", _place(one.kind, one.target), _place(other.kind, other.target), Effect.OUTPUT, why
             )
         if one.mode != other.mode:
-            yield PlanChange("output mode", one.mode, other.mode, Effect.OUTPUT, "the state is the same")
+            yield PlanChange("output mode", one.mode, other.mode, Effect.OUTPUT, "the state does not change")
     if old.trigger != new.trigger:
-        yield PlanChange("trigger", old.trigger, new.trigger, Effect.NONE, "batches begin at other times")
+        yield PlanChange("trigger", old.trigger, new.trigger, Effect.NONE, "batches start at different times")
 
 
 def _place(kind: str, target: str | None) -> str:
@@ -288,7 +288,7 @@ def _place(kind: str, target: str | None) -> str:
 
 
 def _address(source: PlanSource) -> str:
-    """Return the identity of a source: kind and options, but for those of its pace and beginning."""
+    """Return the identity of a source: type and options, without rate limits and start positions."""
     told = [
         f"{key}={value}"
         for key, value in sorted((key.lower(), value) for key, value in source.options.items())

@@ -27,31 +27,30 @@ from holdfast.savepoints.catalog import ids_of_query, load, modified_ns, object_
 from holdfast.savepoints.nesting import check_apart, check_catalog
 from holdfast.storage.port import Storage, full
 
-# State files of so many bytes hold some hundred thousand rows, which are read in a fraction of a second.
+# State files of this size hold about a hundred thousand rows, which are read in a fraction of a second.
 SMALL_BYTES: Final = 2 << 20
 
 
 def facts(
     view: Storage, paths: Sequence[str], *, deep: bool = False, tell: ProgressCallback | None = None
 ) -> dict[str, Any]:
-    """The fields of a manifest that the saved files tell.
+    """Return the manifest fields that are derived from the saved files.
 
-    With `deep`, and where the state is small, its rows are read: then `rows` of a store is exact, and
-    `content` has the rows and the digest of each of its states. Else `content` is None, and `rows` is what
-    RocksDB has counted; or None where changes follow the snapshot, since a change may write a key that is
-    there already, and where nothing is counted. What Spark keeps for itself, such as counters and timers, is
-    in `content` and not in `rows`.
+    With `deep`, or if the state is small, its rows are read: then `rows` of a store is exact, and `content`
+    has the row count and digest of each of its states. Otherwise `content` is None and `rows` is RocksDB's
+    count, or None if changes follow the snapshot, since a change may overwrite an existing key, or if nothing
+    is counted. Spark's internal data, such as counters and timers, is in `content` and not in `rows`.
 
     Args:
         view: The savepoint as a checkpoint.
-        paths: Its files.
-        deep: Read the rows however many there are; else only of state up to `SMALL_BYTES`.
-        tell: Called with stores done, stores in all, and what is being done.
+        paths: The files of the savepoint.
+        deep: Read the rows regardless of their number; by default only of state up to `SMALL_BYTES`.
+        tell: Called with the number of finished stores, the number of all stores, and the current step.
 
     Raises:
-        Corrupt: A file that had to be read is damaged.
-        NotFound: A file that had to be read is missing.
-        Unsupported: The rows were asked for, and cannot be read.
+        Corrupt: A required file is damaged.
+        NotFound: A required file is missing.
+        Unsupported: The rows were requested but cannot be read.
     """
     found = read(view)
     content = _content(view, found, deep=deep, tell=tell)
@@ -137,7 +136,7 @@ def _counted(
 
 
 def counted_keys(stores: Sequence[Store]) -> int | None:
-    """The keys that RocksDB has counted in stores; None where changes follow, or nothing is counted."""
+    """Return RocksDB's key count of stores; None if changes follow the snapshot or nothing is counted."""
     counts = [store.base_keys if store.base_version == store.version else None for store in stores]
     return sum(count for count in counts if count is not None) if counts and None not in counts else None
 
@@ -145,7 +144,7 @@ def counted_keys(stores: Sequence[Store]) -> int | None:
 def _schema(
     view: Storage, paths: Sequence[str], operator_id: int, store: str, batch_id: int
 ) -> list[dict[str, str]]:
-    """The newest schema of a store: its column families with Spark's JSON of keys and values."""
+    """Return the newest schema of a store: its column families with Spark's JSON of keys and values."""
     places = [
         place
         for path in paths
@@ -183,42 +182,42 @@ LOOKS: Final = 5
 
 @dataclass(frozen=True, slots=True)
 class Purpose:
-    """The purpose of a savepoint, in the words of errors.
+    """The purpose of a savepoint, as used in error messages.
 
     Attributes:
-        refused: What was not done.
-        older_batch: How to do it at an older batch.
+        refused: The outcome of a failure, such as `no savepoint was taken`.
+        older_batch: The hint for an older batch.
     """
 
     refused: str
     older_batch: str
 
 
-SAVEPOINT: Final = Purpose("no savepoint was taken", "take one of those with --batch")
+SAVEPOINT: Final = Purpose("no savepoint was taken", "take one of them with --batch")
 
 
 def changing(refused: str, verb: str) -> Purpose:
-    """Return the purpose of a verb that makes a checkpoint out of another.
+    """Return the purpose of a command that creates a checkpoint from an existing one.
 
     Args:
-        refused: What was not done, such as `nothing was rescaled`.
-        verb: The verb as it is typed behind `holdfast`.
+        refused: The outcome of a failure, such as `nothing was rescaled`.
+        verb: The command, as typed after `holdfast`.
     """
     return Purpose(
         refused,
-        "take a savepoint of one of those with `holdfast savepoint take … --batch N`,"
-        f" and give that to `holdfast {verb}`",
+        "take a savepoint of one of them with `holdfast savepoint take … --batch N`,"
+        f" then run `holdfast {verb}` on it",
     )
 
 
 @dataclass(frozen=True, slots=True)
 class PlannedFile:
-    """A file of a savepoint that is to be taken.
+    """A file of a planned savepoint.
 
     Attributes:
-        file: Where it comes from and how.
-        size_bytes: Its size, before a source's log is cut.
-        held: The same file in an earlier savepoint, if it has not changed since.
+        file: The file in the checkpoint, and how it is copied.
+        size_bytes: The size, before a source's log is cut.
+        held: The same, unchanged file in an earlier savepoint; None otherwise.
     """
 
     file: CutFile
@@ -228,18 +227,18 @@ class PlannedFile:
 
 @dataclass(frozen=True, slots=True)
 class TakePlan(JsonShape):
-    """The plan of a take, as of now.
+    """The plan of a take.
 
     Attributes:
         checkpoint: The checkpoint.
         catalog: The catalog.
-        asked: The batch that was asked for; None for the newest.
-        batch_id: The batch that it is of.
+        asked: The requested batch; None for the newest.
+        batch_id: The batch of the savepoint.
         query_id: The query.
         files: The files.
-        untold: The words for a query that keeps no state or has lost it; None where that can be told.
-        record: What the files were when their batches were committed; None without a record.
-        purpose: What the savepoint is taken for.
+        untold: The note for a query that has no state or has lost it; None if the two can be distinguished.
+        record: The integrity record of the checkpoint; None without one.
+        purpose: The purpose of the savepoint, for error messages.
     """
 
     checkpoint: str
@@ -247,7 +246,7 @@ class TakePlan(JsonShape):
     asked: int | None = field(metadata=NOT_IN_JSON)
     batch_id: int
     query_id: str
-    files: tuple[PlannedFile, ...] = field(metadata=json_as(convert=len, says="How many files there are."))
+    files: tuple[PlannedFile, ...] = field(metadata=json_as(convert=len, says="Number of files."))
     untold: str | None = None
     record: Record | None = field(default=None, repr=False, compare=False, metadata=NOT_IN_JSON)
     purpose: Purpose = field(default=SAVEPOINT, repr=False, compare=False, metadata=NOT_IN_JSON)
@@ -261,13 +260,13 @@ class TakePlan(JsonShape):
     @property
     @in_json
     def new_files(self) -> int:
-        """The files that the catalog is not known to hold."""
+        """The number of files that the catalog is not known to hold."""
         return sum(file.held is None for file in self.files)
 
     @property
     @in_json
     def new_bytes(self) -> int:
-        """Their bytes; some may turn out to be held under another name."""
+        """The bytes of the new files; the catalog may hold some of them under a different name."""
         return sum(file.size_bytes for file in self.files if file.held is None)
 
 
@@ -280,25 +279,25 @@ def plan_take(
     purpose: Purpose = SAVEPOINT,
     damage: DamagedFiles = NO_DAMAGE,
 ) -> TakePlan:
-    """Compute what a savepoint would consist of; changes nothing.
+    """Plan the files of a savepoint, without changing anything.
 
-    Cost: that of a cut, the newest manifest of the same query, and a look at each file's size.
+    Cost: that of a cut, the newest manifest of the same query, and a request for each file's size.
 
     Args:
         checkpoint: The checkpoint.
         catalog: The catalog.
-        batch_id: A committed batch whose files are still kept; the newest by default.
-        record: What the files were when their batches were committed. State that it names must exist, and
-            `take` compares each file with it.
-        purpose: What the savepoint is taken for.
-        damage: Damaged files, which the savepoint has to do without.
+        batch_id: A committed batch whose files still exist; the newest by default.
+        record: The integrity record of the checkpoint. State that it names must exist, and `take` compares
+            each file with it.
+        purpose: The purpose of the savepoint, for error messages.
+        damage: Damaged files that the savepoint must not use.
 
     Raises:
         NotFound: The checkpoint does not exist, or the batch is not committed or no longer kept.
         Corrupt: The checkpoint is damaged, or has lost its state.
-        Unsupported: The state is of a provider that is not known here.
-        Invalid: One of the two directories is inside the other, or the catalog is within another checkpoint.
-        Conflict: A file is where the catalog should be.
+        Unsupported: The state provider is unknown.
+        Invalid: One of the two directories is inside the other, or the catalog is inside a checkpoint.
+        Conflict: The catalog's path is a file.
         Unavailable: A storage does not answer, or the query deletes files faster than they can be listed.
     """
     check_apart(checkpoint, catalog)
@@ -321,7 +320,7 @@ def plan_take(
         raise missing
     if len(places) == 1:
         raise Corrupt(
-            f"the checkpoint has lost a file, and {purpose.refused}",
+            f"a file of the checkpoint is missing, so {purpose.refused}",
             code="HF-E6045",
             where=missing.where,
             found="no such file",
@@ -402,7 +401,7 @@ def named_for_life(path: str) -> bool:
 
 
 def is_about_a_file(error: NotFound, checkpoint: Storage) -> bool:
-    """Return whether a file of a checkpoint is gone, rather than the checkpoint or the batch."""
+    """Return whether a file of a checkpoint is missing, rather than the checkpoint or the batch."""
     return error.where is not None and error.where.startswith(f"{checkpoint.uri.rstrip('/')}/")
 
 
@@ -412,21 +411,21 @@ def _is_old(checkpoint: Storage, batch_id: int | None) -> bool:
 
 
 def too_fast(error: NotFound) -> Unavailable:
-    """The error for a query that deletes files faster than they can be copied."""
+    """Return the error for a query that deletes files faster than they can be copied."""
     return Unavailable(
-        f"the query deleted files before they could be copied, {LOOKS} times",
+        f"the query deleted files before they were copied, in {LOOKS} attempts",
         code="HF-E5038",
         where=error.where,
         found="no such file",
-        hint="let the query keep more batches (spark.sql.streaming.minBatchesToRetain), "
-        "or take the savepoint into a directory on the checkpoint's own disk",
+        hint="keep more batches (spark.sql.streaming.minBatchesToRetain), "
+        "or use a catalog on the checkpoint's own disk",
     )
 
 
 def see_damage(checkpoint: Storage, purpose: Purpose) -> str:
     """Return what to do about a damaged checkpoint."""
     return (
-        f"`holdfast checkpoint verify {place_word(checkpoint.uri)}` names all damage and the batches that can"
+        f"`holdfast checkpoint verify {place_word(checkpoint.uri)}` lists all damage and the batches that can"
         f" still be restored; {purpose.older_batch}"
     )
 

@@ -1,4 +1,4 @@
-"""Prove that a savepoint is what was taken: its manifest, its bytes, and how they fit together."""
+"""Prove that a savepoint is unchanged and consistent: its manifest, its objects, and their structure."""
 
 from __future__ import annotations
 
@@ -37,18 +37,16 @@ from holdfast.storage.port import Storage
 COMPARED: Final = "compared"
 _RETAKE = "take a new savepoint; do not restore this one"
 _MISSING = (
-    "take a new savepoint, which stores it again if the checkpoint still has these bytes; do not restore this"
-    " one"
+    "take a new savepoint, which stores the object again if the checkpoint still has the file; do not restore"
+    " this one"
 )
-_DELETE = f"delete this object and {_MISSING}"
+_DELETE = f"delete this object, then {_MISSING}"
 _DIFFERS = (
-    "its files have the hashes that the manifest names, so the manifest was replaced, or this is a fault to"
-    " report; do not restore this one"
+    "its files match the manifest, so the manifest was replaced, or this is a bug to report; do not restore"
+    " this savepoint"
 )
-_REPLACED = "somebody has replaced the manifest since: put it back from a copy, and do not restore this one"
-_RECORD_UNREADABLE = (
-    "delete this file; `holdfast savepoint digest` makes it again of the bytes that are there now"
-)
+_REPLACED = "the manifest was replaced later: put it back from a copy, and do not restore this savepoint"
+_RECORD_UNREADABLE = "delete this file; `holdfast savepoint digest` creates it again from the current files"
 _UNREADABLE = "put the manifest back from a copy of the catalog, or delete this savepoint"
 
 
@@ -58,17 +56,16 @@ class Proof(JsonShape):
 
     Attributes:
         uri: The savepoint.
-        manifest: What it is; None where the manifest itself is damaged.
-        problems: Damage, each with its file in the catalog, or in the checkpoint where bytes are as they
-            were taken and yet do not fit together.
-        files: The files that were read.
-        size_bytes: Their bytes.
-        states: What is in each state, if the rows were read.
-        content: What became of row counts and digests: `compared` with those that were recorded when the
-            savepoint was new; `recorded`, but not compared, since the rows were not read; or `pending`:
-            nothing is recorded yet, and there is nothing to compare with. None where the manifest or the
-            record is damaged.
-        recorded: The counts and digests that are recorded.
+        manifest: The manifest; None if it is damaged.
+        problems: The damage, each with its file in the catalog, or with its file in the checkpoint if the
+            bytes are unchanged but inconsistent.
+        files: Number of files read.
+        size_bytes: Number of bytes read.
+        states: The content of each state, if the rows were read.
+        content: The status of row counts and digests: `compared` with the recorded ones; `recorded`, but not
+            compared, because the rows were not read; or `pending`, because none are recorded yet. None if the
+            manifest or the digests are damaged.
+        recorded: The recorded counts and digests.
     """
 
     uri: str = field(metadata=json_as("savepoint"))
@@ -93,20 +90,20 @@ class Proof(JsonShape):
         return not self.problems
 
     def require(self) -> Manifest:
-        """The manifest, of a savepoint that is whole.
+        """Return the manifest of a whole savepoint.
 
         Raises:
-            Corrupt: It is not.
+            Corrupt: The savepoint is damaged.
         """
         if self.manifest is not None and self.ok:
             return self.manifest
         raise Corrupt(
-            "the savepoint is damaged, and nothing was done",
+            "the savepoint is damaged, so nothing was done",
             code="HF-E6046",
             where=f"{self.uri}, {self.problems[0].file}",
             found=in_short(self.problems),
-            hint=f"`holdfast savepoint verify {place_word(self.uri)}` names all damage;"
-            " use another savepoint",
+            hint=f"list all damage with `holdfast savepoint verify {place_word(self.uri)}`;"
+            " use a different savepoint",
         )
 
 
@@ -121,25 +118,24 @@ def prove(
 ) -> Proof:
     """Verify a savepoint.
 
-    The manifest guards itself with a hash and every file with another, so what passes is bit for bit what was
-    verified when it was taken; then the files are looked at once more for how they fit together.
+    The manifest contains a hash of itself and of every file, so a savepoint that passes is bit for bit what
+    was verified when it was taken. Then the files are checked for consistency.
 
-    Cost: every file is read once for its hash; logs, indexes and lineages of state are read once more; the
-    state's rows only with `deep`, at about four seconds a million.
+    Cost: every file is read once for its hash; logs, indexes and lineages of state are read again; the
+    state's rows only with `deep`, at about four seconds per million.
 
     Args:
-        catalog: Its catalog.
-        savepoint_id: Its id.
-        deep: Read the rows of the state, compare them with what was recorded when it was new, and check that
-            every key is in the partition that Spark's hash gives it.
-        unread: Files of the checkpoint that are compared by size only.
-        workers: How many files to read at a time.
-        tell: Called with files done, files in all, and what is being done.
+        catalog: The catalog.
+        savepoint_id: The savepoint.
+        deep: Read the rows of the state, compare them with the recorded digests, and check that every key is
+            in the partition that Spark's hash gives it.
+        workers: Number of files to read in parallel.
+        tell: Called with the number of finished files, the number of all files, and the current step.
 
     Raises:
         NotFound: The savepoint does not exist.
         Unavailable: The catalog does not answer.
-        Unsupported: The rows were asked for, and are of a kind that cannot be read.
+        Unsupported: The rows were requested but cannot be read.
     """
     uri = savepoint_uri(catalog, savepoint_id)
     try:
@@ -157,7 +153,7 @@ def prove(
     )
     problems = [problem for problem in looked if problem is not None]
     if not problems:
-        # Bytes that are not what was taken have been named; what they would do to the rest is no news.
+        # Changed bytes are reported already; their effect on other files would only repeat it.
         known = frozenset(file.path for file in manifest.files)
         structure = verify(SavepointView(catalog, manifest.files, manifest.checkpoint), tell, known)
         problems += structure.problems
@@ -193,7 +189,7 @@ def prove(
 def _record(
     catalog: Storage, manifest: Manifest
 ) -> tuple[tuple[RecordedState, ...] | None, str, list[Problem]]:
-    """The states as they were recorded, the file that tells, and what is wrong with that file."""
+    """Return the recorded states, the file that contains them, and the problems of that file."""
     path = content_path(manifest.savepoint_id)
     told = manifest_states(manifest) if manifest.has_content else None
     try:
@@ -203,14 +199,18 @@ def _record(
     if content is None:
         return told, MANIFEST, []
     if content.manifest_sha256 != hash_of(manifest.render()):
-        return content.states, CONTENT, [Problem(path, "its rows were read of another manifest", _REPLACED)]
+        return (
+            content.states,
+            CONTENT,
+            [Problem(path, "its rows are of a different manifest", _REPLACED)],
+        )
     return content.states, CONTENT, []
 
 
 def _differing(
     told: Sequence[RecordedState], states: Sequence[StateContent], source: str
 ) -> Iterator[Problem]:
-    """The states whose rows are not those that were recorded."""
+    """Yield the states whose rows differ from the recorded ones."""
     read = {(state.state.operator_id, state.state.store, state.state.family): state for state in states}
     for state in told:
         there = read.pop((state.operator_id, state.store, state.family), None)
@@ -226,7 +226,7 @@ def _differing(
 def _difference(state: RecordedState, rows: int, digest: str, source: str) -> Problem:
     what = (
         f"state {state.family} of store {state.store}: {counted(rows, 'row')} with digest {digest[:12]}…"
-        f" where {source} says {state.rows:,} with {state.digest[:12]}…"
+        f", but {source} has {state.rows:,} with {state.digest[:12]}…"
     )
     return Problem(StoreId(state.operator_id, 0, state.store).folder, what, _DIFFERS)
 
@@ -237,16 +237,12 @@ def _what(error: HoldfastError) -> str:
 
 def _look(catalog: Storage, file: SavedFile, *, read: bool) -> Problem | None:
     path = object_path(file.sha256)
-    sha256, size = file.sha256, catalog.size(path)
-    if read:
-        with suppress(NotFound):
-            sha256, size = hash_file(catalog, path, file.size_bytes)
-    if size is None:
-        return Problem(path, f"the bytes of {file.path} are not there", _MISSING)
+    try:
+        sha256, size = hash_file(catalog, path, file.size_bytes)
+    except NotFound:
+        return Problem(path, f"the object of {file.path} is missing", _MISSING)
     if size != file.size_bytes:
-        return Problem(path, f"{size} bytes where {file.path} had {file.size_bytes}", _DELETE)
+        return Problem(path, f"{size} bytes instead of the {file.size_bytes} of {file.path}", _DELETE)
     if sha256 != file.sha256:
-        return Problem(
-            path, f"it does not have the bytes of {file.path}: its SHA-256 is {sha256[:16]}…", _DELETE
-        )
+        return Problem(path, f"hash mismatch for {file.path}: its SHA-256 is {sha256[:16]}…", _DELETE)
     return None

@@ -1,4 +1,4 @@
-"""Remove savepoints, and what no savepoint needs: never anything that another one still does."""
+"""Delete savepoints and the objects that no remaining savepoint needs."""
 
 from __future__ import annotations
 
@@ -35,19 +35,19 @@ class Removal(JsonShape):
 
     Attributes:
         catalog: The catalog.
-        savepoint: The savepoint that goes; None when only what no savepoint needs is cleared up.
-        paths: Files that go, apart from the manifest and what belongs to it.
-        size_bytes: The bytes that this frees in the catalog. Links to them from a checkpoint keep them on the
-            disk.
-        kept: The savepoints that stay.
-        dead: Takes that were killed and are cleared up after.
-        live: Takes that are under way, because of which nothing is removed now.
-        unreadable: Savepoints with a damaged manifest: it is unknown what they need, so no bytes are removed.
+        savepoint: The deleted savepoint; None for `gc`.
+        paths: The deleted files, without the manifest and the files next to it.
+        size_bytes: The bytes freed in the catalog. Hard links from a checkpoint keep them on the disk.
+        kept: The remaining savepoints.
+        dead: Killed takes whose files are deleted.
+        live: Running takes, which prevent the removal.
+        unreadable: Savepoints with a damaged manifest: the files that they need are unknown, so no objects
+            are deleted.
     """
 
     catalog: str
     savepoint: str | None
-    paths: tuple[str, ...] = field(metadata=json_as("files", len, "How many files go."))
+    paths: tuple[str, ...] = field(metadata=json_as("files", len, "Number of files to delete."))
     size_bytes: int
     kept: int
     dead: tuple[str, ...] = field(metadata=json_as("dead_takes"))
@@ -88,21 +88,21 @@ def delete(
     chance: Chance = os.urandom,
     tell: ProgressCallback | None = None,
 ) -> Removal:
-    """Delete a savepoint: its manifest first, then the bytes that no other savepoint needs.
+    """Delete a savepoint: its manifest first, then the objects that no other savepoint needs.
 
-    Killed in between, it leaves bytes that no savepoint needs; `sweep` clears them up. Where another
-    savepoint's manifest is damaged, it is unknown what that one need, and all bytes stay.
+    A kill in between leaves unneeded objects, which `sweep` deletes. If the manifest of a remaining savepoint
+    is damaged, the objects that it needs are unknown, and all objects stay.
 
     Args:
         catalog: The catalog.
         savepoint_id: The savepoint.
         clock: The time in epoch milliseconds.
         chance: Returns a number of random bytes.
-        tell: Called with files done, files in all, and what is being done.
+        tell: Called with the number of finished files, the number of all files, and the current step.
 
     Raises:
         NotFound: The savepoint does not exist.
-        Conflict: A savepoint is being taken into this catalog, or another removal is under way.
+        Conflict: A savepoint is being taken into this catalog, or another removal is running.
     """
     _own(catalog, savepoint_id)
     turn = GcLease(catalog, chance(8).hex(), clock)
@@ -128,16 +128,16 @@ def plan_sweep(catalog: Storage, now_ms: int, dead_after_ms: int = DEAD_AFTER_MS
         dead_after_ms: A take that has not shown itself for so long is taken for dead.
 
     Raises:
-        Corrupt: A manifest is damaged, so that it is unknown what its savepoint needs.
+        Corrupt: A manifest is damaged, so the files that its savepoint needs are unknown.
     """
     needed, kept, unreadable = _needed(catalog)
     if unreadable:
         raise Corrupt(
-            "nothing is removed: a savepoint of this catalog cannot say what it needs",
+            "the files that a savepoint needs are unknown, so nothing was removed",
             code="HF-E6047",
             where=full(catalog.uri, manifest_path(unreadable[0])),
             found="a damaged manifest",
-            hint="put it back from a copy, or delete that savepoint",
+            hint="put the manifest back from a copy, or delete that savepoint",
         )
     found = takes(catalog, now_ms, dead_after_ms)
     paths: list[str] = []
@@ -167,19 +167,19 @@ def sweep(
     dead_after_ms: int = DEAD_AFTER_MS,
     tell: ProgressCallback | None = None,
 ) -> Removal:
-    """Clear up: bytes that no savepoint needs, and what killed takes and removals have left.
+    """Delete objects that no savepoint needs, and files left behind by killed takes and removals.
 
     Args:
         catalog: The catalog.
         clock: The time in epoch milliseconds.
         chance: Returns a number of random bytes.
-        dead_after_ms: A take or removal that has not shown itself for so long is taken for dead. With 0 all
-            are, so be sure that none is under way.
-        tell: Called with files done, files in all, and what is being done.
+        dead_after_ms: Age of the last renewal after which a take or removal counts as dead. With 0 all count
+            as dead, so make sure that none is running.
+        tell: Called with the number of finished files, the number of all files, and the current step.
 
     Raises:
-        Conflict: A savepoint is being taken into this catalog, or another removal is under way.
-        Corrupt: A manifest is damaged, so that it is unknown what its savepoint needs.
+        Conflict: A savepoint is being taken into this catalog, or another removal is running.
+        Corrupt: A manifest is damaged, so the files that its savepoint needs are unknown.
     """
     turn = GcLease(catalog, chance(8).hex(), clock, dead_after_ms)
     with turn.hold() as found:
@@ -198,17 +198,17 @@ def sweep(
 def remove_unneeded(
     catalog: Storage, turn: GcLease, clock: Clock, tell: ProgressCallback | None = None
 ) -> Removal:
-    """Clear up within a removal that is under way.
+    """Delete unneeded objects within a running removal.
 
     Args:
         catalog: The catalog.
-        turn: The removal's turn, which has begun.
+        turn: The lease of the removal, which is held.
         clock: The time in epoch milliseconds.
-        tell: Called with files done, files in all, and what is being done.
+        tell: Called with the number of finished files, the number of all files, and the current step.
 
     Raises:
         Conflict: Another removal has taken over.
-        Corrupt: A manifest is damaged, so that it is unknown what its savepoint needs.
+        Corrupt: A manifest is damaged, so the files that its savepoint needs are unknown.
     """
     plan = plan_sweep(catalog, clock())
     _remove(catalog, plan.paths, turn, tell)
@@ -225,7 +225,7 @@ def _folders(catalog: Storage, needed: frozenset[str]) -> list[tuple[str, frozen
 
 
 def _staying(catalog: Storage, savepoint_id: str) -> frozenset[str]:
-    """The files that stay in a savepoint's directory: without a manifest the others are nobody's."""
+    """Return the files to keep in a savepoint's directory; without a manifest the others are unneeded."""
     names = catalog.list(f"{SAVEPOINTS}/{savepoint_id}").names
     return frozenset(name for name in names if name == MANIFEST or (MANIFEST in names and is_side_file(name)))
 

@@ -1,4 +1,4 @@
-"""Make a checkpoint of a savepoint, for its own query or for a new one."""
+"""Create a checkpoint from a savepoint, for its own query or for a new one."""
 
 from __future__ import annotations
 
@@ -43,14 +43,14 @@ from holdfast.storage.hashing import hash_file, hash_of
 from holdfast.storage.port import Storage, full
 from holdfast.storage.remote import hadoop_address
 
-_NEW_TABLE: Final = "name a new directory; a table that has rows is not changed"
+_NEW_TABLE: Final = "name a new directory; a table with files is never changed"
 
 
 def open_table(address: str | os.PathLike[str], checkpoint: Storage) -> Storage:
     """Open the directory of a table that the query of a new checkpoint will write to.
 
     Raises:
-        Invalid: The address is not valid, or table and checkpoint are inside one another.
+        Invalid: The address is not valid, or the table and the checkpoint contain one another.
     """
     table = open_storage(os.fspath(address), "table")
     check_apart(checkpoint, table, "table", hint="name the directory that the query writes its files to")
@@ -58,7 +58,7 @@ def open_table(address: str | os.PathLike[str], checkpoint: Storage) -> Storage:
 
 
 def require_new(table: Storage, batch_id: int) -> None:
-    """Require that a table has nothing but the log that `prepare` writes, or a part of it.
+    """Raise an error for a table that contains more than the log that `prepare` writes.
 
     Raises:
         Conflict: The directory has files.
@@ -73,7 +73,7 @@ def require_new(table: Storage, batch_id: int) -> None:
     )
     if other:
         raise Conflict(
-            "the table exists",
+            "the table directory is not empty",
             code="HF-E4058",
             where=table.uri,
             found=other[0],
@@ -102,7 +102,7 @@ ORIGIN: Final = layout.ORIGIN
 _STORES: Final = "stores"
 _MADE_MS: Final = "made_ms"
 _NEW: Final = "name a new directory; a checkpoint is never overwritten"
-_FINISHED: Final = "it is whole, and no query has used it yet: start the query on it, or name a new directory"
+_FINISHED: Final = "it is whole and unused: start the query on it, or name a new directory"
 
 
 class RestoreKind(str, Enum):
@@ -131,17 +131,17 @@ class RestorePlan(JsonShape):
     """The plan of a restore or a fork, after the savepoint was proved.
 
     Attributes:
-        operation: Which of them.
-        savepoint: The savepoint, or what else a person has named.
-        original: The checkpoint that it was taken of.
-        checkpoint: The checkpoint that is to be made.
-        manifest: What the savepoint is.
-        query_id: The query's id in it.
-        left: Files of a try that was killed, which are recreated.
-        done: Whether such a try has written all of it.
-        external: The database that the state goes to; None where it stays in files.
-        stores: What the stores there have in their names, and no others.
-        table: The address of a new table whose log is prepared for the query; None where none was named.
+        operation: `restore`, `fork` or a change.
+        savepoint: The savepoint, or the source that the user named.
+        original: The checkpoint that the savepoint was taken from.
+        checkpoint: The new checkpoint.
+        manifest: The manifest of the savepoint.
+        query_id: The query id of the new checkpoint.
+        left: Files of an interrupted attempt, which are written again.
+        done: True if such an attempt has written all files.
+        external: The database for the state; None if it stays in files.
+        stores: The unique part of the store names in the database.
+        table: The address of a new table whose log is prepared for the query; None without one.
     """
 
     operation: RestoreKind
@@ -159,7 +159,7 @@ class RestorePlan(JsonShape):
     @property
     @in_json
     def database(self) -> str | None:
-        """The database that the state is written to; None where it is in the checkpoint's files."""
+        """The database that the state is written to; None if the state is in files."""
         return None if self.external is None else self.external.database
 
     @property
@@ -178,11 +178,11 @@ class RestorePlan(JsonShape):
 
 @dataclass(frozen=True, slots=True)
 class Restored(JsonShape):
-    """A checkpoint that was made of a savepoint.
+    """A checkpoint that was created from a savepoint.
 
     Attributes:
-        plan: What was done.
-        linked_bytes: The bytes that take no room of their own: hard links into the catalog.
+        plan: The plan that was carried out.
+        linked_bytes: The bytes in hard links into the catalog, which take no additional space.
     """
 
     plan: RestorePlan = field(metadata=json_spread())
@@ -195,7 +195,7 @@ class Restored(JsonShape):
 
     @property
     def batch_id(self) -> int:
-        """The batch that it holds; the query continues with the next."""
+        """The batch of the checkpoint; the query continues with the next one."""
         return self.plan.manifest.batch_id
 
     @property
@@ -219,27 +219,27 @@ def plan_restore(
     workers: int = WORKERS,
     tell: ProgressCallback | None = None,
 ) -> RestorePlan:
-    """Prove a savepoint and look at where it is to go; changes nothing.
+    """Verify a savepoint and check the target, without changing anything.
 
     Args:
         catalog: The savepoint's catalog.
         savepoint_id: The savepoint.
-        target: The checkpoint that is to be made.
-        operation: Whether the query keeps its id.
-        chance: Returns a number of random bytes; a fork's id is made of them.
-        named: What a person has named, and its checkpoint, where the savepoint is but a step on the way.
-        again: Whether what the same call has finished before, and nobody has used since, will do.
-        database: The database for state that was in another one; by default that one.
-        in_files: Whether such state stays in files, as Spark's memory provider has it.
-        table: The directory of a new table, whose log is to be prepared for the query.
-        workers: How many files to read at a time.
-        tell: Called with files done, files in all, and what is being done.
+        target: The new checkpoint.
+        operation: The operation, which decides whether the query keeps its id.
+        chance: Returns a number of random bytes, for the id of a fork.
+        named: The source that the user named and its checkpoint, if the savepoint is temporary.
+        again: Accept the finished, unused result of an earlier call.
+        database: The database for state that was in a database; by default the original one.
+        in_files: Keep such state in files, in the format of Spark's memory provider.
+        table: The directory of a new table, whose log is prepared for the query.
+        workers: Number of files to read in parallel.
+        tell: Called with the number of finished files, the number of all files, and the current step.
 
     Raises:
         NotFound: The savepoint does not exist.
         Corrupt: The savepoint is damaged.
-        Conflict: Something is at the target already, or in the table.
-        Invalid: Target and catalog are inside one another, or a database is named for state of files.
+        Conflict: The target exists, or the table is not empty.
+        Invalid: The target and the catalog contain one another, or a database is given for state in files.
         Unavailable: The database does not answer.
     """
     check_apart(target, catalog)
@@ -252,7 +252,7 @@ def plan_restore(
         require_new(table, manifest.batch_id)
     done = layout.METADATA in left
     if done and _gone_on(left, manifest.batch_id):
-        raise _target_in_use(target, f"a {operation.value} of this savepoint that has gone on since")
+        raise _target_in_use(target, f"a {operation.value} of this savepoint that a query has continued")
     if done and not again:
         raise _target_in_use(target, f"a finished {operation.value} of this savepoint", _FINISHED)
     original = manifest.checkpoint if named is None else named[1]
@@ -279,16 +279,16 @@ def plan_restore(
 
 
 def _refuse_strange_files(manifest: Manifest, uri: str) -> None:
-    """Refuse a savepoint with a file that no take saves: whoever wrote the catalog chose its name."""
+    """Raise an error for a file that no take saves; its name may come from an attacker."""
     strange = (layout.UnknownFile, layout.Temporary)
     for file in manifest.files:
         if isinstance(layout.parse_covered(file.path), strange):
             raise Corrupt(
-                "the savepoint has a file that no checkpoint has",
+                "the savepoint contains an unexpected file",
                 code="HF-E6048",
                 where=uri,
                 found=file.path,
-                expected="the files of a Spark checkpoint and of Holdfast alone",
+                expected="only files of a Spark checkpoint or of Holdfast",
                 hint="take a new savepoint of the query, or restore an earlier one",
             )
 
@@ -296,14 +296,14 @@ def _refuse_strange_files(manifest: Manifest, uri: str) -> None:
 def free(
     target: Storage, savepoint: str, operation: RestoreKind
 ) -> tuple[tuple[str, ...], Mapping[str, Any] | None]:
-    """See that nothing is at a target but what a killed try of the same has left.
+    """Check that a target is empty except for files of an interrupted attempt of the same operation.
 
     Returns:
-        The files of that try, and what it has said of itself.
+        The files of that attempt, and its origin note.
 
     Raises:
-        Conflict: Something else is there, or is being made there.
-        Invalid: It lies within a checkpoint or a catalog.
+        Conflict: The target has other files, or a different command is writing to it.
+        Invalid: The target is inside a checkpoint or a catalog.
     """
     check_target(target)
     refuse_claimed(target)
@@ -338,29 +338,28 @@ def restore(
     workers: int = WORKERS,
     tell: ProgressCallback | None = None,
 ) -> Restored:
-    """Make the checkpoint that was planned, its `metadata` last, and read it back.
+    """Create the planned checkpoint, with `metadata` as the last file, and read it back.
 
-    The log of a new table is written right before `metadata`. Until that exists, Spark refuses to start on
-    the directory. Killed before that, a restore is begun again by the same call; what it left is marked as
-    its own. Of several at once one makes it, and what another one has left is deleted only when that one is
-    dead.
+    The log of a new table is written right before `metadata`. Until `metadata` exists, Spark refuses to start
+    on the directory, and the same call repeats an interrupted restore, whose files are marked. Of concurrent
+    calls one succeeds; files of a different attempt are deleted only if its process is dead.
 
-    Cost: hard links where both are on one disk, copies on its side where both are in one object store, else
-    every file is read and written. What is not a link is read back.
+    Cost: hard links if both are on one disk, server-side copies if both are in one object store; otherwise
+    every file is read and written. Files that are not links are read back.
 
     Args:
         catalog: The savepoint's catalog.
         target: The checkpoint.
-        plan: What `plan_restore` gave for these.
+        plan: The result of `plan_restore` for these.
         clock: The time in epoch milliseconds.
-        timing: The clocks by which the owner of a lease is watched.
-        workers: How many files to work on at a time.
-        tell: Called with files done, files in all, and what is being done.
+        timing: The clocks for the lease.
+        workers: Number of files to process in parallel.
+        tell: Called with the number of finished files, the number of all files, and the current step.
 
     Raises:
-        Conflict: Somebody else makes a checkpoint there, or has made one since.
-        Corrupt: What was written does not read as it should.
-        NotFound: The savepoint was deleted meanwhile.
+        Conflict: A different command is writing to the target, or has created a checkpoint there.
+        Corrupt: The checkpoint read back differs from what was written.
+        NotFound: The savepoint was deleted during the call.
         Unavailable: The database of the state does not answer, or is full.
     """
     if plan.done:
@@ -393,12 +392,12 @@ def restore(
 
 
 def withdraw(target: Storage) -> None:
-    """Take away a checkpoint that was just made, and that nobody has been told of.
+    """Delete a checkpoint that was just created and not yet reported.
 
-    Its `metadata` goes first: from then on Spark refuses to start on it. Its mark as made here goes last.
+    `metadata` is deleted first, so that Spark refuses to start on it, and the origin note last.
 
     Raises:
-        Conflict: Another command makes a checkpoint there by now.
+        Conflict: A different command is now writing to the target.
     """
     with claimed(target, None):
         paths = [path for path, _ in Tree(target).places()]
@@ -479,12 +478,12 @@ class _Restore:
         found, _ = hash_file(self.target, file.path, file.size_bytes)
         if found != wanted:
             raise Corrupt(
-                "a file does not read as it was written",
+                "a file read back differs from what was written",
                 code="HF-E6049",
                 where=full(self.target.uri, file.path),
                 found=f"SHA-256 {found}",
                 expected=wanted,
-                hint=f"remove {self.target.uri} and restore once more; if it happens again, look at the disk",
+                hint=f"remove {self.target.uri} and restore again; if it happens again, check the disk",
             )
 
     def metadata(self) -> bytes:
@@ -518,8 +517,8 @@ class _Restore:
                 "the savepoint is damaged",
                 code="HF-E6043",
                 where=full(self.catalog.uri, object_path(file.sha256)),
-                found=f"other bytes than those of {file.path}",
-                hint=f"`holdfast savepoint verify {place_word(self.plan.savepoint)}` names all damage",
+                found=f"content that differs from {file.path}",
+                hint=f"list all damage with `holdfast savepoint verify {place_word(self.plan.savepoint)}`",
             )
         return data
 
@@ -577,11 +576,11 @@ def _gone_on(paths: tuple[str, ...], batch_id: int) -> bool:
 
 def _target_in_use(target: Storage, found: str, hint: str = _NEW) -> Conflict:
     return Conflict(
-        "the target exists",
+        "the target already exists",
         code="HF-E4059",
         where=target.uri,
         found=found,
-        expected="nothing there",
+        expected="an empty or missing directory",
         hint=hint,
     )
 
@@ -592,11 +591,11 @@ def _check_as_checkpoint(target: Storage, plan: RestorePlan) -> None:
     if (found.batch_id, found.query_id) == (plan.manifest.batch_id, plan.query_id) and not missing:
         return
     raise Corrupt(
-        "the new checkpoint does not read as it should",
+        "the new checkpoint failed its check",
         code="HF-E6050",
         where=target.uri,
         found=f"batch {found.batch_id} of query {found.query_id}"
         + (f", without {missing[0]}" if missing else ""),
         expected=f"batch {plan.manifest.batch_id} of query {plan.query_id}",
-        hint="do not start a query on it; remove it and restore once more",
+        hint="do not start a query on it; remove it and restore again",
     )

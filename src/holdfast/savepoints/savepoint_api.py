@@ -1,4 +1,4 @@
-"""Savepoints by address: what `hf.savepoints` offers. Without Spark; the query may run or not."""
+"""The functions of `hf.savepoints`: savepoints by address, without Spark and without stopping the query."""
 
 from __future__ import annotations
 
@@ -59,42 +59,42 @@ def take(
 ) -> Taken:
     """Take a savepoint of a query's checkpoint, while the query runs or not.
 
-    The query is not paused and its checkpoint is not touched. What the catalog holds already is not stored
-    again; on the checkpoint's own disk nothing is copied at all, which also means that a savepoint there
-    does not outlive that disk.
+    The query is not paused and its checkpoint is not changed. Files that the catalog already holds are not
+    stored again. On the checkpoint's own disk files are linked and not copied, so a savepoint there is lost
+    with that disk.
 
     Args:
         checkpoint: The checkpoint's path or URI.
-        catalog: The directory of savepoints; made if need be.
-        batch: A committed batch whose state is still kept; the newest by default.
-        label: A name for people.
+        catalog: The savepoint catalog, a directory; created if missing.
+        batch: A committed batch whose state still exists; the newest by default.
+        label: A label for display, by which the savepoint can be addressed.
         deep: Read the rows of the state before the savepoint is published: check that each key is in the
-            partition that Spark's hash gives it, and put the number of rows and a digest of each state into
-            the manifest. It takes about four seconds a million rows; state of up to 2 MB is read in any case.
-        digest: Once the savepoint is there, do as `digest` does, unless the manifest has them. What fails
-            then leaves it pending. Without it the call returns sooner, and the digests are pending.
-        gentle: Use a few hundredths of this machine's processors only, so that a running query keeps its
-            pace; for the take ten seconds at the most, for the digests as long as it takes. By default that
-            is done where a batch was begun in the last minute.
-        home: The state home, which may have a record of the checkpoint's good batches; by default the one
-            that holds here.
-        drop_expired: Leave out what has expired by the batch's own time or watermark in keyed state of
-            Holdfast's; see `hf.drop_expired`. The state with a time to live is read then, and what has lost
-            something is rewritten.
-        id_of: For a checkpoint that has lost the file with its query's id: a savepoint of the same query,
-            whose id the new one gets. The checkpoint must still have the offsets of a batch of it.
-        tell: Called with files done, files in all, and what is being done.
+            partition that Spark's hash gives it, and write the row count and a digest of each state into
+            the manifest. Takes about four seconds per million rows; state of up to 2 MB is always read.
+        digest: Compute the digests after the savepoint is published, as `digest` does, unless the manifest
+            has them. If that fails, or with False, the digests stay pending.
+        gentle: Use only a few percent of this machine's processors, so that a running query keeps its pace:
+            for at most ten seconds of the take, and for all of the digests. By default True if the query
+            began a batch in the last minute.
+        home: The state home, which may have an integrity record of the checkpoint; by default the one
+            in the settings.
+        drop_expired: Leave out rows of Holdfast's keyed state that have expired by the batch's own time or
+            watermark; see `hf.drop_expired`. State with a TTL is read, and stores that lose rows are
+            rewritten.
+        id_of: For a checkpoint that has lost the file with its query id: a savepoint of the same query, from
+            which the new one takes the id. The checkpoint must still have the offsets of one of its batches.
+        tell: Called with the number of finished files, the number of all files, and the current step.
 
     Returns:
-        The savepoint: its address is `uri`.
+        The savepoint, with its address in `uri`.
 
     Raises:
         NotFound: The checkpoint does not exist, or the batch is not committed or no longer kept.
-        Corrupt: The checkpoint is damaged, or has lost state that a record or the note of its plan knows of;
-            there is no savepoint.
-        Conflict: Savepoints are being removed from the catalog, or `id_of` may be of another query.
-        Invalid: An argument cannot be right.
-        Unsupported: The rows were asked for, and are of a kind that cannot be read.
+        Corrupt: The checkpoint is damaged, or lacks state that its integrity record or plan note names; no
+            savepoint was taken.
+        Conflict: A removal is running in the catalog, or `id_of` may belong to a different query.
+        Invalid: An argument is not valid.
+        Unsupported: The rows were requested but cannot be read.
         Unavailable: A storage does not answer, or the query deletes files faster than they can be copied.
     """
     if batch is not None:
@@ -105,7 +105,7 @@ def take(
     pace = Pace() if gently else None
     if drop_expired:
         with workplace(into, "take") as work:
-            # What has expired never gets into the catalog, which only sees what was made without it.
+            # Expired rows never reach the catalog: only the rewritten savepoint is stored there.
             kept = LocalStorage(work / "catalog")
             plan = _plan_take(origin, kept, batch, record)
             complete = whole_take.take(origin, kept, plan, pace=pace, tell=tell)
@@ -114,7 +114,7 @@ def take(
         plan = _plan_take(origin, into, batch, record)
         taken = whole_take.take(origin, into, plan, label=label, deep=deep, pace=pace, tell=tell)
     if digest:
-        with suppress(HoldfastError):  # the savepoint is there, and its digests can be made later
+        with suppress(HoldfastError):  # the savepoint exists, and its digests can be computed later
             _digest(into, taken.manifest.savepoint_id, gently, tell)
     return taken
 
@@ -127,11 +127,11 @@ def plan_take(
     id_of: Address | None = None,
     home: Address | None = None,
 ) -> TakePlan:
-    """Return what `take` would save; nothing is changed.
+    """Return the files that `take` would save, without changing anything.
 
     Args:
         checkpoint: The checkpoint's path or URI.
-        catalog: The directory of savepoints.
+        catalog: The savepoint catalog.
         batch: As of `take`.
         id_of: As of `take`.
         home: As of `take`.
@@ -146,7 +146,7 @@ def plan_take(
 def _open(
     checkpoint: Address, catalog: Address, id_of: Address | None, home: Address | None
 ) -> tuple[Storage, Storage, Record | None]:
-    """Open what a take reads and where it writes; with the record of the checkpoint's good batches."""
+    """Open the checkpoint and the catalog of a take, with the checkpoint's integrity record."""
     origin, into = open_checkpoint(checkpoint), open_storage(os.fspath(catalog), "catalog")
     record = record_of(origin, home)
     if id_of is not None:
@@ -155,7 +155,7 @@ def _open(
 
 
 def list(catalog: Address) -> tuple[Listed, ...]:  # noqa: A001 - the word that people know
-    """Every savepoint in a catalog, oldest first; one whose manifest is damaged says so.
+    """Return every savepoint in a catalog, oldest first; damaged manifests are reported in `problem`.
 
     Raises:
         Unavailable: The catalog does not answer.
@@ -178,33 +178,33 @@ def show(savepoint: Address) -> Manifest:
 def digest(
     savepoint: Address, *, gentle: bool | None = None, tell: ProgressCallback | None = None
 ) -> Digested:
-    """Count and hash the rows of a savepoint and record that beside its manifest, once.
+    """Count and hash the rows of a savepoint, and record the result next to its manifest, once.
 
-    `verify(deep=True)` compares the rows with it from then on. A savepoint that has its digests already stays
-    as it is, and stores with the same files as in an earlier savepoint are not read again.
+    `verify(deep=True)` compares the rows with this record from then on. A savepoint that already has digests
+    is not changed, and stores with the same files as in an earlier savepoint are not read again.
 
-    Cost: about two seconds a million rows on one core, and every file of state is read for its hash.
+    Cost: about two seconds per million rows on one core; every state file is read for its hash.
 
     Args:
         savepoint: The savepoint's address.
-        gentle: Use a few hundredths of this machine's processors only, as long as it takes. By default that
-            is done where the query has begun a batch in the last minute.
-        tell: Called with stores done, stores in all, and what is being done.
+        gentle: Use only a few percent of this machine's processors. By default True if the query began a
+            batch in the last minute.
+        tell: Called with the number of finished stores, the number of all stores, and the current step.
 
     Raises:
-        NotFound: The savepoint does not exist, or it was deleted meanwhile.
-        Corrupt: It is damaged; nothing is recorded.
-        Unsupported: Its state is of a kind that cannot be read.
-        Conflict: It has changed meanwhile, as by an erasure.
+        NotFound: The savepoint does not exist or was deleted during the call.
+        Corrupt: The savepoint is damaged; nothing is recorded.
+        Unsupported: The state cannot be read.
+        Conflict: The savepoint changed during the call, for example by an erasure.
     """
     return _digest(*open_savepoint(savepoint), gentle, tell)
 
 
 def label(savepoint: Address, label: str | None) -> LabelChange:
-    """Give a savepoint another label; None takes it away. The manifest stays as it was written.
+    """Set the label of a savepoint, or remove it with None. The manifest is not changed.
 
-    Who and when is kept with each label. Periodic savepoints are deleted by their label, so one that was
-    given another is kept.
+    Each label is stored with its author and time. Periodic savepoints are deleted by their label, so a
+    relabelled one is kept.
 
     Args:
         savepoint: The savepoint's address.
@@ -213,23 +213,23 @@ def label(savepoint: Address, label: str | None) -> LabelChange:
     Raises:
         NotFound: The savepoint does not exist.
         Invalid: The label is empty, too long, or holds control characters.
-        Conflict: Somebody else has changed the label at the same moment.
+        Conflict: Another process changed the label at the same time.
     """
     catalog, savepoint_id = open_savepoint(savepoint)
     return labels.set_label(catalog, savepoint_id, label, who=labels.person(), when_ms=now_ms())
 
 
 def verify(savepoint: Address, *, deep: bool = False, tell: ProgressCallback | None = None) -> Proof:
-    """Prove that a savepoint is, bit for bit, what was taken, and that it fits together.
+    """Prove that a savepoint is bit for bit unchanged since it was taken, and consistent.
 
     Args:
         savepoint: The savepoint's address.
-        deep: Read every row of the state too, and compare their number and digest with those that are
-            recorded. Where they are `pending` there is nothing to compare with, and `content` says so.
-        tell: Called with what is done, what there is in all, and what is being done.
+        deep: Also read every row of the state, and compare the row counts and digests with the recorded
+            ones. If none are recorded, `content` is `pending` and nothing is compared.
+        tell: Called with the number of finished items, the number of all items, and the current step.
 
     Returns:
-        The proof: `ok`, or the `problems`, each with its file.
+        The proof: `ok`, and otherwise `problems`, each with its file.
 
     Raises:
         NotFound: The savepoint does not exist.
@@ -242,21 +242,21 @@ def diff(
 ) -> StatesDifference:
     """Compare two states key by key: added, removed and changed keys, with samples.
 
-    Partitions, files and providers may be different, and the two may be of different queries. Holdfast's own
-    keyed operators are compared by the keys of their users.
+    Partitions, files, providers and even the queries may differ. Holdfast's keyed operators are compared by
+    the keys of the user's code.
 
     Args:
-        first: A savepoint's address, or a checkpoint's, with `@BATCH` behind it for another batch than the
-            newest.
-        second: Another one.
-        samples: How many keys of each kind of difference to show, of each state.
-        tell: Called with what is done, what there is in all, and what is being done.
+        first: The address of a savepoint, or of a checkpoint, optionally followed by `@BATCH`; the newest
+            batch by default.
+        second: The address to compare with, in the same form.
+        samples: Number of keys to return for each type of difference in each state.
+        tell: Called with the number of finished items, the number of all items, and the current step.
 
     Raises:
         NotFound: The savepoint or checkpoint does not exist, or the batch is not committed or no longer kept.
-        Corrupt: A file that had to be read is damaged.
-        Unsupported: A state is of a kind that cannot be read.
-        Invalid: An argument cannot be right.
+        Corrupt: A required file is damaged.
+        Unsupported: A state cannot be read.
+        Invalid: An argument is not valid.
     """
     from holdfast.savepoints.key_diff import compare_states
 
@@ -267,7 +267,7 @@ def diff(
 def diff_files(first: Address, second: Address) -> Difference:
     """Compare two savepoints by their manifests: position, settings, operators, state files.
 
-    Nothing of the state is read. Other files may hold the same state; `diff` tells.
+    State files are not read. Different files may hold the same state; use `diff` to compare the rows.
 
     Raises:
         NotFound: The savepoint does not exist.
@@ -286,29 +286,28 @@ def restore(
     table: Address | None = None,
     tell: ProgressCallback | None = None,
 ) -> Restored:
-    """Make a new checkpoint from which the query continues after the savepoint's batch, exactly once.
+    """Create a checkpoint from which the query continues after the savepoint's batch, exactly once.
 
     Args:
         savepoint: The savepoint's address.
         checkpoint: A directory that does not exist.
-        claim: Delete the savepoint afterwards. By default it stays, and can be restored again.
-        drop_expired: Leave out what had expired at the savepoint's batch in keyed state of Holdfast's; see
-            `hf.drop_expired`. By default every file is what it was when the savepoint was taken, so that the
-            query continues exactly as it would have.
-        database: For state that was in a database: the one of that kind that it goes to, such as
-            `redis://redis.example:6379/0` or `cassandra://cassandra.example:9042/holdfast`. By default it
-            goes back to where it was, into stores of its own.
-        table: A new directory for the files of a query that writes Parquet, JSON or the like. The log of the
-            table is prepared: without that the query fails up to ten batches later, since Spark looks for the
-            entries of the batches before. By default no table is changed.
-        tell: Called with files done, files in all, and what is being done.
+        claim: Delete the savepoint afterwards. By default it is kept and can be restored again.
+        drop_expired: Leave out rows of Holdfast's keyed state that had expired at the savepoint's batch; see
+            `hf.drop_expired`. By default every file is restored unchanged, so the query continues exactly as
+            it would have.
+        database: For state that was in a database: the target database of the same type, such as
+            `redis://redis.example:6379/0` or `cassandra://cassandra.example:9042/holdfast`. By default the
+            original database, with new stores.
+        table: A new directory for a query that writes Parquet, JSON or other files. The log of the table is
+            prepared; without it the query fails up to ten batches later, because Spark expects the entries
+            of earlier batches. By default no table is changed.
+        tell: Called with the number of finished files, the number of all files, and the current step.
 
     Raises:
         NotFound: The savepoint does not exist.
         Corrupt: The savepoint is damaged; nothing was done.
-        Conflict: The target or the table exists; or the savepoint is to be deleted, and others are being
-            taken or deleted.
-        Unsupported: What had expired cannot be dropped.
+        Conflict: The target or the table exists; or, with `claim`, savepoints are being taken or deleted.
+        Unsupported: Expired rows cannot be dropped.
         Unavailable: The database of the state does not answer.
     """
     savepoint = savepoint_address(os.fspath(savepoint))  # what is deleted is what was restored
@@ -333,7 +332,7 @@ def plan_restore(
     table: Address | None = None,
     tell: ProgressCallback | None = None,
 ) -> RestorePlan:
-    """Return what `restore` would make; the savepoint is proved, and nothing is changed.
+    """Verify the savepoint and return what `restore` would create, without changing anything.
 
     Args:
         savepoint: The savepoint's address.
@@ -341,7 +340,7 @@ def plan_restore(
         claim: As of `restore`.
         database: As of `restore`.
         table: As of `restore`.
-        tell: Called with files done, files in all, and a note.
+        tell: Called with the number of finished files, the number of all files, and the current step.
 
     Raises:
         HoldfastError: As `restore`.
@@ -359,14 +358,14 @@ def plan_fork(
     table: Address | None = None,
     tell: ProgressCallback | None = None,
 ) -> RestorePlan:
-    """Return what `fork` would make; the savepoint is proved, and nothing is changed.
+    """Verify the savepoint and return what `fork` would create, without changing anything.
 
     Args:
         savepoint: The savepoint's address.
         checkpoint: A directory that does not exist.
         database: As of `fork`.
         table: As of `fork`.
-        tell: Called with files done, files in all, and a note.
+        tell: Called with the number of finished files, the number of all files, and the current step.
 
     Raises:
         HoldfastError: As `fork`.
@@ -383,40 +382,40 @@ def fork(
     table: Address | None = None,
     tell: ProgressCallback | None = None,
 ) -> Restored:
-    """Make a new checkpoint with the same state for another query, with an id of its own.
+    """Create a checkpoint with the same state for a new query, with an id of its own.
 
-    Sinks such as Delta tell by the query's id which batches they have; the fork's are new to them.
+    Sinks such as Delta identify batches by the query id, so the batches of the fork are new to them.
 
     Args:
         savepoint: The savepoint's address.
         checkpoint: A directory that does not exist.
-        drop_expired: Leave out what had expired at the savepoint's batch, as `restore` does.
+        drop_expired: Leave out rows that had expired at the savepoint's batch, as in `restore`.
         database: As of `restore`.
-        table: As of `restore`; a fork must not write to the table of the first query.
-        tell: Called with files done, files in all, and what is being done.
+        table: As of `restore`; a fork must not write to the table of the original query.
+        tell: Called with the number of finished files, the number of all files, and the current step.
 
     Raises:
         NotFound: The savepoint does not exist.
         Corrupt: The savepoint is damaged; nothing was done.
         Conflict: The target or the table exists.
-        Unsupported: What had expired cannot be dropped.
+        Unsupported: Expired rows cannot be dropped.
     """
     make = _make_without_expired if drop_expired else _make
     return make(savepoint, checkpoint, RestoreKind.FORK, tell, database=database, table=table)
 
 
 def delete(savepoint: Address, *, tell: ProgressCallback | None = None) -> Removal:
-    """Delete a savepoint, and the bytes that no other savepoint of its catalog needs.
+    """Delete a savepoint, and the objects that no other savepoint of its catalog needs.
 
     Raises:
         NotFound: The savepoint does not exist.
-        Conflict: A savepoint is being taken into this catalog, or another removal is under way.
+        Conflict: A savepoint is being taken into this catalog, or another removal is running.
     """
     return removal.delete(*open_savepoint(savepoint), tell=tell)
 
 
 def plan_delete(savepoint: Address) -> Removal:
-    """Return what `delete` would remove; nothing is changed.
+    """Return what `delete` would remove, without changing anything.
 
     Raises:
         NotFound: The savepoint does not exist.
@@ -425,14 +424,14 @@ def plan_delete(savepoint: Address) -> Removal:
 
 
 def plan_gc(catalog: Address, *, older_than: Duration = "1h") -> Removal:
-    """Return what `gc` would remove; nothing is changed.
+    """Return what `gc` would remove, without changing anything.
 
     Args:
         catalog: The catalog.
         older_than: As of `gc`.
 
     Raises:
-        NotFound: There are no savepoints here.
+        NotFound: The catalog does not exist.
     """
     storage = open_storage(os.fspath(catalog), "catalog")
     catalogs.require_catalog(storage)
@@ -440,17 +439,17 @@ def plan_gc(catalog: Address, *, older_than: Duration = "1h") -> Removal:
 
 
 def gc(catalog: Address, *, older_than: Duration = "1h", tell: ProgressCallback | None = None) -> Removal:
-    """Clear up what no savepoint needs: what killed takes and deletes have left.
+    """Delete files that no savepoint needs, left behind by interrupted takes and deletes.
 
     Args:
         catalog: The catalog.
-        older_than: How long a take may have been silent before it is taken for dead. Running ones show
-            themselves every minute.
-        tell: Called with files done, files in all, and what is being done.
+        older_than: Age of the last sign of life after which a take counts as killed. A running take gives
+            one every minute.
+        tell: Called with the number of finished files, the number of all files, and the current step.
 
     Raises:
-        Conflict: A savepoint is being taken into this catalog, or another removal is under way.
-        Corrupt: A manifest is damaged, so that it is unknown what its savepoint needs.
+        Conflict: A savepoint is being taken into this catalog, or another removal is running.
+        Corrupt: A manifest is damaged, so the files that its savepoint needs are unknown.
     """
     dead_after_ms = parse_duration(older_than, "older_than", allow_zero=True)
     storage = open_storage(os.fspath(catalog), "catalog")
@@ -479,7 +478,7 @@ def _plan_take(
 def restore_once(savepoint: Address, checkpoint: Address) -> Restored:
     """Restore as `restore` does; a finished result of an earlier call is accepted if no query has used it.
 
-    For who may be killed between the restore and the start of the query, and does both again.
+    For a caller that may be killed between the restore and the start of the query, and repeats both.
 
     Raises:
         As `restore`.
@@ -502,7 +501,7 @@ def _digest(
 def plan_restore_once(
     savepoint: Address, checkpoint: Address, *, tell: ProgressCallback | None = None
 ) -> RestorePlan:
-    """Plan `restore_once`; the savepoint is proved, and nothing is changed.
+    """Verify the savepoint and plan `restore_once`, without changing anything.
 
     Raises:
         As `restore`.
@@ -566,7 +565,7 @@ def _make(
 ) -> Restored:
     catalog, savepoint_id = open_savepoint(savepoint)
     target = open_storage(os.fspath(checkpoint))
-    # Who makes one once more holds the lock already, or nobody does.
+    # A repeated call holds the lock already, or the lock is free.
     with nullcontext() if again else held_for_making(target, operation.value):
         plan = _plan_into(
             catalog, savepoint_id, target, operation, tell, again=again, database=database, table=table
@@ -575,18 +574,18 @@ def _make(
 
 
 def _not_claimed(savepoint: Address, checkpoint: str, error: HoldfastError) -> HoldfastError:
-    """The error where a checkpoint was made of a savepoint that then could not be deleted."""
+    """Return the error for a restored savepoint that could not be deleted."""
     catalog, savepoint_id = open_savepoint(savepoint)
     stays = True
     with suppress(HoldfastError):
         stays = catalog.size(catalogs.manifest_path(savepoint_id)) is not None
-    left = "the savepoint stays" if stays else "files of the savepoint stay"
+    left = "the savepoint was not deleted" if stays else "files of the savepoint remain"
     again = f"delete {savepoint}" if stays else f"gc {catalog.uri}"
     return type(error)(
-        f"the checkpoint is made and whole, and {left}",
+        f"the checkpoint is whole and ready, but {left}",
         where=checkpoint,
         found=f"{error.fact} ({error.found or error.where})",
-        hint=f"start the query on the checkpoint, and later `holdfast savepoint {again}`",
+        hint=f"start the query on the checkpoint, and run `holdfast savepoint {again}` later",
     )
 
 
@@ -599,7 +598,7 @@ def _make_without_expired(
     database: str | None = None,
     table: Address | None = None,
 ) -> Restored:
-    """A restore or fork of a savepoint without what has expired, which lives no longer than this."""
+    """Restore or fork a temporary savepoint without the expired rows."""
     catalog, savepoint_id = open_savepoint(savepoint)
     target = open_storage(os.fspath(checkpoint))
     check_apart(target, catalog)
@@ -629,7 +628,7 @@ def _without_expired(
     deep: bool = False,
     tell: ProgressCallback | None = None,
 ) -> Taken:
-    """Call `hf.drop_expired`, which reads keyed state and is in a higher room."""
+    """Call `hf.drop_expired`, which reads keyed state; it is in a higher layer."""
     import holdfast
 
     return holdfast.drop_expired(savepoint, to=to, label=label, deep=deep, tell=tell)

@@ -55,40 +55,40 @@ class Behaviour:
 BEHAVIOURS: Final = (
     Behaviour(
         "4.0",
-        "a query with a source that cannot do Trigger.AvailableNow reads all that is there in a single batch",
+        "a source without support for Trigger.AvailableNow reads all available data in a single batch",
         None,
         "SPARK-45178",
     ),
     Behaviour(
         "4.0",
-        "maintenance deletes old state files in groups: up to 30 % of the state's files stay for longer",
+        "maintenance deletes old state files in groups, so up to 30 % of the state's files stay longer",
         f"{_STREAMING}.ratioExtraSpaceAllowedInCheckpoint=0 deletes as before",
         "SPARK-48931",
         state_formats=(1, 2),
     ),
     Behaviour(
         "4.0",
-        "a relative path of a file sink is resolved by the driver and no longer by the executors",
+        "the driver resolves a relative path of a file sink; before, the executors did",
         "give the sink an absolute path",
         "SPARK-50854",
     ),
     Behaviour(
         "4.1",
-        "adaptive execution plans the batches of queries without state, which may put rows into other files",
+        "adaptive execution plans the batches of stateless queries, so rows may be in different files",
         "spark.sql.adaptive.streaming.stateless.enabled=false plans as before",
         "Spark's migration guide, 4.0 to 4.1",
         state_formats=(None,),
     ),
     Behaviour(
         "4.1",
-        "state files get checksum files beside them, and are checked by these when they are read",
+        "Spark writes a checksum file for each state file and verifies it on reading",
         None,
         "SPARK-51972",
         state_formats=(2,),
     ),
     Behaviour(
         "4.2",
-        "a checkpoint whose `metadata` is gone does not start; before, it started as another query",
+        "a checkpoint without its `metadata` file does not start; before, it started as a new query",
         None,
         "SPARK-55058",
     ),
@@ -112,8 +112,8 @@ def behaviours_between(written: str, target: str, state_format: int | None) -> t
 
 
 _NO_WAY_BACK: Final = (
-    "once Spark {target} has committed a batch, Spark {written} is not to go on with this checkpoint: keep a"
-    " savepoint of before"
+    "after Spark {target} commits a batch, Spark {written} can no longer use this checkpoint; take a"
+    " savepoint first"
 )
 _CHECKSUMS: Final = "spark.sql.streaming.checkpoint.fileChecksum.enabled"
 # The worst first.
@@ -124,14 +124,14 @@ _TESTED: Final = frozenset({("3.5", "4.2"), ("4.0", "4.3")})
 
 @dataclass(frozen=True, slots=True)
 class SparkFinding(JsonShape):
-    """Something that matters where another Spark continues.
+    """A finding about the change to a different Spark version.
 
     Attributes:
-        what: What it is about: `release`, `provider`, `operator`, `state files`, `behaviour` or `batch`.
-        effect: `none`, `meaning` where state or results may come to be wrong, or `fails`.
-        text: What happens.
-        hint: What to do about it; None where there is nothing to do.
-        reference: Where that is known from; None where it is given by the checkpoint.
+        what: The subject: `release`, `provider`, `operator`, `state files`, `behaviour` or `batch`.
+        effect: `none`, `meaning` if state or results may become wrong, or `fails`.
+        text: The description.
+        hint: The recommended action; None if none is needed.
+        reference: The source of the information; None if it is the checkpoint itself.
     """
 
     what: str
@@ -143,12 +143,12 @@ class SparkFinding(JsonShape):
 
 @dataclass(frozen=True, slots=True)
 class FilledSetting(JsonShape):
-    """A setting that the other Spark pins and this checkpoint does not.
+    """A setting that the new Spark version pins and this checkpoint does not.
 
     Attributes:
         name: The setting.
-        value: The value that is taken, whatever the session says; None where the session's is taken.
-        meaning: What the setting decides.
+        value: The value that Spark uses regardless of the session; None if it uses the session's value.
+        meaning: The effect of the setting.
     """
 
     name: str
@@ -162,17 +162,17 @@ class SparkReport(JsonShape):
 
     Attributes:
         against: The savepoint or checkpoint.
-        batch_id: The batch that it holds.
-        spark: The release that is to continue.
-        written_by: The releases that may have written it, by what it pins; one where Holdfast has noted it.
-        noted: The version that Holdfast noted while it watched the query; None where it noted none.
-        provider: The provider of its state; None without state.
-        state_format: The format of its state files: 1 or 2; None without state.
-        operators: What its stateful operators are called.
-        pinned: The settings that stay as they are recorded, whatever the session says.
-        filled: The settings that the other Spark pins and this checkpoint does not.
-        findings: What matters otherwise, the worst first.
-        tested: Whether Holdfast's tests start checkpoints of the one release in the other.
+        batch_id: The batch of the savepoint or checkpoint.
+        spark: The Spark version that is to continue.
+        written_by: The versions that may have written it, derived from its pinned settings; one if recorded.
+        noted: The version that Holdfast recorded while it watched the query; None without a record.
+        provider: The state provider; None without state.
+        state_format: The format of the state files: 1 or 2; None without state.
+        operators: The display names of the stateful operators.
+        pinned: The settings whose recorded values are used regardless of the session.
+        filled: The settings that the new Spark version pins and this checkpoint does not.
+        findings: The findings, most severe first.
+        tested: True if Holdfast's tests start checkpoints of the one version in the other.
     """
 
     against: str
@@ -191,7 +191,7 @@ class SparkReport(JsonShape):
     @property
     @in_json
     def verdict(self) -> str:
-        """`continues`, `doubtful` where state or results may come to be wrong, or `fails`."""
+        """`goes on`, `doubtful` if state or results may become wrong, or `fails`."""
         effects = {finding.effect for finding in self.findings}
         if Effect.FAILS in effects:
             return "fails"
@@ -199,7 +199,7 @@ class SparkReport(JsonShape):
 
     @property
     def exit_code(self) -> int:
-        """0 where the query continues, 1 where that is doubtful, 2 where it does not."""
+        """0 if the query continues, 1 if that is doubtful, 2 if it does not."""
         return {"goes on": 0, "doubtful": 1, "fails": 2}[self.verdict]
 
 
@@ -210,20 +210,20 @@ def check_spark(
     query: str | None = None,
     home: str | os.PathLike[str] | None = None,
 ) -> SparkReport:
-    """Say whether another Spark continues with a checkpoint or savepoint, and what is otherwise there.
+    """Check whether a different Spark version can continue with a checkpoint or savepoint.
 
-    Costs what showing the checkpoint costs: its logs, and one listing of each store. No Spark is started.
+    Cost: as for showing the checkpoint: its logs, and one listing of each store. No Spark is started.
 
     Args:
         against: A savepoint, or a checkpoint at its newest committed batch.
-        spark: The release that is to continue, such as `4.2` or `4.2.1`.
-        query: Which query, where `against` is the folder of a job's checkpoints.
-        home: The state home, whose notes say which Spark wrote a checkpoint.
+        spark: The Spark version that is to continue, such as `4.2` or `4.2.1`.
+        query: The query, if `against` is the folder of a job's checkpoints.
+        home: The state home, whose records contain the Spark version of a checkpoint.
 
     Raises:
-        Invalid: That is not a version of Spark.
-        Unsupported: The release, or the provider of the state, is not known.
-        NotFound: There is neither savepoint nor checkpoint, or nothing is committed in it.
+        Invalid: The Spark version is not valid.
+        Unsupported: The Spark version or the state provider is unknown.
+        NotFound: The savepoint or checkpoint does not exist, or has no committed batch.
         Corrupt: A file that was read is damaged.
     """
     target = _release(spark)
@@ -251,11 +251,11 @@ def check_spark(
 
 
 def written_by(confs: Mapping[str, str], noted: str | None = None) -> tuple[str, ...]:
-    """The releases that may have written a checkpoint, oldest first.
+    """Return the Spark versions that may have written a checkpoint, oldest first.
 
     Args:
-        confs: The settings that its newest batch is pinned to.
-        noted: The version that Holdfast has noted.
+        confs: The settings that the newest batch pins.
+        noted: The version that Holdfast recorded.
     """
     if noted is not None:
         return ("{}.{}".format(*minor(noted)),)
@@ -264,13 +264,13 @@ def written_by(confs: Mapping[str, str], noted: str | None = None) -> tuple[str,
     fitting = tuple(release for release in RELEASES if _pins(release, recorded))
     if fitting:
         return fitting
-    # A checkpoint goes on with the settings that it began with: the newest of them tells the oldest release.
+    # A checkpoint keeps its first settings, so the newest of them shows the oldest possible release.
     floor = max((setting.since for setting in PINNED if setting.name in recorded), key=minor, default="3.4")
     return tuple(release for release in RELEASES if minor(release) >= minor(floor)) or (RELEASES[0],)
 
 
 def filled_settings(confs: Mapping[str, str], target: str) -> tuple[FilledSetting, ...]:
-    """The settings that a release pins and a checkpoint does not, with what is taken for each."""
+    """Return the settings that a release pins and a checkpoint does not, with the value used for each."""
     return tuple(
         FilledSetting(setting.name, setting.filled_in, setting.meaning)
         for setting in pinned_by(target)
@@ -279,21 +279,21 @@ def filled_settings(confs: Mapping[str, str], target: str) -> tuple[FilledSettin
 
 
 def check_known(confs: Mapping[str, str], where: str) -> None:
-    """Refuse state whose provider is another package's.
+    """Raise an error for a state provider of a third party.
 
     Raises:
-        Unsupported: Nothing is known of it in any Spark.
+        Unsupported: The provider is unknown.
     """
     provider = provider_class(confs)
     check_read(provider, where)
     if provider not in PROVIDERS and provider not in EXTERNAL_PROVIDERS:
         raise Unsupported(
-            "whether another Spark goes on with this provider's state is not known",
+            "state of this provider cannot be checked for a different Spark version",
             code="HF-E7096",
             where=where,
             found=provider,
             expected=" or ".join(PROVIDERS),
-            hint="ask its vendor for a release that is built for that Spark",
+            hint="ask the provider's vendor for a release built for that Spark version",
         )
 
 
@@ -301,7 +301,7 @@ def _release(spark: str) -> str:
     parts = spark.split(".")
     if not 2 <= len(parts) <= 3 or not all(part.isascii() and part.isdigit() for part in parts[:2]):
         raise Invalid(
-            "this is no version of Spark",
+            "invalid Spark version",
             code="HF-E2254",
             where="--spark",
             found=spark,
@@ -310,7 +310,7 @@ def _release(spark: str) -> str:
     release = ".".join(parts[:2])
     if release not in RELEASES:
         raise Unsupported(
-            "nothing is known of this Spark",
+            "unsupported Spark version",
             code="HF-E7097",
             where="--spark",
             found=spark,
@@ -337,9 +337,9 @@ def _findings(saved: DryRunCheckpoint, written: tuple[str, ...], target: str) ->
         yield SparkFinding(
             "release",
             Effect.FAILS,
-            f"Spark {_or(written)} wrote this; Spark {target} is older, and passes over what it does not know"
-            " of the checkpoint",
-            f"go on with Spark {oldest} or newer",
+            f"Spark {_or(written)} wrote this checkpoint; Spark {target} is older and ignores the parts that"
+            " it does not know",
+            f"use Spark {oldest} or newer",
         )
         return
     yield from _state(saved, target)
@@ -347,8 +347,8 @@ def _findings(saved: DryRunCheckpoint, written: tuple[str, ...], target: str) ->
         yield SparkFinding(
             "batch",
             Effect.NONE,
-            f"batch {found.uncommitted} is planned and not committed: Spark {target} would run it again",
-            "stop the query between two batches first, or go on from a savepoint",
+            f"batch {found.uncommitted} is planned but not committed: Spark {target} would run it again",
+            "stop the query between two batches first, or start from a savepoint",
         )
     for behaviour in behaviours_between(oldest, target, saved.state_format):
         yield SparkFinding(
@@ -371,22 +371,23 @@ def _state(saved: DryRunCheckpoint, target: str) -> Iterator[SparkFinding]:
         yield from _holdfasts("provider", f"the state is in a database ({found.provider})", target)
     for operator in found.operators:
         if operator.named.operator_kind == KEYED_WORDS:
-            yield from _holdfasts("operator", f"operator {operator.named.label} is Holdfast's", target)
+            fact = f"operator {operator.named.label} is a Holdfast operator"
+            yield from _holdfasts("operator", fact, target)
     version = _snapshot_version(saved.storage, found)
     if version == 2 and target != "4.0":
         yield SparkFinding(
             "state files",
             Effect.FAILS,
-            f"RocksDB's snapshots have metadata that Spark 4.0 alone writes (v2); Spark {target} reads v1",
-            "`holdfast state migrate --state-format 1` writes them anew, as every Spark reads them",
+            f"only Spark 4.0 writes RocksDB snapshots with metadata v2; Spark {target} reads v1",
+            "`holdfast state migrate --state-format 1` rewrites them for every Spark version",
         )
     if target == "4.1" and saved.state_format == 1:
         yield SparkFinding(
             "state files",
             Effect.MEANING,
-            "Spark 4.1 checks state files of format 1 against checksum files; where a batch failed and ran"
-            " again, a healthy file may be refused",
-            f"set {_CHECKSUMS}=false, or go to Spark 4.2",
+            "Spark 4.1 verifies state files of format 1 with checksum files; after a batch failed and ran"
+            " again, it may reject a valid file",
+            f"set {_CHECKSUMS}=false, or use Spark 4.2",
             "SPARK-56461",
         )
 
@@ -396,13 +397,13 @@ def _holdfasts(what: str, fact: str, target: str) -> Iterator[SparkFinding]:
         yield SparkFinding(
             what,
             Effect.FAILS,
-            f"{fact}, which runs on Spark {OLDEST[0]}.{OLDEST[1]} and newer",
-            "choose one of these",
+            f"{fact}, which requires Spark {OLDEST[0]}.{OLDEST[1]} or newer",
+            "use a supported Spark version",
         )
 
 
 def _snapshot_version(storage: Storage, found: Checkpoint) -> int:
-    """The highest version of the metadata of RocksDB's snapshots that a restart reads."""
+    """Return the highest metadata version of the RocksDB snapshots that a restart reads."""
     if found.confs.get(ENCODING) is None:
         return 1
     versions = {1}

@@ -42,12 +42,12 @@ class RowChange:
 
     @property
     def family(self) -> str:
-        """The name of its column family."""
+        """Return the name of the column family."""
         return self.codec.name.family
 
     @property
     def stored_key(self) -> bytes:
-        """Its key as the store has it, without the number of its family."""
+        """Return the key as stored, without the number of its column family."""
         return self.codec.stored_key(self.key)
 
 
@@ -159,7 +159,7 @@ class StoreEdits:
                 new_path
             ) is not None:
                 self._written.add(new_path)
-        # The checksums beside the old file are not those of the new one.
+        # The checksum files of the old file do not match the new one.
         for stale in (
             sums,
             layout.HadoopChecksumFile(path).render(),
@@ -169,7 +169,7 @@ class StoreEdits:
                 self._removed.add(stale)
 
     def finish(self) -> FileChanges:
-        """Write what names the new files, and say what has changed."""
+        """Write the files that name the new files, and return the changes."""
         if self._ids:
             self._commit()
         return FileChanges(self.new_files, frozenset(self._written), frozenset(self._removed - self._written))
@@ -181,10 +181,10 @@ class StoreEdits:
         given = commit.state_ids
         if given is None:
             raise Corrupt(
-                "the commit log does not name the files of state",
+                "the commit log does not name the state files",
                 code="HF-E6051",
                 where=path,
-                hint="see what is damaged with `holdfast savepoint verify`",
+                hint="list the damage with `holdfast savepoint verify`",
             )
         ids = {number: [list(stores) for stores in partitions] for number, partitions in given.items()}
         for store, (index, unique) in self._ids.items():
@@ -193,7 +193,7 @@ class StoreEdits:
         self.rewrite(path, CommitLog(commit.version, fields, None).render())
 
     def rewrite(self, path: str, data: bytes) -> None:
-        """Have other bytes for a small file, with the checksums beside it that it has had."""
+        """Replace the content of a small file, and its checksum files if it has any."""
         had = {saved.path for saved in self.manifest.files}
         sums = layout.SparkChecksumFile(path).render()
         new = {path: data}

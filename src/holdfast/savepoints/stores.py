@@ -1,7 +1,7 @@
-"""Stores of state: opened to be changed, and written as Spark's providers write them.
+"""Open state stores for changes, and write them as Spark's providers do, without a JVM.
 
-No JVM has a part in it. RocksDB itself makes the files; they are brought into the checkpoint one by one,
-under names that no other file has, and the zip that names them comes last.
+RocksDB itself creates the files. They are copied into the checkpoint one by one under unique names, and the
+zip that names them is written last.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class Scratch:
 
     @classmethod
     def new(cls, folder: Path, *, bulk: bool = True, buffer_bytes: int = BUFFER_BYTES) -> Scratch:
-        """An empty one.
+        """Create an empty store.
 
         Args:
             folder: A directory that does not exist yet.
@@ -108,17 +108,17 @@ class Scratch:
 
     @classmethod
     def of(cls, storage: Storage, file: StoreFile, folder: Path, delimiter: bytes) -> Scratch:
-        """One of a snapshot's files, which may be changed.
+        """Open the files of a snapshot for changes.
 
         Args:
             storage: The checkpoint.
             file: The snapshot's zip.
             folder: A directory that does not exist yet.
-            delimiter: What stands between values that RocksDB merges.
+            delimiter: The delimiter between merged values in RocksDB.
 
         Raises:
             Corrupt: The snapshot is damaged.
-            NotFound: One of its files is gone.
+            NotFound: One of its files is missing.
         """
         from rocksdict import Rdict
 
@@ -147,17 +147,17 @@ class Scratch:
         self._write(batch)
 
     def get(self, key: bytes) -> bytes | None:
-        """The value of a key, as it is stored; None without it."""
+        """Return the stored value of a key; None if it does not exist."""
         found = self.database.get(key)
         return None if found is None else bytes(found)
 
     def all_keys(self) -> Iterator[bytes]:
-        """Every key, in order. Cost: about a microsecond each."""
+        """Yield every key in order. Cost: about a microsecond each."""
         keys: Iterator[bytes] = self.database.keys()
         return keys
 
     def rewrite(self, keys: Sequence[bytes]) -> None:
-        """Write the data files anew that may hold these keys, so that nothing deleted is left in them.
+        """Rewrite the data files that may contain these keys, so that they contain no deleted values.
 
         Args:
             keys: The keys, ascending.
@@ -176,7 +176,7 @@ class Scratch:
         self.close()
 
     def close(self) -> None:
-        """Let go of the files; a second time it does nothing."""
+        """Close the files; a second call does nothing."""
         if not self._closed:
             self._closed = True
             self.database.close()
@@ -184,11 +184,10 @@ class Scratch:
     def bring(
         self, storage: Storage, store: StoreId, counts: Callable[[], KeyCounts], snapshot_version: int
     ) -> bytes:
-        """Bring the data files into the checkpoint; the zip that names them is what is returned.
+        """Copy the data files into the checkpoint, and return the zip that names them.
 
-        Each new file gets a name that no other has. They are linked where checkpoint and directory share a
-        disk. The store is closed; `counts` is asked for the counts of its keys before. The zip's metadata
-        has the version that is given.
+        Each new file gets a unique name, and is linked if checkpoint and directory share a disk. The store is
+        closed after `counts` has returned its key counts. The zip's metadata has the given version.
         """
         told = counts().fields()
         self.settle()
@@ -263,13 +262,13 @@ class HeapStore:
         return iter(self._rows)
 
     def rewrite(self, keys: Sequence[bytes]) -> None:
-        """See `Scratch`; nothing is left of what was deleted anyhow."""
+        """See `Scratch`; deleted values leave no traces here."""
 
     def close(self) -> None:
         """See `Scratch`."""
 
     def bring(self, storage: Storage, store: StoreId, *_: object) -> bytes:  # noqa: ARG002 - one file that says nothing of itself
-        """The content of the snapshot."""
+        """Return the content of the snapshot."""
         records = [StateRecord(RecordKind.PUT, key, value) for key, value in self._rows.items()]
         return compressed(render_records(records), self._codec)
 
@@ -315,30 +314,29 @@ class StoreForm:
     snapshot_version: int = 1
 
     def file(self, store: StoreId, version: int) -> StoreFile:
-        """The file of a whole store; under format 2 with a new id."""
+        """Return the file of a complete store; in format 2 with a new id."""
         kind = FileKind.ZIP if self.values.rocksdb else FileKind.SNAPSHOT
         return StoreFile(store, version, kind, str(uuid.uuid4()) if self.unique_ids else None)
 
 
 class StoreWriter:
-    """Writes one store, whole: every row once, then `finish`.
+    """A writer of one complete store: every row once, then `finish`.
 
-    Nothing is in the checkpoint before `finish`; leaving the block without it leaves nothing behind. Keys are
-    given as they are stored, without the number of their column family, values as rows: what is around them
-    is put there. Rows may come in any order, and no key may come twice.
+    Nothing is written to the checkpoint before `finish`, or if the block is left without it. Keys are passed
+    as stored, without the number of their column family, and values as rows; the writer adds the rest. Rows
+    may come in any order, and each key at most once.
 
-    Cost: RocksDB 300,000 rows a second and more, and the disk's room of the store in `folder`. The memory
-    provider's store is held in memory, as Spark does.
+    Cost: RocksDB at least 300,000 rows per second, and disk space for the store in `folder`. The memory
+    provider's store is held in memory, as in Spark.
 
     Args:
         storage: The checkpoint. No query may use it.
-        file: The file to make, as `StoreForm.file` gives it.
-        form: How the checkpoint keeps its state.
-        folder: A directory to work in that does not exist yet, on the disk of the checkpoint if that is
-            local.
-        families: Its column families.
+        file: The file to write, from `StoreForm.file`.
+        form: The state format of the checkpoint.
+        folder: A new working directory, on the disk of the checkpoint if that is local.
+        families: The column families.
         now_ms: The time, in epoch milliseconds, for Spark's checksums.
-        buffer_bytes: How much of a store of RocksDB's is held in memory before it goes to the disk.
+        buffer_bytes: Memory for a RocksDB store before it is written to disk, in bytes.
     """
 
     def __init__(
@@ -354,12 +352,12 @@ class StoreWriter:
     ) -> None:
         if families.numbers is not None and not form.values.rocksdb:
             raise Unsupported(
-                "the memory provider has no column families",
+                "the memory backend does not support column families",
                 code="HF-E7098",
                 where=file.store.folder,
                 found=", ".join(sorted(families.numbers)),
-                expected="a store of RocksDB's",
-                hint="leave the state on rocksdb",
+                expected="a RocksDB store",
+                hint="keep the state in RocksDB",
             )
         self._storage = storage
         self._file = file
@@ -427,16 +425,15 @@ def write_file(storage: Storage, file: StoreFile, data: bytes, now_ms: int) -> N
 
 
 class OpenStore:
-    """One store at a committed batch: looked up, changed, and written as the whole store of a later version.
+    """A store at a committed batch, which can be read, changed, and written as a later version.
 
-    The checkpoint is only read until `write`. Keys are given as they are stored, without the number of their
-    column family, as `state_chunks` has them; `StateCodec.stored_key` makes them of rows. Who changes one
-    family of several that belong together changes the others too: nothing here knows of it.
+    The checkpoint is only read until `write`. Keys are passed as stored, without the number of their column
+    family, as in `state_chunks`; `StateCodec.stored_key` creates them from rows. A caller that changes one of
+    several related families must also change the others.
 
-    Cost: to open, RocksDB 30 milliseconds and the changes since its snapshot; its data files are linked
-    where the disk is the same. The memory provider's store is held in memory. To write, what was changed,
-    and a look at every key to count them; data files that did not change keep their names, so that
-    savepoints share them.
+    Cost: to open, RocksDB 30 milliseconds and the changes since its snapshot; its data files are linked on
+    the same disk. The memory provider's store is held in memory. To write, the changes, and a pass over every
+    key to count them; unchanged data files keep their names, so that savepoints share them.
 
     Args:
         storage: The checkpoint, or a savepoint's view.
@@ -468,10 +465,10 @@ class OpenStore:
             if not families.numbers and any(True for _ in self._scratch.all_keys()):
                 # Spark writes a snapshot with the batch that makes a family, so one must be there.
                 raise Unsupported(
-                    "column families have no names, since there is no snapshot that names them",
+                    "the names of the column families are unknown without a snapshot",
                     code="HF-E7099",
                     where=store.folder,
-                    hint="let the query run until Spark has written a snapshot, and take a savepoint then",
+                    hint="let the query run until Spark writes a snapshot, then take a savepoint",
                 )
             known = {
                 codec.name.family for codec in operator.declared_codecs() if codec.name.store == store.name
@@ -512,10 +509,10 @@ class OpenStore:
 
         Args:
             storage: The checkpoint to write to. No query may use it.
-            file: The file to make, as `StoreForm.file` gives it; of the same store.
+            file: The file to write, from `StoreForm.file`, of the same store.
             now_ms: The time, in epoch milliseconds.
-            thoroughly: Leave the bytes of what was deleted or replaced in no file: data files of RocksDB's
-                that have such keys in their range are rewritten. Else they stay until Spark compacts.
+            thoroughly: Rewrite the RocksDB data files whose key range contains deleted or replaced keys, so
+                that no file contains their old values. Otherwise they stay until Spark compacts.
         """
         if thoroughly and self._touched:
             self._scratch.rewrite(sorted(self._touched))
@@ -537,7 +534,7 @@ class OpenStore:
         prefix = self._families.prefixes.get(family)
         if prefix is None:
             raise Invalid(
-                "the store has no such column family",
+                "unknown column family",
                 code="HF-E2255",
                 where=self.store.folder,
                 found=family,

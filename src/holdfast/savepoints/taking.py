@@ -1,8 +1,8 @@
 """Take a savepoint of a committed batch while the query runs.
 
-Sinks know a query by its id, so a checkpoint never gets a new one. A savepoint is accepted only where the
-checkpoint still has the offsets of one of its batches, byte for byte: Spark writes the time of planning into
-them, so two queries do not share them.
+Sinks identify a query by its id, so a checkpoint never gets a new one. With `id_of`, a savepoint is accepted
+only if the checkpoint has the offsets of one of its batches, byte for byte: Spark writes the planning time
+into them, so they differ between queries.
 """
 
 from __future__ import annotations
@@ -115,11 +115,11 @@ class IdentifiedCheckpoint(ReadOnly):
         return None if path == layout.METADATA else file_of(self._checkpoint, path)
 
     def _refuse(self, path: str) -> NoReturn:
-        raise Internal("a damaged checkpoint is never written", code="HF-E9029", where=full(self.uri, path))
+        raise Internal("cannot write to a damaged checkpoint", code="HF-E9029", where=full(self.uri, path))
 
 
 def with_query_id(checkpoint: Storage, catalog: Storage, savepoint_id: str) -> IdentifiedCheckpoint:
-    """Show a checkpoint that has lost its query id with the id of a savepoint.
+    """Return a view of a checkpoint without a query id, with the id of a savepoint.
 
     Args:
         checkpoint: The checkpoint.
@@ -127,15 +127,15 @@ def with_query_id(checkpoint: Storage, catalog: Storage, savepoint_id: str) -> I
         savepoint_id: A savepoint of the same query.
 
     Raises:
-        Invalid: The checkpoint has its id.
+        Invalid: The checkpoint has a query id.
         NotFound: The savepoint does not exist.
-        Conflict: The checkpoint has no offsets of a batch of the savepoint, so it may be another query's.
+        Conflict: The checkpoint has no offsets of a batch of the savepoint, so the query may be different.
         Unsupported: The state of the checkpoint is in a database.
     """
     with suppress(NotFound, Corrupt):
         query = parse_query(checkpoint.read(layout.METADATA), layout.METADATA)
         raise Invalid(
-            "the checkpoint has its query id",
+            "the checkpoint still has its query id",
             code="HF-E2256",
             where=full(checkpoint.uri, layout.METADATA),
             found=query.query_id,
@@ -143,19 +143,19 @@ def with_query_id(checkpoint: Storage, catalog: Storage, savepoint_id: str) -> I
         )
     if is_external(checkpoint):
         raise Unsupported(
-            "a query whose state is in a database cannot be given its id back",
+            "--id-of does not support state in a database",
             code="HF-E7100",
             where=checkpoint.uri,
-            hint="restore a savepoint of it",
+            hint="restore a savepoint of the query",
         )
     manifest = load(catalog, savepoint_id)
     if not _shares_a_batch(checkpoint, manifest):
         raise Conflict(
-            "the savepoint may be of another query",
+            "the savepoint may belong to a different query",
             code="HF-E4060",
             where=savepoint_uri(catalog, savepoint_id),
-            found=f"batch {manifest.batch_id}, whose offsets the checkpoint does not have",
-            expected="the same offsets of a batch in both",
+            found=f"batch {manifest.batch_id}; the checkpoint does not have its offsets",
+            expected="a batch with the same offsets in both",
             hint="name a newer savepoint of the query, or restore this one",
         )
     return IdentifiedCheckpoint(checkpoint, manifest.query_id)
@@ -164,13 +164,13 @@ def with_query_id(checkpoint: Storage, catalog: Storage, savepoint_id: str) -> I
 def newest_savepoint(checkpoint: Storage, catalogs: Iterable[str]) -> tuple[str, Manifest] | None:
     """Return the newest savepoint of a checkpoint that has lost its query id, and its address.
 
-    Savepoints whose state was changed are passed over, and those that share no batch with the checkpoint.
+    Savepoints with changed state and savepoints that share no batch with the checkpoint are skipped.
 
     Cost: every manifest of the catalogs is read, and at most two small files for each.
 
     Args:
         checkpoint: The checkpoint.
-        catalogs: Addresses of directories of savepoints; one that cannot be read is passed over.
+        catalogs: Addresses of savepoint catalogs; unreadable ones are skipped.
     """
     found: dict[str, Manifest] = {}
     for address in catalogs:
@@ -195,16 +195,15 @@ def lost_id_hint(checkpoint: Storage, catalogs: Iterable[str]) -> str:
     newest = newest_savepoint(checkpoint, catalogs)
     if newest is None:
         return (
-            "put the file back from a copy; or, with any savepoint of the query,"
-            f" `holdfast savepoint take {place} DIR --id-of SAVEPOINT` saves the state of this checkpoint"
-            " under that query's id, and `holdfast restore` makes a whole checkpoint of it"
+            "put the file back from a copy; or, if any savepoint of the query exists, save this checkpoint's"
+            f" state with `holdfast savepoint take {place} DIR --id-of SAVEPOINT` and `holdfast restore` it"
+            " into a new directory"
         )
     word = place_word(newest[0])
     return (
-        f"savepoint {newest[1].savepoint_id} has the id:"
-        f" `holdfast savepoint take {place} DIR --id-of {word}` saves the newest batch of this checkpoint"
-        " under it, for `holdfast restore` into a new directory;"
-        f" or `holdfast restore {word} NEW` goes back to batch {newest[1].batch_id}"
+        f"savepoint {newest[1].savepoint_id} has the query id: save the newest batch with"
+        f" `holdfast savepoint take {place} DIR --id-of {word}` and `holdfast restore` it into a new"
+        f" directory; or go back to batch {newest[1].batch_id} with `holdfast restore {word} NEW`"
     )
 
 
@@ -235,13 +234,13 @@ class Taken(JsonShape):
     """A savepoint that was taken.
 
     Attributes:
-        uri: Its address.
-        manifest: What it is.
-        new_files: The files that the catalog did not hold before.
-        untold: The words for a query that keeps no state or has lost it; None where that can be told.
-        damaged: Damaged files of the checkpoint that the savepoint does without: what they held is in it from
-            an older snapshot and the changes since.
-        replaced: Objects of the catalog that were damaged, and that the take has replaced.
+        uri: The savepoint's address.
+        manifest: The manifest.
+        new_files: Number of files that the catalog did not hold before.
+        untold: The note for a query that has no state or has lost it; None if the two can be distinguished.
+        damaged: Damaged files of the checkpoint that the savepoint does not need: an older snapshot and the
+            changes since contain their state.
+        replaced: Damaged objects of the catalog that the take has replaced.
     """
 
     uri: str = field(metadata=json_as("savepoint"))
@@ -266,37 +265,36 @@ def take(
     pace: Pace | None = None,
     tell: ProgressCallback | None = None,
 ) -> Taken:
-    """Take the savepoint that was planned; if its files are gone by now, one by a new plan.
+    """Take the planned savepoint, or one by a new plan if its files no longer exist.
 
-    The query is not paused and its checkpoint is not touched. Files of state are hard links where both are on
-    one disk, and copied by the store itself where both are in one; what the catalog holds is not stored
-    twice.
-    Before the manifest is written, which publishes the savepoint, all that is new is verified as a
-    checkpoint is.
+    The query is not paused and its checkpoint is not changed. State files are hard links if both are on one
+    disk, and copied by the object store if both are in one. Files that the catalog holds are not stored
+    again. New files are verified like a checkpoint before the manifest is written, which publishes the
+    savepoint.
 
-    Cost: what is new is read once for its hash and, but for linked data files with a checksum, once for
-    the proof; and the state's rows, where they are few or asked for. If the catalog already has an object of
-    the same hash as a file that was read, that object is read once too: its content has to be that of its
-    name. Where something does not fit, all objects that the take relies on are read.
+    Cost: new files are read once for their hash and, except linked data files with a checksum, again for the
+    verification; and the state's rows, if they are few or `deep` is set. An existing object with the hash of
+    a file that was read is also read once, to verify its content. After a mismatch, all objects that the take
+    uses are read.
 
     Args:
         checkpoint: The checkpoint.
         catalog: The catalog.
-        plan: What `plan_take` gave for these two.
+        plan: The result of `plan_take` for these two.
         clock: The time in epoch milliseconds.
         chance: Returns a number of random bytes.
-        label: A name for people.
-        deep: Read the rows of the state however many there are, for exact counts and digests.
-        operation: Which operation of a control plane asked for it, by which that one knows it again.
-        workers: How many files to work on at a time.
-        pace: Leaves a running query its processors; one file at a time then.
-        tell: Called with files done, files in all, and what is being done.
+        label: A label for display.
+        deep: Read the rows of the state regardless of their number, for exact counts and digests.
+        operation: The id of the control plane's operation that requested the savepoint.
+        workers: Number of files to process in parallel.
+        pace: Limits the processor use; files are then processed one at a time.
+        tell: Called with the number of finished files, the number of all files, and the current step.
 
     Raises:
-        Conflict: Savepoints are being removed from the catalog.
-        Corrupt: The checkpoint is damaged; there is no savepoint.
-        Unsupported: The rows were asked for, and cannot be read; there is no savepoint.
-        NotFound: The batch that was asked for is no longer kept.
+        Conflict: A removal is running in the catalog.
+        Corrupt: The checkpoint is damaged; no savepoint was taken.
+        Unsupported: The rows were requested but cannot be read; no savepoint was taken.
+        NotFound: The requested batch is no longer kept.
         Unavailable: A storage does not answer, or the query deletes files faster than they can be copied.
     """
     check_label(label)
@@ -344,20 +342,20 @@ def take(
 
 
 def check_label(label: str | None) -> None:
-    """Refuse a label that cannot be shown.
+    """Raise an error for an invalid label.
 
     Raises:
-        Invalid: It is empty, too long, or holds control characters.
+        Invalid: The label is empty, too long, or holds control characters.
     """
     if label is None:
         return
     if not label.strip() or len(label) > _LONGEST_LABEL or not label.isprintable():
         raise Invalid(
-            "this is no label",
+            "invalid label",
             code="HF-E2257",
             found=repr(label[:_LONGEST_LABEL]),
-            expected=f"text of up to {_LONGEST_LABEL} characters",
-            hint="leave out line ends and control characters, or leave the label out",
+            expected=f"1 to {_LONGEST_LABEL} printable characters",
+            hint="remove line breaks and control characters, or leave the label out",
         )
 
 
@@ -366,14 +364,14 @@ class _Take:
     """The copying of one take.
 
     Attributes:
-        stored: Size of what this take has put into the catalog, by hash.
-        kept: Paths of files that an earlier savepoint of the checkpoint has too.
-        proved: Linked data files that were compared with their checksums while they were hashed.
-        at: Where the catalog has a file now.
-        damaged: Damaged files that the savepoint does without.
+        stored: Size of each object that this take has stored, by hash.
+        kept: Paths of files that an earlier savepoint of the checkpoint also has.
+        proved: Linked data files that were compared with their checksums while hashed.
+        at: The current path of each file in the catalog.
+        damaged: Damaged files that the savepoint does not need.
         replaced: Damaged objects of the catalog that this take replaces.
-        distrusted: Hashes whose objects have other content.
-        relied: What was saved last.
+        distrusted: Hashes whose objects have different content.
+        relied: The files that were saved last.
     """
 
     checkpoint: Storage
@@ -391,7 +389,7 @@ class _Take:
     relied: list[SavedFile] = field(default_factory=list)
 
     def saved(self, plan: TakePlan) -> list[SavedFile]:
-        """The files of the plan in the catalog, or those of a newer plan, proved to be whole."""
+        """Return the files of the plan in the catalog, or those of a newer plan, verified."""
         links = same_disk(self.checkpoint, self.catalog)
         found: Verification | None = None
         proofs = 0
@@ -457,15 +455,15 @@ class _Take:
         return SavepointView(self.catalog, saved, self.checkpoint.uri)
 
     def new_bytes(self, saved: list[SavedFile]) -> int:
-        """The bytes that the catalog did not hold before."""
+        """Return the number of bytes that the catalog did not hold before."""
         return sum(self.stored[sha256] for sha256 in {file.sha256 for file in saved} if sha256 in self.stored)
 
     def new_files(self, saved: list[SavedFile]) -> int:
-        """The files that it did not hold."""
+        """Return the number of files that the catalog did not hold before."""
         return len({file.sha256 for file in saved} & self.stored.keys())
 
     def _copied(self, plan: TakePlan, links: bool, look: int) -> list[SavedFile]:
-        """First a hold on every file, so that none can be taken away, and then their hashes."""
+        """Hold every file first, so that none can be deleted, and then hash them."""
         self.proved.clear()
         self.kept.clear()
         numbered = enumerate(plan.files, start=look * len(plan.files))
@@ -539,7 +537,7 @@ class _Take:
     def _sums(self, path: str) -> ChecksumComparison | None:
         """Return the checksum that Hadoop wrote for a data file, which saves reading most of a state twice.
 
-        Where it is not at hand or cannot be read, there is the proof, which says so.
+        None if it is missing or unreadable; the verification then reports that.
         """
         if not isinstance(layout.parse(path), layout.SharedSstFile):
             return None
@@ -560,7 +558,7 @@ class _Take:
             pass  # another take, or another file of this one, was quicker
 
     def _verified(self, saved: list[SavedFile], plan: TakePlan) -> Verification:
-        """Verify what was saved, and compare it with the record of the checkpoint's good batches."""
+        """Verify the saved files, and compare them with the checkpoint's integrity record."""
         # What is in an earlier savepoint was verified for that, and only new bytes are looked into.
         found = verify(self.view(saved), self.tell, self.proved | self.kept, unpack=False, placed=self.kept)
         if plan.record is None:
@@ -577,7 +575,7 @@ class _Take:
 
     def _refusal(self, found: Verification, plan: TakePlan) -> Corrupt:
         return Corrupt(
-            f"the checkpoint is damaged, and {plan.purpose.refused}",
+            f"the checkpoint is damaged, so {plan.purpose.refused}",
             code="HF-E6052",
             where=full(self.checkpoint.uri, found.problems[0].file),
             found=in_short(found.problems),
@@ -592,8 +590,8 @@ def _both(one: DamagedFiles, other: DamagedFiles) -> DamagedFiles:
 def never_changes(path: str) -> bool:
     """Return whether a file of a checkpoint never changes once it exists, so that a link is a copy.
 
-    State files are put in place whole, and so are their checksums. Small files could be, too, but are copied:
-    what hangs on them is not worth the little that a link saves.
+    State files and their checksums are written atomically. Small files are copied nevertheless, because a
+    link would save little.
     """
     return layout.state_file(path) is not None
 
@@ -610,18 +608,18 @@ def new_manifest(
     chance: Chance,
     tell: ProgressCallback | None,
 ) -> Manifest:
-    """The manifest of a new savepoint.
+    """Return the manifest of a new savepoint.
 
     Args:
         view: The savepoint, under the address of its checkpoint.
-        saved: Its files.
-        noted: What it says besides.
-        label: A name for people.
+        saved: The files of the savepoint.
+        noted: Further fields of the manifest.
+        label: A label for display.
         new_bytes: The bytes that the catalog did not hold before.
-        deep: Read the rows of the state however many there are.
+        deep: Read the rows of the state regardless of their number.
         clock: The time in epoch milliseconds.
         chance: Returns a number of random bytes.
-        tell: Called with stores done, stores in all, and what is being done.
+        tell: Called with the number of finished stores, the number of all stores, and the current step.
     """
     created_ms = clock()
     told = facts(view, [file.path for file in saved], deep=deep, tell=tell)
@@ -643,8 +641,8 @@ def publish(catalog: Storage, manifest: Manifest, turn: TakeLease) -> None:
     """Write a manifest, which publishes its savepoint, and read it back.
 
     Raises:
-        Conflict: The take was given up for dead meanwhile; there is no savepoint.
-        Corrupt: It does not read as it was written; there is no savepoint.
+        Conflict: The lease of the take expired; no savepoint was taken.
+        Corrupt: The manifest read back differs from what was written; no savepoint was taken.
     """
     path, data = manifest_path(manifest.savepoint_id), manifest.render()
     turn.check()
@@ -653,10 +651,10 @@ def publish(catalog: Storage, manifest: Manifest, turn: TakeLease) -> None:
         turn.check()
         if catalog.read(path) != data:
             raise Corrupt(
-                "a manifest does not read as it was written",
+                "a manifest read back differs from what was written",
                 code="HF-E6053",
                 where=full(catalog.uri, path),
-                hint="take it again; if it happens again, look at the disk",
+                hint="take the savepoint again; if it happens again, check the disk",
             )
     except HoldfastError:
         catalog.delete(path)

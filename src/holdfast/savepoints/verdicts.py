@@ -1,7 +1,7 @@
 """Verdicts on each state of a savepoint for new code, and the size of what would be lost.
 
-Works on what Spark noted of each operator, so it knows nothing of plans. The rules are Spark's: operators are
-known by their number alone, their keys and values by type and place and not by name.
+The comparison uses Spark's metadata of each operator and no plans. The rules are Spark's: operators are
+identified by their id, and the columns of keys and values by type and position, not by name.
 """
 
 from __future__ import annotations
@@ -46,18 +46,18 @@ class Size:
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """The sizes of what is saved.
+    """The sizes of the saved state.
 
     Attributes:
-        operators: By the operator's number.
-        states: By number and state, where that is known.
+        operators: Sizes by operator id.
+        states: Sizes by operator id and state, if known.
     """
 
     operators: Mapping[int, Size]
     states: Mapping[tuple[int, str], Size]
 
     def of(self, operator_id: int, state: str) -> Size | None:
-        """The size of a state: its own, else that of its operator."""
+        """Return the size of a state, or else of its operator."""
         return self.states.get((operator_id, state)) or self.operators.get(operator_id)
 
 
@@ -70,14 +70,14 @@ def measured(
 ) -> Sizes:
     """Return the size of each state.
 
-    State of up to `SMALL_BYTES` is read and counted, and with `deep` any. Else keys are told where the
-    savepoint has counted them, or RocksDB has and nothing followed.
+    State of up to `SMALL_BYTES`, and with `deep` all state, is read and counted. Otherwise keys are known if
+    the savepoint has counted them, or if RocksDB has and no changes followed.
 
     Args:
         storage: The checkpoint, or a savepoint's view.
-        found: What its files say.
-        recorded: The rows of a savepoint's states, where they were counted.
-        deep: Read the rows however many there are: about 2 microseconds each, and 10 for a key of
+        found: The parsed checkpoint.
+        recorded: The recorded row counts of a savepoint's states.
+        deep: Read the rows regardless of their number: about 2 microseconds each, and 10 for a key of
             Holdfast's keyed state.
 
     Raises:
@@ -148,7 +148,7 @@ OTHER_VALUE: Final = "STATE_STORE_VALUE_SCHEMA_NOT_COMPATIBLE"
 MIGRATED: Final = frozenset({OTHER_OPERATOR, NO_DIRECTORY, OTHER_KEY, OTHER_VALUE})
 # What represents Spark's condition where Holdfast refuses the start.
 HOLDFAST: Final = "holdfast.Invalid"
-_REFUSED: Final = "Spark refuses the state of this operator, so the query would not start"
+_REFUSED: Final = "Spark rejects the state of this operator, so the query would not start"
 _TTL: Final = "ttlEnabled"
 _KIND: Final = "stateVariableType"
 
@@ -156,12 +156,12 @@ _KIND: Final = "stateVariableType"
 def compare_states(
     old: Sequence[OperatorShape], new: Sequence[OperatorShape], sizes: Sizes
 ) -> tuple[StateVerdict, ...]:
-    """A verdict for each state of either, in the order of Spark's numbers.
+    """Return a verdict for each state of both sides, in the order of operator ids.
 
     Args:
-        old: What the savepoint's operators keep.
-        new: What those of the new code keep, from a first batch of theirs.
-        sizes: How much of it there is.
+        old: The state of the savepoint's operators.
+        new: The state of the new code's operators, from their first batch.
+        sizes: The sizes of the saved state.
     """
     before, after = ({operator.operator_id: operator for operator in some} for some in (old, new))
     return tuple(
@@ -172,14 +172,14 @@ def compare_states(
 
 
 def states_of(shape: OperatorShape) -> tuple[str, ...]:
-    """The names of an operator's states: those of its variables, else of its stores."""
+    """Return the names of an operator's states: its variables, or else its stores."""
     return tuple(sorted(shape.variables)) or tuple(store.name for store in shape.stores)
 
 
 def verdict_on(
     old: OperatorShape, state: str, sizes: Sizes, verdict: Verdict, **said: str | None
 ) -> StateVerdict:
-    """A verdict on a state that is in the savepoint, with its size."""
+    """Return a verdict on a state of the savepoint, with its size."""
     size = sizes.of(old.operator_id, state)
     return StateVerdict(
         old.label,
@@ -198,13 +198,13 @@ def with_names(
     new: Sequence[OperatorShape],
     others: Collection[str] = (),
 ) -> tuple[StateVerdict, ...]:
-    """The same verdicts, with what people call the operators and states.
+    """Return the verdicts with the display names of operators and states.
 
     Args:
-        verdicts: Verdicts on operators by Spark's number and name, or by the name that Holdfast's has.
+        verdicts: Verdicts on operators by Spark's id and name, or by the name of a Holdfast operator.
         old: The savepoint's operators.
-        new: Those of the new code.
-        others: The names of operators of Holdfast's that are not keyed ones.
+        new: The new code's operators.
+        others: The names of Holdfast operators that are not keyed.
     """
     labels = {**_labels(new), **_labels(old)}
     return tuple(_called(verdict, labels.get(verdict.operator), others) for verdict in verdicts)
@@ -235,10 +235,10 @@ def _called(verdict: StateVerdict, name: OperatorName | None, others: Collection
 def with_trial(
     verdicts: Sequence[StateVerdict], accepted: bool, error: str | None, message: str | None
 ) -> tuple[tuple[StateVerdict, ...], tuple[PlanChange, ...]]:
-    """Set verdicts right by what Spark itself said of the next batch.
+    """Correct verdicts with Spark's own result for the next batch.
 
-    What Spark accepts is kept, though its schema has changed. Where it refuses, its error takes the place of
-    the one that was expected; where none was, the error represents itself.
+    State that Spark accepts is kept, even if its schema has changed. If Spark rejects it, Spark's error
+    replaces the expected one, or is added as a change if none was expected.
     """
     refused = [verdict for verdict in verdicts if verdict.verdict is Verdict.INCOMPATIBLE]
     if accepted:
@@ -248,7 +248,7 @@ def with_trial(
     foreseen = [verdict for verdict in refused if verdict.spark_error != HOLDFAST]
     if foreseen:
         corrected = tuple(
-            replace(verdict, why=f"{verdict.why}; Spark says: {message}", spark_error=error)
+            replace(verdict, why=f"{verdict.why}; Spark reports: {message}", spark_error=error)
             if verdict in foreseen
             else verdict
             for verdict in verdicts
@@ -263,11 +263,11 @@ def with_changes(
     """Return one verdict for each state, and changes that agree with it.
 
     A state that would be kept, but was computed by different code, is reinterpreted. A change of an operator
-    whose state is refused is part of the refusal.
+    whose state is rejected is part of that rejection.
 
     Args:
-        verdicts: What the comparison of the states says.
-        changes: What the comparison of the plans says.
+        verdicts: The result of the comparison of states.
+        changes: The result of the comparison of plans.
     """
     refused = {
         verdict.operator_id
@@ -296,7 +296,7 @@ def _reinterpreted(verdict: StateVerdict, different: Sequence[Collection[int] | 
 def _accepted(former: StateVerdict) -> StateVerdict:
     if former.verdict is not Verdict.INCOMPATIBLE or former.spark_error == HOLDFAST:
         return former
-    why = f"{former.why}; Spark reads it through the new schema"
+    why = f"{former.why}; Spark reads it with the new schema"
     return replace(former, verdict=Verdict.MIGRATE, why=why, spark_error=None)
 
 
@@ -307,11 +307,11 @@ def _operator(old: OperatorShape | None, new: OperatorShape | None, sizes: Sizes
                 new.label if new is not None else "",
                 state,
                 Verdict.INCOMPATIBLE,
-                why="the savepoint has no operator of this number, and Spark adds none",
+                why="the savepoint has no operator with this id, and Spark does not add one",
                 spark_error=NO_DIRECTORY,
             )
     elif new is None or new.kind != old.kind:
-        today = "the new query has no operator of this number" if new is None else _other_kind(old, new)
+        today = "the new query has no operator with this id" if new is None else _other_kind(old, new)
         for state in states_of(old):
             yield verdict_on(old, state, sizes, Verdict.INCOMPATIBLE, why=today, spark_error=OTHER_OPERATOR)
     elif old.variables or new.variables:
@@ -341,7 +341,7 @@ def _variables(old: OperatorShape, new: OperatorShape, sizes: Sizes) -> Iterator
     stored, declared = _by_name(old), _by_name(new)
     for name in sorted(old.variables):
         if name not in new.variables:
-            yield verdict_on(old, name, sizes, Verdict.DROP, why="the new query does not declare it")
+            yield verdict_on(old, name, sizes, Verdict.DROP, why="the new query does not declare this state")
             continue
         before, after = old.variables[name], new.variables[name]
         other = [key for key in (_KIND, _TTL) if before.get(key) != after.get(key)]
@@ -359,7 +359,7 @@ def _families(
 ) -> StateVerdict:
     if stored is None or declared is None:
         return verdict_on(
-            old, state, sizes, Verdict.MAP, why="its schema was not noted, and was not compared"
+            old, state, sizes, Verdict.MAP, why="its schema is not recorded, so it was not compared"
         )
     keys = json.loads(stored.key_schema), json.loads(declared.key_schema)
     values = json.loads(stored.value_schema), json.loads(declared.value_schema)
@@ -368,7 +368,7 @@ def _families(
             why = f"{what} were ({text_of(before)}) and are ({text_of(after)})"
             return verdict_on(old, state, sizes, Verdict.INCOMPATIBLE, why=why, spark_error=error)
     names = [*_renames(*keys), *_renames(*values)]
-    why = ", ".join(dict.fromkeys(f"{was} is called {now} now" for was, now in names))
+    why = ", ".join(dict.fromkeys(f"{was} is now named {now}" for was, now in names))
     return verdict_on(old, state, sizes, Verdict.MAP, why=why)
 
 
@@ -377,7 +377,7 @@ def fits(new: Any, stored: Any) -> bool:
 
     Args:
         new: A type of Spark's, from its JSON.
-        stored: The stored one. It may allow nulls that the new one does not have, and not the other way.
+        stored: The stored type. It may allow nulls that the new one does not, but not the reverse.
     """
     if isinstance(new, str) or isinstance(stored, str):
         return bool(new == stored)
@@ -400,7 +400,7 @@ def fits(new: Any, stored: Any) -> bool:
 
 
 def text_of(given: Any) -> str:
-    """A type for people: `key string, count long`."""
+    """Return the display form of a type, such as `key string, count long`."""
     if isinstance(given, str):
         return given
     if given.get("type") == "struct":

@@ -27,7 +27,7 @@ from holdfast.storage.port import Names, ReadOnly, Storage, full, no_file
 class SavepointView(ReadOnly):
     """The files of a savepoint under their paths in the checkpoint.
 
-    What reads a checkpoint reads a savepoint through this, at its batch.
+    Code that reads a checkpoint uses it to read a savepoint.
 
     Args:
         catalog: Where the bytes are.
@@ -60,7 +60,7 @@ class SavepointView(ReadOnly):
         return self._catalog.read(object_path(file.sha256), start, length)
 
     def sha256(self, path: str) -> str:
-        """The hash that a file had when it was saved."""
+        """Return the hash of a file in the manifest."""
         return self._files[path].sha256
 
     def list(self, path: str = "") -> Names:
@@ -79,10 +79,10 @@ class SavepointView(ReadOnly):
 
     def _refuse(self, path: str) -> NoReturn:
         raise Unsupported(
-            "a savepoint is never changed",
+            "a savepoint cannot be changed",
             code="HF-E7101",
             where=full(self._uri, path),
-            hint="make a checkpoint of it with `holdfast restore` or `holdfast fork`",
+            hint="create a checkpoint from it with `holdfast restore` or `holdfast fork`",
         )
 
 
@@ -104,16 +104,16 @@ class StateLocation:
 
 
 def place_of(address: str | os.PathLike[str], batch: int | None = None) -> StateLocation:
-    """The place of a savepoint's address, or of a checkpoint's with `@BATCH` behind it for another batch.
+    """Return the state's location for a savepoint, or for a checkpoint with an optional `@BATCH`.
 
     Args:
         address: The address.
-        batch: The batch, where the address does not name one.
+        batch: The batch, if the address does not name one.
 
     Raises:
-        NotFound: The savepoint does not exist. A checkpoint is not looked at.
-        Corrupt: Its manifest is damaged.
-        Invalid: The address cannot be one, or names another batch or several savepoints.
+        NotFound: The savepoint does not exist. A checkpoint is not read.
+        Corrupt: The manifest is damaged.
+        Invalid: The address is not valid, or names a different batch or several savepoints.
     """
     text = savepoint_address(os.fspath(address))
     if catalogs.is_savepoint(text):
@@ -137,10 +137,10 @@ def place_of(address: str | os.PathLike[str], batch: int | None = None) -> State
     if at and number.isascii() and number.isdigit():
         if batch not in (None, int(number)):
             raise Invalid(
-                "two batches are named",
+                "two different batches are given",
                 code="HF-E2259",
                 found=f"{text} and batch {batch}",
-                hint="leave one of the two out",
+                hint="leave one of them out",
             )
         text, batch = base, int(number)
     storage = open_checkpoint(text)
@@ -148,11 +148,11 @@ def place_of(address: str | os.PathLike[str], batch: int | None = None) -> State
 
 
 def workplace(target: Storage, purpose: str) -> AbstractContextManager[Path]:
-    """A directory to work on what is to become a checkpoint or savepoint: on its disk if that is local.
+    """Open a working directory for a new checkpoint or savepoint, on the same disk if that is local.
 
     Args:
         target: A checkpoint or a catalog.
-        purpose: What it is for: a part of its name.
+        purpose: The purpose, a part of the directory's name.
     """
     local = local_path(target.uri)
     folder = Path(tempfile.gettempdir()) if local is None else local.parent
@@ -161,10 +161,10 @@ def workplace(target: Storage, purpose: str) -> AbstractContextManager[Path]:
 
 @contextmanager
 def scratch(target: Storage) -> Iterator[Path]:
-    """A directory for what is only looked at, and kept by nobody.
+    """Open a temporary directory for reading state.
 
-    It is next to the checkpoint, so that files of state are linked and not copied; among the temporary files
-    where nothing may be written there.
+    It is next to the checkpoint, so that state files are linked and not copied, or among the temporary files
+    if that location is not writable.
 
     Args:
         target: A checkpoint.

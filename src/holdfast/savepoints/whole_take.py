@@ -1,4 +1,4 @@
-"""Savepoints with all state in their files, also of a checkpoint that has blobs of keyed state elsewhere."""
+"""Take savepoints with all state in files, including keyed state whose blobs are in a database."""
 
 from __future__ import annotations
 
@@ -61,29 +61,29 @@ def take(
 ) -> Taken:
     """Take the savepoint that was planned, with all state in its files.
 
-    Where blobs of keyed state are in a database, their names are taken first, into a directory that nobody
-    else sees; the blobs of the batch stay where they are for as long as the batch can be gone back to. Then
-    the stores are written with the blobs in place of the names, and read back before the savepoint is there.
+    If blobs of keyed state are in a database, a temporary savepoint with their names is taken first; the
+    blobs of a batch are kept as long as the batch is restorable. Then the stores are written with the blobs
+    instead of the names, and read back before the savepoint is published.
 
-    Cost: that of `taking.take`; of keyed state with blobs in a database all of it is read from there, and
-    written into the catalog.
+    Cost: that of `taking.take`; keyed state with blobs in a database is read completely and written to the
+    catalog.
 
     Args:
         checkpoint: The checkpoint.
         catalog: The catalog.
-        plan: What `plan_take` gave for these two.
+        plan: The result of `plan_take` for these two.
         clock: The time in epoch milliseconds.
         chance: Returns a number of random bytes.
-        label: A name for people.
-        deep: Read the rows of the state however many there are, for exact counts and digests.
-        operation: Which operation of a control plane asked for it, by which that one knows it again.
-        pace: Leaves a running query its processors.
-        tell: Called with files done, files in all, and what is being done.
+        label: A label for display.
+        deep: Read the rows of the state regardless of their number, for exact counts and digests.
+        operation: The id of the control plane's operation that requested the savepoint.
+        pace: Limits the processor use.
+        tell: Called with the number of finished files, the number of all files, and the current step.
 
     Raises:
-        Invalid: Nobody says which database has the blobs, or it does not let us in.
-        Conflict, Corrupt, Unsupported, NotFound, Unavailable: As `taking.take`; a blob is gone or damaged, or
-            the database does not answer.
+        Invalid: The database of the blobs is not named, or rejects the credentials.
+        Conflict, Corrupt, Unsupported, NotFound, Unavailable: As `taking.take`; or a blob is missing or
+            damaged, or the database does not answer.
     """
     if not operators_elsewhere(checkpoint):
         return taking.take(
@@ -162,22 +162,22 @@ class _Whole:
         return self._edits.finish()
 
     def prove(self, made: SavepointView) -> None:
-        """Read back what was written.
+        """Read back and compare the written stores.
 
         Raises:
-            Internal: A store does not hold what it should, or names a blob that is elsewhere.
+            Internal: A store differs from what was written, or names a blob outside the savepoint.
         """
         operators = {each.operator_id: each for each in operator_states(made, self._batch_id)}
         for store, expected in self._sums.items():
             found = store_sums(made, operators[store.operator_id], store)
             if _describe_sums(found) != _describe_sums(expected):
                 raise Internal(
-                    "a store does not read as it was written, and no savepoint was made",
+                    "a store read back differs from what was written, so no savepoint was taken",
                     code="HF-E9030",
                     where=made.uri,
                     found=str(_describe_sums(found)),
                     expected=str(_describe_sums(expected)),
-                    hint="the checkpoint is as it was; please report this",
+                    hint="the checkpoint is unchanged; please report this",
                 )
 
     def _changes(self, operator: OperatorStates, store: StoreId, sums: Sums) -> Iterator[RowChange]:

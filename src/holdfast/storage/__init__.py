@@ -1,7 +1,7 @@
-"""Bytes at an address: one port, and what follows it.
+"""Storage at an address: the interface and its implementations.
 
-`open_storage` gives the storage of a path or URI. Everything above works on the port alone, so what holds
-on a local disk holds on S3 and HDFS.
+`open_storage` returns the storage of a path or URI. All other code uses only the interface, so it behaves the
+same on a local disk, S3 and HDFS.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ __all__ = ["open_storage"]
 
 
 def open_storage(address: str | os.PathLike[str], setting: str = "checkpoint") -> Storage:
-    """The storage of a directory; nothing is looked at yet.
+    """Return the storage of a directory, without accessing it.
 
     Args:
         address: A path or a URI (`file:`, `hdfs:`, `s3:`, `s3a:`, `abfs:`, `gs:` …).
-        setting: What the address is for, in the words of the person who gave it.
+        setting: The name of the argument or setting, for messages.
 
     Raises:
-        Invalid: It is not an address.
-        Unsupported: The library for this kind of storage is not installed.
+        Invalid: The address is not valid.
+        Unsupported: The library for this storage is not installed.
     """
     uri = canonical_uri(parse_storage(address, setting), Path.cwd())
     path = local_path(uri)

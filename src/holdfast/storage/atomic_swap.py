@@ -1,4 +1,4 @@
-"""Change several files or two directories in one step, and work in hidden directories."""
+"""Replace several files or exchange two directories in one step, and use hidden working directories."""
 
 from __future__ import annotations
 
@@ -21,35 +21,35 @@ from holdfast.storage.port import Storage, full
 _HERE: Final = -100  # AT_FDCWD: paths are absolute
 _LINUX_EXCHANGE: Final = 2
 _MAC_SWAP: Final = 2
-_LOOK_AT_DISK: Final = "see that the disk is there and that this user may write to it, then try again"
+_LOOK_AT_DISK: Final = "check that the disk is mounted and writable for this user, then retry"
 _NOT_OFFERED: Final = (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP, errno.EXDEV)
 
 
 def exchange(one: Path, other: Path) -> None:
-    """Let two directories of one file system change places; on disk when this returns.
+    """Exchange two directories of one file system atomically and durably.
 
     Raises:
-        NotFound: One of them is missing.
-        Unsupported: This machine or this file system has no such thing; both are where they were.
-        Unavailable: It did not work; both are where they were.
+        NotFound: One of the directories does not exist.
+        Unsupported: The machine or the file system does not support it; both are unchanged.
+        Unavailable: The exchange failed; both are unchanged.
     """
     call = _call()
     if call is None:
-        raise _not_offered(one, f"no such call on {sys.platform}")
+        raise _not_offered(one, f"no exchange call on {sys.platform}")
     ctypes.set_errno(0)
     if call(os.fsencode(one.absolute()), os.fsencode(other.absolute())) != 0:
         number = ctypes.get_errno()
         if number == errno.ENOENT:
             raise NotFound(
-                "there is no such directory",
+                "the directory does not exist",
                 code="HF-E3061",
                 where=f"{one} or {other}",
-                hint="check both addresses",
+                hint="check both paths",
             )
         if number in _NOT_OFFERED:
             raise _not_offered(one, os.strerror(number))
         raise Unavailable(
-            "two directories could not change places",
+            "the two directories could not be exchanged",
             code="HF-E5044",
             where=str(one),
             found=os.strerror(number),
@@ -71,12 +71,12 @@ def _call() -> Any:
 
 def _not_offered(where: Path, found: str) -> Unsupported:
     return Unsupported(
-        "two directories cannot change places at one stroke here",
+        "directories cannot be exchanged atomically here",
         code="HF-E7102",
         where=str(where),
         found=found,
-        expected="a file system that can, such as ext4, xfs, btrfs or tmpfs on Linux",
-        hint="write to a directory of another name, and start the query on that",
+        expected="a file system that supports it, such as ext4, xfs, btrfs or tmpfs on Linux",
+        hint="write to a directory with a different name, and start the query on that",
     )
 
 
@@ -100,16 +100,16 @@ def in_bulk(storage: Storage) -> Iterator[Storage]:
 
 
 def passing(storage: Storage) -> Storage:
-    """The same storage, for what nobody needs after a crash of the machine, such as notes of who is at work.
+    """Return the storage without flushes, for files that need not survive a crash of the machine.
 
-    Each flush makes others wait who change files on the same disk.
+    Each flush delays other writers on the same disk.
     """
     here = isinstance(storage, LocalStorage)
     return _Unflushed(Path(storage.uri.removeprefix("file://"))) if here else storage
 
 
 class _Unflushed(LocalStorage):
-    """A directory whose changes are noted and not flushed."""
+    """A directory whose changes are recorded and not flushed."""
 
     __slots__ = ("_above", "_touched")
 
@@ -134,10 +134,10 @@ class _Unflushed(LocalStorage):
         self._touched.discard(path)
 
     def flush(self) -> None:
-        """Flush what was touched; a whole file system at once where that is quicker.
+        """Flush the changed files, or the whole file system if that is faster.
 
         Raises:
-            Unavailable: Something cannot be flushed, so what was written may be lost in a crash.
+            Unavailable: A flush failed, so written data may be lost if the machine crashes.
         """
         sync: Any = getattr(ctypes.CDLL(None, use_errno=True), "syncfs", None)
         at_once = sync is not None and len(self._touched) > _FEW
@@ -151,11 +151,11 @@ class _Unflushed(LocalStorage):
                     self._flush_one(path, sync if at_once else os.fsync)
         except OSError as error:
             raise Unavailable(
-                "what was written may be lost in a crash of the machine",
+                "written data may be lost if the machine crashes",
                 code="HF-E5045",
                 where=full(self.uri, path),
-                found=f"it cannot be flushed: {error.strerror}",
-                hint="check the disk, then try again",
+                found=f"flush failed: {error.strerror}",
+                hint="check the disk, then retry",
             ) from error
 
     def _flush_one(self, path: str, flush: Callable[..., Any]) -> None:
@@ -179,23 +179,23 @@ class _Unflushed(LocalStorage):
 _PREFIX: Final = ".holdfast-"
 _LOCK: Final = ".lock"
 _TRIES: Final = 10
-_LET_WRITE: Final = "make room there, or let this user write there"
+_LET_WRITE: Final = "free disk space there, or give this user write access"
 
 
 @contextmanager
 def sandbox(folder: Path, purpose: str, token: str) -> Iterator[Path]:
-    """Make a directory, and remove it at the end, however the work ends.
+    """Create a working directory, and remove it at the end, also after an error.
 
-    A process that is killed cannot remove its own. It has held a lock, which no crash leaves behind, so the
-    next sandbox in the same folder removes it. Cost: one listing of the folder.
+    A killed process cannot remove its directory, but its lock ends with it, so the next sandbox in the same
+    folder removes the directory. Cost: one listing of the folder.
 
     Args:
-        folder: Where to make it; made if need be. Hard links lead into it from the same disk.
-        purpose: What it is for: a part of its name.
-        token: A name that no other process has.
+        folder: The parent directory; created if missing. Hard links work from the same disk.
+        purpose: The purpose, a part of the directory's name.
+        token: A name that is unique among processes.
 
     Raises:
-        Unavailable: It cannot be made.
+        Unavailable: The directory cannot be created.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -206,7 +206,7 @@ def sandbox(folder: Path, purpose: str, token: str) -> Iterator[Path]:
         place.mkdir(mode=0o700)
     except OSError as error:
         raise Unavailable(
-            "a directory to work in cannot be made",
+            "a working directory cannot be created",
             code="HF-E5046",
             where=str(folder),
             found=error.strerror,
@@ -220,7 +220,7 @@ def sandbox(folder: Path, purpose: str, token: str) -> Iterator[Path]:
 
 
 def clear(folder: Path) -> None:
-    """Remove what killed processes of this user have left in a folder, which other users may share."""
+    """Remove working directories left by killed processes of this user."""
     for lock in folder.glob(f"{_PREFIX}*{_LOCK}"):
         with suppress(OSError):
             if not _is_own(lock, stat.S_ISREG):
@@ -234,8 +234,8 @@ def clear(folder: Path) -> None:
 
 
 def _remove(place: Path, lock: Path) -> None:
-    """Remove a directory, then its lock: while the lock exists, the next sandbox comes back for the rest."""
-    # Whoever makes directories deep enough ends rmtree by a RecursionError: what stays hinders nobody.
+    """Remove a directory, then its lock; while the lock exists, the next sandbox removes the rest."""
+    # Very deep directories end rmtree with a RecursionError; the rest may stay.
     with suppress(OSError, RecursionError):
         if _is_own(place, stat.S_ISDIR):
             shutil.rmtree(place, ignore_errors=True)
@@ -245,7 +245,7 @@ def _remove(place: Path, lock: Path) -> None:
 
 
 def _is_own(path: Path, kind: Callable[[int], bool]) -> bool:
-    """Return whether a path is of this kind and belongs to this user; False if it is gone."""
+    """Return whether a path has this type and belongs to this user; False if it does not exist."""
     try:
         found = path.lstat()
     except FileNotFoundError:
@@ -254,7 +254,7 @@ def _is_own(path: Path, kind: Callable[[int], bool]) -> bool:
 
 
 def _locked(lock: Path) -> int:
-    """Make a lock and hold it. One that is not yet held looks like one of a dead process for a moment."""
+    """Create and hold a lock file; before it is held, it may be removed as one of a dead process."""
     for _ in range(_TRIES):
         descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
         fcntl.flock(descriptor, fcntl.LOCK_EX)
@@ -262,4 +262,4 @@ def _locked(lock: Path) -> int:
             if os.path.samestat(os.fstat(descriptor), lock.stat()):
                 return descriptor
         os.close(descriptor)
-    raise OSError(0, "its lock is removed again and again")
+    raise OSError(0, "its lock file is removed repeatedly")

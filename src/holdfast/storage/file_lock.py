@@ -1,4 +1,4 @@
-"""A lock that one process holds at a time, and that no crash leaves behind."""
+"""Exclusive file locks that end with their process."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ _FLOCK = "@hhqqi4x"
 
 
 def lock_holder(path: Path, start: int = 0, length: int = 0) -> int | None:
-    """The process that holds a lock of POSIX on a part of a file, as the kernel knows it.
+    """Return the process that holds a POSIX lock on a part of a file, according to the kernel.
 
-    None if nobody does, if the holder lives on another machine or in another container, or where the kernel
-    cannot be asked this way.
+    None if no process holds it, if the holder runs on a different machine or in a different container, or if
+    the kernel does not report holders.
     """
     if not sys.platform.startswith("linux"):
         return None
@@ -57,10 +57,10 @@ def _conflicting(descriptor: int, start: int, length: int) -> tuple[int, int]:
 
 
 def lock_whole(descriptor: int) -> bool:
-    """Lock a whole file, as a JVM's lock on it does; False if somebody has it.
+    """Lock a whole file, compatible with a JVM's lock on it; return False if the file is locked.
 
-    On Linux the lock is the descriptor's own: this process may open and close the file elsewhere without
-    losing it, which a lock of POSIX would not survive. The two kinds keep each other out.
+    On Linux the lock belongs to the descriptor: unlike a POSIX lock, it survives if this process opens and
+    closes the file elsewhere. The two types exclude each other.
     """
     # Somebody may be looking at this moment whether it is taken: that is over in microseconds.
     for _ in range(_TRIES):
@@ -113,7 +113,7 @@ class FileLock:
         return False
 
     def release(self) -> None:
-        """Let the next one have it."""
+        """Release the lock."""
         if self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None
@@ -142,7 +142,7 @@ class FileLock:
         return False
 
     def clear(self) -> bool:
-        """Remove the file, unless somebody has the lock; False if somebody has."""
+        """Remove the file and return True, or return False if a process holds the lock."""
         try:
             descriptor = self._locked(fcntl.LOCK_EX)
         except FileNotFoundError:
@@ -154,7 +154,7 @@ class FileLock:
         return True
 
     def _locked(self, how: int, flags: int = 0) -> int | None:
-        """The file, open and locked; None if somebody else has it, or has removed it in between."""
+        """Open and lock the file; return None if a different process holds it or has just removed it."""
         descriptor = os.open(self._path, os.O_RDWR | os.O_CLOEXEC | flags, 0o600)
         try:
             fcntl.flock(descriptor, how | fcntl.LOCK_NB)

@@ -9,20 +9,20 @@ from typing import Final
 from holdfast.storage.local import file_of
 from holdfast.storage.port import Storage
 
-# A request to a store takes a while, and memory for so much at once does, too.
+# Fewer, larger requests are faster, but each needs memory for its whole chunk.
 _REQUESTED: Final = 8 << 20
 _FROM_DISK: Final = 1 << 18
 
 
 def hash_of(data: bytes) -> str:
-    """The SHA-256 of bytes."""
+    """Return the SHA-256 of bytes."""
     return hashlib.sha256(data).hexdigest()
 
 
 def hash_file(
     storage: Storage, path: str, size_bytes: int, see: Callable[[bytes], None] | None = None
 ) -> tuple[str, int]:
-    """The SHA-256 of a file and its size, read in portions.
+    """Return the SHA-256 and the size of a file, read in chunks.
 
     Args:
         storage: Where it is.

@@ -1,8 +1,8 @@
-"""Storage on a local disk, opened without following links.
+"""Storage on a local disk, which does not follow links.
 
-A person has named the directory, which may be reached through links. Others have written what is in it, and a
-link there could lead to any file of this user. Swapping a directory for a link meanwhile changes nothing: the
-kernel resolves the whole path at once where it can, and elsewhere the directories are opened one by one.
+The user names the root directory, which may be reached through links. Its content may come from others, and a
+link in it could lead to any file of this user. Replacing a directory by a link during a call has no effect:
+the kernel resolves the whole path at once where it can; elsewhere the directories are opened one by one.
 """
 
 from __future__ import annotations
@@ -133,13 +133,13 @@ class LocalListing:
 class LocalStorage:
     """A directory of this machine.
 
-    A person has named the root, which may be reached through symbolic links. What is below it is data: a link
-    there is never followed, and only regular files are read. So a checkpoint or a catalog leads to no other
-    files of this user, and to no pipe that never ends.
+    The user names the root, which may be reached through symbolic links. Below it links are never followed,
+    and only regular files are read, so a checkpoint or a catalog cannot lead to other files of this user or
+    to an endless pipe.
 
-    A write goes to a hidden file next to the target, is flushed to the disk, and is then put in its place; a
-    write that must not replace is linked into place, which fails if something is there. A killed write
-    leaves a hidden `.tmp` file, which nothing reads.
+    A write goes to a hidden file next to the target, is flushed to disk, and is renamed; a write that must
+    not replace is hard linked, which fails if the target exists. A killed write leaves a hidden `.tmp` file,
+    which is never read.
     """
 
     __slots__ = ("_root",)
@@ -170,7 +170,7 @@ class LocalStorage:
         return LocalListing(self, path)
 
     def names(self, path: str) -> Sequence[str]:
-        """The names in a directory, as `list` gives them."""
+        """Return the names in a directory, as `list` does."""
         try:
             folder = self._open(path, LISTED)
             try:
@@ -183,7 +183,7 @@ class LocalStorage:
     def size(self, path: str) -> int | None:
         """See `Storage`."""
         try:
-            # A link to a directory on the way is not noticed here: a size tells no content.
+            # A linked parent directory is not detected here, because a size reveals no content.
             found = os.lstat(self._at(path))
         except OSError as error:
             return self._missing(error, path, None)
@@ -203,7 +203,7 @@ class LocalStorage:
         self._flush_name(path)
 
     def require_exclusive_writes(self, path: str) -> None:
-        """See `Storage`; the kernel refuses the second."""
+        """See `Storage`; the kernel rejects the second write."""
 
     def copy(self, source: str, target: str, *, origin: Storage | None = None) -> None:
         """See `Storage`."""
@@ -327,7 +327,7 @@ class LocalStorage:
                 "the directory cannot be made",
                 code="HF-E2114",
                 where=error.filename or self._root,
-                hint="name a place on a disk where this user may write",
+                hint="name a directory that this user can create",
             ) from error
 
     def _flush_file(self, file: BinaryIO) -> None:
@@ -335,21 +335,21 @@ class LocalStorage:
         os.fsync(file.fileno())
 
     def _flush_name(self, path: str) -> None:
-        """Flush the directory of a file: the name is safe only when that is.
+        """Flush the directory of a file, which makes its name durable.
 
         Raises:
-            Unavailable: It cannot be flushed; the file is in place all the same.
+            Unavailable: The flush failed; the file is in place nevertheless.
         """
         folder = path.rpartition("/")[0]
         try:
             self._flush_folder(folder)
         except OSError as error:
             raise Unavailable(
-                "the file was written, but a crash of the machine may undo that",
+                "the written file may be lost if the machine crashes",
                 code="HF-E5047",
                 where=full(self.uri, path),
-                found=f"its directory cannot be flushed: {error.strerror}",
-                hint="check the disk, and write the file again",
+                found=f"flush of its directory failed: {error.strerror}",
+                hint="check the disk, then write the file again",
             ) from error
 
     def _flush_folder(self, folder: str) -> None:
@@ -385,11 +385,11 @@ class LocalStorage:
                 return None
             if stat.S_ISLNK(mode):
                 return Corrupt(
-                    "a symbolic link is not followed here",
+                    "refused to follow a symbolic link",
                     code="HF-E6054",
                     where=f"file://{at}",
-                    expected=f"a file or a directory: nothing below {self._root} may be a link",
-                    hint="put in its place what it leads to, or remove it",
+                    expected=f"no links below {self._root}",
+                    hint="replace the link with its target, or remove it",
                 )
             if not stat.S_ISDIR(mode):
                 break
@@ -398,12 +398,12 @@ class LocalStorage:
         if stat.S_ISREG(mode):
             return None
         return Corrupt(
-            "a special file is not read",
+            "refused to read a special file",
             code="HF-E6055",
             where=f"file://{at}",
             found=_KINDS.get(stat.S_IFMT(mode), "a device"),
             expected="a regular file",
-            hint="remove it: neither Spark nor Holdfast has made it",
+            hint="remove it; neither Spark nor Holdfast creates such files",
         )
 
     def _error(self, error: OSError, path: str) -> HoldfastError:
@@ -415,18 +415,18 @@ class LocalStorage:
             return file_exists(self.uri, path)
         if error.errno in _NO_PATH:
             return Invalid(
-                "no file can be there",
+                "invalid file path",
                 code="HF-E2287",
                 where=full(self.uri, path),
                 found=error.strerror,
-                hint="name another path",
+                hint="name a different path",
             )
         return Unavailable(
-            "the storage does not do what it was asked",
+            "the storage operation failed",
             code="HF-E5048",
             where=full(self.uri, path),
             found=error.strerror,
-            hint="see that the disk is there, has room, and that this user may use it",
+            hint="check that the disk is mounted, has free space and is accessible to this user",
         )
 
 
@@ -435,7 +435,7 @@ class Located(Protocol):
     """A storage that knows where a file is on this machine."""
 
     def file_of(self, path: str) -> Path | None:
-        """The file, or None if it is not on this machine."""
+        """Return the local path of a file; None if it is not on this machine."""
 
 
 def file_of(storage: Storage, path: str) -> Path | None:
@@ -444,7 +444,7 @@ def file_of(storage: Storage, path: str) -> Path | None:
 
 
 def flush_folder(folder: str | Path) -> None:
-    """Have what is in a folder outlive a crash of the machine."""
+    """Flush a directory, so that its entries survive a crash of the machine."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -502,7 +502,10 @@ def _exists(name: str, within: int) -> bool:
 
 def _file_there(where: str) -> Conflict:
     return Conflict(
-        "a file is where a directory should be", code="HF-E4006", where=where, hint="name another directory"
+        "a file is where a directory should be",
+        code="HF-E4006",
+        where=where,
+        hint="name a different directory",
     )
 
 

@@ -1,4 +1,4 @@
-"""Storage in memory: for tests of everything above the port, and of a user's own tools."""
+"""Storage in memory, for tests."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ class MemoryStorage:
     """Files in a dictionary, by path.
 
     Args:
-        files: What is there at first; copied.
-        uri: The address that messages show.
+        files: The initial files; copied.
+        uri: The address for messages.
     """
 
     def __init__(self, files: Mapping[str, bytes] | None = None, uri: str = "memory://checkpoint") -> None:
@@ -32,7 +32,7 @@ class MemoryStorage:
 
     @property
     def files(self) -> dict[str, bytes]:
-        """A copy of everything there is."""
+        """Return a copy of all files."""
         with self._lock:
             return dict(self._files)
 
@@ -63,7 +63,7 @@ class MemoryStorage:
             self._put(path, bytes(data))
 
     def require_exclusive_writes(self, path: str) -> None:
-        """See `Storage`; `write` refuses the second."""
+        """See `Storage`; `write` rejects the second write."""
 
     def copy(self, source: str, target: str, *, origin: Storage | None = None) -> None:
         """See `Storage`."""
@@ -88,7 +88,7 @@ class MemoryStorage:
             folder = parent
 
     def _forget(self, path: str) -> None:
-        """Take a path out of its folder; a folder is there as long as something is in it."""
+        """Remove a path from its folder; an empty folder does not exist."""
         folder, _, name = path.rpartition("/")
         names = self._folders[folder]
         names.pop(name, None)

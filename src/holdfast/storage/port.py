@@ -1,9 +1,8 @@
 """The interface of storage, and its guarantees.
 
-A storage is rooted at a directory. Paths are relative to it, with `/` between their parts; none starts
-with `/` or holds `..`. Errors are Holdfast's: `NotFound` for what is missing, `Conflict` for what exists
-and should not be, `Unavailable` for a storage that does not answer or refuses. Their `where` is the full
-address.
+A storage is rooted at a directory. Paths are relative to it, separated by `/`, without a leading `/` and
+without `..`. Errors are Holdfast's: `NotFound` for a missing file, `Conflict` for an unexpected existing one,
+and `Unavailable` for a storage that does not answer or denies access. Their `where` is the full address.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ _GIVEN_UP: Final[ContextVar[threading.Event | None]] = ContextVar("holdfast_give
 
 @contextmanager
 def until(given_up: threading.Event) -> Iterator[None]:
-    """Let all that is done in this block, and in threads that inherit its context, end with an event."""
+    """End the work in this block, and in threads that inherit its context, when an event is set."""
     token = _GIVEN_UP.set(given_up)
     try:
         yield
@@ -31,34 +30,34 @@ def until(given_up: threading.Event) -> Iterator[None]:
 
 
 def go_on() -> None:
-    """Do nothing, at the cost of a glance, as long as somebody waits.
+    """Raise an error if the event of `until` is set; cheap enough for inner loops.
 
     Raises:
-        Unavailable: Nobody does any more.
+        Unavailable: The event is set.
     """
     given_up = _GIVEN_UP.get()
     if given_up is not None and given_up.is_set():
         raise Unavailable(
-            "this took too long and was given up", code="HF-E5049", hint="ask for less at a time"
+            "the operation took too long and was stopped", code="HF-E5049", hint="request less at a time"
         )
 
 
 class Listing(Protocol):
     """The content of a directory.
 
-    The names are those of one moment, at the latest when they are first asked for. A name may be gone by the
-    time it is looked at: a running query deletes what it no longer needs.
+    The names are a snapshot, taken at the latest when they are first read. A file may be deleted later,
+    because a running query deletes files that it no longer needs.
     """
 
     @property
     def names(self) -> Sequence[str]:
-        """Names of files and directories, in no order, hidden ones included."""
+        """Return the names of files and directories, unordered, including hidden ones."""
 
     def size(self, name: str) -> int | None:
-        """The bytes of a file; None for a directory and for what is gone.
+        """Return the size of a file in bytes; None for a directory or a missing file.
 
-        Object stores have told the sizes with the names. A local disk is asked here, once for each call, so
-        a few sizes cost less than all names.
+        Object stores return sizes with the names. A local disk is read here, once per call, so a few sizes
+        cost less than all names.
         """
 
 
@@ -71,18 +70,18 @@ class Storage(Protocol):
 
     @property
     def uri(self) -> str:
-        """The address of the root, as messages show it."""
+        """Return the address of the root, for messages."""
 
     def read(self, path: str, start: int = 0, length: int | None = None) -> bytes:
-        """The bytes of a file, or of a part of it.
+        """Return the content of a file, or of a part of it.
 
-        A part that begins or ends behind the file's end is as long as what exists. A file that is
-        replaced meanwhile gives its old or its new bytes; files of a checkpoint are put in place whole.
+        A part that extends beyond the file's end is shortened. For a file that is replaced during the call,
+        the old or the new content is returned; files of a checkpoint are written atomically.
 
         Raises:
             NotFound: The file does not exist.
-            Corrupt: It is a symbolic link or a special file, or below a link.
-            Unavailable: It cannot be read at the moment.
+            Corrupt: The file is a symbolic link or a special file, or is below a link.
+            Unavailable: The file cannot be read at the moment.
         """
 
     def list(self, path: str = "") -> Listing:
@@ -104,16 +103,17 @@ class Storage(Protocol):
         """
 
     def write(self, path: str, data: bytes, *, replace: bool = False) -> None:
-        """Put a whole file in place: after it, or after a crash in it, the file is old or new, never part.
+        """Write a file atomically: also after a crash the file is the old or the new one, never a part.
 
-        Directories above it are made. When the call returns, the bytes outlive a crash of the machine,
-        as far as the storage can promise that. Without `replace`, of several writers one wins.
+        Missing parent directories are created. When the call returns, the file survives a crash of the
+        machine, as far as the storage can guarantee it. Without `replace`, one of several concurrent writers
+        succeeds.
 
         Raises:
-            Conflict: The file exists, and `replace` was not asked for.
-            Corrupt: It is below a symbolic link.
-            Unavailable: It cannot be written; the old file, if there was one, is still there. Or it was
-                written and a crash of the machine may undo that, which the message says.
+            Conflict: The file exists, and `replace` is not set.
+            Corrupt: The file is below a symbolic link.
+            Unavailable: The file cannot be written, and an old file is unchanged; or it was written but may
+                be lost if the machine crashes, as the message says.
         """
 
     def require_exclusive_writes(self, path: str) -> None:
@@ -128,16 +128,16 @@ class Storage(Protocol):
         """
 
     def copy(self, source: str, target: str, *, origin: Storage | None = None) -> None:
-        """Copy a file into place, as `write` does, from here or from another storage.
+        """Copy a file atomically, as `write` does, from this or a different storage.
 
-        The cheapest way there is: a local disk makes a hard link, so the copy must not be changed in place
-        (nothing here changes a file in place); an object store copies on its side where it can.
+        A local disk creates a hard link, so the copy must not be changed in place (no code here does that);
+        an object store makes a server-side copy if it can.
 
         Raises:
             NotFound: The source does not exist.
             Conflict: The target exists.
-            Corrupt: The source is a symbolic link or a special file, or one of the two is below a link.
-            Unavailable: One of the two cannot be reached.
+            Corrupt: The source is a symbolic link or a special file, or one of the paths is below a link.
+            Unavailable: One of the storages cannot be reached.
         """
 
     def delete(self, path: str) -> None:
@@ -149,7 +149,7 @@ class Storage(Protocol):
 
 
 class Names:
-    """A listing whose sizes came with the names."""
+    """A listing that includes the sizes."""
 
     __slots__ = ("_sizes",)
 
@@ -167,19 +167,19 @@ class Names:
 
 
 def no_file(uri: str, path: str) -> NotFound:
-    """The error for a file that is missing."""
+    """Return the error for a missing file."""
     hint = "check the address; a running query deletes files that it no longer needs"
     return NotFound("there is no such file", code="HF-E3003", where=full(uri, path), hint=hint)
 
 
 def file_exists(uri: str, path: str) -> Conflict:
-    """The error for a file that exists, and that must not be replaced."""
-    hint = "name another place, or remove the file if nobody needs it"
-    return Conflict("the file exists", code="HF-E4062", where=full(uri, path), hint=hint)
+    """Return the error for an existing file that must not be replaced."""
+    hint = "name a different path, or remove the file if it is not needed"
+    return Conflict("the file already exists", code="HF-E4062", where=full(uri, path), hint=hint)
 
 
 def full(uri: str, path: str) -> str:
-    """The address of a path, for messages."""
+    """Return the address of a path, for messages."""
     return f"{uri.rstrip('/')}/{path}" if path else uri
 
 

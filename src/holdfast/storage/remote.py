@@ -1,7 +1,7 @@
 """Storage behind fsspec: S3, HDFS and others, and their addresses for Spark.
 
-A connection is configured where its library looks for it: the environment, `~/.aws`, the Hadoop
-configuration. Spark's own settings are not read here, because that would take a JVM.
+A connection uses the configuration of its library: the environment, `~/.aws`, the Hadoop configuration.
+Spark's own settings are not read, because that would require a JVM.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ CHECK: Final = "check the address, the credentials and the network"
 class RemoteStorage:
     """A directory that fsspec can reach.
 
-    Object stores put a file in place whole, and at most one of several `write`s without `replace` succeeds
-    where the store knows conditional writes (S3 does); elsewhere the file is looked for first, so two writers
-    at the same instant are not told apart. The answer to a request may be lost though it was carried out, and
-    the library asks again: on S3 each write carries a mark of its own, by which it is recognised then.
+    Object stores write a file atomically. At most one of several `write`s without `replace` succeeds if the
+    store supports conditional writes, as S3 does; otherwise the existence of the file is checked first, so
+    two simultaneous writers may both succeed. The answer to a successful request may be lost, and the library
+    repeats the request: on S3 each write carries a unique mark, by which it is recognised.
 
-    On HDFS a file is written next to its place and renamed. Over HTTP
-    (`webhdfs:`) that replaces a file at once, and tells two writers apart; HDFS's native client (`hdfs:`)
-    cannot rename onto a file, so that for an instant a file that is replaced is missing.
+    On HDFS a file is written next to its target and renamed. Over HTTP (`webhdfs:`) that replaces a file
+    atomically, and only one of two writers succeeds. HDFS's native client (`hdfs:`) cannot rename onto a
+    file, so a replaced file is missing for a moment.
 
     Args:
         uri: A canonical URI.
@@ -120,7 +120,7 @@ class RemoteStorage:
             self._put(path, data, replace=replace)
 
     def require_exclusive_writes(self, path: str) -> None:
-        """See `Storage`. Some stores on S3 ignore the condition of a write; only S3 is checked."""
+        """See `Storage`. Only S3 is checked, because some S3 stores ignore the condition of a write."""
         if self._protocol != _S3:
             return
         with self._asking(path):
@@ -137,8 +137,8 @@ class RemoteStorage:
             "the store ignores If-None-Match, so two processes could hold one lease",
             code="HF-E7103",
             where=self._uri,
-            found="a second write replaced an object that the first had made",
-            expected="a store that refuses the second write",
+            found="a second write replaced the object that the first had created",
+            expected="a store that rejects the second write",
             hint="update the store or its gateway, or keep checkpoints and elections in a different store",
         )
 
@@ -180,10 +180,10 @@ class RemoteStorage:
             raise
 
     def _put_marked(self, target: str, data: bytes, mode: str) -> None:
-        """Put an object in place on S3, and check whether that was done where the answer says it was not.
+        """Write an object on S3; after a rejected repeat, check whether the first request succeeded.
 
-        A request that was carried out and not answered is sent again by the library. The second one then
-        meets the object of the first, or the end of an upload that is over.
+        The library repeats a successful request whose answer was lost. The second request then meets the
+        object of the first, or a finished upload.
         """
         mark = uuid.uuid4().hex
         try:
@@ -230,7 +230,7 @@ class RemoteStorage:
             if _nothing_there(error) or isinstance(error, IsADirectoryError):
                 raise no_file(self._uri, path) from error
             raise Unavailable(
-                "the storage does not do what it was asked",
+                "the storage operation failed",
                 code="HF-E5048",
                 where=full(self._uri, path),
                 found=in_a_line(error),
@@ -254,12 +254,12 @@ def _options(protocol: str, host: str) -> dict[str, Any]:
     if protocol == HDFS_OVER_HTTP:
         name, _, port = host.rpartition(":")
         return {"host": name, "port": int(port)} if name and port.isdigit() else {"host": host, "port": 9870}
-    # What another process writes is there at once.
+    # Without the cache, writes of other processes are visible immediately.
     return {"use_listings_cache": False}
 
 
 def connect(protocol: str, host: str, uri: str) -> Any:
-    """The file system of a scheme and host.
+    """Return the file system of a scheme and host.
 
     Raises:
         Unsupported: Its library is not installed.
@@ -289,9 +289,9 @@ def connect(protocol: str, host: str, uri: str) -> Any:
 
 
 def _request(send: Callable[..., Any], method: str, url: str, **keywords: Any) -> Any:
-    """Send a request with a timeout, which fsspec does not set; a read whose connection breaks is sent again.
+    """Send a request with a timeout, which fsspec does not set; repeat a read whose connection breaks.
 
-    A change is not: it may have been carried out.
+    A change is not repeated, because it may have succeeded.
     """
     from requests.exceptions import ConnectionError as ConnectionBroke
 
@@ -316,7 +316,7 @@ _NO_SUCH_SETTING: Final = 404
 
 
 def hadoop_address(uri: str) -> str:
-    """A canonical URI as Spark's own Hadoop client takes it.
+    """Return a canonical URI in the form that Spark's Hadoop client accepts.
 
     A local path has one slash. HDFS over HTTP (`webhdfs:`) is for verbs alone: Spark's jars leave out a class
     that this client needs, so that it fails at its first answer. There the NameNode is asked for its native
@@ -337,12 +337,12 @@ def hadoop_address(uri: str) -> str:
         address = f"hdfs://{_setting(parts.netloc, _NAME_OF_ALL) or ''}"
     if not urlsplit(address).netloc or not address.startswith("hdfs://"):
         raise Unavailable(
-            "the NameNode does not say under which address Spark reaches it",
+            "the NameNode does not report its RPC address",
             code="HF-E5051",
             where=uri,
-            found=f"{address!r} at its page /conf",
+            found=f"{address!r} on its page /conf",
             expected="hdfs://…",
-            hint="name the place as Spark does, hdfs://…, for which verbs need Hadoop's native client",
+            hint="use Spark's address, hdfs://…; commands then need Hadoop's native client",
         )
     return f"{address.rstrip('/')}{parts.path}"
 
@@ -363,7 +363,7 @@ def _setting(host: str, name: str) -> str | None:
         return str(answer.json()["property"]["value"])
     except Exception as error:  # each library raises what it likes
         raise Unavailable(
-            "the NameNode does not say how it is set up",
+            "the NameNode's configuration cannot be read",
             code="HF-E5052",
             where=page,
             found=in_a_line(error),

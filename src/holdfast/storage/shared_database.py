@@ -13,7 +13,7 @@ from holdfast.config.settings import make_file
 from holdfast.errors import Corrupt, Unavailable, Unsupported
 
 PATIENCE_S: Final = 15.0
-_TRY_AGAIN: Final = "see that the disk is there and has room, then try again: another process may be writing"
+_TRY_AGAIN: Final = "check that the disk is mounted and has free space, then retry: another process may write"
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,12 +21,12 @@ class DatabaseShape:
     """The tables and versions of a shared database.
 
     Attributes:
-        what: What people know it by, for messages.
-        version: The version of its tables.
-        schema: The statements that make them.
-        damaged: What to do about a file that is damaged.
-        upgrades: The statements that turn each earlier version into the next.
-        lasting: Whether a write is on disk when it returns.
+        what: The name of the database in messages.
+        version: The version of the tables.
+        schema: The statements that create the tables.
+        damaged: The hint for a damaged file.
+        upgrades: The statements that upgrade each earlier version to the next.
+        lasting: True if a write is on disk when it returns.
     """
 
     what: str
@@ -38,14 +38,14 @@ class DatabaseShape:
 
 
 class SharedDatabase:
-    """The file; cheap to open, safe to share between processes.
+    """A SQLite file, cheap to open and safe to share between processes.
 
     Args:
-        path: The file; it is made by the first write.
-        shape: What is in it.
-        patience_s: How long to wait while another process writes.
-        read_only: Whether the file is only looked at: nothing is written, not even its permissions, and
-            tables of an earlier version are not brought to this one.
+        path: The file; created by the first write.
+        shape: The tables.
+        patience_s: Time to wait for a lock of a different process, in seconds.
+        read_only: Change nothing, not even the file's permissions, and do not upgrade tables of an earlier
+            version.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class SharedDatabase:
         self._read_only = read_only
 
     def read(self, statement: str, *values: Any) -> list[dict[str, Any]]:
-        """The rows that a query finds; none if there is no file yet.
+        """Return the rows of a query; none if the file does not exist.
 
         Raises:
             Unavailable, Corrupt, Unsupported: As `write`.
@@ -79,12 +79,12 @@ class SharedDatabase:
 
     @contextmanager
     def write(self) -> Iterator[sqlite3.Connection]:
-        """A transaction: all of what is done in it is there afterwards, or none.
+        """Run a transaction, which is applied completely or not at all.
 
         Raises:
             Unavailable: The file cannot be written, or stays locked.
-            Corrupt: It is damaged.
-            Unsupported: A later version of Holdfast has written it.
+            Corrupt: The file is damaged.
+            Unsupported: A later version of Holdfast wrote the file.
         """
         with self._connection() as db:
             db.execute("BEGIN IMMEDIATE")
@@ -143,12 +143,12 @@ class SharedDatabase:
             self._prepare(db)
         elif version != shape.version:
             raise Unsupported(
-                f"{shape.what} was written by another version of Holdfast",
+                f"{shape.what} was written by a different version of Holdfast",
                 code="HF-E7105",
                 where=str(self.path),
                 found=f"format {version}",
                 expected=f"format {shape.version}",
-                hint="use that version, or another state home",
+                hint="use that version, or a different state home",
             )
 
     @staticmethod

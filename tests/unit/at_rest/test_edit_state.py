@@ -375,6 +375,6 @@ def test_a_removal_under_way_is_not_disturbed(bench: Callable[[str], Bench]) -> 
     one = bench("4.2/aggregate-memory")
     plan = one.plan(Edit("aggregate", key="c1", delete=True))
     one.catalog.write("sweep.json", b'{"token":"x","beat_ms":99999999999999,"owner":"somebody"}')
-    with pytest.raises(Conflict, match="being removed"):
+    with pytest.raises(Conflict, match="a removal is running"):
         one.apply(plan)
     assert len(one.catalog.list("savepoints").names) == 1

@@ -75,18 +75,18 @@ def test_a_directory_that_is_no_catalog_is_an_error_and_makes_nothing(saved: str
     (tmp_path / "empty").mkdir()
     before = content(tmp_path), sorted(each.name for each in tmp_path.iterdir())
     for place, code, said in (
-        ("nothing/here", 3, "there is no directory of savepoints"),
+        ("nothing/here", 3, "the savepoint catalog does not exist"),
         ("empty", 2, "an empty directory"),
         ("ck", 2, "--checkpoint"),
         ("sp/savepoints", 2, "name the directory above it"),
-        (saved.removeprefix(f"file://{tmp_path}/"), 2, "one savepoint"),
+        (saved.removeprefix(f"file://{tmp_path}/"), 2, "a savepoint"),
     ):
         for more in (["--dry-run"], ["-y", "--certificate", str(tmp_path / "c.json")]):
             found = run(str(tmp_path / place), "c3", *more)
             assert (found.exit_code, said in found.stderr) == (code, True), (place, found.stderr)
-    with pytest.raises(NotFound, match="no directory of savepoints"):
+    with pytest.raises(NotFound, match="the savepoint catalog does not exist"):
         hf.erase("c3", everywhere=tmp_path / "nothing", checkpoint=tmp_path / "ck")
-    with pytest.raises(Invalid, match="no directory of savepoints"):
+    with pytest.raises(Invalid, match="not a savepoint catalog"):
         hf.plan_erase("c3", everywhere=tmp_path / "ck")
     assert (content(tmp_path), sorted(each.name for each in tmp_path.iterdir())) == before
 

@@ -95,6 +95,6 @@ def test_another_address_has_to_be_one_and_an_error_shows_no_password(
     monkeypatch: pytest.MonkeyPatch, address: str
 ) -> None:
     monkeypatch.setenv("HOLDFAST_CASSANDRA_ADDRESS", address)
-    with pytest.raises(Invalid, match="this is no address of Cassandra") as refused:
+    with pytest.raises(Invalid, match="invalid Cassandra address") as refused:
         read(checkpoint(visits=described(CASSANDRA)))
     assert "sesame" not in str(refused.value)

@@ -58,6 +58,6 @@ def test_a_checkpoint_that_exists_is_never_overwritten(taken: str, tmp_path: Pat
 
 
 def test_a_savepoint_that_is_not_there(taken: str, tmp_path: Path) -> None:
-    with pytest.raises(NotFound, match="no such savepoint"):
+    with pytest.raises(NotFound, match="the savepoint does not exist"):
         list(restore_all({"": f"{taken[:-4]}0000"}, {"totals": (tmp_path / "new").as_uri()}))
     assert not (tmp_path / "new").exists()

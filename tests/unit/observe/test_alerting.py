@@ -156,7 +156,7 @@ def test_a_diary_of_another_version_is_left_alone(tmp_path: Path) -> None:
     with sqlite3.connect(tmp_path / "watching.db") as db:
         db.execute("PRAGMA user_version = 99")
     db.close()
-    with pytest.raises(Unsupported, match="another version"):
+    with pytest.raises(Unsupported, match="a different version"):
         AlertStore(tmp_path).standing()
 
 

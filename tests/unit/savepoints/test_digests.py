@@ -243,7 +243,7 @@ def test_a_savepoint_that_is_rewritten_meanwhile_gets_no_digest_of_before() -> N
         other = manifest_of({**before.fields, "erasures": [{"rows": 1}]}, before.files)
         into.write(manifest_path(savepoint_id), other.render(), replace=True)
 
-    with pytest.raises(Conflict, match="has changed while its rows were read"):
+    with pytest.raises(Conflict, match="changed while its rows were read"):
         digest(into, savepoint_id, clock=hands.clock, step=rewrite)
     assert content_path(savepoint_id) not in into.files
 

@@ -79,7 +79,7 @@ def test_before_the_first_commit_there_is_nothing_to_keep(tmp_path: Path) -> Non
     (tmp_path / "offsets").mkdir()
     (tmp_path / "metadata").write_text('{"id":"7d7a1b9e-9dda-47b2-8f49-4073fd4a7361"}')
     (tmp_path / "offsets" / "0").write_text("v1\n{}\n-")
-    with pytest.raises(NotFound, match="nothing is committed"):
+    with pytest.raises(NotFound, match="no committed batch"):
         open_saved(str(tmp_path))
 
 

@@ -69,7 +69,7 @@ def test_what_is_no_label(label: str) -> None:
     hands, into = Hands(), catalog()
     savepoint_id = taken(hands, into)
     before = into.files
-    with pytest.raises(Invalid, match="this is no label"):
+    with pytest.raises(Invalid, match="invalid label"):
         set_label(into, savepoint_id, label, who="ann", when_ms=1)
     assert into.files == before
 
@@ -78,7 +78,7 @@ def test_no_savepoint_no_label() -> None:
     hands, into = Hands(), catalog()
     savepoint_id = taken(hands, into)
     hands.delete(into, savepoint_id)
-    with pytest.raises(NotFound, match="no such savepoint"):
+    with pytest.raises(NotFound, match="the savepoint does not exist"):
         set_label(into, savepoint_id, "late", who="ann", when_ms=1)
     assert not [path for path in into.files if savepoint_id in path]
 
@@ -103,7 +103,7 @@ def test_of_two_at_once_one_is_told() -> None:
     hands, into = Hands(), catalog()
     savepoint_id = taken(hands, into)
     raced = Raced(into.files, savepoint_id, deletes=False)
-    with pytest.raises(Conflict, match="somebody else has changed the label"):
+    with pytest.raises(Conflict, match="another process changed the label"):
         set_label(raced, savepoint_id, "mine", who="ann", when_ms=1)
     assert labelled(raced) == ["hers"]
 
@@ -141,7 +141,7 @@ def test_a_damaged_label_hides_nothing() -> None:
         current_label(into, one.manifest)
     other = {"savepoint": "another", "label": "x", "before": None, "who": "ann", "when_ms": 1}
     into.write(label_path(savepoint_id, 1), json.dumps(other).encode(), replace=True)
-    with pytest.raises(Corrupt, match="another savepoint"):
+    with pytest.raises(Corrupt, match="a different savepoint"):
         current_label(into, one.manifest)
 
 

@@ -75,13 +75,13 @@ def test_the_id_of_another_query_is_refused(checkpoint: Path, catalog: Path, tmp
     other = golden_on_disk("4.2/aggregate-memory", tmp_path / "other")
     foreign = savepoints.take(other, tmp_path / "others")
     lose_id(checkpoint)
-    with pytest.raises(Conflict, match="another query"):
+    with pytest.raises(Conflict, match="a different query"):
         savepoints.take(checkpoint, catalog, id_of=foreign.uri)
 
 
 def test_a_checkpoint_that_has_its_id_gets_no_other(checkpoint: Path, catalog: Path) -> None:
     taken = savepoints.take(checkpoint, catalog)
-    with pytest.raises(Invalid, match="has its query id"):
+    with pytest.raises(Invalid, match="still has its query id"):
         savepoints.take(checkpoint, catalog, id_of=taken.uri)
 
 

@@ -38,10 +38,10 @@ def saved(disk: Path) -> str:
 @pytest.mark.parametrize(
     ("place", "kind", "message"),
     [
-        ("ck/state/1", Invalid, "a checkpoint must not lie within a checkpoint"),
-        ("ck/offsets/13", Invalid, "a checkpoint must not lie within a checkpoint"),
-        ("ck/new", Invalid, "a checkpoint must not lie within a checkpoint"),
-        ("ck/state/0/1/more", Invalid, "a checkpoint must not lie within a checkpoint"),
+        ("ck/state/1", Invalid, "a checkpoint cannot be inside a checkpoint"),
+        ("ck/offsets/13", Invalid, "a checkpoint cannot be inside a checkpoint"),
+        ("ck/new", Invalid, "a checkpoint cannot be inside a checkpoint"),
+        ("ck/state/0/1/more", Invalid, "a checkpoint cannot be inside a checkpoint"),
         ("file", Conflict, "a file is where a directory should be"),
         ("file/new", Conflict, "a file is where a directory should be"),
     ],
@@ -60,17 +60,17 @@ def test_no_checkpoint_is_made_there(disk: Path, place: str, kind: type[Exceptio
 
 
 def test_what_is_made_of_a_checkpoint_does_not_go_into_it(disk: Path) -> None:
-    with pytest.raises(Invalid, match="a checkpoint must not lie within a checkpoint"):
+    with pytest.raises(Invalid, match="a checkpoint cannot be inside a checkpoint"):
         savepoints.rescale(disk / "ck", disk / "ck/p3", partitions=3, stopped=True)
 
 
 @pytest.mark.parametrize(
     ("place", "kind", "message"),
     [
-        ("other", Invalid, "a directory of savepoints must not be a checkpoint"),
-        ("other/sp", Invalid, "a directory of savepoints must not lie within a checkpoint"),
-        ("sp/savepoints", Invalid, "a directory of savepoints must not lie within a directory of savepoints"),
-        ("sp/savepoints/ID", Invalid, "must not lie within a directory of savepoints"),
+        ("other", Invalid, "a savepoint catalog cannot be a checkpoint"),
+        ("other/sp", Invalid, "a savepoint catalog cannot be inside a checkpoint"),
+        ("sp/savepoints", Invalid, "a savepoint catalog cannot be inside a savepoint catalog"),
+        ("sp/savepoints/ID", Invalid, "cannot be inside a savepoint catalog"),
         ("file", Conflict, "a file is where a directory should be"),
         ("file/sp", Conflict, "a file is where a directory should be"),
     ],

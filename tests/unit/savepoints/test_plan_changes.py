@@ -180,7 +180,7 @@ def test_a_job_goes_on_in_the_format_of_its_checkpoint() -> None:
 def test_spark_4_3_goes_on_in_the_format_of_the_checkpoint(saved: int, given: int) -> None:
     (change,) = format_change(saved, given, spark=(4, 3))
     assert change.effect is Effect.IGNORED
-    assert change.why.startswith("Spark 4.3 goes on in the format of the checkpoint")
+    assert change.why.startswith("Spark 4.3 keeps the format of the checkpoint")
 
 
 def test_only_fixed_settings_that_differ_are_told() -> None:

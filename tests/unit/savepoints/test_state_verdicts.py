@@ -87,7 +87,7 @@ def test_one_operator(new: OperatorShape, verdict: str, error: str | None) -> No
 
 def test_a_renamed_field_is_told() -> None:
     renamed = operator("stateStoreSave", KEY, struct("who string", "visits long!"))
-    assert compare_states([COUNTS], [renamed], SIZES)[0].why == "n is called visits now"
+    assert compare_states([COUNTS], [renamed], SIZES)[0].why == "n is now named visits"
 
 
 def test_operators_that_came_and_went() -> None:

@@ -87,5 +87,5 @@ def test_where_none_can_be_made_that_is_said(shared: Path, monkeypatch: pytest.M
         async with _workplace():
             pytest.fail("there is no such directory")
 
-    with pytest.raises(Unavailable, match="a directory to work in cannot be made"):
+    with pytest.raises(Unavailable, match="a working directory cannot be created"):
         asyncio.run(use())

@@ -78,10 +78,10 @@ def test_one_of_several_has_the_name_of_all(namenode: NameNode) -> None:
     [{}, {"fs.defaultFS": "viewfs://all"}, {"fs.defaultFS": "hdfs://"}, {"dfs.ha.namenode.id": "nn1"}],
 )
 def test_what_does_not_say_it_is_refused(namenode: NameNode, settings: dict[str, str]) -> None:
-    with pytest.raises(Unavailable, match="does not say under which address Spark reaches it"):
+    with pytest.raises(Unavailable, match="does not report its RPC address"):
         hadoop_address(f"{namenode(settings)}/visits")
 
 
 def test_what_does_not_answer_is_refused() -> None:
-    with pytest.raises(Unavailable, match="does not say how it is set up"):
+    with pytest.raises(Unavailable, match="configuration cannot be read"):
         hadoop_address("webhdfs://127.0.0.1:1/visits")
