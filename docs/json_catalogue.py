@@ -125,13 +125,13 @@ PLAN = "With `--dry-run`"
 ERROR = Answer(
     "Where a verb fails",
     own={
-        "error": (str, "What is wrong, in a sentence."),
+        "error": (str, "The fact, in one sentence."),
         "kind": (str, "The kind of the error: see [Errors](errors.md)."),
         "exit_code": (int, "The exit code of the verb."),
         "code": (str | None, "The stable code of the error: see `holdfast explain CODE`."),
         "where": (str | None, "The file, setting or address that it is about."),
-        "found": (str | None, "What was there."),
-        "expected": (str | None, "What would have been right."),
+        "found": (str | None, "The value found."),
+        "expected": (str | None, "The values allowed."),
         "hint": (str | None, "The next command or step."),
     },
 )
@@ -268,7 +268,7 @@ VERBS: Mapping[str, tuple[Answer, ...]] = {
             "Of a job",
             own={
                 "job": (str, "The job."),
-                "watched": (list[WatchedSkew], "A report for each query and name that is watched."),
+                "watched": (list[WatchedSkew], "A report for each query and watched name."),
             },
         ),
         Answer(

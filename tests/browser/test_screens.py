@@ -183,7 +183,7 @@ def test_by_keyboard(page: Page, url: str) -> None:
     rows = page.locator("#jobs tbody tr:visible")
     expect(rows).to_have_count(6)
     page.keyboard.type(" nobody")
-    expect(page.get_by_text("No job has that in its name.")).to_be_visible()
+    expect(page.get_by_text("No job matches.")).to_be_visible()
     page.get_by_role("searchbox").fill("fraud")
     page.keyboard.press("Escape")
     page.keyboard.press("ArrowDown")
@@ -223,7 +223,7 @@ def test_a_chart_is_read_out(page: Page, url: str) -> None:
 def test_what_state_costs_is_drawn(page: Page, url: str) -> None:
     ready(page, url + PATHS["checkpoints"])
     card = page.locator("#cost")
-    assert "USD a month" in card.inner_text()
+    assert "USD per month" in card.inner_text()
     parts = card.locator(".phases rect")
     widths = [float(part.get_attribute("width") or 0) for part in parts.all()]
     # Each part of the bar is as wide as its share, less a gap.
@@ -295,7 +295,7 @@ def test_logging_in_and_out(page: Page, tmp_path: Path) -> None:
         page.goto(url + PATHS["alerts"])
         page.get_by_label("Token").fill("not the token at all")
         page.get_by_role("button", name="Log in").click()
-        expect(page.get_by_role("alert")).to_contain_text("This is not the token")
+        expect(page.get_by_role("alert")).to_contain_text("Wrong token")
         page.get_by_label("Token").fill(TOKEN)
         page.get_by_role("button", name="Log in").click()
         expect(page.get_by_role("heading", level=1)).to_have_text("Alerts")

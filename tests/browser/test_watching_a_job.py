@@ -52,7 +52,7 @@ def _savepoints(shop: Shop, page: Page) -> None:
     from playwright.sync_api import expect
 
     page.get_by_role("link", name="Savepoints").click()
-    expect(page.get_by_text("No savepoint has been taken of this job")).to_be_visible()
+    expect(page.get_by_text("This job has no savepoints")).to_be_visible()
     page.get_by_role("button", name="Take a savepoint…").click()
     page.locator("#take").get_by_label("Label").fill("before lunch")
     page.get_by_role("button", name="Take it").click()
@@ -99,8 +99,8 @@ def _alert(shop: Shop, page: Page) -> None:
     from playwright.sync_api import expect
 
     page.goto(f"{shop.url}/ui/alerts")
-    standing = page.get_by_role("region", name="What stands")
-    calm = page.get_by_text("Nothing is wrong")
+    standing = page.get_by_role("region", name="Open alerts")
+    calm = page.get_by_text("No open alerts")
     expect(calm).to_be_visible()
     for _ in range(200):
         if standing.count():

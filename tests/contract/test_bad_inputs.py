@@ -469,7 +469,7 @@ def test_what_is_wrong_is_told_in_one_message(line: str, code: int, place: Path)
     assert said.stdout == ""
     told = said.stderr
     assert "Traceback" not in told
-    assert "inside Holdfast" not in told
+    assert "internal error" not in told
     assert told.count("error: ") + told.count("Error: ") + told.count("Usage: ") >= 1
     assert below(place) == before
 

@@ -189,7 +189,7 @@ def test_of_two_who_claimed_one_term_the_one_whose_claim_is_gone_leads_no_longer
     assert [term.token for term in terms] == [later.token]
     with pytest.raises(LeadershipLost) as caught:
         first.renew(terms[0])
-    assert caught.value.found == "a claim of another process"
+    assert caught.value.found == "a claim of a different process"
     with pytest.raises(LeadershipLost):
         first.write_record(terms[0], b"late")
     first.resign(terms[0])  # takes nothing from the other
@@ -238,12 +238,12 @@ def test_nobody_leads_in_a_directory_that_is_not_mounted(tmp_path: Path) -> None
         lambda: first.renew(term),
         lambda: first.write_record(term, b""),
     ):
-        with pytest.raises(Unavailable, match="has lost terms"):
+        with pytest.raises(Unavailable, match="has lost earlier terms"):
             act()
     # An empty directory is the same; and nobody has made one.
     assert not (tmp_path / "leases").exists()
     (tmp_path / "leases").mkdir()
-    with pytest.raises(Unavailable, match="has lost terms"):
+    with pytest.raises(Unavailable, match="has lost earlier terms"):
         second.campaign()
     (tmp_path / "leases").rmdir()
     (tmp_path / "unmounted").rename(tmp_path / "leases")

@@ -80,7 +80,7 @@ def test_a_job_that_fails_at_start_is_given_up_with_the_users_own_words(
     assert ended.kinds.count("starting") == 1
     assert "Traceback" not in ended.words
     assert "RuntimeError: the menu is empty" in ended.words
-    assert "gave up: no query had begun" in ended.words
+    assert "gave up: no query had started" in ended.words
     assert failures(holdfast, "at-start") == [("failed", "RuntimeError: the menu is empty")]
     assert status(holdfast, "at-start")["state"] == "FAILED"
     # The whole traceback, with the line of the file, is in the log that the status of the job leads to.
@@ -111,7 +111,7 @@ def test_a_strict_job_is_refused_before_a_query_begins(
         "    return hf.sink(timed.dropDuplicates(['id'])).parquet('once')\n"
     )
     said = holdfast("run", str(file))
-    refused(said, 2, "the job is strict, and lint finds 1 error", "line 8: HF104", "holdfast lint ", "--plan")
+    refused(said, 2, "the job is strict, and lint found 1 error", "line 8: HF104", "holdfast lint ", "--plan")
     assert said.stderr.count("is starting") == 1
     assert not (tmp_path / "checkpoint").exists()
     assert not (tmp_path / "once").exists()

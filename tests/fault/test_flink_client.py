@@ -105,12 +105,12 @@ def test_it_fails_as_flinks_own_server_makes_it_fail(flink_client: type[FlinkCli
     with scripted.supervised(), serving(scripted.home.path, "--root", str(tmp_path)) as (_, url):
         flink = flink_client(tmp_path, int(url.rpartition(":")[2]))
         catalog = str(tmp_path / "checkpoints" / "sp")
-        refused(flink("savepoint", SHOP, "/etc"), "this server may not use that directory")
-        refused(flink("savepoint", UNKNOWN, catalog), "there is no job")
+        refused(flink("savepoint", SHOP, "/etc"), "is not allowed for requests to this server")
+        refused(flink("savepoint", UNKNOWN, catalog), "unknown job")
         missing = f"{catalog}/savepoints/20260305T080000.000Z-1f0c33aa-b41-9d2e"
-        refused(flink("savepoint", "-d", missing), "the savepoint does not exist")
-        refused(flink("checkpoint", UNKNOWN), "there is no job")
-        refused(flink("stop", "-p", "/etc", SHOP), "this server may not use that directory")
+        refused(flink("savepoint", "-d", missing), "there is no such savepoint")
+        refused(flink("checkpoint", UNKNOWN), "unknown job")
+        refused(flink("stop", "-p", "/etc", SHOP), "is not allowed for requests to this server")
 
         cancelled = flink("cancel", SHOP)
         assert (cancelled.code, f"Cancelled job {SHOP}." in cancelled.text) == (0, True), cancelled.text

@@ -100,7 +100,7 @@ def test_a_job_begins_when_there_is_room(jobs: SmallDisk, tmp_path: Path) -> Non
     assert (outcome.state, outcome.attempts, outcome.batches) == (JobState.FINISHED, 2, 1)
     place = tmp_path / "home" / "jobs" / "job"
     assert [
-        each.startswith(f"job: start: OSError: the driver could not begin: {FULL}: {place}") for each in told
+        each.startswith(f"job: start: OSError: the driver could not start: {FULL}: {place}") for each in told
     ]
     assert len(told) == 1
 
@@ -122,7 +122,7 @@ def test_a_log_that_cannot_be_begun_is_a_failure_of_that_driver(
     told: list[Any] = []
     outcome = supervised(tmp_path, told.append, attempts)
     waits = [each.text for each in told if each.kind == "restarting"]
-    assert all(FULL in each and "(hint: free some room there)" in each for each in waits)
+    assert all(FULL in each and "(hint: free disk space there)" in each for each in waits)
     known = Registry(tmp_path / "home" / "registry.db").attempts("job")
     if attempts == 5:
         assert (outcome.state, outcome.attempts, len(waits)) == (JobState.FINISHED, 3, 2)
@@ -170,7 +170,7 @@ def test_a_driver_that_cannot_make_its_log_says_so(
         driver.kill()
         driver.reap()
     assert isinstance(said, JobFailed)
-    expected = f"the driver could not begin: {FULL}: {log} (hint: free some room there)"
+    expected = f"the driver could not start: {FULL}: {log} (hint: free disk space there)"
     assert (said.failure.line, said.failure.cause) == (expected, "resources")
     assert capfd.readouterr().err == ""
 

@@ -242,7 +242,7 @@ def test_in_a_bucket_the_lease_beside_the_checkpoint_says_whose_it_is(platform_a
     first = platform.start(**settings)
     platform.bring()
     platform.committed(0)
-    with pytest.raises(Conflict, match="another process owns the checkpoint"):
+    with pytest.raises(Conflict, match="a different process owns the checkpoint"):
         savepoints.rescale(platform.checkpoint, f"{platform.checkpoint}-wider", partitions=3, stopped=True)
     platform.close_gate()
     platform.bring()

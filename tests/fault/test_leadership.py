@@ -207,7 +207,7 @@ def test_a_killed_leader_is_followed_and_nothing_is_written_twice(
     assert gone(driver)
     recovered = standby.await_event("recovered")
     # Nobody else has ended it, so how long that took is part of the recovery.
-    assert recovered["cause"] == f"resources: {holder} leads no longer"
+    assert recovered["cause"] == f"resources: {holder} does not lead any more"
     assert recovered["phases_ms"]["detect"] > 0
     assert recovered["recovery_ms"] == sum(recovered["phases_ms"].values())
     leader.process.wait(PATIENCE_S)

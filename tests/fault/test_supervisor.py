@@ -148,7 +148,7 @@ def test_a_driver_that_cannot_be_started_is_tried_again(case: Case) -> None:
     outcome = case.run(case.write(["batch", "die"], ["batch", "finish"]), launch=launch)
     assert (outcome.state, outcome.attempts, len(tries)) == (JobState.FINISHED, 2, 3)
     told = [event.text for event in case.events if event.kind == "restarting"]
-    assert "the driver could not begin: Resource temporarily unavailable" in told[1]
+    assert "the driver could not start: Resource temporarily unavailable" in told[1]
 
 
 def test_the_same_failure_without_progress_is_given_up(case: Case) -> None:
@@ -323,7 +323,7 @@ def test_a_driver_whose_supervisor_is_killed_stops_by_itself(case: Case) -> None
 
     status = Control(case.home, lambda: 0).details("job").status
     assert (status.job.state, status.supervised) == (JobState.RUNNING, False)
-    with pytest.raises(Conflict, match="nobody supervises"):
+    with pytest.raises(Conflict, match="has no supervisor"):
         Control(case.home, lambda: 0).stop("job", 1)
     assert case.run(spec).state is JobState.FINISHED
     assert [each.ending for each in case.registry.attempts("job")] == ["lost", "finished"]
@@ -351,7 +351,7 @@ def test_a_rescale_that_a_former_supervisor_was_asked_for_is_refused(case: Case)
     assert case.run(case.write(["batch", "finish"])).attempts == 1
     refused = operations.get("ab" * 16)
     assert refused.state is OperationState.FAILED
-    assert "has ended before it began" in (refused.error or {})["error"]
+    assert "ended before it began" in (refused.error or {})["error"]
 
 
 def test_a_rescale_ends_no_driver_of_a_job_with_several_supervisors(case: Case) -> None:

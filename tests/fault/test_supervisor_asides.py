@@ -272,7 +272,7 @@ def test_stop_with_a_savepoint_of_a_damaged_checkpoint_stops_and_says_so(
     said = holdfast("stop", "job", "--savepoint", "sp")
     process.communicate()
     assert said.returncode == 6
-    assert "has ended, but no savepoint of query 'q' was taken" in said.stderr
+    assert "has stopped, but no savepoint of query 'q' was taken" in said.stderr
     assert "state/0/1/12.changelog" in said.stderr
     assert case.details().status.job.state is JobState.FINISHED
 

@@ -114,7 +114,7 @@ def test_a_killed_leader(shop: Shop) -> None:
         leader.kill()
         ended = standby.ended()
         assert ended.code == 0, ended.words
-        assert ended.only("recovered")["cause"] == f"resources: {holder} leads no longer"
+        assert ended.only("recovered")["cause"] == f"resources: {holder} does not lead any more"
         assert not in_group(driver)
     shop.check_exact()
 

@@ -80,7 +80,7 @@ def test_the_second_machine_is_refused_and_follows_when_the_first_is_lost(
     second = Machine(stack, tmp_path, "etl-2", checkpoint, s3_gateway.endpoint)
     error = second.await_event("error")
     assert error["exit_code"] == Conflict.exit_code
-    assert error["error"] == "another process owns the checkpoint"
+    assert error["error"] == "a different process owns the checkpoint"
     owner = f"etl-1 pid {first.process.pid}, job 'visits'"
     assert error["found"].startswith(f"{owner}, by the lease at s3a://")
     assert not second.heard("running")
@@ -88,7 +88,7 @@ def test_the_second_machine_is_refused_and_follows_when_the_first_is_lost(
     note = lease_note(open_storage(checkpoint))
     assert note is not None
     assert note.holder == owner
-    with pytest.raises(Conflict, match="another process owns the checkpoint"):
+    with pytest.raises(Conflict, match="a different process owns the checkpoint"):
         savepoints.rescale(made_whole(checkpoint), f"{checkpoint}-wider", partitions=3, stopped=True)
 
     first.process.kill()
@@ -140,7 +140,7 @@ def test_an_elected_leader_owns_the_lease_and_its_successor_does_not_wait_for_it
     # A successor leads only where it sees what the leader before has written.
     made_whole(checkpoint)
     alone = Machine(stack, tmp_path, "etl-2", checkpoint, s3_gateway.endpoint)
-    assert alone.await_event("error")["error"] == "another process owns the checkpoint"
+    assert alone.await_event("error")["error"] == "a different process owns the checkpoint"
     assert not alone.heard("running")
 
     standby = Machine(stack, tmp_path, "etl-3", checkpoint, s3_gateway.endpoint, elections)

@@ -20,7 +20,7 @@ def write(tmp_path: Path, text: str) -> str:
     ("text", "code", "fact"),
     [
         ("1 / 0", 2, "the job file raised an error while it was loaded"),
-        (None, 3, "there is no such job file"),
+        (None, 3, "the job file does not exist"),
     ],
 )
 def test_its_driver_says_the_same_and_no_job_is_left(

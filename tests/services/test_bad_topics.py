@@ -35,7 +35,7 @@ def test_what_is_gone_is_told(home: Path, tmp_path: Path, mortal_broker: Broker)
     found = answer_of(SCRIPT, asked, home)
     said = {case: (each.get("cause"), each["line"]) for case, each in found.items()}
     words = {
-        "no_topic_to_read": ("source", "make the topic"),
+        "no_topic_to_read": ("source", "create the topic"),
         "topic_recreated": ("source", "`holdfast offsets set`"),
         "record_too_large": ("sink", "Kafka refuses a record of the batch"),
         "broker_gone_in_a_batch": ("sink", "no broker of Kafka answers"),

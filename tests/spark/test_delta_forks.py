@@ -69,5 +69,5 @@ def test_a_source_whose_columns_change_is_told(holdfast: Holdfast, home: Path, t
     (tmp_path / "job.py").write_text(CHANGED)
     said = run_delta_job(holdfast, home, code=1)
     assert "DELTA_SCHEMA_CHANGED" in said
-    assert "start the job again: it reads the new columns" in said
+    assert "restart the job to read the new columns" in said
     assert "Traceback" not in said

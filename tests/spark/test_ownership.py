@@ -50,11 +50,11 @@ def test_a_late_driver_of_an_earlier_leader_does_not_get_a_free_lock(
     assert fence(path, Owner("job", "/home", 1, term=8))
     # The lock is free, and the later leader's driver has not come yet.
     assert holder(path) is None
-    with pytest.raises(Conflict, match="another supervisor leads job 'job'") as caught:
+    with pytest.raises(Conflict, match="a different supervisor leads job 'job'") as caught:
         hold(spark, path, Owner("job", "/home", pid, term=7))
     assert (caught.value.found, caught.value.expected) == ("term 7", "term 8")
     assert holder(path) is None
-    with pytest.raises(Conflict, match="another supervisor leads job 'job'"):
+    with pytest.raises(Conflict, match="a different supervisor leads job 'job'"):
         fence(path, Owner("job", "/home", 1, term=7))
     lock = hold(spark, path, Owner("job", "/home", pid, term=8))
     assert not fence(path, Owner("job", "/home", 1, term=9))

@@ -549,7 +549,7 @@ def test_a_stream_that_cannot_be_put_aside_is_judged_by_its_plan(
     same = hf.check(writer_of(totals(spark, folder)), against=savepoint)
     assert [each.verdict for each in same.states] == [Verdict.MAP]
     assert not same.trial.ran
-    assert same.not_compared == (f"what Spark says of the next batch: {same.trial.message}",)
+    assert same.not_compared == (f"the next batch in Spark, which could not be tried: {same.trial.message}",)
     other = hf.check(writer_of(key_added(spark, folder)), against=savepoint)
     assert [each.verdict for each in other.states] == [Verdict.INCOMPATIBLE]
 

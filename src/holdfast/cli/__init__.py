@@ -154,7 +154,7 @@ def _translate_error(error: Exception) -> HoldfastError:
             hint="check the path, its permissions and the free disk space",
         )
     return missing_package(error) or Internal(
-        "something went wrong inside Holdfast",
+        "internal error",
         code="HF-E9016",
         found=f"{type(error).__name__}: {error}",
         hint=f"report it with the traceback that `{TRACEBACK}=1` adds to this message",

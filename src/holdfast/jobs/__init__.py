@@ -1,7 +1,7 @@
 """Jobs: their definition, their driver process, the supervisor that keeps it running, and `hf.jobs`.
 
-`list` names the jobs of a state home, `status` tells all of one, `alerts` what is wrong with them, `stop` and
-`cancel` end one; `plan_stop` and `plan_cancel` say what that would do.
+`list` returns the jobs of a state home, `status` one in full, `alerts` their alerts; `stop` and `cancel` end
+one; `plan_stop` and `plan_cancel` return what that would do.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`hf.advise`: what would be better for a checkpoint or a job, or for a job that is still a plan."""
+"""`hf.advise`: advice on a checkpoint, a job, or a planned job."""
 
 from __future__ import annotations
 
@@ -37,29 +37,29 @@ def advise(
     measured: str | os.PathLike[str] | None = None,
     home: str | os.PathLike[str] | None = None,
 ) -> AdviceReport:
-    """Say what would be better for a checkpoint, or for a job that is still a plan, the worst first.
+    """Return advice on a checkpoint or a planned job, most severe first.
 
-    Each piece of advice has what was seen, what it costs to leave it, what to do, and how sure it is. Of a
-    checkpoint its logs and the names and sizes of its files are read, while the query runs or not; nothing
-    of the state is, and no Spark is started. Where a state home has a job with this checkpoint,
-    what it remembers of the job's batches counts too. What cannot be told is named in `not_told`.
+    Each piece of advice has an observation, the cost of ignoring it, the action, and its certainty. Of a
+    checkpoint its logs and the names and sizes of its files are read, whether the query runs or not; state is
+    not read, and Spark is not started. If a state home has a job with this checkpoint, the job's recorded
+    batches are used too. What cannot be determined is listed in `not_told`.
 
     Args:
-        checkpoint: The address of a checkpoint. None for a plan, which has `rate` and `keys`.
+        checkpoint: The address of a checkpoint. None for a planned job, which has `rate` and `keys`.
         topics: Some of `backend`, `checkpoint`, `partitions` and `memory`; all by default.
-        rate: Of a plan: rows a second.
-        keys: Of a plan: keys in its state.
-        value_bytes: Of a plan: the bytes of each key's value; 100 by default.
-        latency: How late a result may be.
+        rate: Of a planned job: rows per second.
+        keys: Of a planned job: the number of keys in its state.
+        value_bytes: Of a planned job: the size of each key's value in bytes; 100 by default.
+        latency: The maximum delay of a result.
         cores: The cores that run tasks.
-        shared: Whether other services are to read the state.
+        shared: True if other services read the state.
         conf: Settings of the session that a checkpoint does not fix, such as RocksDB's memory.
-        prices: A file of prices, as `holdfast cost --prices` reads it.
-        measured: What `holdfast bench backends --json` has printed on this machine, in a file.
-        home: The state home; by default the one that holds here.
+        prices: A file of prices, as for `holdfast cost --prices`.
+        measured: A file with the output of `holdfast bench backends --json` on this machine.
+        home: The state home; by default the one in use.
 
     Raises:
-        Invalid: Both or neither of a checkpoint and a plan, a topic that there is not, or a wrong number.
+        Invalid: Both or neither of a checkpoint and a plan, an unknown topic, or an invalid number.
         NotFound: The checkpoint or file does not exist.
         Corrupt: A file of the checkpoint is damaged.
         Unavailable: The storage does not answer.
@@ -82,11 +82,11 @@ def advise(
         return advise_on_checkpoint(checkpoint, batches, needs, topics, prices, measured)
     if planned is None or checkpoint is not None:
         raise Invalid(
-            "advice is on a checkpoint, or on a plan",
+            "advice needs either a checkpoint or a planned job",
             code="HF-E2208",
             found="neither" if planned is None else "both",
             expected="the address of a checkpoint, or a rate and keys",
-            hint="holdfast advise CHECKPOINT, or holdfast advise --rate 5000 --keys 1000000",
+            hint="run holdfast advise CHECKPOINT, or holdfast advise --rate 5000 --keys 1000000",
         )
     needs = needs_of(latency=latency, cores=cores, shared=shared, conf=conf)
     return advise_on_plan(planned, needs, topics, prices, measured)
@@ -95,12 +95,12 @@ def advise(
 def remembered(
     checkpoint: str | os.PathLike[str], home: str | os.PathLike[str] | None
 ) -> tuple[BatchProgress, ...]:
-    """Return the remembered batches of the job that has this checkpoint, oldest first.
+    """Return the recorded batches of the job that has this checkpoint, oldest first.
 
-    Where the state home cannot be read, that is nothing.
+    They are empty if the state home cannot be read.
 
     Raises:
-        Invalid: The address is none.
+        Invalid: The address is not valid.
     """
     file = StateHome(Settings.here(home).real_home).registry
     text = os.fspath(checkpoint)

@@ -1,4 +1,4 @@
-"""Work of a supervisor on threads of its own: records and consumer groups."""
+"""Background work of a supervisor: integrity records and consumer groups."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ _NICE: Final = 10
 
 
 class BackgroundWorker:
-    """Runs one piece of work after another on a thread that gives way to everybody else.
+    """Runs work step by step on a low-priority thread.
 
     Args:
         name: The thread's name.
-        step: Does what is due now, and says in how many seconds there may be more; None until `wake`.
-        may: Asked before each step; if it says no, nothing is done until `wake`.
+        step: Does the due work and returns the seconds until the next step; None until `wake`.
+        may: Asked before each step; if False, nothing is done until `wake`.
     """
 
     def __init__(
@@ -47,16 +47,16 @@ class BackgroundWorker:
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
     def start(self) -> None:
-        """Begin; called again, it does nothing."""
+        """Start the thread; further calls do nothing."""
         if self._thread.ident is None:
             self._thread.start()
 
     def wake(self) -> None:
-        """Let it look at once what is due."""
+        """Run the next step at once."""
         self._wake.set()
 
     def say(self, kind: str, text: str, **facts: Any) -> None:
-        """Leave word for the supervisor's own thread."""
+        """Queue an event for the supervisor's own thread."""
         self._heard.put(Event(kind, text, facts))
 
     def heard(self) -> list[Event]:
@@ -69,18 +69,18 @@ class BackgroundWorker:
 
     @property
     def alive(self) -> bool:
-        """Return whether it was started and has not ended."""
+        """True if the thread was started and has not ended."""
         return self._thread.is_alive()
 
     def close(self, timeout_s: float) -> None:
-        """Let it do what is due now, and end; what takes longer ends with the process."""
+        """Run the due work and stop; work that exceeds the timeout ends with the process."""
         if self.alive:
             self._closing = True
             self._wake.set()
             self._thread.join(timeout_s)
 
     def abandon(self) -> None:
-        """Let it do nothing more. A step that is under way continues to its end, and is not waited for."""
+        """Stop without waiting for the running step, which continues to its end."""
         self._abandoned = True
         self._closing = True
         self._wake.set()
@@ -99,26 +99,26 @@ class BackgroundWorker:
 
 
 def error_of(error: Exception) -> HoldfastError:
-    """An error as one that can be told."""
+    """Return an error as a `HoldfastError`."""
     if isinstance(error, HoldfastError):
         return error
     return missing_package(error) or Internal(
-        "something went wrong inside Holdfast", code="HF-E9016", found=f"{type(error).__name__}: {error}"
+        "internal error", code="HF-E9016", found=f"{type(error).__name__}: {error}"
     )
 
 
 def one_line(error: HoldfastError) -> str:
-    """An error in one line."""
+    """Return an error as one line."""
     return " ".join(line.strip() for line in str(error).splitlines())
 
 
 class Throttle:
-    """Keeps what is done again and again to a small part of the time.
+    """Limits repeated work to a share of the time.
 
     Args:
-        share: The part, such as 0.05.
-        longest_s: However long it took, no pause is longer.
-        shortest_s: However quick it was, no pause is shorter.
+        share: The share, such as 0.05.
+        longest_s: The longest pause, in seconds.
+        shortest_s: The shortest pause, in seconds.
     """
 
     def __init__(self, share: float, longest_s: float, shortest_s: float = 0.0) -> None:
@@ -132,13 +132,13 @@ class Throttle:
         return max(self._next - time.monotonic(), 0.0)
 
     def took(self, seconds: float) -> None:
-        """Say how long it took."""
+        """Record the duration of a run, in seconds."""
         pause = min(seconds * (1 / self._share - 1), self._longest_s)
         self._next = time.monotonic() + max(pause, self._shortest_s)
 
 
 def give_way() -> None:
-    """Let everybody else go first, where threads have priorities of their own, as Linux gives them."""
+    """Lower the priority of this thread, on Linux."""
     if sys.platform.startswith("linux"):
         with suppress(OSError):
             os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICE)
@@ -165,11 +165,11 @@ class _Query:
 
 
 class Recording:
-    """Keeps the records of a job's queries. Every failure is told once, and hurts nobody.
+    """Keeps the integrity records of a job's queries; its failures do not affect the job.
 
     Args:
         home: The state home.
-        may: Asked before each look.
+        may: Asked before each check.
     """
 
     def __init__(self, home: Path, may: Callable[[], bool] = lambda: True) -> None:
@@ -179,7 +179,7 @@ class Recording:
         self._worker = BackgroundWorker("holdfast-record", self._look, may)
 
     def started(self, checkpoints: Mapping[str, str], spark: str | None = None) -> None:
-        """A driver has started queries with these checkpoints, by name, under this version of Spark."""
+        """Handle the start of queries with these checkpoints, by name, under this version of Spark."""
         for name, checkpoint in checkpoints.items():
             if name in self._queries:
                 self._queries[name].recorder.spark = spark
@@ -187,11 +187,12 @@ class Recording:
             try:
                 self._add(name, checkpoint, spark)
             except HoldfastError as error:
-                self._worker.say("unrecorded", f"query {name} is not recorded: {one_line(error)}", query=name)
+                text = f"query {name} has no integrity record: {one_line(error)}"
+                self._worker.say("unrecorded", text, query=name)
         self._worker.start()
 
     def committed(self, name: str, batch_id: int, *, first: bool) -> None:
-        """A query has committed a batch, the first one of its driver or another."""
+        """Handle a committed batch; `first` is True for the first one of a driver."""
         query = self._queries.get(name)
         if query is None:
             return
@@ -203,7 +204,7 @@ class Recording:
         self._worker.wake()
 
     def ended(self) -> None:
-        """The driver and its JVM have ended: nobody writes to the checkpoints any more."""
+        """Handle the end of the driver and its JVM, after which the checkpoints do not change."""
         with self._lock:
             for query in self._queries.values():
                 query.due = query.ended = True
@@ -214,13 +215,13 @@ class Recording:
         return self._worker.heard()
 
     def abandon(self) -> None:
-        """End without a last look."""
+        """Stop without recording the last batch."""
         self._worker.abandon()
         for query in self._queries.values():
             query.file.unlock()
 
     def close(self) -> None:
-        """Note the last batch, and end."""
+        """Record the last batch and stop."""
         self._worker.close(_LAST_LOOK_S)
         for query in self._queries.values():
             query.file.unlock()
@@ -255,7 +256,7 @@ class Recording:
             if text != query.told:
                 query.told = text
                 self._worker.say(
-                    "unrecorded", f"query {query.name} is not recorded: {text}", query=query.name
+                    "unrecorded", f"query {query.name} has no integrity record: {text}", query=query.name
                 )
         query.pace.took(time.monotonic() - began)
         return None
@@ -265,9 +266,9 @@ _LAST_COMMIT_S: Final = 15.0
 
 
 class GroupCommits:
-    """Commits the offsets of each query's newest batch; those of batches between are passed over.
+    """Commits the offsets of each query's newest batch; batches in between are skipped.
 
-    The query waits for nothing, and no failure in here reaches it: each is told once, until one succeeds.
+    The query never waits for it, and failures do not reach it: each is reported once, until one succeeds.
 
     Args:
         group: The name of the consumer group.
@@ -282,7 +283,7 @@ class GroupCommits:
         self._worker.start()
 
     def committed(self, query: StreamingQuery, progress: Mapping[str, Any]) -> None:
-        """A batch has been committed, as Spark reports it."""
+        """Handle a batch that Spark reports as committed."""
         with self._lock:
             self._newest[str(progress["runId"])] = (query, progress)
         self._worker.wake()
@@ -292,7 +293,7 @@ class GroupCommits:
         return self._worker.heard()
 
     def close(self) -> None:
-        """Commit what is due, and end."""
+        """Commit the due offsets and stop."""
         self._worker.close(_LAST_COMMIT_S)
 
     def _commit(self) -> float | None:

@@ -29,14 +29,14 @@ _AGAIN_S: Final = 60.0
 
 
 class SavepointDigests:
-    """Makes the pending digests of the savepoints of a job's queries, the newest first.
+    """Computes pending digests of the savepoints of a job's queries, newest first.
 
-    What a killed supervisor has left pending is made by the next one.
+    Digests that a killed supervisor left pending are computed by the next one.
 
     Args:
-        catalog: The directory of savepoints, as a canonical URI.
-        clock: The time in epoch milliseconds.
-        longest_s: All pauses of one savepoint together.
+        catalog: The savepoint directory, as a canonical URI.
+        clock: Returns epoch milliseconds.
+        longest_s: The limit of all pauses for one savepoint together.
         may: Asked before each savepoint, and while its rows are read.
     """
 
@@ -60,7 +60,7 @@ class SavepointDigests:
         self._worker = BackgroundWorker("holdfast-savepoint-digests", self._turn, may)
 
     def started(self, checkpoints: Mapping[str, str]) -> None:
-        """A driver has started queries with these checkpoints, by name."""
+        """Handle the start of queries with these checkpoints, by name."""
         with self._lock:
             for checkpoint in checkpoints.values():
                 if checkpoint not in self._checkpoints:
@@ -77,7 +77,7 @@ class SavepointDigests:
         return self._worker.heard()
 
     def end(self) -> None:
-        """End without waiting: what is not done stays pending."""
+        """Stop without waiting; unfinished digests stay pending."""
         self._closed.set()
         self._worker.abandon()
 
@@ -107,7 +107,8 @@ class SavepointDigests:
 
     def _failed(self, error: HoldfastError) -> None:
         problem = one_line(error)
-        self._worker.say("no-digests", f"no digests of a savepoint: {problem}", problem=problem)
+        text = f"the digests of a savepoint could not be computed: {problem}"
+        self._worker.say("no-digests", text, problem=problem)
 
 
 # What is told of a savepoint comes with a `SavepointNote`.
@@ -130,14 +131,14 @@ class _Query:
 
 
 class Savepointing:
-    """Takes savepoints of a job's queries while they run, and has their rows digested.
+    """Takes savepoints of a job's queries while they run, and has their digests computed.
 
-    The first savepoint of a query in a catalog is taken at once, each other one a fixed time after the one
-    before it. A batch gets one savepoint. Every failure is reported, and the job continues.
+    The first savepoint of a query in a catalog is taken at once, each further one after a fixed interval. A
+    batch gets one savepoint. Every failure is reported, and the job continues.
 
     Args:
-        settings: What the job wants.
-        clock: The time in epoch milliseconds.
+        settings: The schedule.
+        clock: Returns epoch milliseconds.
         may: Asked before each turn.
     """
 
@@ -154,7 +155,7 @@ class Savepointing:
         self._digests = SavepointDigests(settings.catalog, clock, longest_s, may)
 
     def started(self, checkpoints: Mapping[str, str]) -> None:
-        """A driver has started queries with these checkpoints, by name."""
+        """Handle the start of queries with these checkpoints, by name."""
         with self._lock:
             self._running = True
             for name, checkpoint in checkpoints.items():
@@ -165,7 +166,7 @@ class Savepointing:
         self._digests.started(checkpoints)
 
     def ended(self) -> None:
-        """The driver has ended: there is nothing new to take until the next one has started."""
+        """Handle the end of the driver; no savepoint is taken until the next one has started."""
         with self._lock:
             self._running = False
 
@@ -174,13 +175,13 @@ class Savepointing:
         return [*self._worker.heard(), *self._digests.heard()]
 
     def abandon(self) -> None:
-        """End without waiting for a take that is under way."""
+        """Stop without waiting for a savepoint in progress."""
         self.ended()
         self._digests.end()
         self._worker.abandon()
 
     def close(self) -> None:
-        """End; a take that is under way is finished first. Digests that are not done stay pending."""
+        """Finish a savepoint in progress and stop; unfinished digests stay pending."""
         self.ended()
         self._digests.end()
         self._worker.close(_LAST_TAKE_S)
@@ -229,7 +230,7 @@ class Savepointing:
         elif query.unchanged_batch != made.batch_id:
             query.unchanged_batch = made.batch_id
             text = (
-                f"no new batch of query {query.name} since the savepoint of batch {made.batch_id}"
+                f"query {query.name} has no new batch since the savepoint of batch {made.batch_id}"
                 f" ({made.existing}); the next savepoint is taken after a new batch"
             )
             self._worker.say(UNCHANGED, text, query=query.name, batch_id=made.batch_id)
@@ -245,5 +246,5 @@ class Savepointing:
         query.due_ms = self._clock() + max(self._settings.every_ms // _AGAIN, int(_SHORTEST_S * 1000))
         problem = one_line(error)
         note = SavepointNote(query.name, self._clock(), None, None, None, None, None, problem)
-        text = f"no savepoint of query {query.name}: {problem}"
+        text = f"the savepoint of query {query.name} failed: {problem}"
         self._worker.say(NOT_TAKEN, text, **asdict(note))

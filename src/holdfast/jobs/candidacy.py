@@ -1,7 +1,7 @@
 """The candidacy of a supervisor for the leadership of its job.
 
-Supervisors on several machines need no disk in common for it. It is small, and says only what another state
-home could not know: whether the job has begun or ended, what it was asked for, and where its checkpoints are.
+Supervisors on several machines need no shared disk for it. The record is small and contains only what a
+different state home cannot know: whether the job has begun or ended, its requests, and its checkpoints.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class QueryPlace:
 
     Attributes:
         checkpoint: The address of its checkpoint.
-        query_id: The id that Spark has written there.
+        query_id: The query id in that checkpoint.
     """
 
     checkpoint: str
@@ -52,19 +52,19 @@ class QueryPlace:
 
 @dataclass(frozen=True, slots=True)
 class LeaderRecord:
-    """A job as its leader knows it.
+    """A leader's record of its job.
 
     Attributes:
         holder: The supervisor that wrote it: host and process.
         checkpoint: The job's checkpoint.
-        begun_ms: When the job was begun, by this leader or one before it.
-        ran: Whether its queries have started since. If so, their checkpoints have been made.
-        queries: Where each query keeps its state, by name.
+        begun_ms: The time when this or an earlier leader began the job.
+        ran: True if its queries have started since, so that their checkpoints exist.
+        queries: The location of each query's state, by name.
         driver: The driver that this leader started last.
-        request: `stop` or `cancel`, once somebody has asked for that.
-        resigned: Whether the leader has given the job up by itself.
-        state: How the job has ended; None while it has not.
-        reason: Why it has ended.
+        request: `stop` or `cancel`, if requested.
+        resigned: True if the leader has resigned.
+        state: The final state of the job; None while it has not ended.
+        reason: The reason for the end.
     """
 
     holder: str
@@ -79,7 +79,7 @@ class LeaderRecord:
     reason: str | None = None
 
     def render(self) -> bytes:
-        """For the place of the elections."""
+        """Return the record as bytes for the election address."""
         return json.dumps({"format": FORMAT, **asdict(self)}).encode()
 
     @classmethod
@@ -87,7 +87,7 @@ class LeaderRecord:
         """Parse what `render` wrote. Fields of later versions are ignored.
 
         Raises:
-            Unsupported: A later version of Holdfast wrote it in a way that this one cannot read.
+            Unsupported: A later version of Holdfast wrote it in a format that this one cannot read.
         """
         try:
             values: dict[str, Any] = foreign_json(data)
@@ -96,12 +96,12 @@ class LeaderRecord:
             return from_known(cls, values)
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise Unsupported(
-                "what the job's leader has put down for its successors cannot be read",
+                "the leader's record of the job cannot be read",
                 code="HF-E7081",
                 where=where,
                 found=str(error),
                 expected=f"format {FORMAT}",
-                hint="run the same version of Holdfast everywhere",
+                hint="run the same version of Holdfast on all machines",
             ) from error
 
 
@@ -122,7 +122,7 @@ class Former:
 
     Attributes:
         holder: The supervisor: host and process.
-        heard_ms: When it gave a sign of life for the last time, as far as that is known here.
+        heard_ms: The time of its last sign of life known here.
     """
 
     holder: str
@@ -133,23 +133,23 @@ class Candidacy:
     """One supervisor's candidacy for one job.
 
     Args:
-        elections: How to take part in elections.
+        elections: The factory of elections.
         job: The job's name.
         registry: The registry of this supervisor's state home; its path is taken from it.
-        clock: Epoch milliseconds.
+        clock: Returns epoch milliseconds.
         now: The clock of the elections.
 
     Raises:
-        Conflict: A supervisor has the job to itself.
+        Conflict: A supervisor runs the job without elections.
 
     Attributes:
-        former: Who led the job before; known once this one has won.
-        record: What the newest leader has put down of the job, from when this one has won; None if it is to
-            begin from scratch.
-        place_id: Names the place of the elections, however it is reached; known once this one has won.
-        incumbent: Who led the job when this one began to stand by, where that is known.
-        ended_meanwhile: The job, if it has ended for good under a leader for whom this one has stood by.
-        has_stood_by: Whether somebody else has led the job while this one waited.
+        former: The previous leader of the job; set once this one has won.
+        record: The newest leader's record of the job, set once this one has won; None if the job starts from
+            scratch.
+        place_id: The id of the election address, however it is reached; set once this one has won.
+        incumbent: The leader when this one began to stand by, if known.
+        ended_meanwhile: The job, if it ended under a leader for which this one stood by.
+        has_stood_by: True if a different supervisor led the job while this one waited.
     """
 
     def __init__(
@@ -182,7 +182,7 @@ class Candidacy:
         self._pause_s = 0.0
 
     def next_try_s(self) -> float:
-        """Return how long to wait before the next try; longer after a term that was given up here."""
+        """Return the pause before the next try; longer after this supervisor resigned."""
         pause_s, self._pause_s = self._pause_s, 0.0
         return pause_s or self._election.lease_s / LOOKS
 
@@ -198,7 +198,7 @@ class Candidacy:
 
     @property
     def leads(self) -> bool:
-        """Return whether this supervisor has won; `require` checks whether that still holds."""
+        """True if this supervisor has won; `require` checks that it still leads."""
         return self.lease is not None
 
     @property
@@ -207,7 +207,7 @@ class Candidacy:
         return None if self.lease is None else self.lease.token
 
     def watch(self) -> str | None:
-        """Begin to stand by: who leads the job now, where that is known."""
+        """Start to stand by; return the current leader, if known."""
         with suppress(Unavailable):
             state = self._election.look()
             self.incumbent, self._incumbent_process = state.holder, state.process
@@ -216,11 +216,11 @@ class Candidacy:
         return self.incumbent
 
     def stand(self) -> bool:
-        """Try to become the leader, once; whether this supervisor is that now.
+        """Try once to become the leader; return True if this supervisor leads now.
 
         Raises:
-            Unavailable: The place of the elections, or the registry, does not answer.
-            Conflict: The job is led by way of elections at another place.
+            Unavailable: The election address or the registry does not answer.
+            Conflict: The job is led through a different election address.
             Unsupported: A later version of Holdfast has led the job.
         """
         self._check_place()
@@ -237,7 +237,7 @@ class Candidacy:
         return True
 
     def _won(self, term: Term) -> bool:
-        """Take a term up; False if somebody else was elected meanwhile."""
+        """Start a term; False if a different supervisor was elected meanwhile."""
         try:
             self._take(term, self._election.look())
         except LeadershipLost as error:
@@ -253,9 +253,9 @@ class Candidacy:
         return True
 
     def begin(self, checkpoint: str, begun_ms: int, *, ran: bool) -> None:
-        """Put down that the job is begun, or continued with if its queries `ran` before.
+        """Record that the job is begun, or resumed if its queries `ran` before.
 
-        The registry has to know by then that this supervisor has the job.
+        The registry must already name this supervisor as the job's.
         """
         # A former leader of this state home may be frozen with it: the elections decide, not this lock.
         with suppress(OSError):
@@ -266,7 +266,7 @@ class Candidacy:
         self.note()
 
     def note(self, **changes: Any) -> None:
-        """Put something down for the leaders to come; it is written in the background.
+        """Change the record for later leaders; it is written in the background.
 
         Args:
             changes: Fields of `LeaderRecord`.
@@ -277,23 +277,23 @@ class Candidacy:
         self.lease.write_record(self.record.render())
 
     def note_end(self, state: JobState, reason: str | None, say: Callable[..., None]) -> None:
-        """Let the others know that there is nothing to lead any more; `say` is told if that fails."""
+        """Record that the job has ended for the other supervisors; report a failure with `say`."""
         if self.lease is None or self.record is None or not state.terminal:
             return
         self.note(state=state, reason=reason)
         if not self.lease.flush():
-            say("caution", f"{self.address} does not answer: another supervisor may start the job again")
+            say("caution", f"{self.address} does not answer; a standby supervisor may start the job again")
 
     @property
     def lost(self) -> str | None:
-        """Return why this supervisor does not lead the job; None while it does."""
+        """The reason why this supervisor does not lead the job; None while it does."""
         return "it does not lead the job" if self.lease is None else self.lease.lost
 
     def require(self) -> None:
-        """Go on only as the leader.
+        """Raise unless this supervisor leads the job.
 
         Raises:
-            LeadershipLost: It leads no longer.
+            LeadershipLost: It does not lead any more.
         """
         if self.lease is None:
             raise LeadershipLost(
@@ -302,7 +302,7 @@ class Candidacy:
         self.lease.require()
 
     def step_down(self, *, resign: bool) -> None:
-        """Lead no longer; with `resign` another one may begin at once."""
+        """Stop leading; with `resign` another supervisor may take over at once."""
         if self.lease is not None:
             if resign:
                 with suppress(HoldfastError):
@@ -315,12 +315,12 @@ class Candidacy:
             self._watched, self.lease = self.lease.token, None
 
     def close(self) -> None:
-        """Give up what is held, and end."""
+        """Resign, and release all resources."""
         self.step_down(resign=True)
         self._election.close()
 
     def _check_place(self) -> None:
-        """Refuse a place that does not know the terms that this state home remembers of it."""
+        """Refuse an election address that lacks terms which this state home has seen there."""
         if self._place_checked:
             return
         remembered = Registry(self._path, patience_s=_PATIENCE_S).leader(self._job)
@@ -341,7 +341,7 @@ class Candidacy:
         known = registry.leader(self._job)
         if known is not None and known.address != self.address and known.lives(now):
             raise Conflict(
-                f"job {self._job!r} is led by way of elections at another place",
+                f"job {self._job!r} is led through a different election address",
                 code="HF-E4015",
                 where=str(self._path),
                 found=f"{known.holder}, elected at {known.address}",
@@ -367,25 +367,25 @@ class Candidacy:
         self.record = record
 
     def _check_registry_is_behind(self, term: Term, error: LeadershipLost) -> None:
-        """Go on standing by if somebody else was elected meanwhile; otherwise the registry knows too much."""
+        """Return if a different supervisor was elected meanwhile; else raise, since the registry is ahead."""
         try:
             self._election.renew(term)
         except LeadershipLost:
             return
         self._election.resign(term)
         raise Conflict(
-            f"the registry knows a later leader of job {self._job!r} than the elections",
+            f"the registry has a later leader of job {self._job!r} than the election address",
             where=self.address,
             found=error.found,
             code=error.code,
             expected=error.expected,
-            hint="the place of the elections was made anew, and its clock is behind: use another place",
+            hint="the election address was recreated and its clock is behind; use a different --ha address",
         ) from error
 
     def _end_frozen(self) -> None:
-        """End the former leader if it was frozen while it wrote to the registry, which nobody else can then.
+        """End the former leader if it was frozen during a write to the registry, which blocks other writers.
 
-        Its transaction is rolled back by the next one who opens the file.
+        The next process that opens the file rolls its transaction back.
         """
         pid = writer_of(self._path)
         if pid is not None and self._incumbent_process == ProcessIdentity.of(pid, this_machine()):
@@ -394,7 +394,7 @@ class Candidacy:
 
 
 def _require_not_alone(registry: Registry, lock: SupervisorLock, job: str) -> None:
-    """Refuse a job that one supervisor has to itself in this state home; a leader's lock is no obstacle."""
+    """Refuse a job that a supervisor without elections runs in this state home."""
     if not lock.is_held():
         return
     leader = registry.leader(job)
@@ -404,16 +404,16 @@ def _require_not_alone(registry: Registry, lock: SupervisorLock, job: str) -> No
 
 
 def live_leader(registry: Registry, job: str, now_ms: int) -> Leader | None:
-    """The leader of a job that has several supervisors, if one lives."""
+    """Return the live leader of a job with several supervisors, or None."""
     leader = registry.leader(job)
     return leader if leader is not None and leader.lives(now_ms) else None
 
 
 def take_alone(registry: Registry, home: StateHome, job: str, now_ms: int) -> SupervisorLock:
-    """The lock of a job that one supervisor is to have to itself.
+    """Take the lock of a job for a supervisor without elections.
 
     Raises:
-        Conflict: Another one has it, or leads it.
+        Conflict: A different supervisor has or leads the job.
     """
     leader = live_leader(registry, job, now_ms)
     if leader is not None:

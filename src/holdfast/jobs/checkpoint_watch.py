@@ -27,9 +27,9 @@ from holdfast.storage.port import Storage
 
 
 def with_registry(home: StateHome, address: str, batches: Sequence[Batch]) -> tuple[Batch, ...]:
-    """The batches of a checkpoint with what the jobs of a state home know of them.
+    """Return a checkpoint's batches, completed from the registry of a state home.
 
-    Where no job of it has the checkpoint, they stay as the files tell.
+    Without a job for the checkpoint they have only the facts in the files.
     """
     if not home.registry.exists():
         return tuple(batches)
@@ -46,14 +46,14 @@ def with_registry(home: StateHome, address: str, batches: Sequence[Batch]) -> tu
 def measured_batches(
     batches: Sequence[Batch], heard: Sequence[BatchProgress], attempts: Sequence[Attempt], query: str
 ) -> tuple[Batch, ...]:
-    """The same batches with the durations that the driver reported, and with the failures before each.
+    """Return the batches with the durations that the driver reported, and the failures before each.
 
     A driver that failed has failed in the batch that was committed next: only one runs at a time.
 
     Args:
-        batches: As the files record them.
-        heard: What the registry keeps of the query's batches.
-        attempts: The job's drivers.
+        batches: The batches from the files.
+        heard: The query's batches in the registry.
+        attempts: The job's attempts.
         query: The query's name.
     """
     known = {batch.batch_id: batch for batch in heard}
@@ -105,17 +105,17 @@ _LONGEST_S: Final = 300.0
 
 
 class CheckpointWatch:
-    """Watches one checkpoint; what it knows is what files tell: sizes, partitions, watermark, format.
+    """Watches one checkpoint through its files: sizes, partitions, watermark, format.
 
     Args:
         checkpoint: The checkpoint.
-        name: What the job is called in numbers and alerts.
+        name: The job's name in metrics and alerts.
         alerts: Thresholds and routes.
         home: The state home.
-        clock: Epoch milliseconds.
+        clock: Returns epoch milliseconds.
 
     Raises:
-        Conflict: A supervisor watches a job of this name already.
+        Conflict: A supervisor already watches a job of this name.
     """
 
     def __init__(
@@ -123,11 +123,11 @@ class CheckpointWatch:
     ) -> None:
         if SupervisorLock(StateHome(home), name).is_held():
             raise Conflict(
-                "a supervisor watches a job of this name already",
+                "a supervisor already watches a job of this name",
                 code="HF-E4016",
                 where=str(home),
                 found=name,
-                hint="its numbers are in `holdfast status`; give another name with --name",
+                hint="see its metrics with `holdfast status`, or give a different name with --name",
             )
         self._checkpoint = checkpoint
         self._name = name
@@ -139,7 +139,7 @@ class CheckpointWatch:
         self._pace = Throttle(_SHARE, _LONGEST_S, EVERY_S)
 
     def look(self) -> tuple[AlertEvent, ...]:
-        """Look at the files, unless that was done a moment ago, and hold the numbers against the rules.
+        """Check the files, unless the last check was recent, and evaluate the alert rules.
 
         Raises:
             Corrupt: A file that was read is damaged.
@@ -160,7 +160,7 @@ class CheckpointWatch:
         return events
 
     def samples(self) -> tuple[Sample, ...]:
-        """The newest numbers, with ages of this moment."""
+        """Return the newest metrics, with current ages."""
         return self._watcher.measure(JobFacts(self._name), self._clock())
 
     def heard(self) -> list[Event]:
@@ -168,7 +168,7 @@ class CheckpointWatch:
         return self._delivery.heard()
 
     def close(self) -> tuple[AlertEvent, ...]:
-        """Watch no more: what stood wrong is over."""
+        """Stop watching, and resolve the open alerts."""
         events = self._watcher.end(JobFacts(self._name, up=False), self._clock())
         self._delivery.now((), events)
         self._delivery.close()

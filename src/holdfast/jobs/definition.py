@@ -1,4 +1,4 @@
-"""A job: a function that builds queries, and the settings that it runs under."""
+"""A job: a function that builds queries, and its settings."""
 
 from __future__ import annotations
 
@@ -34,25 +34,25 @@ _NESTED = ("checkpoint", "backend", "alerts")
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A pipeline with its settings, made by `@holdfast.job`.
+    """A pipeline with its settings, created by `@holdfast.job`.
 
     Attributes:
         name: The job's name, unique within a state home.
         build: The user's function; called once per driver, in the driver, with the session and the
             job's parameters. It returns one sink or several named ones.
-        checkpoint: Where and how its queries keep their state.
-        trigger: When a batch begins; by default the checkpoint's interval, else as soon as it can.
-        backend: Which state store.
-        restart: What the supervisor does when the driver fails.
-        recovery: What it may do about a damaged checkpoint.
-        master: Where Spark runs.
-        conf: Further Spark settings; they win over everything above.
-        extras: Jars to bring: `delta`, `kafka`.
-        py_files: Modules, archives and folders of code that tasks import; paths begin at the job file.
-        alerts: When its supervisor tells somebody that something is wrong, and whom.
-        consumer_group: The group of Kafka to which its driver commits where its queries have read.
-        parameters: Values for the function's own parameters.
-        strict: Whether lint's errors, of its source or its plan, keep it from starting.
+        checkpoint: The checkpoint of its queries and its settings.
+        trigger: The trigger; by default the checkpoint's interval, else as soon as possible.
+        backend: The state store.
+        restart: The restart strategy after a failure of the driver.
+        recovery: The recovery from a damaged checkpoint.
+        master: The Spark master.
+        conf: Further Spark settings; they override all others.
+        extras: The connectors whose jars are added: `delta`, `kafka`.
+        py_files: Modules, archives and directories that tasks import, relative to the job file.
+        alerts: The thresholds and routes of alerts.
+        consumer_group: The Kafka consumer group to which its driver commits the offsets of its queries.
+        parameters: The values of the function's own parameters.
+        strict: True to refuse a start on lint errors in its source or its plan.
     """
 
     name: str
@@ -74,23 +74,23 @@ class Job:
     def __post_init__(self) -> None:
         if not NAME.fullmatch(self.name):
             raise Invalid(
-                "a job's name cannot be used",
+                "invalid job name",
                 code="HF-E2209",
                 where="@holdfast.job(name=…)",
                 found=repr(self.name),
                 expected="1 to 64 letters, digits, dots, dashes or underscores, a letter or digit first",
-                hint=f"such as name={_usable_name(self.name)!r}: it names the job in every verb",
+                hint=f"choose a valid name, for example name={_usable_name(self.name)!r}",
             )
         if self.consumer_group is not None:
             group_name(self.consumer_group, "@holdfast.job(consumer_group=…)")
         if isinstance(self.trigger, RealTime) and self.checkpoint.min_pause_ms:
             raise Invalid(
-                "a job in real-time mode has no pause between its batches",
+                "min_pause cannot be combined with real-time mode",
                 code="HF-E2210",
                 where="@holdfast.job(checkpoint=…)",
                 found=f"min_pause of {exact_duration(self.checkpoint.min_pause_ms)}",
                 expected="none",
-                hint="leave min_pause out; the interval of hf.real_time(…) says how often it commits",
+                hint="omit min_pause; the interval of hf.real_time(…) sets how often the job commits",
             )
 
     def __call__(self, spark: Any, **parameters: Any) -> Any:
@@ -98,12 +98,12 @@ class Job:
         return self.build(spark, **{**self.parameters, **parameters})
 
     def effective_trigger(self) -> Trigger | None:
-        """The trigger named, else the one that the checkpoint's interval asks for."""
+        """Return the job's trigger, else the one of the checkpoint's interval."""
         return self.trigger or self.checkpoint.default_trigger()
 
     @property
     def interval_ms(self) -> int | None:
-        """The time from the beginning of one batch to that of the next, where one is asked for."""
+        """The interval between the starts of two batches; None if not set."""
         return self.trigger.interval_ms if isinstance(self.trigger, Every) else self.checkpoint.interval_ms
 
     @property
@@ -114,18 +114,18 @@ class Job:
         return None if timeout_ms is None else timeout_ms + meant_ms
 
     def spark_conf(self) -> dict[str, str]:
-        """The Spark settings that the job's own settings become; `conf` wins."""
+        """Return the job's settings as Spark settings; `conf` overrides the others."""
         return {**self.backend.spark_conf(), **self.checkpoint.spark_conf(), **self.conf}
 
     def with_overrides(self, overrides: Mapping[str, str]) -> Job:
-        """The job with `--set key=value` applied.
+        """Return the job with `--set key=value` applied.
 
         A key is `trigger`, `name`, a field below `checkpoint.`, `backend.` or `alerts.`, or a parameter of
-        the job's function; a parameter's text is read as the type of its default. Those below one name are
-        set together, as some of them go only with another one.
+        the job's function, whose value is read as the type of its default. Keys of one group are set
+        together, since some need each other.
 
         Raises:
-            Invalid: A key that the job does not have, or a value that does not fit.
+            Invalid: A key is unknown, or a value does not fit.
         """
         job = self
         below: dict[str, dict[str, str]] = {}
@@ -146,12 +146,12 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Periodic:
-    """The savepoints that a job has its supervisor take.
+    """The schedule of a job's periodic savepoints.
 
     Attributes:
         catalog: The directory, as a canonical URI.
-        every_ms: The time from one to the next.
-        retained: How many stay.
+        every_ms: The interval between two savepoints.
+        retained: The number of savepoints to keep.
     """
 
     catalog: str
@@ -178,18 +178,18 @@ def job(
     """Turn a function into a job that `holdfast run` can start.
 
     The function gets the SparkSession, then its own parameters, which need defaults and can be set with
-    `--set key=value`. It returns what it wants to run: `hf.sink(…)`, a `DataStreamWriter`, or a list of
-    named sinks. It must not start a query itself.
+    `--set key=value`. It returns what is to run: `hf.sink(…)`, a `DataStreamWriter`, or a list of named
+    sinks. It must not start a query itself.
 
-    The job file itself reaches the tasks of a cluster, and so does this package; modules that it imports do
-    where `py_files` names them.
+    The job file and this package are shipped to the tasks of a cluster; modules that the job file imports are
+    shipped if `py_files` lists them.
 
-    With `consumer_group` the driver commits where the queries have read their topics of Kafka to this group,
-    for Kafka's own tools. The group must have no consumers, and no query continues from what is committed.
-    Where two queries read one topic, the group has what the later one has read.
+    With `consumer_group` the driver commits the Kafka offsets of the queries to this group, for Kafka's own
+    tools. The group must have no consumers, and no query continues from these offsets. If two queries read
+    one topic, the group has the offsets of the later commit.
 
-    With `strict` the rules of `holdfast lint --plan` are run at each start, once the function has built the
-    queries and before any of them begins; an error among their findings ends the job.
+    With `strict` each start runs the rules of `holdfast lint --plan`, after the function has built the
+    queries and before they start; an error among the findings ends the job.
     """
 
     def decorate(build: Callable[..., Any]) -> Job:
@@ -217,7 +217,7 @@ def job(
 def _code_paths(given: Iterable[str | os.PathLike[str]]) -> tuple[str, ...]:
     if isinstance(given, (str, os.PathLike)):
         raise Invalid(
-            "py_files is a list of paths",
+            "py_files must be a list of paths",
             code="HF-E2211",
             where="@holdfast.job(py_files=…)",
             found=repr(given),
@@ -227,7 +227,7 @@ def _code_paths(given: Iterable[str | os.PathLike[str]]) -> tuple[str, ...]:
 
 
 def strategy_fields(strategy: RestartStrategy) -> dict[str, Any]:
-    """A restart strategy as plain values; `strategy_from_fields` reads them back."""
+    """Return a restart strategy as plain values; `strategy_from_fields` reads them back."""
     values = {item.name: getattr(strategy, item.name) for item in dataclasses.fields(strategy)}
     return {"strategy": type(strategy).__name__, **values}
 
@@ -250,12 +250,12 @@ def _check_signature(build: Callable[..., Any]) -> None:
     required = [p.name for p in parameters[1:] if p.default is p.empty and p.kind not in _VARIADIC]
     if not parameters or required:
         raise Invalid(
-            "a job's function must take the session first, and its other parameters need defaults",
+            "a job's function must take the session, and all other parameters need defaults",
             code="HF-E2212",
             where=f"{build.__module__}.{build.__qualname__}{inspect.signature(build)}",
             found=f"no default for {', '.join(required)}" if required else "no parameter",
             expected="def job(spark, day='today'): …",
-            hint="`holdfast run FILE.py --set day=monday` then gives another value",
+            hint="set a different value with `holdfast run FILE.py --set day=monday`",
         )
 
 
@@ -281,12 +281,12 @@ def _parameter(build: Callable[..., Any], name: str, text: str) -> Any:
 
 def _unknown(key: str, allowed: list[str]) -> Invalid:
     return Invalid(
-        "no such setting",
+        "unknown setting",
         code="HF-E2213",
         where=f"--set {key}=…",
         found=key,
         expected=", ".join(allowed),
-        hint="`holdfast run FILE.py --dry-run` shows every setting of the job with its value",
+        hint="list the job's settings with `holdfast run FILE.py --dry-run`",
     )
 
 
@@ -299,12 +299,12 @@ def _converted(key: str, present: Any, text: str) -> Any:
             return type(present)(text)
     except (KeyError, ValueError):
         raise Invalid(
-            "a value does not fit",
+            "invalid value of a setting",
             code="HF-E2214",
             where=f"--set {key}=…",
             found=repr(text),
             expected=f"{type(present).__name__}, as in {present!r}",
-            hint=f"write it like the default: --set {key}={present}",
+            hint=f"write the value like the default: --set {key}={present}",
         ) from None
     return text
 

@@ -13,7 +13,7 @@ from holdfast.model import BatchProgress, JobState
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """Something worth telling a person: its kind, a line of text, and the same as values."""
+    """An event for the user: its kind, a line of text, and the same as values."""
 
     kind: str
     text: str
@@ -24,17 +24,17 @@ EventHandler = Callable[[Event], None]
 
 
 class Say(Protocol):
-    """Tells an event of a job."""
+    """Reports an event of a job."""
 
     def __call__(self, kind: str, text: str, **facts: Any) -> None:
-        """Its kind, a line of text, and the same as values."""
+        """Report an event: its kind, a line of text, and the same as values."""
 
 
 _LOG: Final = logging.getLogger("holdfast.jobs")
 
 
 def logged(tell: EventHandler) -> EventHandler:
-    """A handler that also logs each event: batches at DEBUG, everything else at INFO."""
+    """Return a handler that also logs each event: batches at DEBUG, all others at INFO."""
 
     def handle(event: Event) -> None:
         _LOG.log(logging.DEBUG if event.kind == "batch" else logging.INFO, "%s", event.text)
@@ -54,7 +54,7 @@ class JobOutcome:
 
 
 def batch_line(batch: BatchProgress) -> str:
-    """A committed batch in a line."""
+    """Return a committed batch as one line."""
     rows = f"{counted(batch.input_rows, 'row')} in {rounded_duration(batch.duration_ms)}"
     state = f", {batch.state_text}" if batch.operators else ""
     late = f", {batch.late_rows:,} late" if batch.late_rows else ""

@@ -1,8 +1,7 @@
-"""Failures of drivers: the line that helps, who must act, and what to do.
+"""Failures of drivers: the relevant line, who must act, and the next step.
 
-What the text names outright decides first: the memory or the disk, then the conditions that Spark gives its
-errors. A Python error belongs to whoever's function raised it. What is left is distinguished from the
-innermost frames of Java that are known to belong to one side.
+What the text names outright decides first: memory or disk, then Spark's error conditions. A Python error
+belongs to the code whose function raised it. The rest is classified by the innermost known Java frames.
 """
 
 from __future__ import annotations
@@ -139,7 +138,7 @@ def cause_of(text: str) -> FailureClass:
 
 
 def place_of(text: str) -> str | None:
-    """The innermost line of a person's own code in a Python traceback: file, number, and what it says."""
+    """Return the innermost line of user code in a Python traceback: file, line number and text."""
     lines = text.splitlines()
     place = None
     for number, line in enumerate(lines):
@@ -154,10 +153,10 @@ def place_of(text: str) -> str | None:
 
 
 def may_pass(text: str) -> bool:
-    """Return whether a failure may be over by the next try: something was unavailable, or there was no room.
+    """Return True if a failure is temporary, for example an unavailable service or a full disk.
 
-    What is left is wrong in the code, the settings or the files, and stays so. Lines that are indented show
-    code and calls, whose names say nothing of the error.
+    Other failures are in the code, the settings or the files, and remain. Indented lines show code and calls,
+    whose names say nothing about the error.
     """
     said = "\n".join(line for line in text.splitlines() if not line[:1].isspace())
     return _RESOURCES.search(text) is not None or _PASSES.search(said) is not None
@@ -177,14 +176,14 @@ def cause_of_module(name: str) -> FailureClass | None:
 
 
 def _modules(trace: TracebackType | None) -> Iterator[str]:
-    """The modules that an error has come through, the innermost last."""
+    """Yield the modules of a traceback, innermost last."""
     while trace is not None:
         yield str(trace.tb_frame.f_globals.get("__name__", ""))
         trace = trace.tb_next
 
 
 def _of_python(text: str) -> FailureClass | None:
-    """By the module of the function that raised it, if it is a Python error."""
+    """Classify a Python error by the module that raised it."""
     if "Traceback (most recent call last)" not in text:
         return None
     frames = [frame["file"] for line in text.splitlines() if (frame := _PYTHON_FRAME.match(line))]
@@ -202,12 +201,12 @@ def _module_at(file: str) -> str:
 
 
 def _of_sql(text: str) -> FailureClass | None:
-    """Return who has to fix an impossible request of the query: a division by zero, a missing column."""
+    """Classify an SQL error of the query, for example a division by zero or a missing column."""
     return FailureClass.USER_CODE if _SQL_STATE_OF_THE_QUERY.search(text) else None
 
 
 def _of_java(text: str) -> FailureClass | None:
-    """By the first known frame below the innermost error."""
+    """Classify by the first known frame below the innermost error."""
     lines = text.splitlines()
     begins = [number for number, line in enumerate(lines) if _JAVA_BEGINS.match(line)]
     for line in lines[begins[-1] if begins else 0 :]:
@@ -226,30 +225,30 @@ _SINK_LOG: Final = re.compile(
 _HINTS: Final = (
     (
         re.compile(r"BATCH_METADATA_NOT_FOUND"),
-        "the log of a source lacks a file: `holdfast checkpoint verify` names the batches to restore",
+        "a file is missing from a source's log; `holdfast checkpoint verify` lists the batches to restore",
     ),
     (
         re.compile(r"KAFKA_DATA_LOSS|OffsetOutOfRange|offset was changed from|available in Kafka any more"),
-        "the topic was made anew, or its records went unread: `holdfast offsets set` moves the query on",
+        "the topic was recreated, or records expired unread; set new offsets with `holdfast offsets set`",
     ),
     (
         re.compile(r"UnknownTopicOrPartition|does not host this topic-partition"),
-        "make the topic, or mend its name in the job",
+        "create the topic, or correct its name in the job",
     ),
     (
         re.compile(
             r"Timed out waiting for a node assignment|TimeoutException.*(?:[Nn]ode|describeTopics|metadata"
             r"|position|offset)|No resolvable bootstrap urls"
         ),
-        "see that the brokers run, and that this machine reaches them under the names they advertise",
+        "check that the brokers run and are reachable from this machine at their advertised addresses",
     ),
     (
         re.compile(r"DELTA_SCHEMA_CHANGED|DELTA_STREAMING_INCOMPATIBLE_SCHEMA_CHANGE"),
-        "start the job again: it reads the new columns; `holdfast check` says whether its state takes them",
+        "restart the job to read the new columns; `holdfast check` shows whether its state accepts them",
     ),
     (
         re.compile(r"PARQUET_COLUMN_DATA_TYPE_MISMATCH|PARQUET_CONVERSION_FAILURE"),
-        "a file has a column of another type than the job reads: write it anew, or read the wider type",
+        "a file's column type differs from the job's schema: rewrite the file, or read the wider type",
     ),
 )
 
@@ -257,31 +256,31 @@ _HINTS: Final = (
 _CLUSTER: Final = (
     (
         re.compile(r"PYTHON_VERSION_MISMATCH"),
-        "name a Python of the driver's version on the executors: spark.pyspark.python",
+        "set spark.pyspark.python to an interpreter of the driver's version on the executors",
     ),
     (
         re.compile(r'Cannot run program "[^"]*python[^"]*"'),
-        "name a Python that the executors have, or ship one: spark.pyspark.python, spark.archives",
+        "set spark.pyspark.python to an interpreter on the executors, or ship one with spark.archives",
     ),
     (
         re.compile(r"(?s)/pyspark/.*worker\w*\.py.*^ModuleNotFoundError: No module named", re.MULTILINE),
-        "give the module to the executors: py_files of the job, or spark.archives",
+        "ship the module to the executors with py_files of the job or spark.archives",
     ),
 )
 
 
 def hint_of(failure: str, text: str) -> str | None:
-    """The next step for a failure; None where nothing is known.
+    """Return the next step for a failure, or None if none is known.
 
     Args:
-        failure: Its class and line.
-        text: All that was said.
+        failure: The failure's class and line.
+        text: The whole text of the error.
     """
     gap = _SINK_LOG.search(failure)
     if gap is not None:
         return (
-            f"the log of the sink lacks batch {gap['batch']}: stop the query, write the line v1 to"
-            f" {gap['entry']}, and start it again; do so for each batch that is named"
+            f"batch {gap['batch']} is missing from the sink's log: stop the query, write the line v1 to"
+            f" {gap['entry']}, and restart the query; repeat for each batch reported"
         )
     told = next((hint for pattern, hint in _HINTS if pattern.search(failure)), None)
     return told or next((hint for pattern, hint in _CLUSTER if pattern.search(text)), None)
@@ -310,10 +309,10 @@ _VARIES = re.compile(
 
 
 def from_text(text: str, *, label: str, query: str | None = None) -> Failure:
-    """Boil a Java or Python error down to its origin.
+    """Return the failure at the origin of a Java or Python error.
 
-    The user's own Python traceback, if the text has one, ends in the line that he can mend. Otherwise
-    it is the last cause that Java names.
+    If the text has a Python traceback of user code, that is the line to fix. Otherwise it is the last
+    cause that Java reports.
     """
     name, line = _origin(text)
     line = _with_hint(name, _VARIES.sub("…", line), text)
@@ -321,7 +320,7 @@ def from_text(text: str, *, label: str, query: str | None = None) -> Failure:
 
 
 def from_exception(error: BaseException, detail: str, *, label: str) -> Failure:
-    """The same for an exception that was caught; `detail` is its traceback as text."""
+    """Return the failure of a caught exception; `detail` is its traceback as text."""
     if isinstance(error, HoldfastError):
         fact = error.fact if error.code is None else f"{error.fact} [{error.code}]"
         line = f"{fact} (hint: {error.hint})" if error.hint else fact
@@ -340,22 +339,22 @@ def from_exception(error: BaseException, detail: str, *, label: str) -> Failure:
 
 
 def not_begun(error: OSError) -> Failure:
-    """A driver that could not begin: something it needs in the state home could not be opened or made."""
+    """Return the failure of a driver that could not open or create a file in the state home."""
     text = f"{type(error).__name__}: {error}"
     line = error.strerror or str(error)
     if error.filename is not None:
         line = f"{line}: {os.fsdecode(error.filename)}"
-    line = f"the driver could not begin: {line}"
+    line = f"the driver could not start: {line}"
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        line += " (hint: free some room there)"
+        line += " (hint: free disk space there)"
     return Failure(START, type(error).__name__, line, detail=text, cause=cause_of(text).value)
 
 
 def comes_again(failure: Failure) -> bool:
-    """Return whether the next start of the same job would fail in the same way.
+    """Return True if the next start of the same job would fail in the same way.
 
-    That is so of an error of its own code, settings or files while it starts. It is not of a driver that was
-    killed, nor of what was not there at the moment: a server, memory, room on a disk.
+    True for an error of its own code, settings or files during the start. False for a driver that was
+    killed and for something temporarily unavailable: a server, memory, disk space.
     """
     if failure.label != START or failure.error_class == Unavailable.__name__:
         return False
@@ -365,17 +364,17 @@ def comes_again(failure: Failure) -> bool:
 
 
 def is_permanent(failure: Failure) -> bool:
-    """Return True for a failure that every restart of a job ends in, until a person changes a file."""
+    """Return True for a failure that repeats at every restart until a file is changed by hand."""
     sinks_log = failure.cause == FailureClass.SINK.value  # for a source's, a fallback may be configured
     return sinks_log and failure.error_class == "BATCH_METADATA_NOT_FOUND"
 
 
 def killed(signal_number: int | None, exit_code: int | None) -> Failure:
-    """A driver that ended without a word."""
+    """Return the failure of a driver that ended without a report."""
     cause = FailureClass.RESOURCES.value
     if signal_number is not None:
         return Failure("process", f"signal {signal_number}", "the driver was killed", cause=cause)
-    line = "the driver ended without a word; see its log"
+    line = "the driver ended without reporting a result; see its log"
     return Failure("process", f"exit code {exit_code}", line, cause=cause)
 
 
@@ -398,7 +397,7 @@ def _origin(text: str) -> tuple[str, str]:
 
 
 def _after_traceback(lines: list[str]) -> tuple[str, str] | None:
-    """The error line of the last Python traceback in a text."""
+    """Return the error line of the last Python traceback in a text."""
     last: tuple[str, str] | None = None
     inside = False
     for number, line in enumerate(lines):

@@ -53,21 +53,21 @@ _ANOTHER_WRITER: Final = "CONCURRENT_STREAM_LOG_UPDATE"
 
 
 def kind_of_failure(text: str) -> type[HoldfastError]:
-    """The kind of error of a query that has failed, by the whole text of Spark's exception."""
+    """Return the error class of a failed query, by the whole text of Spark's exception."""
     if _ANOTHER_WRITER in text:
         return Conflict
     return Unavailable if may_pass(text) else Failed
 
 
 def of_signal(number: int) -> int:
-    """Return the exit code of a batch that a signal interrupted, as a shell has it."""
+    """Return the exit code for a signal, as in a shell."""
     return 128 + int(number)
 
 
 def of_error(error: Exception) -> HoldfastError:
-    """An error as one that has an exit code.
+    """Return an error as one with an exit code.
 
-    What is neither ours nor a missing package is of the person's code or of Spark, and is given by its text.
+    Errors of user code and of Spark are represented by their text.
     """
     if isinstance(error, HoldfastError):
         return error
@@ -81,10 +81,10 @@ _OWNER: Final = "hf.guard"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GuardSettings:
-    """The settings of a guard; `hf.guard` says what each is.
+    """The settings of a guard, as documented in `hf.guard`.
 
     Raises:
-        Invalid: One cannot be right.
+        Invalid: A setting is not valid.
     """
 
     checkpoint: str | os.PathLike[str] | None
@@ -128,7 +128,7 @@ class GuardSettings:
 
     @property
     def periodic(self) -> Periodic | None:
-        """The savepoints that are taken; None for none."""
+        """The schedule of savepoints, or None."""
         if self.savepoints is None or self.savepoint_every is None:
             return None
         catalog = canonical_uri(parse_storage(self.savepoints, "savepoints"), Path.cwd())
@@ -146,11 +146,11 @@ class GuardSettings:
         beside = checkpoint.rstrip("/").rpartition("/")[0]
         if address is None and beside.endswith(":/"):
             raise Invalid(
-                "there is no place for a lease beside the checkpoint",
+                "a lease cannot be stored next to the checkpoint",
                 code="HF-E2215",
                 where=checkpoint,
-                found="a whole bucket",
-                hint="put the checkpoint into a folder, or name a place: lease_at=…",
+                found="the root of a bucket",
+                hint="use a folder below the bucket for the checkpoint, or give an address: lease_at=…",
             )
         return Leading.of(address or beside, self.lease, Path.cwd(), Path.cwd())
 
@@ -175,15 +175,15 @@ _LONGEST_NAME: Final = 64
 
 @dataclass(frozen=True, slots=True)
 class GivenQuery:
-    """A query, started or not, with what has to be known of it.
+    """A query, started or not, with the facts that a guard needs.
 
     Attributes:
-        name: What it is called in numbers, alerts and other commands.
+        name: Its name in metrics, alerts and other commands.
         spark: Its session.
         checkpoint: Its checkpoint, as a canonical URI.
-        sink: What starts it; None where it runs.
-        running: The query, where it runs.
-        settings: How it is to be started.
+        sink: The sink that starts it; None if it runs already.
+        running: The query, if it runs already.
+        settings: The settings of its start.
     """
 
     name: str
@@ -195,11 +195,11 @@ class GivenQuery:
 
     @classmethod
     def of(cls, query: Guarded, settings: GuardSettings) -> GivenQuery:
-        """Read it off what a person has given.
+        """Return the given query with its facts.
 
         Raises:
-            Invalid: It is not a query, or its checkpoint is not known.
-            Unsupported: It is one of Spark Connect, or of continuous processing.
+            Invalid: The argument is not a query, or its checkpoint is unknown.
+            Unsupported: The query is one of Spark Connect, or uses continuous processing.
         """
         from holdfast.engine.connect import is_connect
         from holdfast.engine.queries.watch import (
@@ -236,17 +236,17 @@ class GivenQuery:
         place = _agreed(settings.checkpoint, place) or _default_place(spark, called)
         if place is None:
             raise Invalid(
-                "the query has no checkpoint, so there is nothing to guard",
+                "the query has no checkpoint to guard",
                 code="HF-E2216",
                 where="hf.guard(…)",
-                hint='write .option("checkpointLocation", …), or give checkpoint=…',
+                hint='set .option("checkpointLocation", …), or give checkpoint=…',
             )
         uri = _uri(spark, place)
         name = settings.name or _usable(called) or _usable(uri.rstrip("/").rpartition("/")[2]) or "query"
         return cls(name, spark, uri, sink, running, settings)
 
     def start(self, term: int | None) -> StreamingQuery:
-        """Start it, if it does not run; a ledger hears of the owner's term."""
+        """Start the query unless it runs; a ledger gets the owner's term."""
         if self.running is not None or self.sink is None:
             return cast("StreamingQuery", self.running)
         # A plain writer has the name that it was told, or none.
@@ -267,30 +267,30 @@ class GivenQuery:
         failure = from_text(text, label="query", query=self.name)
         kind = kind_of_failure(text)
         return kind(
-            f"the query has failed: {failure.error_class}: {failure.line}",
+            f"the query failed: {failure.error_class}: {failure.line}",
             where=failure.place,
             found=f"a failure of {failure.cause}" if failure.cause else None,
         )
 
 
 def require_whole(given: GivenQuery, home: Path | None, limit_ms: int) -> None:
-    """See that a start can build on a checkpoint.
+    """Raise unless a checkpoint is whole.
 
-    Cost: every file of it is read, for as long as the limit allows.
+    Cost: every file of it is read, up to the time limit.
 
     Raises:
-        Corrupt: It cannot.
+        Corrupt: The checkpoint is damaged.
     """
     damage, notes = look({given.name: given.checkpoint}, home or Path(os.devnull), limit_ms)
     for note in notes:
         _LOG.warning("%s", note)
     for found in damage:
         raise Corrupt(
-            "the checkpoint is damaged, and the query was not started",
+            "the checkpoint is damaged, so the query was not started",
             code="HF-E6030",
             where=f"{found.checkpoint}/{found.problem.file}",
             found=found.problem.what,
-            hint=f"see all of it with `holdfast checkpoint verify {place_word(found.checkpoint)}`;"
+            hint=f"list all damage with `holdfast checkpoint verify {place_word(found.checkpoint)}`;"
             " restore a savepoint"
             + ("" if found.whole is None else f", or take one of batch {found.whole}, which is whole"),
         )
@@ -301,14 +301,12 @@ def _session(frame: DataFrame | None) -> SparkSession:
 
     spark = running_session() if frame is None else frame.sparkSession
     if spark is None:
-        raise Unavailable(
-            "there is no session of Spark in this process", code="HF-E5023", where="hf.guard(…)"
-        )
+        raise Unavailable("this process has no Spark session", code="HF-E5023", where="hf.guard(…)")
     return spark
 
 
 def _uri(spark: SparkSession, place: str) -> str:
-    """A place as Spark takes it: a path alone may be one of the cluster's file system."""
+    """Return the URI of a path as Spark resolves it."""
     from holdfast.engine.checkpoint_files import qualified
 
     return canonical_uri(parse_storage(qualified(spark, place), "checkpoint"), Path.cwd())
@@ -317,44 +315,44 @@ def _uri(spark: SparkSession, place: str) -> str:
 def _agreed(given: Any, written: str | None) -> str | None:
     if given is not None and written is not None and os.fspath(given).rstrip("/") != written.rstrip("/"):
         raise Invalid(
-            "the query has another checkpoint than the guard was given",
+            "the query's checkpoint differs from the guard's",
             code="HF-E2217",
             where="hf.guard(…, checkpoint=…)",
             found=written,
             expected=os.fspath(given),
-            hint="say it once",
+            hint="omit checkpoint=, or remove the writer's checkpointLocation",
         )
     return written if given is None else os.fspath(given)
 
 
 def _default_place(spark: SparkSession, called: str | None) -> str | None:
-    """Return Spark's default location by the session's settings; without a name it is new each time."""
+    """Return the default checkpoint from Spark's settings; None for a query without a name."""
     root = spark.conf.get(_DEFAULT_PLACE, None)
     return f"{root.rstrip('/')}/{called}" if root and called else None
 
 
 def _usable(called: str | None) -> str | None:
-    """A name as files and metrics can have it."""
+    """Return a name that is valid in files and metrics."""
     letters = (letter if letter.isalnum() or letter in "._-" else "-" for letter in called or "")
     return "".join(letters).strip("._-")[:_LONGEST_NAME] or None
 
 
 def _over_connect(query: object) -> HoldfastError:
     return Unsupported(
-        "a query of Spark Connect runs in the server, and cannot be guarded from a client",
+        "a query of Spark Connect runs in the server and cannot be guarded from a client",
         code="HF-E7082",
         where="hf.guard(…)",
         found=type(query).__name__,
-        hint="guard it in a program with a classic session; hf.watch(query, checkpoint=…) measures it here",
+        hint="guard it in a program with a classic session, or monitor it with hf.watch(query, checkpoint=…)",
     )
 
 
 def _no_query(query: object) -> HoldfastError:
     return Invalid(
-        "this is no query",
+        "not a query",
         code="HF-E2218",
         where="hf.guard(…)",
         found=type(query).__name__,
         expected="a DataStreamWriter, hf.sink(…), or a StreamingQuery",
-        hint="give it frame.writeStream.format(…), before .start()",
+        hint="pass frame.writeStream.format(…), before .start()",
     )

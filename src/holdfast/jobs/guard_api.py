@@ -1,4 +1,4 @@
-"""`hf.guard`: a query in a process that a platform starts, with what a supervisor would do for it."""
+"""`hf.guard`: a supervisor's services for a query in a process that a platform starts."""
 
 from __future__ import annotations
 
@@ -64,42 +64,41 @@ def guard(
 ) -> Guard:
     """Guard a query of a process that a platform starts: Kubernetes, YARN, a scheduler, `spark-submit`.
 
-    Nothing has happened yet: `sys.exit(hf.guard(writer).run())` starts the query, waits for its end and
-    gives the platform an exit code. As a context manager it starts the query and stops it between two
+    The call itself starts nothing: `sys.exit(hf.guard(writer).run())` starts the query, waits for its end and
+    returns an exit code for the platform. As a context manager it starts the query and stops it between two
     batches.
 
-    At the start it becomes the only owner of the checkpoint and checks whether that is whole; then it takes
-    savepoints on a schedule, serves metrics and tells of alerts as `hf.watch` does. Told to stop (SIGTERM or
-    Ctrl-C, to this process or to Spark's JVM), it lets the batch that runs be committed.
+    At the start it becomes the only owner of the checkpoint and verifies that the checkpoint is whole; then
+    it takes savepoints on a schedule and serves metrics and alerts as `hf.watch` does. On SIGTERM or Ctrl-C,
+    sent to this process or to Spark's JVM, it stops after the running batch has committed.
 
     Args:
-        query: A `DataStreamWriter` that is not started, `hf.sink(…)`, or a query that runs. The last cannot
-            be looked at before it starts.
-        checkpoint: Where the query keeps its checkpoint; by default what the writer was told.
-        name: What it is called in metrics, alerts and by other commands; by default the query's name.
-        trigger: When batches run, for `hf.sink(…)`.
-        verify: How long to check whether the checkpoint is whole; damage is refused. None does not look.
+        query: A `DataStreamWriter` that is not started, `hf.sink(…)`, or a running query. The checkpoint of a
+            running query cannot be verified before its start.
+        checkpoint: The query's checkpoint; by default the writer's own.
+        name: The job's name in metrics, alerts and other commands; by default the query's name.
+        trigger: The trigger, for `hf.sink(…)`.
+        verify: The time limit for verifying the checkpoint; a damaged one is refused. None skips the check.
         wait: How long to wait for an owner that is ending.
-        lease: On what is no local disk, how long an owner that gives no sign of life stays the owner. None
-            for no lease: then nothing keeps two machines apart.
-        lease_at: Another place for the lease: a directory, `s3://…`, `webhdfs://…` or `zookeeper://…`. By
-            default it lies next to the checkpoint. For a local disk it adds a lease to the lock.
-        grace: How long a batch may take after the order to stop; then it is broken off. Shorter than the
-            platform's own, which ends the process.
-        savepoints: A directory of savepoints.
-        savepoint_every: The time from one savepoint to the next.
-        savepoints_retained: How many of those stay.
+        lease: For a checkpoint that is not on a local disk: how long an owner without a sign of life keeps
+            the ownership. None disables the lease; then two machines may use the checkpoint at once.
+        lease_at: A different address for the lease: a directory, `s3://…`, `webhdfs://…` or `zookeeper://…`.
+            By default it is next to the checkpoint. For a local disk it adds a lease to the lock.
+        grace: How long a batch may take after the order to stop before it is interrupted. Shorter than the
+            platform's own grace period, after which the process is killed.
+        savepoints: The savepoint catalog's directory.
+        savepoint_every: The interval between savepoints.
+        savepoints_retained: The number of savepoints to keep.
         alerts: Thresholds and routes.
-        port: Serves Prometheus at `/metrics` on this port.
-        host: The address to serve at.
-        otlp: Pushes to this OpenTelemetry collector.
+        port: The port for Prometheus at `/metrics`.
+        host: The address to listen on.
+        otlp: The OpenTelemetry collector to push to.
         on_alert: Called with each event.
-        consumer_group: Where the query has read its topics of Kafka is committed to this group, as by
-            `hf.watch`.
-        home: The state home. Where none can be written, counters and alerts end with the process.
+        consumer_group: The Kafka consumer group to which the query's offsets are committed, as in `hf.watch`.
+        home: The state home. If none can be written, counters and alerts end with the process.
 
     Raises:
-        Invalid: A setting cannot be right.
+        Invalid: A setting is not valid.
     """
     settings = GuardSettings(
         checkpoint=checkpoint,
@@ -126,15 +125,15 @@ def guard(
 
 
 class Guard:
-    """A query that is guarded; made by `hf.guard`.
+    """A guarded query, created by `hf.guard`.
 
     Args:
-        query: What is to run, or runs.
-        settings: How.
+        query: The query, or the writer that starts it.
+        settings: The settings.
 
     Raises:
         Unsupported: The query is one of Spark Connect.
-        Invalid: It is not a query.
+        Invalid: The argument is not a query.
     """
 
     def __init__(self, query: Guarded, settings: GuardSettings) -> None:
@@ -158,28 +157,28 @@ class Guard:
         """The query, once it has been started.
 
         Raises:
-            Conflict: It has not.
+            Conflict: It has not been started.
         """
         if self._query is None:
             raise Conflict(
                 "the query has not been started",
                 code="HF-E4017",
-                hint="call start(), or use it as `with guard:`",
+                hint="call start(), or use `with guard:`",
             )
         return self._query
 
     @property
     def watch(self) -> Watch:
-        """Its numbers and alerts, once it has been started.
+        """The watch with metrics and alerts, once the query has been started.
 
         Raises:
-            Conflict: It has not.
+            Conflict: The query has not been started.
         """
         if self._watch is None:
             raise Conflict(
                 "the query has not been started",
                 code="HF-E4017",
-                hint="call start(), or use it as `with guard:`",
+                hint="call start(), or use `with guard:`",
             )
         return self._watch
 
@@ -194,16 +193,16 @@ class Guard:
         return self._error
 
     def start(self) -> Guard:
-        """Become the owner of the checkpoint, check whether it is whole, and start the query.
+        """Become the owner of the checkpoint, verify that it is whole, and start the query.
 
         Raises:
             Conflict: Another process owns the checkpoint, or this guard was started before.
             Corrupt: The checkpoint is damaged; nothing was started.
-            Unavailable: The place of the lease does not answer.
-            Unsupported: No lease can be kept there, or the checkpoint needs what this Spark has not.
+            Unavailable: The address of the lease does not answer.
+            Unsupported: The storage supports no lease, or this Spark does not support the checkpoint.
         """
         if self._ownership is not None:
-            raise Conflict("the query is guarded already", code="HF-E4018", where=self._given.name)
+            raise Conflict("the guard has already been started", code="HF-E4018", where=self._given.name)
         try:
             self._begin(self._given)
         except BaseException:
@@ -214,28 +213,28 @@ class Guard:
         return self
 
     def stop(self) -> bool:
-        """Let the batch that runs be committed, and end the query; whether none was broken off.
+        """Stop the query after the running batch has committed; False if the batch was interrupted.
 
-        It was broken off if it took longer than `grace`.
+        A batch is interrupted if it takes longer than `grace`.
         """
         self._stop.set()
         self.wait()
         return self._breaking_off is None
 
     def wait(self, timeout: Duration | None = None) -> bool:
-        """Wait for the end of the query; False if that took longer."""
+        """Wait for the end of the query; return False on a timeout."""
         return self._ended.wait(None if timeout is None else parse_duration(timeout) / 1000)
 
     def run(self) -> int:
-        """Start the query, wait for its end, and say with which code this process is to end.
+        """Start the query, wait for its end, and return the exit code for this process.
 
-        SIGTERM and Ctrl-C stop it between two batches; a second one breaks the batch off. What goes wrong is
-        told by the log `holdfast.guard`, and not raised.
+        SIGTERM and Ctrl-C stop the query between two batches; a second signal interrupts the batch. Errors
+        are logged to `holdfast.guard` and not raised.
 
         Returns:
-            0 when it has ended or was stopped as it was told; 5 where the next start may succeed; 4 where
-            another process owns the checkpoint; 6 where that is damaged; 143 or 130 where a signal has broken
-            a batch off; otherwise what only a person can mend.
+            0 if the query ended or was stopped; 5 if the next start may succeed; 4 if a different process
+            owns the checkpoint; 6 if the checkpoint is damaged; 143 or 130 if a signal interrupted a batch;
+            otherwise the code of an error that has to be fixed by hand.
         """
         try:
             with self._answered_signals():
@@ -267,7 +266,7 @@ class Guard:
         if settings.verify_ms is not None and given.running is None:
             require_whole(given, home, settings.verify_ms)
         if self._stop.is_set():
-            raise Conflict("told to stop before the query was started", code="HF-E4019", where=given.name)
+            raise Conflict("stopped before the query was started", code="HF-E4019", where=given.name)
         self._query = given.start(owned.term)
         self._watch = watch(
             self._query,
@@ -286,14 +285,14 @@ class Guard:
         _LOG.info("%s: started on %s", given.name, given.checkpoint)
 
     def _keep(self) -> None:
-        """On a thread of its own: see to the query until it has ended."""
+        """Supervise the query on a thread of its own until it has ended."""
         try:
             while not self._has_ended():
                 self._ended.wait(_LOOK_S)
             self._judge()
         except Exception as error:  # whatever Py4J makes of a JVM that has ended
             said = f"{type(error).__name__}: {error}"
-            self._failed(Unavailable("the query is not heard of any more", code="HF-E5024", found=said))
+            self._failed(Unavailable("the connection to the query was lost", code="HF-E5024", found=said))
         finally:
             self._let_go()
             self._ended.set()
@@ -310,34 +309,34 @@ class Guard:
         return not self.query.isActive and stop_between_batches(self.query)
 
     def _hurry(self) -> None:
-        """Break the batch off once it has taken too long."""
+        """Interrupt the batch once it has exceeded the grace period."""
         now_s = time.monotonic()
         if self._deadline_s is None:
             self._deadline_s = now_s + self._settings.grace_s
         if now_s >= self._deadline_s and self._breaking_off is None:
-            _LOG.warning("%s: the batch took longer than its grace, and is broken off", self._given.name)
+            _LOG.warning("%s: the batch exceeded the grace period and is interrupted", self._given.name)
             self._breaking_off = threading.Thread(
                 target=self.query.stop, name="holdfast-guard-stop", daemon=True
             )
             self._breaking_off.start()
 
     def _given_up(self) -> bool:
-        """Return whether an interrupted batch does not end."""
+        """Return True if an interrupted batch does not end."""
         begun_s = self._deadline_s if self._breaking_off is not None else None
         return begun_s is not None and time.monotonic() > begun_s + _BREAKING_OFF_S
 
     def _require_owned(self) -> None:
-        """End this process where the checkpoint may be somebody else's by now: nothing may be written."""
+        """End this process if it no longer owns the checkpoint, so that nothing is written."""
         why = None if self._ownership is None else self._ownership.lost
         if why is not None:
-            _LOG.error("%s: the lease is lost, and this process ends: %s", self._given.name, why)
+            _LOG.error("%s: the lease is lost, so this process ends: %s", self._given.name, why)
             logging.shutdown()
             with suppress(ProcessLookupError, PermissionError):
                 os.kill(self._java_pid, signal.SIGKILL)
             os._exit(given_query.OWNED)
 
     def _judge(self) -> None:
-        """Say how the query has ended."""
+        """Set the exit code and log how the query has ended."""
         from holdfast.engine.queries.watch import failure_text
 
         text = failure_text(self.query) if self._breaking_off is None else None
@@ -354,7 +353,7 @@ class Guard:
         _LOG.error("%s: %s", self._given.name, error)
 
     def _without_home(self, _error: Invalid) -> None:
-        """The watch says it: counters and alerts end with this process."""
+        """Ignore a missing state home, which the watch reports."""
 
     def _tell(self) -> None:
         for event in () if self._savepoints is None else self._savepoints.heard():
@@ -362,7 +361,7 @@ class Guard:
             _LOG.log(level, "%s: %s", self._given.name, event.text)
 
     def _let_go(self) -> None:
-        """Give up what is held; a savepoint that is being taken is left, and leaves nothing."""
+        """Release all resources; a savepoint in progress is abandoned."""
         if self._savepoints is not None:
             self._savepoints.abandon()
         if self._watch is not None:
@@ -372,7 +371,7 @@ class Guard:
 
     @contextmanager
     def _answered_signals(self) -> Iterator[None]:
-        """Within the block SIGTERM and Ctrl-C stop the query, in this process and in the JVM."""
+        """Stop the query on SIGTERM and Ctrl-C within the block, in this process and in the JVM."""
         from holdfast.engine.session.java import answered_sigterm
 
         def on_signal(number: int, _frame: FrameType | None = None) -> None:

@@ -1,8 +1,8 @@
-"""The right to write to a checkpoint, so that no two drivers ever have one, on whatever machines.
+"""The right to write to a checkpoint: no two drivers on any machines have it at once.
 
 On a local disk it is the lock next to the checkpoint that every job of Holdfast takes. Elsewhere it is a
-lease beside the checkpoint, which the owner renews and others wait for. An owner whose lease is over is ended
-with its JVM: it may be frozen, or cut off, and somebody else may continue by then.
+lease next to the checkpoint, which the owner renews and others wait for. An owner whose lease is over is
+ended with its JVM: it may be frozen or cut off, and a different owner may have continued.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ class Patience:
     """The time to wait for an earlier owner.
 
     Attributes:
-        until_s: The moment at which it ends.
-        pause: Waits for a number of seconds; True if there is to be no more waiting.
+        until_s: The end of the wait.
+        pause: Waits for a number of seconds; True if the wait is to end.
         now: The clock.
     """
 
@@ -50,7 +50,7 @@ class Patience:
     now: Now = steady_s
 
     def goes_on(self, seconds: float) -> bool:
-        """Wait a little; False if the time is over, or nobody wants it any more."""
+        """Wait a moment; False if the time is over or the wait was ended."""
         left = self.until_s - self.now()
         return left > 0 and not self.pause(min(seconds, left))
 
@@ -59,10 +59,10 @@ class CheckpointOwnership:
     """One process's ownership of one checkpoint.
 
     Args:
-        checkpoint: Its canonical URI.
-        name: The query, as other commands show it.
-        home: The state home; None where there is none.
-        leading: Where the lease is kept, and how long it is; None for the lock alone.
+        checkpoint: The checkpoint's canonical URI.
+        name: The query's name in other commands.
+        home: The state home, or None.
+        leading: The address and duration of the lease; None for the lock alone.
         now: The clock of the lease.
     """
 
@@ -85,26 +85,26 @@ class CheckpointOwnership:
 
     @property
     def term(self) -> int | None:
-        """The token of the lease, by which ledgers tell a late owner; None without a lease."""
+        """The token of the lease, with which ledgers detect a former owner; None without a lease."""
         return None if self._lease is None else self._lease.token
 
     @property
     def lost(self) -> str | None:
-        """Return why it is over; None while it holds."""
+        """The reason why the ownership is lost; None while it holds."""
         return None if self._lease is None else self._lease.lost
 
     def take(self, spark: SparkSession, java_pid: int, patience: Patience) -> None:
-        """Become the owner; waits for a former one that is ending.
+        """Become the owner; waits for a former owner that is ending.
 
         Args:
-            spark: The session whose JVM is to write.
-            java_pid: That JVM.
+            spark: The session whose JVM writes.
+            java_pid: The process id of that JVM.
             patience: How long to wait.
 
         Raises:
-            Conflict: Somebody else owns it.
-            Unsupported: No lease can be kept there.
-            Unavailable: The place of the lease does not answer.
+            Conflict: The checkpoint has a different owner.
+            Unsupported: The storage supports no lease.
+            Unavailable: The address of the lease does not answer.
         """
         try:
             self._win(java_pid, patience)
@@ -114,7 +114,7 @@ class CheckpointOwnership:
             raise
 
     def release(self) -> None:
-        """Own it no longer; the next owner need not wait."""
+        """Give up the ownership; the next owner need not wait."""
         if self._watchdog is not None:
             self._watchdog.release()
             self._watchdog = None
@@ -159,7 +159,7 @@ class CheckpointOwnership:
         while (other := holder(lock)) is not None:
             if not told:
                 told = True
-                _LOG.warning("%s: waiting for process %d, which has the checkpoint", self._name, other.pid)
+                _LOG.warning("%s: waiting for process %d, which uses the checkpoint", self._name, other.pid)
             if other.pid == java_pid or not patience.goes_on(_LOOK_S):
                 raise in_use(lock, other)
         self._lock = hold(spark, lock, owner)

@@ -37,9 +37,9 @@ class JobReport(JsonShape):
 
     Attributes:
         details: The job with its queries, attempts, batches, savepoints and recoveries.
-        prediction: What its next recovery would take; None without data.
-        alerts: The alerts that fire.
-        sizing: What each query has and needs, and how its state grows.
+        prediction: The expected duration of its next recovery; None without data.
+        alerts: The firing alerts.
+        sizing: The resources that each query has and needs, and the growth of its state.
         lag: The lag of each query by partition of its sources.
     """
 
@@ -55,8 +55,8 @@ class JobAlerts(JsonShape):
     """The alerts of jobs.
 
     Attributes:
-        alerts: Those that are firing or pending, the firing ones first.
-        events: When alerts began to fire and were cleared, the oldest first.
+        alerts: The firing and pending alerts, firing ones first.
+        events: The times when alerts began to fire and were resolved, oldest first.
     """
 
     alerts: tuple[Alert, ...]
@@ -70,7 +70,7 @@ class QuerySavepoint(JsonShape):
     Attributes:
         query: The query's name.
         taken: The savepoint.
-        content: Whether its digests are `recorded` or `pending`.
+        content: `recorded` or `pending`: the state of its digests.
     """
 
     query: str
@@ -79,7 +79,7 @@ class QuerySavepoint(JsonShape):
 
     @property
     def pending(self) -> bool:
-        """Return whether its digests are still to be made."""
+        """True if its digests are not computed yet."""
         return self.content == PENDING
 
 
@@ -90,7 +90,7 @@ class StopPlan(JsonShape):
     Attributes:
         status: The job.
         checkpoints: The checkpoints for savepoints, by query.
-        catalog: The directory for the savepoints; None where none is asked for.
+        catalog: The directory for the savepoints; None if none are requested.
     """
 
     status: JobStatus = field(metadata=json_spread())
@@ -100,7 +100,7 @@ class StopPlan(JsonShape):
     @property
     @in_json
     def savepoints(self) -> tuple[QuerySavepoint, ...]:
-        """Nothing: none has been taken."""
+        """Empty, since a plan takes no savepoints."""
         return ()
 
 
@@ -110,7 +110,7 @@ class Stopped(JsonShape):
 
     Attributes:
         status: The job.
-        savepoints: A savepoint of each query, where they were asked for.
+        savepoints: A savepoint of each query, if requested.
     """
 
     status: JobStatus = field(metadata=json_spread())
@@ -122,7 +122,7 @@ class Cancelled(JsonShape):
     """A job that was cancelled, or would be.
 
     Attributes:
-        deletes_checkpoint: Whether the job says `on_cancel="delete"`.
+        deletes_checkpoint: True if the job has `on_cancel="delete"`.
         status: The job.
     """
 
@@ -134,11 +134,11 @@ def list(*, home: Address | None = None) -> tuple[JobStatus, ...]:  # noqa: A001
     """Return every job of a state home, the most recently started first.
 
     Args:
-        home: The state home; by default the one that holds here.
+        home: The state home; by default the one in use.
 
     Raises:
         Unavailable: The registry cannot be read.
-        Corrupt: It is damaged.
+        Corrupt: The registry is damaged.
     """
     return tuple(_control(home).jobs())
 
@@ -148,12 +148,12 @@ def status(job: str, *, home: Address | None = None) -> JobReport:
 
     Args:
         job: The job's name or id.
-        home: The state home; by default the one that holds here.
+        home: The state home; by default the one in use.
 
     Raises:
         NotFound: The job does not exist.
         Unavailable: The registry cannot be read.
-        Corrupt: It is damaged.
+        Corrupt: The registry is damaged.
     """
     place, at_ms = _place(home), now_ms()
     control = Control(place, now_ms)
@@ -169,12 +169,12 @@ def status(job: str, *, home: Address | None = None) -> JobReport:
 
 
 def alerts(job: str | None = None, *, last: int = 20, home: Address | None = None) -> JobAlerts:
-    """Return the alerts of one job, or of all, as supervisors and `hf.watch` have noted them.
+    """Return the alerts of one job or of all jobs, as recorded by supervisors and `hf.watch`.
 
     Args:
-        job: The name or id of a job, or the name of a query that is watched; all by default.
-        last: How many of the newest events to return.
-        home: The state home; by default the one that holds here.
+        job: The name or id of a job, or the name of a watched query; all by default.
+        last: The number of newest events to return.
+        home: The state home; by default the one in use.
 
     Raises:
         NotFound: The job does not exist.
@@ -198,25 +198,25 @@ def plan_stop(
 
     Args:
         job: The job's name or id.
-        savepoint: As of `stop`.
-        label: As of `stop`.
-        drop_expired: As of `stop`.
-        home: The state home; by default the one that holds here.
+        savepoint: As in `stop`.
+        label: As in `stop`.
+        drop_expired: As in `stop`.
+        home: The state home; by default the one in use.
 
     Raises:
         NotFound: The job does not exist.
-        Conflict: It does not run, or has not started a query of which a savepoint could be taken.
-        Invalid: An argument cannot be right.
+        Conflict: The job does not run, or has not started a query yet.
+        Invalid: An argument is not valid.
     """
     control = _control(home)
     if savepoint is False:
         if label is not None:
-            raise Invalid("a label is that of a savepoint", code="HF-E2219", hint="take one with --savepoint")
+            raise Invalid("a label needs a savepoint", code="HF-E2219", hint="give --savepoint as well")
         if drop_expired:
             raise Invalid(
-                "only a savepoint can leave out what has expired",
+                "--drop-expired needs a savepoint",
                 code="HF-E2220",
-                hint="take one with --savepoint",
+                hint="give --savepoint as well",
             )
         return StopPlan(control.running(job), {}, None)
     running = control.running(job)
@@ -239,24 +239,24 @@ def stop(
     tell: ProgressCallback | None = None,
     on_savepoint: Callable[[QuerySavepoint], None] | None = None,
 ) -> Stopped:
-    """Stop a job after the batch that runs; it can be run again and continues where it stopped.
+    """Stop a job after the running batch; when it is run again, it continues from there.
 
     Args:
         job: The job's name or id.
         savepoint: Take a savepoint of the last batch of each query into this directory; True for the
-            directory of the job's last savepoint, else the one beside its checkpoint.
+            directory of the job's last savepoint, else the one next to its checkpoint.
         label: The savepoints' label.
         digest: Count and hash the rows of the savepoints; without it their digests are pending.
-        drop_expired: Leave out of the savepoints what has expired.
+        drop_expired: Omit expired rows from the savepoints.
         timeout: How long to wait for the job to end.
-        home: The state home; by default the one that holds here.
+        home: The state home; by default the one in use.
         tell: Called with files done, files in all, and a note, for each savepoint.
         on_savepoint: Called with each savepoint as soon as it is taken.
 
     Raises:
         NotFound: The job does not exist.
-        Conflict: It does not run, has not started a query, or its supervisor ended before it did.
-        Invalid: An argument cannot be right.
+        Conflict: The job does not run, has not started a query, or its supervisor ended before it did.
+        Invalid: An argument is not valid.
         Unavailable: The job has not ended in time.
     """
     plan = plan_stop(job, savepoint=savepoint, label=label, drop_expired=drop_expired, home=home)
@@ -269,7 +269,7 @@ def stop(
             f"the supervisor of job {ended.job.name!r} ended before the job did",
             code="HF-E4020",
             found=ended.job.state.value,
-            hint="its driver stops by itself; then take it with `holdfast savepoint take`",
+            hint="wait until its driver has stopped, then take a savepoint with `holdfast savepoint take`",
         )
     made = []
     for query, checkpoint in plan.checkpoints.items():
@@ -287,7 +287,7 @@ def stop(
         except HoldfastError as error:
             take = f"holdfast savepoint take {place_word(checkpoint)} {place_word(plan.catalog)}"
             raise type(error)(
-                f"job {ended.job.name!r} has ended, but no savepoint of query {query!r} was taken:"
+                f"job {ended.job.name!r} has stopped, but no savepoint of query {query!r} was taken:"
                 f" {error.fact}",
                 **(error.facts() | {"hint": error.hint or f"take it with `{take}`"}),
             ) from error
@@ -304,34 +304,34 @@ def plan_cancel(job: str, *, home: Address | None = None) -> Cancelled:
 
     Args:
         job: The job's name or id.
-        home: The state home; by default the one that holds here.
+        home: The state home; by default the one in use.
 
     Raises:
         NotFound: The job does not exist.
-        Conflict: It does not run.
+        Conflict: The job does not run.
     """
     return _cancelled(_control(home).running(job))
 
 
 def cancel(job: str, *, timeout: Duration = "1m", home: Address | None = None) -> Cancelled:
-    """End a job's driver at once. Its checkpoint stays unless the job says `on_cancel="delete"`.
+    """End a job's driver at once. Its checkpoint is kept unless the job has `on_cancel="delete"`.
 
     Args:
         job: The job's name or id.
         timeout: How long to wait for the job to end.
-        home: The state home; by default the one that holds here.
+        home: The state home; by default the one in use.
 
     Raises:
         NotFound: The job does not exist.
-        Conflict: It does not run.
-        Unavailable: It has not ended in time.
+        Conflict: The job does not run.
+        Unavailable: The job has not ended in time.
     """
     wait_ms = parse_duration(timeout, "timeout", allow_zero=True)
     return _cancelled(_control(home).cancel(job, wait_ms / 1000))
 
 
 def _digested(made: QuerySavepoint, tell: ProgressCallback | None) -> QuerySavepoint:
-    """The savepoint with its digests recorded, at full speed since no query runs; pending if that fails."""
+    """Record a savepoint's digests; they stay pending if that fails."""
     if made.pending:
         with suppress(HoldfastError):
             recorded = savepoint_api.digest(made.taken.uri, gentle=False, tell=tell)
@@ -344,20 +344,20 @@ def _cancelled(found: JobStatus) -> Cancelled:
 
 
 def _checkpoints(details: JobDetails) -> dict[str, str]:
-    """The checkpoint of each query of a job that runs."""
+    """Return the checkpoint of each query of a running job."""
     name, queries = details.status.job.name, details.queries
     if not queries:
         raise Conflict(
             f"job {name!r} has not started a query yet",
             code="HF-E4021",
-            found="no query to take a savepoint of",
-            hint=f"see `holdfast status {name}`, and try again when it runs",
+            found="no query",
+            hint=f"check `holdfast status {name}` and try again when the job runs",
         )
     return {query.name: query.checkpoint for query in queries}
 
 
 def _check_takes(checkpoints: dict[str, str], catalog: str, label: str | None) -> None:
-    """Refuse a directory or a label before the job has been stopped for nothing."""
+    """Check the directory and the label before the job is stopped."""
     check_label(label)
     into = open_storage(catalog, "catalog")
     for checkpoint in checkpoints.values():
@@ -367,7 +367,7 @@ def _check_takes(checkpoints: dict[str, str], catalog: str, label: str | None) -
 
 
 def _watched_name(place: StateHome, job: str) -> str:
-    """A job's name from its name or id; what is watched without a supervisor has a name alone."""
+    """Return a job's name from its name or id; a query watched without a supervisor has only a name."""
     try:
         return Registry(place.registry).job(job).name
     except NotFound:

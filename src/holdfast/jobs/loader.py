@@ -1,4 +1,4 @@
-"""Load a job from a file, and report what its settings become."""
+"""Load a job from a file, and explain its settings."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from holdfast.json_shapes import JsonShape
 # PySpark's own condition. The classic way to meet it is a UDF whose type is given as text.
 _NO_SESSION = "[SESSION_OR_CONTEXT_NOT_EXISTS]"
 _BEFORE_SPARK = (
-    "a job file is loaded before Spark starts: move this into the job's function,"
-    " or give a UDF its type as an object, such as LongType()"
+    "a job file is loaded before Spark starts: move this code into the job's function, or give a UDF its"
+    " type as an object, such as LongType()"
 )
-_NOT_INSTALLED = "install it for the Python that runs Holdfast, or put it beside the job file"
+_NOT_INSTALLED = "install it for the Python that runs Holdfast, or put it next to the job file"
 _EXAMPLE = "@holdfast.job(name='…', checkpoint='…') above a function that takes the session"
 
 
 def split_target(target: str) -> tuple[Path, str | None]:
-    """`FILE.py:JOB` as its two parts; a colon that belongs to the path stays in it."""
+    """Split `FILE.py:JOB` into path and job name."""
     path, colon, name = target.rpartition(":")
     if colon and path.endswith(".py") and name:
         return Path(path), name
@@ -37,11 +37,11 @@ def split_target(target: str) -> tuple[Path, str | None]:
 
 
 def require_job_file(target: str | os.PathLike[str]) -> None:
-    """Refuse what is not a job file, before anything is made or started for it; the file is not run.
+    """Raise unless the target is a readable Python file; the file is not run.
 
     Raises:
-        NotFound: No such file.
-        Invalid: It is not a Python file.
+        NotFound: The file does not exist.
+        Invalid: The file is not a Python file.
     """
     _require_file(split_target(os.fspath(target))[0])
 
@@ -49,13 +49,13 @@ def require_job_file(target: str | os.PathLike[str]) -> None:
 def load_job(target: str) -> Job:
     """Run a job file and return the job in it.
 
-    The file runs as a module of its own, with its directory first on the import path, as Python does
-    for a script. It costs what the file's imports cost.
+    The file runs as a module of its own, with its directory first on the import path, as Python does for a
+    script. It costs as much as the file's imports.
 
     Raises:
-        NotFound: No such file, or no such job in it.
-        Invalid: The file is not a Python file, does not compile, raises while it is loaded, holds no
-            job, or holds several and none was named.
+        NotFound: The file or the job in it does not exist.
+        Invalid: The file is not a Python file, does not compile, raises while it is loaded, has no job, or
+            has several and none was chosen.
     """
     path, wanted = split_target(target)
     module = load_module(path)
@@ -64,11 +64,11 @@ def load_job(target: str) -> Job:
 
 
 def load_module(path: Path) -> ModuleType:
-    """Run a file that a person wrote, as a module of its own; it is not handed Holdfast's own secrets.
+    """Run a user's file as a module of its own; Holdfast's own secrets are hidden from it.
 
     Raises:
-        NotFound: No such file.
-        Invalid: It is not a Python file, does not compile, or raises while it is loaded.
+        NotFound: The file does not exist.
+        Invalid: The file is not a Python file, does not compile, or raises while it is loaded.
     """
     _require_file(path)
     for name in SECRET_VARIABLES:
@@ -83,10 +83,10 @@ def _require_file(path: Path) -> None:
         is_there = is_file = False
     if not is_there:
         raise NotFound(
-            "there is no such job file",
+            "the job file does not exist",
             code="HF-E3043",
             where=str(path),
-            hint="name it as FILE.py or FILE.py:JOB",
+            hint="give the path as FILE.py or FILE.py:JOB",
         )
     if path.suffix != ".py" or not is_file:
         raise _no_python(path)
@@ -98,17 +98,17 @@ def _require_file(path: Path) -> None:
             code="HF-E2221",
             where=str(path),
             found=error.strerror,
-            hint="let this user read it",
+            hint="give this user read permission",
         ) from error
 
 
 def _no_python(path: Path) -> Invalid:
     return Invalid(
-        "this is not a Python file",
+        "not a Python file",
         code="HF-E2222",
         where=str(path),
         expected="FILE.py or FILE.py:JOB",
-        hint="name the file that has the job's function",
+        hint="give the file that contains the job's function",
     )
 
 
@@ -116,7 +116,7 @@ def _choose(jobs: dict[str, Job], wanted: str | None, path: Path) -> Job:
     names = ", ".join(job.name for job in jobs.values())
     if not jobs:
         raise Invalid(
-            "the file holds no job",
+            "the file has no job",
             code="HF-E2223",
             where=str(path),
             expected=_EXAMPLE,
@@ -127,20 +127,20 @@ def _choose(jobs: dict[str, Job], wanted: str | None, path: Path) -> Job:
             if wanted in (variable, job.name):
                 return job
         raise NotFound(
-            f"the file holds no job {wanted!r}",
+            f"the file has no job {wanted!r}",
             code="HF-E3044",
             where=str(path),
             found=names,
-            hint=f"name one of them, as in {path.name}:{next(iter(jobs.values())).name}",
+            hint=f"give one of its jobs, for example {path.name}:{next(iter(jobs.values())).name}",
         )
     if len({id(job) for job in jobs.values()}) > 1:
         first = next(iter(jobs.values())).name
         raise Invalid(
-            "the file holds several jobs and none was named",
+            "the file has several jobs",
             code="HF-E2224",
             where=str(path),
             found=names,
-            hint=f"name one, as in {path.name}:{first}",
+            hint=f"choose one, for example {path.name}:{first}",
         )
     return next(iter(jobs.values()))
 
@@ -165,7 +165,7 @@ def _run(path: Path) -> ModuleType:
             code="HF-E2225",
             where=f"{error.filename or path}:{error.lineno}",
             found=f"{error.msg}: {(error.text or '').strip()}",
-            hint=f"mend it, and see with `python -m py_compile {path.name}`",
+            hint=f"fix the error and check with `python -m py_compile {path.name}`",
         ) from error
     except ModuleNotFoundError as error:
         lacking = missing_package(error)
@@ -190,7 +190,7 @@ def _run(path: Path) -> ModuleType:
 
 
 def _last_line_in(path: Path, error: BaseException) -> str:
-    """The deepest line of the user's own file in a traceback, which is the one he can mend."""
+    """Return the deepest line of the user's own file in a traceback."""
     own = [
         frame.lineno
         for frame in traceback.extract_tb(error.__traceback__)
@@ -201,14 +201,14 @@ def _last_line_in(path: Path, error: BaseException) -> str:
 
 @dataclass(frozen=True, slots=True)
 class JobExplained(JsonShape):
-    """A job's settings, each with what it turns into and why.
+    """A job's settings, each with its resulting Spark settings and the reason.
 
     Attributes:
-        name: The job.
-        checkpoint: Where its queries keep their state.
-        goes_on: Whether a start would continue from a checkpoint: `yes`, `no, it starts from scratch`, or
-            that it cannot be seen from here.
-        knobs: Its settings.
+        name: The job's name.
+        checkpoint: The checkpoint of its queries.
+        goes_on: The answer whether a start would continue from a checkpoint: `yes, …`, `no, …` or `unknown:
+            …`.
+        knobs: The settings.
     """
 
     name: str
@@ -218,7 +218,7 @@ class JobExplained(JsonShape):
 
 
 def explain_job(target: str, overrides: Mapping[str, str] | None = None) -> JobExplained:
-    """Load a job file and explain its settings; starts nothing."""
+    """Load a job file and explain its settings, without starting it."""
     return explained(load_job(target).with_overrides(overrides or {}))
 
 
@@ -240,4 +240,4 @@ def _goes_on(place: Path | None) -> str:
         return "unknown: the checkpoint is not on this machine"
     # One query has its checkpoint there, several have theirs below it.
     is_there = any((folder / "metadata").is_file() for folder in (place, *place.glob("*/")))
-    return "yes, from its checkpoint" if is_there else "no, it starts anew"
+    return "yes, from its checkpoint" if is_there else "no, it starts from scratch"

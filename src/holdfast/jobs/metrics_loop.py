@@ -37,13 +37,13 @@ from holdfast.storage.port import Storage
 
 
 def facts_of(registry: Registry, job: str, *, saved: bool, drills_ms: Mapping[str, int]) -> JobFacts:
-    """A job beside its batches.
+    """Return the facts about a job that its batches do not have.
 
     Args:
-        registry: What is known of it.
-        job: Its name.
-        saved: Whether it has savepoints taken.
-        drills_ms: What the newest drill of each query took.
+        registry: The registry.
+        job: The job's name.
+        saved: True if the job takes savepoints.
+        drills_ms: The duration of the newest drill of each query.
     """
     record = registry.job(job)
     attempts, counts = registry.attempts(job), registry.attempt_counts(job)
@@ -79,8 +79,8 @@ def facts_of(registry: Registry, job: str, *, saved: bool, drills_ms: Mapping[st
 def recoveries(attempts: Sequence[Attempt]) -> tuple[int | None, int | None]:
     """Return the duration of the last recovery, and the start of an unfinished one, in milliseconds.
 
-    It begins with a failure and ends with the next commit, also where several drivers fail before that. A
-    job that was started by hand after a failure does not recover, it begins.
+    A recovery begins with a failure and ends with the next commit, even if several drivers fail in between. A
+    job that was started by hand after a failure is a new start, not a recovery.
     """
     last: int | None = None
     since: int | None = None
@@ -95,11 +95,11 @@ def recoveries(attempts: Sequence[Attempt]) -> tuple[int | None, int | None]:
 
 
 def newest_drills(catalog: str, queries: Mapping[str, str]) -> dict[str, int]:
-    """Return the newest drill of each query that started its job.
+    """Return the duration of the newest successful drill of each query.
 
     Args:
         catalog: The savepoint catalog.
-        queries: The queries' names by their ids.
+        queries: The queries' names, by id.
 
     Raises:
         Unavailable: The catalog does not answer.
@@ -119,16 +119,16 @@ _LAST_TELL_S: Final = 10.0
 
 
 class AlertDelivery:
-    """Tells a job's alerts to its webhook and its Alertmanager, each with bounded tries.
+    """Delivers a job's alerts to its webhook and its Alertmanager, each with a bounded number of tries.
 
-    Events for the webhook wait in the diary, so that they outlive a supervisor; the Alertmanager is told
-    again and again what is wrong, and needs no memory of ours.
+    Events for the webhook are queued in the diary, so that they outlive a supervisor; open alerts are sent to
+    the Alertmanager repeatedly, so they need no queue.
 
     Args:
         job: The job's name.
-        alerts: Its routes.
-        diary: Where events wait; without one they wait no longer than this process lives.
-        clock: Epoch milliseconds.
+        alerts: The routes.
+        diary: The queue of events; without it they are lost when this process ends.
+        clock: Returns epoch milliseconds.
         first_pause_s: The pause after the first failure; each further one is twice as long.
         may: Asked before each turn.
     """
@@ -161,17 +161,17 @@ class AlertDelivery:
 
     @property
     def has_address(self) -> bool:
-        """Return whether there is an address to deliver to."""
+        """True if there is an address to deliver to."""
         return self._webhook is not None or self._alertmanager is not None
 
     def start(self) -> None:
-        """Begin, with what a former process has left to tell."""
+        """Start, with the events that a former process left."""
         if self.has_address:
             self._worker.start()
             self._worker.wake()
 
     def now(self, standing: Sequence[Alert], events: Sequence[AlertEvent]) -> None:
-        """Take in what stands now, and what has happened; what a diary keeps is in it already."""
+        """Update the open alerts and queue new events, unless a diary already has them."""
         with self._lock:
             if self._diary is None and self._webhook is not None:
                 self._unkept += [NotedEvent(0, event) for event in events]
@@ -190,11 +190,11 @@ class AlertDelivery:
         return self._worker.heard()
 
     def abandon(self) -> None:
-        """End without telling what is left: it is somebody else's to tell."""
+        """Stop without delivering the rest, which belongs to another process."""
         self._worker.abandon()
 
     def close(self) -> None:
-        """Tell what is left, as far as somebody answers, and end."""
+        """Deliver the rest, as far as the receivers answer, and stop."""
         self._worker.close(_LAST_TELL_S)
 
     def _turn(self) -> float | None:
@@ -205,12 +205,12 @@ class AlertDelivery:
             if self._alertmanager is not None:
                 waits.append(self._tell_alertmanager(self._alertmanager))
         except Exception as error:  # whatever it is, the job must not learn of it
-            self._worker.say("untold", f"alerts cannot be told: {one_line(error_of(error))}")
+            self._worker.say("untold", f"alerts cannot be delivered: {one_line(error_of(error))}")
             return REPEAT_MS / 1000
         return min((wait for wait in waits if wait is not None), default=None)
 
     def _tell_webhook(self, address: str) -> float | None:
-        """Tell events in their order; one that is not taken holds the later ones back, for a while."""
+        """Deliver events in order; a rejected one delays the later ones for a limited time."""
         wait = self._next.get(address, 0.0) - time.monotonic()
         if wait > 0:
             return wait
@@ -222,7 +222,7 @@ class AlertDelivery:
                 if pause is not None:
                     return pause
                 self._settle(noted, GIVEN_UP)
-                self._worker.say("untold", f"an alert could not be told: {one_line(error)}")
+                self._worker.say("untold", f"an alert could not be delivered: {one_line(error)}")
                 continue
             self._failed.pop(address, None)
             self._settle(noted, TOLD)
@@ -261,7 +261,7 @@ class AlertDelivery:
                     self._news = True
                 return pause
             # It is told again anyway, as long as something is wrong.
-            self._worker.say("untold", f"alerts could not be told: {one_line(error)}")
+            self._worker.say("untold", f"alerts could not be delivered: {one_line(error)}")
         else:
             self._failed.pop(address, None)
         with self._lock:
@@ -272,7 +272,7 @@ class AlertDelivery:
         return REPEAT_MS / 1000 if firing else None
 
     def _failure(self, address: str, error: HoldfastError) -> float | None:
-        """Return how long to wait for the next try; None if there is to be none."""
+        """Return the pause before the next try, or None for no further try."""
         tries = self._failed.get(address, 0) + 1
         if tries >= TRIES or not isinstance(error, Unavailable):
             self._failed.pop(address, None)
@@ -295,16 +295,16 @@ _LAST_LOOK_S: Final = 10.0
 
 
 class Observing:
-    """Keeps the numbers and alerts of a job while its supervisor lives. No failure of it hurts the job.
+    """Computes metrics and alerts of a job while its supervisor lives; its failures do not affect the job.
 
     Args:
         job: The job's name.
-        alerts: Its thresholds and routes.
+        alerts: The thresholds and routes.
         home: The state home.
-        registry: What is known of the job beside its batches.
-        catalog: Where its savepoints are, if it has some taken.
-        clock: Epoch milliseconds.
-        may: Asked before each look: not if the job is somebody else's by now.
+        registry: The registry.
+        catalog: The savepoint catalog, if the job takes savepoints.
+        clock: Returns epoch milliseconds.
+        may: Asked before each check; False once another supervisor owns the job.
     """
 
     def __init__(
@@ -339,12 +339,12 @@ class Observing:
         self._push: Push | None = None
 
     def started(self, checkpoints: Mapping[str, str]) -> None:
-        """A driver has started queries with these checkpoints, by name."""
+        """Handle the start of queries with these checkpoints, by name."""
         for name, checkpoint in checkpoints.items():
             try:
                 self._checkpoints[name] = open_storage(checkpoint)
             except HoldfastError as error:  # noqa: PERF203 - there are a few queries at most
-                text = f"the files of query {name} are not looked at: {one_line(error)}"
+                text = f"the checkpoint files of query {name} cannot be checked: {one_line(error)}"
                 self._worker.say("unwatched", text, query=name)
         if not self._begun:
             self._begun = True
@@ -353,7 +353,7 @@ class Observing:
                     self._job, self._alerts, self._diary, self._registry.batches(self._job)
                 )
             except HoldfastError as error:
-                self._worker.say("unwatched", f"the job is not watched: {one_line(error)}")
+                self._worker.say("unwatched", f"the job has no metrics and alerts: {one_line(error)}")
                 return
             self._push = self._pushing(self._watcher)
             self._worker.start()
@@ -361,18 +361,18 @@ class Observing:
         self._worker.wake()
 
     def committed(self, batch: BatchProgress) -> None:
-        """A query has committed a batch."""
+        """Handle a committed batch."""
         if self._watcher is not None:
             self._watcher.committed(batch)
             self._worker.wake()
 
     def busy(self, query: str, *, busy: bool) -> None:
-        """A query begins to work on a batch, or has nothing to do."""
+        """Handle that a query has begun a batch or is idle."""
         if self._watcher is not None:
             self._watcher.busy(query, self._clock() if busy else None)
 
     def ended(self) -> None:
-        """The driver has ended."""
+        """Handle the end of the driver."""
         if self._watcher is not None:
             self._watcher.idle()
 
@@ -381,14 +381,14 @@ class Observing:
         return [*self._worker.heard(), *self._delivery.heard()]
 
     def abandon(self) -> None:
-        """End it at once: the job is watched by somebody else."""
+        """Stop at once, because another supervisor watches the job."""
         self._worker.abandon()
         self._delivery.abandon()
         if self._push is not None:
             self._push.close()
 
     def close(self) -> None:
-        """The job has ended for good: look a last time, tell what is over, and end."""
+        """Check a last time, report resolved alerts and stop, after the job has ended."""
         if self._watcher is not None:
             self._ending = True
             self._worker.close(_LAST_LOOK_S)
@@ -397,18 +397,18 @@ class Observing:
                 self._push.close()
 
     def _pushing(self, watcher: Watcher) -> Push | None:
-        """Push to the collector that OpenTelemetry's own variables name, if they name one."""
+        """Return the push to the collector named by OpenTelemetry's variables, if any."""
         endpoint = configured()
         if endpoint is None:
             return None
         try:
             return Push(lambda: watcher.samples, endpoint)
         except HoldfastError as error:
-            self._worker.say("unwatched", f"nothing is pushed to {endpoint}: {one_line(error)}")
+            self._worker.say("unwatched", f"metrics are not pushed to {endpoint}: {one_line(error)}")
             return None
 
     def _turn(self) -> float | None:
-        """Look, unless that was done a moment ago; the last look is made in any case."""
+        """Check, unless the last check was recent; the final check is always made."""
         wait = self._due - time.monotonic()
         if wait > 0 and not self._ending:
             return wait
@@ -420,7 +420,7 @@ class Observing:
             text = one_line(error_of(error))
             if text != self._told:
                 self._told = text
-                self._worker.say("unwatched", f"the job is not watched: {text}")
+                self._worker.say("unwatched", f"the job has no metrics and alerts: {text}")
         return EVERY_S
 
     def _look(self) -> None:
@@ -465,7 +465,7 @@ class Observing:
 
 
 def spoken(event: AlertEvent) -> tuple[str, str]:
-    """An event as it is told: its kind, and a line."""
+    """Return an event's kind and its line of text."""
     if event.kind == FIRING:
         return "alert", f"alert: {event.alert.text}; {BY_RULE[event.alert.rule].advice}"
-    return "cleared", f"alert over: {event.alert.text}"
+    return "cleared", f"alert resolved: {event.alert.text}"

@@ -56,12 +56,12 @@ _FOLDER: Final = "operating"
 
 
 class OperationExecutor:
-    """Works off the operations of a state home. Several may do so at once, in as many processes.
+    """Carries out the operations of a state home; several executors may run in several processes.
 
     Args:
         home: The state home.
-        clock: The time in epoch milliseconds.
-        workers: How many operations to do at a time.
+        clock: Returns epoch milliseconds.
+        workers: The number of operations to run at a time.
     """
 
     def __init__(self, home: StateHome, clock: Callable[[], int], workers: int = WORKERS) -> None:
@@ -91,12 +91,12 @@ class OperationExecutor:
             worker.wake()
 
     def wake(self) -> None:
-        """Look at once for what was asked."""
+        """Check for requested operations at once."""
         for worker in self._doing:
             worker.wake()
 
     def settle(self, timeout_s: float) -> None:
-        """Wait until what was asked for is done, as long as that takes within bounds."""
+        """Wait until all requested operations are done, up to the timeout."""
         deadline = time.monotonic() + timeout_s
         while time.monotonic() < deadline and any(worker.alive for worker in self._workers):
             asked = any(self._operations.waiting(verb) for verb in VERBS)
@@ -114,7 +114,7 @@ class OperationExecutor:
         ]
 
     def close(self, timeout_s: float = 5.0) -> None:
-        """End; what takes longer ends with the process, and the next one finishes or undoes it."""
+        """Stop; an operation that exceeds the timeout is finished or undone by the next process."""
         self._closing.set()
         deadline = time.monotonic() + timeout_s
         for worker in self._workers:
@@ -126,7 +126,7 @@ class OperationExecutor:
             self._lock.clear()
 
     def do_one(self) -> bool:
-        """Do the oldest operation that nobody has begun; False if there is none."""
+        """Run the oldest waiting operation; False if there is none."""
         operation = self._operations.claim(self.owner, VERBS, self._clock())
         if operation is None:
             return False
@@ -134,7 +134,7 @@ class OperationExecutor:
         return True
 
     def recover(self) -> None:
-        """Finish or undo what dead owners have left, and answer what nobody can do any more."""
+        """Finish or undo the operations of dead owners, and fail those that cannot run any more."""
         for left in self._operations.running():
             if left.owner is None or left.owner == self.owner or self._lives(left.owner):
                 continue
@@ -152,7 +152,7 @@ class OperationExecutor:
             FileLock(left_behind).clear()
 
     def digest(self) -> None:
-        """Make the digests of savepoints that were taken lately, also by a server that was killed since."""
+        """Compute the pending digests of recent savepoints, including those of a killed server."""
         for operation in self._operations.newest(limit=_DIGESTED):
             result = operation.result or {}
             for taken in result.get("savepoints", ()) if operation.verb in TAKES else ():
@@ -166,20 +166,20 @@ class OperationExecutor:
                     self._digested.add(uri)
 
     def _not_rescaled(self, job: str) -> HoldfastError | None:
-        """Return why nobody will rescale a job; None while its supervisor may."""
+        """Return the error for a job without a supervisor that could rescale it, or None."""
         leader = self._registry.leader(job)
         if leader is not None and leader.lives(self._clock()):
             return led_by(leader, job)
         if SupervisorLock(self._home, job).is_held():
             return None
         return Conflict(
-            f"nobody supervises job {job!r}, and only its supervisor can rescale it while it runs",
+            f"job {job!r} has no supervisor that could rescale it while it runs",
             code="HF-E4022",
             hint="rescale its checkpoint with `holdfast rescale CHECKPOINT --partitions N --stopped`",
         )
 
     def _carry_out(self, operation: Operation, *, recover: bool = False) -> None:
-        """Write down how it ends; where it is no longer this one's, somebody else has."""
+        """Run an operation and record how it ends, unless another process has taken it over."""
         try:
             try:
                 verb, work = VERBS[operation.verb], self._context(operation)
@@ -228,5 +228,5 @@ class OperationExecutor:
 
 
 def _life(home: StateHome, owner: str) -> FileLock:
-    """The lock that an owner holds as long as it lives."""
+    """Return the lock that an owner holds while it lives."""
     return FileLock(home.path / _FOLDER / f"{owner.replace(' ', '-')}.lock")

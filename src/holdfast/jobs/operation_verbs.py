@@ -50,17 +50,17 @@ LOOK_S: Final = 0.1
 
 @dataclass(frozen=True, slots=True)
 class OperationContext(Generic[A]):
-    """One operation, and what it works with.
+    """One operation and its environment.
 
     Attributes:
-        operation: The operation, as it is written down.
-        wanted: Its arguments.
+        operation: The operation as recorded.
+        wanted: The operation's arguments.
         home: The state home.
-        registry: Its jobs.
-        operations: Where steps are noted.
-        clock: The time in epoch milliseconds.
-        closing: Set when the process is about to end; who waits for something gives up then.
-        chance: Returns a number of random bytes.
+        registry: The registry of the state home.
+        operations: The log where progress is recorded.
+        clock: Returns epoch milliseconds.
+        closing: Set when the process is about to end; waiting operations then stop waiting.
+        chance: Returns the given number of random bytes.
     """
 
     operation: Operation
@@ -74,19 +74,19 @@ class OperationContext(Generic[A]):
 
     @property
     def control(self) -> Control:
-        """The jobs, from outside."""
+        """The control interface of the jobs."""
         return Control(self.home, self.clock)
 
     def details(self) -> JobDetails:
-        """The job that the operation is about.
+        """Return the details of the operation's job.
 
         Raises:
-            NotFound: There is none.
+            NotFound: The job does not exist.
         """
         return self.control.details(self.operation.job or "", batches=1)
 
     def teller(self) -> ProgressCallback:
-        """Shows how far the operation is, now and then."""
+        """Return a callback that records the operation's progress from time to time."""
         last = 0.0
 
         def tell(done: int, total: int, what: str) -> None:
@@ -101,10 +101,10 @@ class OperationContext(Generic[A]):
         return tell
 
     def until(self, holds: Callable[[], bool], what: str, timeout_s: float) -> None:
-        """Wait until something holds.
+        """Wait until a condition holds.
 
         Raises:
-            Unavailable: The time is up, or the server ends.
+            Unavailable: The time is up, or the server is shutting down.
         """
         deadline = time.monotonic() + timeout_s
         while not holds():
@@ -112,8 +112,8 @@ class OperationContext(Generic[A]):
                 raise Unavailable(
                     f"timed out waiting until {what}",
                     code="HF-E5025",
-                    found=f"not so after {timeout_s:.0f} s",
-                    hint="see what the job does with `holdfast status`, then ask for this again",
+                    found=f"the condition does not hold after {timeout_s:.0f} s",
+                    hint="check the job with `holdfast status`, then repeat the request",
                 )
             if self.closing.wait(LOOK_S):
                 raise _server_ends()
@@ -123,63 +123,65 @@ class Verb(Protocol[A]):
     """A kind of operation."""
 
     def run(self, work: OperationContext[A]) -> Mapping[str, Any]:
-        """Do it, and give its result.
+        """Run the operation and return its result.
 
         Raises:
-            HoldfastError: It failed, and what was begun is undone.
+            HoldfastError: The operation failed and was undone.
         """
 
     def recover(self, work: OperationContext[A]) -> Mapping[str, Any]:
-        """Finish what a process that was killed has begun, and give its result.
+        """Finish an operation that a killed process has begun, and return its result.
 
         Raises:
-            HoldfastError: It was undone, or there was nothing to undo; the error says which.
+            HoldfastError: The operation was undone, or nothing had to be undone; the error says which.
         """
 
 
 class RepeatableVerb(Verb[A], Protocol[A]):
-    """A kind of operation that changes nothing: a killed one is done again."""
+    """A kind of operation that changes nothing, so that a killed one can be repeated."""
 
     def recover(self, work: OperationContext[A]) -> Mapping[str, Any]:
-        """Do it again."""
+        """Repeat the operation."""
         return self.run(work)
 
 
 def undone(operation: Operation, what: str) -> HoldfastError:
-    """The error of an operation that a killed process has begun and nobody can finish."""
+    """Return the error for an operation that a killed process has begun and that cannot be finished."""
     return Conflict(
-        "the server was killed in the middle of this, and it was undone",
+        "the server was killed during this operation, and the operation was undone",
         code="HF-E4023",
         where=operation.operation_id,
         found=what,
-        hint="ask for it again",
+        hint="repeat the request",
     )
 
 
 def no_query_yet(job: str) -> Conflict:
-    """The error for a job of which no query has started."""
+    """Return the error for a job without a started query."""
     return Conflict(
         f"job {job!r} has not started a query yet",
         code="HF-E4024",
         found="no query",
-        hint=f"see `holdfast status {job}`, and try again when it runs",
+        hint=f"check `holdfast status {job}` and try again when the job runs",
     )
 
 
 def no_such_query(query: str, queries: Iterable[str]) -> Invalid:
-    """The error for a query that a job does not have."""
+    """Return the error for an unknown query of a job."""
     return Invalid(
-        "the job has no such query",
+        "unknown query",
         code="HF-E2228",
         found=query,
-        expected=", ".join(queries) or "no query",
-        hint="see the job's queries with `holdfast status JOB`",
+        expected=", ".join(queries) or "a job with queries",
+        hint="list the job's queries with `holdfast status JOB`",
     )
 
 
 def _server_ends() -> Unavailable:
     return Unavailable(
-        "the server is ending", code="HF-E5026", hint="the next one finishes this, or undoes it"
+        "the server is shutting down",
+        code="HF-E5026",
+        hint="start the server again; it finishes or undoes this operation",
     )
 
 
@@ -194,19 +196,19 @@ Made = dict[str, tuple[str, Manifest]]
 class TakeSavepointVerb:
     """Takes a savepoint of each query of a job.
 
-    Each is marked with the operation in its manifest, which is written last: whether a killed operation has
-    taken it is a matter of looking.
+    Each savepoint's manifest, which is written last, names the operation. That shows whether a killed
+    operation has taken it.
     """
 
     def run(self, work: OperationContext[arguments.TakeSavepoint]) -> Mapping[str, Any]:
-        """Take them; where one cannot be taken, none is left."""
+        """Take a savepoint of each query, or of none."""
         details = work.details()
         if work.wanted.running:
             work.control.running(details.status.job.name)
         return _Savepoints(work, details).take()
 
     def recover(self, work: OperationContext[arguments.TakeSavepoint]) -> Mapping[str, Any]:
-        """Complete if all are there and whole; else take away those that are. The moment has passed."""
+        """Complete if all savepoints exist and are whole; else remove those that were taken."""
         savepoints = _Savepoints(work, work.details())
         made = savepoints.keep_whole()
         if savepoints.complete(made):
@@ -219,10 +221,10 @@ class StopVerb:
     """Stops a job after its batch, then takes a savepoint of each of its queries."""
 
     def run(self, work: OperationContext[arguments.TakeSavepoint]) -> Mapping[str, Any]:
-        """Stop and take.
+        """Stop the job and take the savepoints.
 
         Raises:
-            Conflict: The job does not run, or its supervisor ended before it did.
+            Conflict: The job does not run, or its supervisor ended before the job did.
         """
         details = work.details()
         job = work.control.running(details.status.job.name).job
@@ -231,11 +233,11 @@ class StopVerb:
         return self._await_and_take(work, job.name)
 
     def recover(self, work: OperationContext[arguments.TakeSavepoint]) -> Mapping[str, Any]:
-        """Go on if the job was asked to stop; else nothing has happened yet, and nothing will."""
+        """Continue if the job was asked to stop; else report that nothing was done."""
         job = work.details().status.job
         began = work.operation.started_ms or work.operation.asked_ms
         if job.started_ms > began:
-            raise undone(work.operation, "the job was stopped, and somebody has started it again since")
+            raise undone(work.operation, "the job was stopped and has been started again since")
         if not work.registry.was_asked(job.name, "stop", began):
             raise undone(work.operation, "the job had not been asked to stop")
         return self._await_and_take(work, job.name)
@@ -247,11 +249,11 @@ class StopVerb:
         state = details.status.job.state
         if state is not JobState.FINISHED:
             raise Conflict(
-                f"job {job!r} did not end well, and no savepoint of it was taken",
+                f"job {job!r} failed while stopping, so no savepoint was taken",
                 code="HF-E4025",
                 found=f"{state.value}: {details.status.job.reason or 'its supervisor is gone'}",
                 expected="a job that stopped after its batch",
-                hint=f"see `holdfast status {job}`; its checkpoint is as it was",
+                hint=f"see `holdfast status {job}`; its checkpoint is unchanged",
             )
         savepoints = _Savepoints(work, details)
         made = savepoints.keep_whole()
@@ -262,17 +264,17 @@ class StopVerb:
 
 
 class DisposeVerb:
-    """Deletes savepoints, and the bytes that no other one of their catalogs needs."""
+    """Deletes savepoints and the objects that no other savepoint of their catalogs needs."""
 
     def run(self, work: OperationContext[arguments.Dispose]) -> Mapping[str, Any]:
-        """Delete them."""
+        """Delete the savepoints."""
         tell = work.teller()
         for savepoint in work.wanted.savepoints:
             delete(savepoint, tell=tell)
         return {"savepoints": list(work.wanted.savepoints)}
 
     def recover(self, work: OperationContext[arguments.Dispose]) -> Mapping[str, Any]:
-        """Delete what is still there, and clear up after what was deleted."""
+        """Delete the savepoints that remain, and the objects left by deleted ones."""
         for savepoint in work.wanted.savepoints:
             catalog, _ = open_savepoint(savepoint)
             with suppress(NotFound):
@@ -292,7 +294,7 @@ class _Savepoints:
         """Take a savepoint of each query, or of none.
 
         Raises:
-            HoldfastError: One could not be taken, and those that were are gone again.
+            HoldfastError: A savepoint could not be taken, and those already taken were removed.
         """
         job = self.details.status.job.name
         if not self.details.queries:
@@ -329,18 +331,18 @@ class _Savepoints:
         return made
 
     def complete(self, made: Made) -> bool:
-        """Return whether there is one savepoint of each requested query."""
+        """Return True if there is a savepoint of each requested query."""
         return 0 < len(made) == len(self._chosen())
 
     def take_away(self, made: Made) -> None:
-        """Undo what was taken, and clear up the bytes that no savepoint needs."""
+        """Remove the savepoints taken and the objects that no other savepoint needs."""
         catalog = self._catalog()
         for uri, _ in made.values():
             self._remove(catalog, open_savepoint(uri)[1])
         _sweep(self.work, catalog)
 
     def require_possible(self) -> None:
-        """See what is wrong with a directory or a label before the job has been stopped for nothing.
+        """Check the directory and the label before the job is stopped.
 
         Raises:
             HoldfastError: The savepoints could not be taken.
@@ -354,9 +356,9 @@ class _Savepoints:
             checkpoint = open_storage(query.checkpoint)
             check_apart(checkpoint, catalog)
             if Logs(checkpoint).newest is None:
-                hint = "try again after one is"
+                hint = "try again after the first batch"
                 raise NotFound(
-                    "no batch is committed yet", code="HF-E3045", where=query.checkpoint, hint=hint
+                    "no batch has been committed yet", code="HF-E3045", where=query.checkpoint, hint=hint
                 )
         ids(catalog)
 
@@ -364,7 +366,7 @@ class _Savepoints:
         return open_storage(self.work.wanted.catalog, "catalog")
 
     def _chosen(self) -> list[QueryStarted]:
-        """The queries that are meant: all, unless some are named."""
+        """Return the chosen queries: all, unless some are named."""
         queries, wanted = self.details.queries, self.work.wanted.queries
         unknown = sorted(set(wanted or ()) - {query.name for query in queries})
         if unknown:
@@ -390,7 +392,7 @@ class _Savepoints:
         return taken.uri, taken.manifest
 
     def _token(self, query: str) -> bytes:
-        """The name of a query's take in the catalog: another process can tell whose it was."""
+        """Return the name of a query's take in the catalog, derived from the operation's id."""
         return hashlib.sha256(f"{self.work.operation.operation_id}:{query}".encode()).digest()[:_TOKEN_BYTES]
 
     def _marked(self, catalog: Storage, query: QueryStarted) -> Iterator[tuple[str, Manifest]]:
@@ -431,27 +433,27 @@ def _result(made: Made) -> Mapping[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointMaker:
-    """Makes a checkpoint from which a query continues, the same one or another.
+    """Creates a checkpoint from which a query continues.
 
     Attributes:
-        verb: `restore` or `fork`, which the new checkpoint notes as its origin.
-        make: What does it.
+        verb: `restore` or `fork`; recorded as the origin of the new checkpoint.
+        make: The function that creates the checkpoint.
     """
 
     verb: str
     make: Callable[..., Restored]
 
     def run(self, work: OperationContext[MakeCheckpoint]) -> Mapping[str, Any]:
-        """Make it.
+        """Create the checkpoint.
 
         Raises:
-            Conflict: Something is there already.
+            Conflict: The target exists already.
             Corrupt: The savepoint is damaged.
         """
         return self.make(work.wanted.savepoint, work.wanted.checkpoint, tell=work.teller()).as_dict()
 
     def recover(self, work: OperationContext[MakeCheckpoint]) -> Mapping[str, Any]:
-        """Go on with what exists, if that is this operation's own; where it cannot, take it away."""
+        """Finish a checkpoint that this operation has begun, or remove it."""
         target = open_storage(work.wanted.checkpoint)
         try:
             return self.run(work)
@@ -464,7 +466,7 @@ class CheckpointMaker:
             raise undone(work.operation, error.fact) from error
 
     def _was_made_by_us(self, target: Storage, savepoint: str) -> bool:
-        """Return whether the target was made by such an operation on this savepoint."""
+        """Return True if an operation of this kind created the target from this savepoint."""
         try:
             origin = foreign_json(target.read(layout.ORIGIN))
         except (NotFound, ValueError):
@@ -479,15 +481,15 @@ BATCH_S: Final = 3600.0
 class AwaitCheckpointVerb(RepeatableVerb[arguments.AwaitCheckpoint]):
     """Waits until all that a job has begun to work on is committed.
 
-    That is what a checkpoint is worth: everything read so far is in it. The batch that runs when it is asked
-    for has to commit; where none runs, the newest committed batch holds everything already.
+    The checkpoint then contains everything read so far. A batch that runs at the time of the request has to
+    commit; where none runs, the newest committed batch contains everything already.
     """
 
     def run(self, work: OperationContext[arguments.AwaitCheckpoint]) -> Mapping[str, Any]:
-        """Wait, and say which batch of each query it is.
+        """Wait, and return the committed batch of each query.
 
         Raises:
-            Conflict: The job does not run, or it ended meanwhile.
+            Conflict: The job does not run, or has ended meanwhile.
         """
         details = work.details()
         name = details.status.job.name
@@ -506,10 +508,10 @@ class AwaitCheckpointVerb(RepeatableVerb[arguments.AwaitCheckpoint]):
 
 
 class VerifyVerb(RepeatableVerb[arguments.Verify]):
-    """Proves a savepoint."""
+    """Verifies a savepoint."""
 
     def run(self, work: OperationContext[arguments.Verify]) -> Mapping[str, Any]:
-        """Read it all."""
+        """Verify the savepoint."""
         return verify(work.wanted.savepoint, deep=work.wanted.deep, tell=work.teller()).as_dict()
 
 
@@ -517,7 +519,7 @@ class DiffVerb(RepeatableVerb[arguments.Diff]):
     """Compares two states."""
 
     def run(self, work: OperationContext[arguments.Diff]) -> Mapping[str, Any]:
-        """By keys, or by files alone."""
+        """Compare by keys, or by files only."""
         if work.wanted.files:
             return diff_files(work.wanted.first, work.wanted.second).as_dict()
         tell = work.teller()

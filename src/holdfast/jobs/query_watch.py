@@ -68,39 +68,37 @@ def watch(
     home: str | Path | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
 ) -> Watch:
-    """Measure a running query, and tell what goes wrong with it; the query need know nothing of Holdfast.
+    """Monitor a running query and report problems; the query needs no change.
 
-    It listens to what Spark reports and works on threads of its own that give way: the query waits for
-    nothing, and no failure in here reaches it. What is told goes to the log `holdfast.watch`. A query that is
-    started again from the same checkpoint in the same session is watched on. A second call for a query takes
-    the place of the first.
+    It listens to Spark's reports on low-priority threads of its own: the query never waits for it, and its
+    failures do not reach the query. Messages go to the log `holdfast.watch`. A query that is started again
+    from the same checkpoint in the same session stays watched. A second call for a query replaces the first.
 
-    A query of Spark Connect runs in a server. What it reports comes from there over the connection, and the
-    files of its checkpoint are looked at from here, where that is an address which this process reaches.
+    A query of Spark Connect runs in a server. Its reports come over the connection; the files of its
+    checkpoint are checked if this process can reach their address.
 
-    Cost: one JSON document from the JVM a batch; now and then a listing of the checkpoint's folders.
+    Cost: one JSON document from the JVM per batch, and an occasional listing of the checkpoint's directories.
 
     Args:
         query: The query, of a classic session or of Spark Connect.
-        name: What the job is called in numbers and alerts; by default the query's name.
+        name: The job's name in metrics and alerts; by default the query's name.
         alerts: Thresholds, webhook and Alertmanager; by default those of `hf.Alerts()`.
-        port: Serves Prometheus at `/metrics` on this port; 0 takes one that is free, see `url`.
-        host: The address to serve at; anything but this machine's own lets others read.
-        otlp: Pushes to this OpenTelemetry collector; by default to the one that
-            `OTEL_EXPORTER_OTLP_ENDPOINT` names, if it does.
-        record: Notes the hashes of what good batches leave, for `holdfast checkpoint verify`.
+        port: The port for Prometheus at `/metrics`; 0 picks a free one, see `url`.
+        host: The address to listen on; an address other than loopback opens the metrics to other machines.
+        otlp: The OpenTelemetry collector to push to; by default `OTEL_EXPORTER_OTLP_ENDPOINT`, if set.
+        record: Record the hashes of committed batches, for `holdfast checkpoint verify`.
         on_alert: Called with each event, on a thread of the watch.
-        consumer_group: Commits where the query has read its topics of Kafka to this group, for Kafka's own
-            tools. The group must have no consumers; no query continues from what is committed.
-        home: The state home, in which counters and alerts outlive the process. By default the one that holds
-            here; where that cannot be written, they do not.
-        checkpoint: Where the query keeps its checkpoint. Spark tells, but not over Connect: without it the
-            numbers of files, such as the checkpoint's size, are missing there.
+        consumer_group: The Kafka consumer group to which the query's offsets are committed, for Kafka's own
+            tools. The group must have no consumers; no query continues from these offsets.
+        home: The state home, where counters and alerts outlive the process. By default the one of this
+            directory; if it cannot be written, they end with the process.
+        checkpoint: The query's checkpoint. Needed with Spark Connect, which does not report it: without it
+            metrics of files, such as the checkpoint's size, are missing.
 
     Raises:
-        Invalid: The state home that was named cannot be written.
-        Conflict: A supervisor watches a job of this name already.
-        Unavailable: Somebody else listens on the port.
+        Invalid: The given state home cannot be written.
+        Conflict: A supervisor already watches a job of this name.
+        Unavailable: The port is in use.
         Unsupported: The query runs in continuous processing, or OpenTelemetry is not installed.
     """
     require_package("pyspark")
@@ -114,7 +112,7 @@ def watch(
             query,
             "commits to a consumer group",
             where="hf.watch: consumer_group",
-            hint="leave consumer_group=… out, or start the query in a classic session",
+            hint="omit consumer_group=…, or start the query in a classic session",
         )
     former = _WATCHES.pop(str(query.id), None)
     if former is not None:
@@ -142,7 +140,7 @@ def watch(
 
 
 class Watch:
-    """A query that is watched; made by `hf.watch`. Also a context manager that ends with `stop`."""
+    """A watched query, created by `hf.watch`; as a context manager it calls `stop` at the end."""
 
     def __init__(
         self,
@@ -185,7 +183,7 @@ class Watch:
         self._is_remote = is_connect(query)
         self._checkpoint = checkpoint or checkpoint_of(query)
         if self._checkpoint is None:
-            self._say("the files of the checkpoint are not looked at: name it with hf.watch(…, checkpoint=…)")
+            self._say("the checkpoint's files are not checked; give its address: hf.watch(…, checkpoint=…)")
         self._groups = None if group is None else GroupCommits(group)
         self._recording = self._record(home) if record and home is not None else None
         self._worker = BackgroundWorker("holdfast-watch", self._turn)
@@ -202,7 +200,7 @@ class Watch:
         return None if self._server is None else self._server.url
 
     def metrics(self) -> tuple[Sample, ...]:
-        """The numbers of this moment.
+        """Return the current metrics.
 
         Spark reports a batch a moment after its commit, so the newest one may be missing.
         """
@@ -212,15 +210,15 @@ class Watch:
             return self._watcher.measure(self._story.facts(up=not self._stopped), now_ms())
 
     def alerts(self) -> tuple[Alert, ...]:
-        """The open alerts, firing or pending, as of the last look; there is one at least every 5 s."""
+        """Return the open alerts, firing or pending, as of the last check, at most 5 s ago."""
         return self._watcher.alerts
 
     def batches(self) -> tuple[BatchProgress, ...]:
-        """The last batches, oldest first."""
+        """Return the last batches, oldest first."""
         return self._watcher.batches
 
     def stop(self) -> None:
-        """Stop watching: what stood wrong is over, and the port is closed. The query runs on."""
+        """Stop watching, resolve open alerts and close the port. The query continues."""
         if self._stopping:
             return
         self._stopping = True
@@ -237,7 +235,7 @@ class Watch:
         self._say_heard()
 
     def serve(self, port: int | None, host: str, otlp: str | None) -> None:
-        """Open the port, and begin to push, as far as they are asked for."""
+        """Open the port and start pushing, as configured."""
         if port is not None:
             self._server = MetricsServer(self.metrics, port, host)
         if otlp is not None:
@@ -255,14 +253,14 @@ class Watch:
         self.stop()
 
     def _hear(self, kind: str, facts: Mapping[str, Any]) -> None:
-        """On a thread of PySpark's: only noted, so that Spark's bus continues."""
+        """Queue an event on PySpark's thread, without delaying Spark's listener bus."""
         if facts.get("id") == str(self._query.id):
             self._heard.put((kind, facts, now_ms()))
             self._worker.wake()
 
     def _record(self, home: Path) -> Recording | None:
         if self._checkpoint is None:
-            self._say("the query is not recorded: its checkpoint is not known")
+            self._say("no integrity record is written: the query's checkpoint is unknown")
             return None
         recording = Recording(home)
         recording.started({self._label: self._checkpoint})
@@ -277,7 +275,7 @@ class Watch:
             with self._lock:
                 self._look()
         except Exception as error:  # whatever it is, the query must not learn of it
-            self._say(f"the query is not watched: {one_line(error_of(error))}")
+            self._say(f"a check of the query failed: {one_line(error_of(error))}")
         return EVERY_S
 
     def _look(self) -> None:
@@ -306,7 +304,7 @@ class Watch:
             self._say(f"on_alert failed: {type(error).__name__}: {error}")
 
     def _take_in(self) -> None:
-        """Work off what was heard since the last time."""
+        """Process the events queued since the last call."""
         former, self._former = self._former, []
         for progress, at_ms in former:
             self._committed(self._batch(progress, at_ms))
@@ -324,7 +322,7 @@ class Watch:
                     self._story.terminated(at_ms, facts.get("exception"))
 
     def _take_in_unsent(self) -> None:
-        """The last batches, of which Spark had not told its listeners when they were taken away."""
+        """Process the last batches that Spark had not yet reported to its listeners."""
         from holdfast.engine.queries.watch import recent_progress
 
         try:
@@ -361,7 +359,7 @@ class Watch:
             self._recording.committed(self._label, batch.batch_id, first=first)
 
     def _ask(self) -> None:
-        """Ask the query whether it works on a batch, and now and then look at its files."""
+        """Check whether the query works on a batch and, from time to time, its files."""
         from holdfast.engine.queries.watch import is_working
 
         if not self._gone:
@@ -382,7 +380,7 @@ class Watch:
         except NotFound:
             return  # before its first batch there is none
         except HoldfastError as error:
-            self._say(f"the files of the checkpoint are not looked at: {one_line(error)}")
+            self._say(f"the checkpoint's files cannot be checked: {one_line(error)}")
         else:
             if facts.batch_id is None:
                 return
@@ -390,7 +388,7 @@ class Watch:
         self._files_pace.took(time.monotonic() - began)
 
     def _ask_server(self) -> None:
-        """Take in what the server has and did not send: PySpark drops its listeners with the connection."""
+        """Fetch events that the server did not send; PySpark drops its listeners with the connection."""
         if not self._is_remote:
             return
         from holdfast.engine.connect import progress_after
@@ -460,7 +458,7 @@ class _Story:
 
 
 def _place(home: str | Path | None, name: str, *, needed: bool) -> Path | None:
-    """The state home, in which nobody watches a job of this name; None where there is none."""
+    """Return the state home, checked for no other watch of this job, or None."""
 
     def unwritable(error: Invalid) -> None:
         _LOG.warning("%s: counters and alerts end with this process: %s", name, one_line(error))
@@ -470,11 +468,11 @@ def _place(home: str | Path | None, name: str, *, needed: bool) -> Path | None:
         return None
     if SupervisorLock(StateHome(place), name).is_held():
         raise Conflict(
-            "a supervisor watches a job of this name already",
+            "a supervisor already watches a job of this name",
             code="HF-E4016",
             where=str(place),
             found=name,
-            hint="give the watch another name: hf.watch(query, name=…)",
+            hint="give the watch a different name: hf.watch(query, name=…)",
         )
     return place
 

@@ -1,9 +1,8 @@
 """The phases of a recovery: measured, stored, and predicted.
 
-The model is simple on purpose. Each phase is expected to take what it took in the median of the newest
-samples; only loading depends on the state: so long for each byte that is read, and so long for each file of
-changes that is replayed, both fitted by least squares. The error is what the model would have been wrong by
-in the median, had it been asked about each of its samples with the others alone.
+The model is simple on purpose. Each phase is expected to take the median of the newest samples. Only loading
+depends on the state: a time per byte read and a time per replayed change file, both fitted by least squares.
+The error is the median error of the model on each sample when fitted to the others (leave-one-out).
 """
 
 from __future__ import annotations
@@ -37,8 +36,8 @@ class StateSize:
     """The state that a restart loads.
 
     Attributes:
-        state_bytes: The bytes of the state's files that the newest batch needs.
-        change_files: How many files of changes among them are replayed on top of snapshots.
+        state_bytes: The size of the state files that the newest batch needs.
+        change_files: The number of change files among them, which are replayed on top of snapshots.
     """
 
     state_bytes: int
@@ -50,15 +49,15 @@ class RecoveryTimes(JsonShape):
     """The phases of a job's recovery.
 
     Attributes:
-        attempt: The attempt that recovered it.
-        at_ms: When it failed, or was last heard of.
-        cause: What kind of failure it was, and its line.
-        phases_ms: What each of `PHASES` took; their sum is the recovery.
-        idle_ms: How long the started queries then waited for input. Not counted.
-        load_ms: What the tasks of the first batch took together to load state, where Spark tells it.
-        slots: How many tasks could run at the same time.
-        size: What had to be loaded; None if that could not be found out.
-        went_back: Where it went on from, if not from the newest batch.
+        attempt: The attempt that completed the recovery.
+        at_ms: The time of the failure, or of the last sign of life.
+        cause: The class of the failure, and its line.
+        phases_ms: The duration of each of `PHASES`; their sum is the recovery.
+        idle_ms: How long the started queries then waited for input; not counted.
+        load_ms: The time that all tasks of the first batch spent loading state, if Spark reports it.
+        slots: The number of tasks that could run at the same time.
+        size: The state that was loaded; None if unknown.
+        went_back: The older batch from which it resumed after a fallback; else None.
     """
 
     attempt: int
@@ -74,24 +73,24 @@ class RecoveryTimes(JsonShape):
     @property
     @in_json
     def recovery_ms(self) -> int:
-        """From the failure to the first committed batch, without waiting for input."""
+        """The time from the failure to the first committed batch, without waiting for input."""
         return sum(self.phases_ms.values())
 
 
 @dataclass(slots=True)
 class Stopwatch:
-    """The moments of a recovery as they pass, in epoch milliseconds.
+    """The moments of a running recovery, in epoch milliseconds.
 
     Attributes:
-        failed: When the driver failed, as far as that is known.
-        cause: What kind of failure it was, and its line.
-        ended: When its end had been noticed, and nothing of it was left.
-        resumed: When the strategy's pause was over.
-        verify_ms: How long the checkpoint was looked at, between that and the start of the queries.
-        running: When the queries had been started.
-        slots: How many tasks can run at the same time.
-        size: What has to be loaded.
-        went_back: Where it continues from, if not from the newest batch.
+        failed: The time when the driver failed, if known.
+        cause: The class of the failure, and its line.
+        ended: The time when its end was noticed and all its processes were gone.
+        resumed: The time when the restart strategy's pause was over.
+        verify_ms: How long the checkpoint was verified before the start of the queries.
+        running: The time when the queries had started.
+        slots: The number of tasks that can run at the same time.
+        size: The state to load.
+        went_back: The older batch from which it resumes after a fallback; else None.
     """
 
     failed: int
@@ -144,12 +143,12 @@ _DRILLED: Final = {"job file": "start", "Spark": "start", "plan": "start", "firs
 
 @dataclass(frozen=True, slots=True)
 class RecoverySample:
-    """A recovery or a drill, as the model sees it.
+    """A recovery or a drill as input of the model.
 
     Attributes:
-        phases_ms: What the phases took that were measured.
-        size: What had to be loaded; None if it is not known.
-        whole: Whether all phases were measured, so that the model can be compared with it.
+        phases_ms: The durations of the measured phases.
+        size: The state that was loaded; None if unknown.
+        whole: True if all phases were measured, so that the model can be compared with it.
     """
 
     phases_ms: Mapping[str, int]
@@ -162,12 +161,12 @@ class Prediction(JsonShape):
     """The expected duration of the next recovery.
 
     Attributes:
-        recovery_ms: All of it.
-        phases_ms: Its phases.
-        error_ms: By how much the model is wrong in the median; None while there are too few recoveries.
-        recoveries: How many recoveries it was fitted to.
-        drills: How many drills.
-        size: What would have to be loaded; None if that is not known, and then loading is taken as before.
+        recovery_ms: The duration of the whole recovery.
+        phases_ms: The duration of each phase.
+        error_ms: The median error of the model; None while there are too few recoveries.
+        recoveries: The number of recoveries that it was fitted to.
+        drills: The number of drills that it was fitted to.
+        size: The state to load; None if unknown, and then loading is expected to take as long as before.
     """
 
     recovery_ms: int
@@ -186,7 +185,7 @@ def predict(
     Args:
         recoveries: The job's recoveries, oldest first.
         rehearsals: Drills with the job, oldest first.
-        size: What would have to be loaded now.
+        size: The state that would be loaded now.
     """
     slots = recoveries[-1].slots if recoveries else 1
     measured = [
@@ -208,7 +207,7 @@ def predict(
 
 
 def sample_of(drill: Drill, slots: int) -> RecoverySample:
-    """A drill, with so many tasks at the same time, as far as it is like a recovery."""
+    """Return a drill as a sample: the phases that it shares with a recovery."""
     phases: dict[str, int] = {}
     for phase, took in drill.phases_ms.items():
         name = _DRILLED.get(phase)
@@ -224,7 +223,7 @@ def sample_of(drill: Drill, slots: int) -> RecoverySample:
 def size_of(checkpoints: Iterable[str]) -> StateSize | None:
     """Return the state that queries with these checkpoints would load; None if one cannot be read.
 
-    Cost: the checkpoints' folders are listed, and a few small files of each are read.
+    Cost: the checkpoints' directories are listed, and a few small files of each are read.
     """
     size = files = 0
     try:
@@ -240,9 +239,9 @@ def size_of(checkpoints: Iterable[str]) -> StateSize | None:
 
 
 def drills_of(notes: Iterable[SavepointNote], query_ids: Container[str]) -> list[Drill]:
-    """The drills with a job's queries in the catalogs of its savepoints, oldest first.
+    """Return the drills with a job's queries in the catalogs of its savepoints, oldest first.
 
-    Cost: each catalog's drills are listed and read. One that does not answer is passed over.
+    Cost: each catalog's drills are listed and read. A catalog that does not answer is skipped.
     """
     catalogs = {split_address(note.uri)[0] for note in notes if note.uri is not None}
     matching: list[Drill] = []
@@ -265,7 +264,7 @@ def _expected(samples: Sequence[RecoverySample], size: StateSize | None) -> dict
 
 
 def _fit(sized: Sequence[tuple[StateSize, int]]) -> tuple[float, float]:
-    """Milliseconds for each byte and for each file of changes, by least squares; neither is negative."""
+    """Fit milliseconds per byte and per change file by least squares; neither is negative."""
     bytes_2 = sum(size.state_bytes**2 for size, _ in sized)
     files_2 = sum(size.change_files**2 for size, _ in sized)
     both = sum(size.state_bytes * size.change_files for size, _ in sized)
@@ -298,13 +297,13 @@ def _error_ms(samples: Sequence[RecoverySample]) -> int | None:
 
 
 class RecoveryTracker:
-    """The recovery of one job, from a failure to the first commit after it, and the next one.
+    """The recovery of one job, from a failure to the next commit, and the prediction of the next one.
 
     Args:
         home: The state home.
         target: The job file, for hints.
-        clock: Epoch milliseconds.
-        say: Tells people what happens.
+        clock: Returns epoch milliseconds.
+        say: Reports events to the user.
     """
 
     def __init__(self, home: Path, target: str, clock: Callable[[], int], say: Say) -> None:
@@ -317,25 +316,25 @@ class RecoveryTracker:
 
     @property
     def under_way(self) -> bool:
-        """Return whether the job has failed and not committed a batch since."""
+        """True if the job has failed and not committed a batch since."""
         return self._watch is not None
 
     def failed(self, cause: str, failed_ms: int, ended_ms: int) -> None:
-        """Note a failure, and when nothing was left of the driver any more."""
+        """Record a failure, and the time when all of the driver's processes were gone."""
         self._watch = Stopwatch(failed_ms, cause, ended_ms)
 
     def resumed(self) -> None:
-        """Note that the strategy's pause is over."""
+        """Record the end of the restart strategy's pause."""
         if self._watch is not None:
             self._watch.resumed = self._clock()
 
     def session(self, slots: int) -> None:
-        """Note how many tasks can run at the same time."""
+        """Record how many tasks can run at the same time."""
         if self._watch is not None:
             self._watch.slots = slots
 
     def running(self) -> None:
-        """Note that the queries have been started."""
+        """Record that the queries have started."""
         if self._watch is not None:
             self._watch.running = self._clock()
 
@@ -347,18 +346,18 @@ class RecoveryTracker:
     def prepare(
         self, checkpoint: str, queries: Mapping[str, str], settings: Recovery, catalogs: tuple[str, ...]
     ) -> None:
-        """Make sure before a start that there is something whole to start from. Nobody uses it meanwhile.
+        """Check before a start that the checkpoints are whole, and fall back if not. They must not be in use.
 
-        A way back that was begun and not finished is finished. After a failure the checkpoints are looked at.
+        An unfinished fallback is finished first. After a failure the checkpoints are verified.
 
         Args:
             checkpoint: The job's checkpoint; those of several queries are below it.
-            queries: The checkpoints of the job's queries by name, as far as they are known.
-            settings: What may be done.
-            catalogs: Where the job's savepoints are.
+            queries: The known checkpoints of the job's queries, by name.
+            settings: The recovery settings.
+            catalogs: The catalogs of the job's savepoints.
 
         Raises:
-            Corrupt: One is damaged, and going back was not asked for, or is not possible.
+            Corrupt: A checkpoint is damaged, and no fallback is configured or possible.
         """
         self._ways = under_way(checkpoint)
         for way in self._ways:
@@ -376,11 +375,11 @@ class RecoveryTracker:
         self._watch.verify_ms = int((time.monotonic() - began) * 1000)
 
     def to_repeat(self) -> dict[str, str]:
-        """The damaged checkpoints whose batches are to be run again, by query."""
+        """Return the damaged checkpoints whose batches are to be run again, by query."""
         return {way.query: way.aside for way in self._ways}
 
     def repeated(self, query: str, last: int | None, promise: str) -> None:
-        """A query's lost batches have been run again up to a last one, as far as their input is known."""
+        """Report which of a query's lost batches were run again; only those with a known input can be."""
         for way in [way for way in self._ways if way.query == query]:
             self._ways.remove(way)
             done(way)
@@ -389,9 +388,9 @@ class RecoveryTracker:
             batches = 0 if last is None else min(last, way.newest) - way.batch_id
             text = f"query {query}: {batches} of {lost} lost batches were run again with the same input"
             if batches < lost:
-                text += "; what the others had written may come a second time"
+                text += "; output of the others may be duplicated"
             elif promise != "exactly once":
-                text += f"; its sink promises {promise}, so it may hold rows of them twice"
+                text += f"; the sink's guarantee is {promise}, so their rows may be duplicated"
             self._say("repeated", text, query=query, batches=batches, lost=lost)
 
     def _go_back(
@@ -404,4 +403,4 @@ class RecoveryTracker:
         way = go_back(damage, settings.fallback, catalogs, self._clock(), self._target)
         self._ways.append(way)
         watch.went_back = str(way)
-        self._say("went-back", f"query {way.query} goes back to {way}", **way.as_dict())
+        self._say("went-back", f"query {way.query} falls back to {way}", **way.as_dict())

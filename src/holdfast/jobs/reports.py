@@ -1,7 +1,7 @@
 """Reports on a job from its registry: cost, lag, sizing, skew, and Flink's metrics.
 
-Nothing here looks at a checkpoint or at Spark: what the supervisors have written down is put together, so
-an answer takes milliseconds whatever the jobs do.
+Reports use only the supervisors' records in the registry, not checkpoints or Spark, so an answer takes
+milliseconds whatever the jobs do.
 """
 
 from __future__ import annotations
@@ -44,18 +44,18 @@ def job_cost(
     interval: Duration | None = None,
     savepoints: Sequence[str] | None = None,
 ) -> CostReport:
-    """Return what `hf.cost` does, with the memory of the newest batch and the savepoints of all directories.
+    """Return the report of `hf.cost`, with the newest batch's memory and all savepoint directories.
 
     Args:
         details: The job.
         checkpoint: The checkpoint of one of its queries.
-        prices: As `hf.cost` takes them.
-        interval: As `hf.cost` takes it.
-        savepoints: The directories of savepoints; None for those that the job's savepoints went to, and the
-            one next to the checkpoint.
+        prices: As in `hf.cost`.
+        interval: As in `hf.cost`.
+        savepoints: The savepoint directories; None for those of the job's savepoints and the one next to the
+            checkpoint.
 
     Raises:
-        HoldfastError: As `hf.cost`.
+        HoldfastError: As in `hf.cost`.
     """
     query = next((query.name for query in details.queries if query.checkpoint == checkpoint), None)
     newest = next((batch for batch in details.newest() if batch.query == query), None)
@@ -69,11 +69,11 @@ def job_cost(
 
 
 def job_lags(details: JobDetails, now_ms: int) -> tuple[Lag, ...]:
-    """Return the lag of each query for each partition of its sources; of an ended job, as it was then.
+    """Return the lag of each query per source partition; for an ended job as of its end.
 
     Args:
-        details: The job, with the batches to tell it from.
-        now_ms: The clock.
+        details: The job, with its batches.
+        now_ms: The current time, in epoch milliseconds.
     """
     at_ms = details.judged_ms(now_ms)
     histories = (details.batches_of(query.name) for query in details.queries)
@@ -87,16 +87,16 @@ _STAYS: Final = frozenset({"holdfast_up", "holdfast_job_failed", "holdfast_alert
 
 
 def samples(home: StateHome, now_ms: int, job: str | None = None) -> tuple[Sample, ...]:
-    """The newest numbers of all jobs, or of one; of a job that nobody runs, its counters and how it ended.
+    """Return the newest metrics of all jobs or one; without a supervisor only counters and state.
 
     Args:
         home: The state home.
-        now_ms: The clock.
-        job: The name of a job; one that was never watched has no numbers.
+        now_ms: The current time, in epoch milliseconds.
+        job: The name of a job; one that was never watched has no metrics.
 
     Raises:
-        Unavailable: What the supervisors wrote down cannot be read.
-        Corrupt: It is damaged.
+        Unavailable: The supervisors' records cannot be read.
+        Corrupt: The registry is damaged.
     """
     supervised = {record.name for record in Registry(home.registry).jobs()}
     listed: list[Sample] = []
@@ -113,12 +113,12 @@ def samples(home: StateHome, now_ms: int, job: str | None = None) -> tuple[Sampl
 
 
 def metrics_text(home: StateHome, now_ms: int) -> str:
-    """The numbers of all jobs in Prometheus's text format; `observe.prometheus.CONTENT_TYPE` names it."""
+    """Return the metrics of all jobs in Prometheus's text format."""
     return as_text(samples(home, now_ms))
 
 
 def metrics_json(home: StateHome, now_ms: int, job: str | None = None) -> dict[str, Any]:
-    """The same as plain values: `at_ms`, `metrics` with what each means, and `samples`."""
+    """Return metrics as plain values: `at_ms`, `metrics` with descriptions, and `samples`."""
     listed = samples(home, now_ms, job)
     used = {sample.metric for sample in listed}
     return {
@@ -129,7 +129,7 @@ def metrics_json(home: StateHome, now_ms: int, job: str | None = None) -> dict[s
 
 
 def alerts(home: StateHome, job: str | None = None) -> tuple[Alert, ...]:
-    """The alerts that stand, firing and pending, of all jobs or of one; the firing ones first."""
+    """Return the firing and pending alerts of all jobs or of one, firing ones first."""
     standing = AlertStore(home.path).standing(job).values()
     return tuple(sorted(standing, key=lambda alert: (not alert.firing, alert.since_ms, alert.key)))
 
@@ -159,9 +159,9 @@ class QuerySizing(JsonShape):
     """The resources of a query, its needs, and the growth of its state.
 
     Attributes:
-        query: Its name.
-        sizing: What it has, and what would be right.
-        growth: How the state of each of its operators grows.
+        query: The query's name.
+        sizing: The resources that it has and needs.
+        growth: The growth of each operator's state.
     """
 
     query: str
@@ -170,16 +170,16 @@ class QuerySizing(JsonShape):
 
 
 def sizings(details: JobDetails, home: StateHome, now_ms: int) -> tuple[QuerySizing, ...]:
-    """The queries of a job that have committed a batch; of a job that has ended, as it was then.
+    """Return the sizing of a job's queries with a committed batch; for an ended job as of its end.
 
     Args:
-        details: The job, with the batches to tell it from.
-        home: The state home, which knows the thresholds of the job's alerts.
-        now_ms: The clock.
+        details: The job, with its batches.
+        home: The state home, which has the thresholds of the job's alerts.
+        now_ms: The current time, in epoch milliseconds.
 
     Raises:
-        Unavailable: What the supervisor wrote down cannot be read.
-        Corrupt: It is damaged.
+        Unavailable: The supervisor's records cannot be read.
+        Corrupt: The registry is damaged.
     """
     at_ms = details.judged_ms(now_ms)
     thresholds = _thresholds(home, details.status.job.name, now_ms)
@@ -207,15 +207,15 @@ UNKNOWN = "-1"
 
 
 def flink_metrics(home: StateHome, name: str, now_ms: int) -> dict[str, str]:
-    """A job's metrics as Flink names them, each value as text.
+    """Return a job's metrics under Flink's names, each value as text.
 
     A checkpoint is a batch. A job with several queries has the largest duration and the sums of its sizes and
-    counts. What a micro-batch has no such thing for is -1, as in Flink where there was none yet.
+    counts. Metrics that do not exist for micro-batches are -1, as in Flink before the first checkpoint.
 
     Args:
         home: The state home.
         name: The job's name or id.
-        now_ms: The clock.
+        now_ms: The current time, in epoch milliseconds.
 
     Raises:
         NotFound: The job does not exist.
@@ -270,7 +270,7 @@ def _uptime_ms(attempts: list[Attempt], state: JobState, now_ms: int) -> int | N
 
 
 def _downtime_ms(attempts: list[Attempt], state: JobState, now_ms: int) -> int:
-    """Since the failure that the job recovers from; 0 while it runs."""
+    """Return the time since the failure that the job recovers from; 0 while it runs."""
     since_ms = recoveries(attempts)[1]
     return 0 if state.terminal or since_ms is None else now_ms - since_ms
 
@@ -280,24 +280,24 @@ def _text(value: float | None) -> str:
 
 
 def report_job(name: str, home: str | Path | None = None) -> tuple[SkewReport, ...]:
-    """The newest report of each name that a job watches.
+    """Return the newest skew report of each watched name of a job.
 
     Args:
         name: The job's name or id.
-        home: The state home; None takes the one that holds here.
+        home: The state home; None for the one in use.
 
     Raises:
-        NotFound: The job does not exist, or no batch of it has watched its keys.
+        NotFound: The job does not exist, or none of its batches has watched keys.
     """
     details = Control(StateHome(Settings.here(home).real_home), now_ms).details(name)
     return tuple(report for _, report in newest_skew(details))
 
 
 def newest_skew(details: JobDetails) -> list[tuple[str, SkewReport]]:
-    """For each query and name that is watched, the report of the newest batch that had rows.
+    """Return for each query and watched name the report of the newest batch with rows.
 
     Raises:
-        NotFound: There is none.
+        NotFound: There is no report.
     """
     reports: dict[tuple[str, str], SkewReport] = {}
     for batch in details.batches:
@@ -306,11 +306,11 @@ def newest_skew(details: JobDetails) -> list[tuple[str, SkewReport]]:
     if not reports:
         job = details.status.job.name
         raise NotFound(
-            f"no batch of job {job!r} has watched its keys",
+            f"no batch of job {job!r} has watched keys",
             code="HF-E3049",
             where=job,
             found=f"{len(details.batches)} batches",
-            hint="put hf.skew.watch(df, by=…, name=…) into its plan; for its state at rest see"
+            hint="add hf.skew.watch(df, by=…, name=…) to the query; for the skew of stored state use"
             " `holdfast skew CHECKPOINT`",
         )
     return [(query, report) for (query, _), report in sorted(reports.items())]

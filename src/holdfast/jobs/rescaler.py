@@ -1,12 +1,11 @@
-"""Rescale a running job: swap its checkpoints between two drivers.
+"""Rescale a running job by swapping its checkpoints between two drivers.
 
-The rescaling process may start Spark, which a supervisor never does. It holds a lock while it lives, and ends
-with its parent.
+A separate process creates the new checkpoints next to the old ones; it may start Spark, which a supervisor
+never does. It holds a lock while it lives and ends with its parent.
 
-The new checkpoints are made next to the old ones, by a process of their own. Each then changes places with
-the old one at one stroke, so that whoever starts the query at any moment finds a whole checkpoint. The old
-ones are kept. What a killed supervisor has left is undone up to the first change of places, and finished
-from there on.
+Each new checkpoint is exchanged with the old one atomically, so that the query always finds a whole
+checkpoint. The old ones are kept. After a supervisor was killed, a rescale is undone if no checkpoint has
+been exchanged, else finished.
 """
 
 from __future__ import annotations
@@ -60,14 +59,14 @@ from holdfast.storage.remote import hadoop_address
 
 @dataclass(frozen=True, slots=True)
 class CheckpointMove:
-    """One query's checkpoint, and the one that takes its place.
+    """One query's checkpoint and the one that replaces it.
 
     Attributes:
         query: The query.
-        checkpoint: Its checkpoint, where the job looks for it.
-        made: Where the new one is made; the two change places, and the old one is here for a moment.
-        kept: Where the old one stays.
-        partitions: How many partitions the new one has.
+        checkpoint: The address of its checkpoint in the job.
+        made: The directory where the new one is created; the two are exchanged by renaming.
+        kept: The directory where the old one is kept.
+        partitions: The number of partitions of the new one.
     """
 
     query: str
@@ -83,9 +82,9 @@ class RescaleSpec(ChildSpec):
 
     Attributes:
         job: The job.
-        moves: What it makes.
-        log: The file for what Spark says.
-        master: Where Spark runs.
+        moves: The checkpoints to create.
+        log: The file for Spark's log.
+        master: The Spark master.
     """
 
     job: str
@@ -100,7 +99,7 @@ def moves_of(
     """Return the new locations. Their names contain the operation, so that they are unique.
 
     Raises:
-        Invalid: A query is named that the job does not have.
+        Invalid: The job has no such query.
         Unsupported: A checkpoint is not on a local disk.
     """
     moves = []
@@ -110,13 +109,13 @@ def moves_of(
         place = local_path(queries[query].checkpoint)
         if place is None:
             raise Unsupported(
-                "a running job is rescaled only where its checkpoint is on a local disk",
+                "a running job can be rescaled only if its checkpoint is on a local disk",
                 code="HF-E7086",
                 where=queries[query].checkpoint,
                 found=queries[query].checkpoint.partition(":")[0],
                 expected="file",
-                hint="stop the job, rescale its checkpoint with `holdfast rescale --stopped`, and run it"
-                " on that",
+                hint="stop the job, rescale its checkpoint with `holdfast rescale --stopped`, and run"
+                " the job on the result",
             )
         mark = operation_id[:12]
         moves.append(
@@ -132,7 +131,7 @@ def moves_of(
 
 
 def moves_from(steps: Mapping[str, Any]) -> tuple[CheckpointMove, ...]:
-    """The moves that an operation has noted."""
+    """Return the moves recorded by an operation."""
     return tuple(CheckpointMove(**move) for move in steps.get("moves", ()))
 
 
@@ -142,19 +141,19 @@ def life_of(home: Path, job: str) -> FileLock:
 
 
 def place_of(uri: str) -> Path:
-    """A local checkpoint's directory.
+    """Return the directory of a local checkpoint.
 
     Raises:
-        Internal: It is on no local disk, which was checked when the rescale was asked for.
+        Internal: The checkpoint is not on a local disk.
     """
     place = local_path(uri)
     if place is None:
-        raise Internal("this checkpoint is not on a local disk", code="HF-E9023", where=uri)
+        raise Internal("the checkpoint is not on a local disk", code="HF-E9023", where=uri)
     return place
 
 
 def run(spec: RescaleSpec, channel: Channel) -> None:
-    """Make the new checkpoints one after the other; every ending is reported."""
+    """Create the new checkpoints one after the other; every ending is reported."""
 
     def tell(done: int, total: int, what: str) -> None:
         channel.send(RescaleProgress(done, total, what))
@@ -187,7 +186,9 @@ def main() -> None:
     if not life.take():
         channel.send(
             Refused(
-                Conflict("an earlier rescale of the job has not ended yet", code="HF-E4032", hint="ask again")
+                Conflict(
+                    "an earlier rescale of the job is still running", code="HF-E4032", hint="try again later"
+                )
             )
         )
         return
@@ -207,29 +208,29 @@ _LOOK_S: Final = 0.2
 _TELL_S: Final = 0.5
 _ORPHAN_S: Final = 30.0
 _OWNER: Final = "supervisor "
-_AGAIN: Final = "ask again; if it happens again, stop the job and use `holdfast rescale --stopped`"
+_AGAIN: Final = "repeat the rescale; if it fails again, stop the job and use `holdfast rescale --stopped`"
 
 Attend = Callable[[], bool]
 
 
 def owner_of(job: str) -> str:
-    """The name under which a job's supervisor runs operations; it lives as long as the job's lock is held."""
+    """Return the owner name under which a job's supervisor runs operations."""
     return f"{_OWNER}{job}"
 
 
 def supervised_by(owner: str) -> str | None:
-    """The job whose supervisor an owner is."""
+    """Return the job of an owner that is a supervisor, else None."""
     return owner.removeprefix(_OWNER) if owner.startswith(_OWNER) else None
 
 
 class Rescaler:
-    """The rescales of one job, by its supervisor, which holds the job's lock.
+    """The rescales of one job, run by the supervisor that holds the job's lock.
 
     Args:
         home: The state home.
         job: The job's name.
-        spec: The job file, and where Spark runs.
-        clock: The time in epoch milliseconds.
+        spec: The job file and the Spark master.
+        clock: Returns epoch milliseconds.
     """
 
     def __init__(self, home: StateHome, job: str, spec: DriverSpec, clock: Callable[[], int]) -> None:
@@ -240,31 +241,31 @@ class Rescaler:
         self._operations = Operations(home)
 
     def recover(self) -> None:
-        """Finish or undo what a former supervisor has left. Before the checkpoints are used."""
+        """Finish or undo what a former supervisor has left, before the checkpoints are used."""
         for left in self._operations.running():
             if left.owner == owner_of(self._job):
                 _recover(self._home, self._operations, left, self._clock)
 
     def refuse_what_waits(self) -> None:
-        """Answer what was asked of a former supervisor and never begun. The job is this one's by now."""
+        """Fail the requests to a former supervisor that it never began."""
         for asked in self._operations.waiting(VERB, self._job):
             error = Conflict(
-                "the supervisor that was asked to rescale has ended before it began, and nothing was changed",
+                "the supervisor ended before it began the rescale, and nothing was changed",
                 code="HF-E4033",
                 where=asked.operation_id,
-                found=f"job {self._job!r} under another supervisor",
-                hint="ask again",
+                found=f"job {self._job!r} under a different supervisor",
+                hint="repeat the rescale",
             )
             refuse(self._operations, asked, owner_of(self._job), error, self._clock())
 
     def carry_out(self, attend: Attend, say: Say) -> None:
-        """Do all that was asked for. No driver runs, and nobody starts one meanwhile.
+        """Carry out all requested rescales while no driver runs.
 
         Args:
-            attend: Called again and again; False gives up, and everything is as it was.
-            say: Told what is begun, and what became of it.
+            attend: Called repeatedly; False gives up, and the checkpoints are left unchanged.
+            say: Called with progress and results.
         """
-        say("rescaling", "bringing its state into other partitions")
+        say("rescaling", "changing the number of partitions")
         for asked in self._operations.waiting(VERB, self._job):
             mine = self._operations.begin(asked.operation_id, owner_of(self._job), self._clock())
             if mine is None:
@@ -274,7 +275,7 @@ class Rescaler:
                 say("rescaled", "rescaled", **done.as_dict())
             except HoldfastError as error:
                 done = self._operations.fail(mine, error.as_dict(), self._clock())
-                say("rescaled", f"not rescaled: {error.fact}", **done.as_dict())
+                say("rescaled", f"the rescale failed: {error.fact}", **done.as_dict())
 
     def _do(self, operation: Operation, attend: Attend) -> Mapping[str, Any]:
         queries = {query.name: query for query in Registry(self._home.registry).queries(self._job)}
@@ -300,7 +301,7 @@ class Rescaler:
             process = DriverProcess.start(spec, COMMAND, quiet=True)
         except OSError as error:
             raise Unavailable(
-                "the process that rescales cannot be started",
+                "the rescaling process cannot be started",
                 code="HF-E5028",
                 where=sys.executable,
                 found=error.strerror or str(error),
@@ -314,22 +315,22 @@ class Rescaler:
             process.reap()
         if last is None:
             raise Internal(
-                "the process that rescales has ended without a word", code="HF-E9024", where=str(log)
+                "the rescaling process ended without reporting a result", code="HF-E9024", where=str(log)
             )
         if isinstance(last, Refused):
             raise last.error
 
     def _follow(self, process: DriverProcess, operation: Operation, attend: Attend) -> Message | None:
-        """Listen until it is done; its last word, or None."""
+        """Forward progress until the process ends; return its last message, or None."""
         told = 0.0
         with selectors.DefaultSelector() as selector:
             selector.register(process.channel, selectors.EVENT_READ)
             while True:
                 if not attend():
                     raise Conflict(
-                        "the job was told to end, and is as it was",
+                        "the job was stopped during the rescale, and its checkpoints are unchanged",
                         code="HF-E4034",
-                        hint="run it, and ask again",
+                        hint="start the job and repeat the rescale",
                     )
                 if not selector.select(_LOOK_S):
                     continue
@@ -347,18 +348,19 @@ class Rescaler:
 
 
 def led_by(leader: Leader, job: str) -> Unsupported:
-    """The error for a rescale of a job that has several supervisors."""
+    """Return the error for a rescale of a job that has several supervisors."""
     return Unsupported(
-        f"job {job!r} has several supervisors, and none of them rescales it while it runs",
+        f"job {job!r} has several supervisors, so it cannot be rescaled while it runs",
         code="HF-E7087",
         where=job,
         found=f"{leader.holder}, elected at {leader.address}",
-        hint="stop the job, rescale its checkpoint with `holdfast rescale --stopped`, and run it on that",
+        hint="stop the job, rescale its checkpoint with `holdfast rescale --stopped`, and run the job on the"
+        " result",
     )
 
 
 def refuse(operations: Operations, asked: Operation, owner: str, error: HoldfastError, now_ms: int) -> None:
-    """Answer a rescale that nobody has begun, unless somebody is quicker."""
+    """Fail a rescale that has not begun, unless another process begins it first."""
     mine = operations.begin(asked.operation_id, owner, now_ms)
     if mine is not None:
         operations.fail(mine, error.as_dict(), now_ms)
@@ -367,7 +369,7 @@ def refuse(operations: Operations, asked: Operation, owner: str, error: Holdfast
 def recover_left_behind(
     home: StateHome, operations: Operations, left: Operation, clock: Callable[[], int]
 ) -> None:
-    """Finish or undo the rescale of a job whose supervisor died; a new supervisor does it by itself."""
+    """Finish or undo the rescale of a job whose supervisor has died."""
     if left.job is None:
         return
     lock = SupervisorLock(home, left.job)
@@ -382,7 +384,7 @@ def recover_left_behind(
 
 
 def _recover(home: StateHome, operations: Operations, left: Operation, clock: Callable[[], int]) -> None:
-    """Under the job's lock: nobody else starts it, and nobody else recovers it."""
+    """Recover a rescale while holding the job's lock."""
     life = life_of(home.path, left.job or "")
     deadline = time.monotonic() + _ORPHAN_S
     while life.is_held():  # it ends as soon as it finds its supervisor gone
@@ -402,7 +404,7 @@ def _recover(home: StateHome, operations: Operations, left: Operation, clock: Ca
 
 
 def _lead_home(move: CheckpointMove) -> None:
-    """Lead the paths in a new checkpoint to where it is going to be."""
+    """Rewrite the paths in a new checkpoint to its final address."""
     storage = open_storage(move.made)
     root = hadoop_address(move.checkpoint)
     for path, place in Tree(storage).places():
@@ -415,9 +417,9 @@ def _lead_home(move: CheckpointMove) -> None:
 def _swap(
     operations: Operations, operation: Operation, moves: tuple[CheckpointMove, ...]
 ) -> Mapping[str, Any]:
-    """Let old and new change places; begun once, it is continued with by whoever comes.
+    """Exchange old and new checkpoints; if interrupted, any process can finish it.
 
-    Which of the two a directory is, its number on the file system tells: it goes with it.
+    A directory's inode number shows which of the two it is: the number moves with the directory.
     """
     noted = operation.steps.get("swapping")
     if noted is None:
@@ -450,12 +452,12 @@ def _swap(
 
 
 def _check(move: CheckpointMove) -> None:
-    """Make sure that what is in place now is whole, and what was wanted."""
+    """Check that the new checkpoint is whole and has the requested partitions."""
     storage = open_storage(move.checkpoint)
     verification = verify(storage)
     if not verification.ok:
         raise Corrupt(
-            "the rescaled checkpoint does not read as it should, and the old one is back in its place",
+            "the rescaled checkpoint is damaged, and the old one was restored",
             code="HF-E6031",
             where=f"{move.checkpoint}/{verification.problems[0].file}",
             found=verification.problems[0].what,
@@ -464,7 +466,7 @@ def _check(move: CheckpointMove) -> None:
     spread = {operator.partitions for operator in read(storage).operators if not operator.gathered}
     if spread - {move.partitions}:
         raise Corrupt(
-            "the rescaled checkpoint has another number of partitions, and the old one is back in its place",
+            "the rescaled checkpoint has a wrong number of partitions, and the old one was restored",
             code="HF-E6032",
             where=move.checkpoint,
             found=", ".join(str(partitions) for partitions in sorted(spread)),
@@ -474,13 +476,13 @@ def _check(move: CheckpointMove) -> None:
 
 
 def _undo(moves: tuple[CheckpointMove, ...]) -> None:
-    """Take away what was made and never used."""
+    """Delete the new checkpoints, which were never used."""
     for move in moves:
         shutil.rmtree(place_of(move.made), ignore_errors=True)
 
 
 def _take_back(moves: tuple[CheckpointMove, ...], noted: Mapping[str, int]) -> None:
-    """Put the old ones back in their places; only what is known as new is taken away."""
+    """Restore the old checkpoints and delete the new ones."""
     for move in moves:
         here, there = place_of(move.checkpoint), place_of(move.made)
         if there.exists() and _number(here) == noted[move.query]:

@@ -1,7 +1,7 @@
-"""Decides what follows a failure: another start, when, or the end.
+"""Decide what follows a failure: a restart after a delay, or the end.
 
-A pure state machine. It reads no clock and starts nothing: the supervisor tells it what happened and
-when, and does what it answers. The same events and the same seed give the same answers.
+A pure state machine. It reads no clock and starts nothing: the supervisor passes events with their times and
+acts on the decisions. The same events and the same seed give the same decisions.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ class Retry:
     """Start the driver again.
 
     Attributes:
-        delay_ms: How long to wait first.
-        attempt: Which restart it is, counted from 1; an exponential strategy counts anew after a quiet
+        delay_ms: The delay before the start.
+        attempt: The number of the restart, from 1; an exponential strategy starts again at 1 after a quiet
             time.
     """
 
@@ -33,21 +33,21 @@ class GiveUp:
     """Leave the job failed.
 
     Attributes:
-        reason: Why, in words that follow "gave up: ".
+        reason: The reason, as a text that follows "gave up: ".
     """
 
     reason: str
 
 
 class RestartPolicy:
-    """The memory of one run's failures, and the decisions drawn from it.
+    """The failures of one run, and the decisions based on them.
 
-    Made anew for each `holdfast run`: a person who starts a job again starts with a clean record.
+    Created for each `holdfast run`, so that a job started by hand has no earlier failures.
 
     Args:
-        strategy: What to decide by.
+        strategy: The restart strategy.
         rng: The source of jitter; a seeded one makes the decisions repeatable.
-        ran: Whether the job's queries have run before, under another supervisor.
+        ran: True if the job's queries have run before under a different supervisor.
     """
 
     def __init__(self, strategy: RestartStrategy, rng: random.Random, *, ran: bool = False) -> None:
@@ -63,7 +63,7 @@ class RestartPolicy:
         self._given_up: GiveUp | None = None
 
     def on_running(self) -> None:
-        """Take note that the job's queries have been started."""
+        """Record that the job's queries have started."""
         self._ran = True
 
     def on_failure(
@@ -78,34 +78,34 @@ class RestartPolicy:
         """Decide what follows a failure.
 
         Args:
-            fingerprint: What makes two failures the same.
-            committed_since_last: Whether a batch was committed since the failure before; for the first
-                failure, since the start.
-            now_ms: When it happened, on a clock that does not go back.
-            comes_again: Whether another start of the same code would fail the same way. A job whose queries
-                have run is started again all the same: something around it may have changed.
-            permanent: Whether no restart fixes the failure: the job ends even if its queries have run.
+            fingerprint: A text that is equal for equal failures.
+            committed_since_last: True if a batch was committed since the previous failure, or since the
+                start.
+            now_ms: The time of the failure, on a monotonic clock.
+            comes_again: True if another start of the same code would fail the same way. A job whose
+                queries have run is restarted nevertheless, since its environment may have changed.
+            permanent: True if no restart fixes the failure: the job ends even if its queries have run.
 
-        A policy that gave up stays with it: every later failure gets the same answer.
+        A policy that gave up does so for every later failure.
         """
         if self._given_up is None:
             self._forget_after_quiet(now_ms)
             self._remember(fingerprint, committed_since_last, now_ms)
             reason = self._reason_to_give_up()
             if comes_again and not self._ran:
-                reason = "no query had begun, and another start would fail the same way"
+                reason = "no query had started, and a restart would fail the same way"
             if permanent:
-                reason = "no restart fixes this failure"
+                reason = "a restart cannot fix this failure"
             if reason is None:
                 return self._retry(now_ms)
             self._given_up = GiveUp(reason)
         return self._given_up
 
     def _forget_after_quiet(self, now_ms: int) -> None:
-        """Begin anew with an exponential strategy, if the job has run for its quiet time.
+        """Reset an exponential strategy after the job's quiet time.
 
-        It is not forgotten which failure came last: a job that runs for an hour, commits nothing and
-        fails the same way again has not recovered.
+        The last failure is kept: a job that runs for an hour, commits nothing and fails the same way again
+        has not recovered.
         """
         strategy = self._strategy
         if not isinstance(strategy, Exponential) or self._resumed_ms is None:
@@ -128,17 +128,17 @@ class RestartPolicy:
         if isinstance(strategy, NoRestart):
             return "the restart strategy is none"
         if strategy.same_failure is not None and self._same_in_a_row >= strategy.same_failure:
-            return f"the same failure came {_times(self._same_in_a_row)} with no batch committed in between"
+            return f"the same failure occurred {_times(self._same_in_a_row)} without a commit in between"
         if isinstance(strategy, FailureRate):
             if len(self._recent) > strategy.failures:
                 window = exact_duration(strategy.per_ms)
-                return f"{len(self._recent)} failures within {window}, allowed are {strategy.failures}"
+                return f"{len(self._recent)} failures within {window}; the limit is {strategy.failures}"
             return None
         if strategy.attempts is not None and self._attempt >= strategy.attempts:
             quiet = ""
             if isinstance(strategy, Exponential):
                 quiet = f" without {exact_duration(strategy.reset_after_ms)} of quiet"
-            return f"restarted {_times(self._attempt)}{quiet}, which is all that is allowed"
+            return f"restarted {_times(self._attempt)}{quiet}, the allowed maximum"
         return None
 
     def _retry(self, now_ms: int) -> Retry:

@@ -1,12 +1,11 @@
-"""Look whether checkpoints are whole before a restart, and go back where that was asked for.
+"""Check that checkpoints are whole before a restart, and fall back to an older state where configured.
 
-A damaged checkpoint is moved aside and stays there as it is. What takes its place is made of a savepoint:
-one that there was, or one of the newest batch in the damaged checkpoint that is whole. A note beside the
-checkpoint says what is being done, from before the first step until the batches that were lost have been
-run again; whoever finds it after a kill finishes that.
+A damaged checkpoint is moved aside and kept. It is replaced with a restored savepoint: an existing one, or
+one of the newest whole batch in the damaged checkpoint. A note next to the checkpoint records the fallback,
+from before the first step until the lost batches have been run again; after a kill the next process finishes.
 
-Whoever may write to the checkpoint may write such a note too, and a supervisor on a different machine has to
-find it. So it names no paths: they follow from where the note is. Its savepoint has to be one of the job's.
+The note may be written by anyone who may write to the checkpoint, and a supervisor on a different machine has
+to find it. So it names no paths, which follow from its location. Its savepoint has to be one of the job's.
 """
 
 from __future__ import annotations
@@ -48,13 +47,13 @@ from holdfast.storage.port import Storage
 _NOTE: Final = ".holdfast.fallback.json"
 _WHAT: Final = "the note of a fallback"
 _STAMP: Final = re.compile(r"[0-9]{8}T[0-9]{6}Z")
-_DELETE: Final = "if the checkpoint beside it is whole, delete the note"
+_DELETE: Final = "if the checkpoint next to it is whole, delete the note"
 _CATALOG: Final = ".holdfast.fallback"
 _VERB: Final = "run --fall-back-to"
 
 
 class _OutOfTime(Exception):
-    """Looking has taken as long as it may."""
+    """Raised when the time limit for a check is over."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,10 +62,10 @@ class CheckpointDamage:
 
     Attributes:
         query: The query.
-        checkpoint: Its address.
-        problem: What is wrong; the first of what was found.
+        checkpoint: The address of its checkpoint.
+        problem: The first problem found.
         newest: The newest committed batch.
-        whole: The newest batch before that whose files are all there and whole, if there is one.
+        whole: The newest earlier batch whose files are all whole, if any.
     """
 
     query: str
@@ -76,16 +75,16 @@ class CheckpointDamage:
     whole: int | None
 
     def error(self, target: str) -> Corrupt:
-        """Return the error for a person, who decides."""
-        ways = f"`holdfast run {target} --fall-back-to savepoint` goes on from the newest savepoint"
+        """Return the error that asks for a decision."""
+        ways = f"`holdfast run {target} --fall-back-to savepoint` resumes from the newest savepoint"
         if self.whole is not None:
             ways += f", `--fall-back-to batch` from batch {self.whole}"
         return Corrupt(
-            f"the checkpoint of query {self.query!r} is damaged, so it was not started again",
+            f"the checkpoint of query {self.query!r} is damaged, so the query was not restarted",
             code="HF-E6033",
             where=f"{self.checkpoint}/{self.problem.file}",
             found=self.problem.what,
-            hint=f"see all of it with `holdfast checkpoint verify {place_word(self.checkpoint)}`; {ways}",
+            hint=f"list all damage with `holdfast checkpoint verify {place_word(self.checkpoint)}`; {ways}",
         )
 
 
@@ -95,12 +94,12 @@ class Rollback(JsonShape):
 
     Attributes:
         query: The query.
-        checkpoint: The checkpoint's address, where the older state takes its place.
+        checkpoint: The checkpoint's address, where the older state is put.
         aside: The path that the damaged one is moved to.
-        savepoint: The address of the savepoint that the new one is made of.
-        batch_id: Its batch.
-        newest: The newest batch that was committed in the damaged one.
-        own: Whether the savepoint was made for this alone.
+        savepoint: The address of the savepoint from which the new one is restored.
+        batch_id: The savepoint's batch.
+        newest: The newest committed batch of the damaged one.
+        own: True if the savepoint was taken for this fallback.
     """
 
     query: str
@@ -119,19 +118,19 @@ class Rollback(JsonShape):
 def look(
     checkpoints: Mapping[str, str], home: Path, limit_ms: int
 ) -> tuple[list[CheckpointDamage], list[str]]:
-    """Look whether a restart can build on checkpoints that nobody uses at the moment.
+    """Check whether a restart can use checkpoints that are not in use at the moment.
 
-    Damage to what only older batches need does not count, but is told.
+    Damage that affects only older batches does not block a restart, but is reported.
 
-    Cost: every file of them is read, for as long as the limit allows.
+    Cost: every file is read, up to the time limit.
 
     Args:
         checkpoints: Addresses, by query.
-        home: The state home, for its record of good batches.
-        limit_ms: How long it may take.
+        home: The state home, for its integrity records.
+        limit_ms: The time limit.
 
     Returns:
-        The checkpoints that are damaged, and what else to tell, a line each.
+        The damaged checkpoints, and further messages, a line each.
     """
     deadline = time.monotonic() + limit_ms / 1000
     damage: list[CheckpointDamage] = []
@@ -140,14 +139,14 @@ def look(
         try:
             verification = _verified(address, home, deadline)
         except _OutOfTime:
-            notes.append(f"query {query}: the time for looking at its checkpoint was over")
+            notes.append(f"query {query}: the check of its checkpoint was not finished within the time limit")
             continue
         except NotFound:
             continue  # it has not come to its first batch
         except HoldfastError as error:
             if error.found in EXTERNAL_PROVIDERS:
                 continue  # its logs are whole; Spark's tasks look at a store in a database when they begin
-            notes.append(f"query {query}: its checkpoint could not be looked at: {error.fact}")
+            notes.append(f"query {query}: its checkpoint could not be checked: {error.fact}")
             continue
         blocks = _blocking(verification)
         if blocks is not None and verification.batch_id is not None:
@@ -157,7 +156,7 @@ def look(
             )
         elif verification.problems:
             first = verification.problems[0]
-            notes.append(f"query {query}: {first.file} is damaged, which only older batches need")
+            notes.append(f"query {query}: {first.file} is damaged; only older batches need it")
     return damage, notes
 
 
@@ -172,7 +171,7 @@ def _verified(address: str, home: Path, deadline: float) -> Verification:
 
 
 def _blocking(verification: Verification) -> Problem | None:
-    """The first problem that a restart from the newest batch would meet."""
+    """Return the first problem that affects a restart from the newest batch."""
     if verification.batch_id is None:
         return None
     if verification.batch_id not in verification.restorable and verification.problems:
@@ -191,27 +190,27 @@ def _blocking(verification: Verification) -> Problem | None:
 def go_back(
     damage: CheckpointDamage, kind: Fallback, catalogs: Iterable[str], now_ms: int, target: str
 ) -> Rollback:
-    """Put an older state in the place of a damaged checkpoint, which is moved aside.
+    """Replace a damaged checkpoint with an older state; the damaged one is moved aside.
 
-    The job's supervisor calls it while no driver runs. All of what takes its place has been proved before
-    anything is moved. Whoever writes to the checkpoint meanwhile, a plain query for example, stops it.
+    The job's supervisor calls it while no driver runs. The replacement is verified before anything is moved.
+    A write to the checkpoint meanwhile, for example by a plain query, stops the fallback.
 
     Cost: that of a savepoint and a restore, on the same disk mostly hard links.
 
     Args:
         damage: The damage.
-        kind: Where to go back to.
-        catalogs: Where the job's savepoints are.
-        now_ms: The time, which names the place of the damaged one.
+        kind: The fallback.
+        catalogs: The catalogs of the job's savepoints.
+        now_ms: The time, which becomes part of the name of the damaged one.
         target: The job file, for the hint of an error.
 
     Raises:
-        Corrupt: There is nothing whole to go back to, or the checkpoint is not on this machine's disks.
-        Conflict: Somebody uses the checkpoint.
+        Corrupt: No whole state exists to fall back to, or the checkpoint is not on a local disk.
+        Conflict: The checkpoint is in use.
     """
     place = local_path(damage.checkpoint)
     if place is None:
-        raise _no_way(damage, target, "a checkpoint that is not on a disk cannot be moved aside")
+        raise _no_way(damage, target, "a checkpoint that is not on a local disk cannot be moved aside")
     with held_between_drivers(LocalStorage(place), _VERB) as guard:
         if kind == "batch":
             savepoint, batch_id = _of_batch(damage, place, target)
@@ -239,7 +238,7 @@ def unusable_fallback(kind: Fallback | None, checkpoints: Iterable[str]) -> str 
         return None
     return (
         f"fallback={kind!r} has no effect on {elsewhere}: only a checkpoint on a local disk can be moved"
-        " aside. If this one is damaged, the job ends; make a new checkpoint of a savepoint then, with"
+        " aside. If this one is damaged, the job ends; then create a new checkpoint from a savepoint with"
         " `holdfast restore`"
     )
 
@@ -251,7 +250,7 @@ def _way(place: Path, query: str, stamp: str, savepoint: str, batch_id: int, new
 
 
 def _own_catalog(place: Path) -> Path:
-    """The catalog of the savepoint that is made of the damaged checkpoint itself."""
+    """Return the catalog of the savepoint that is taken of the damaged checkpoint."""
     return place.with_name(f".{place.name}{_CATALOG}")
 
 
@@ -267,9 +266,8 @@ def finish(way: Rollback, catalogs: Iterable[str]) -> None:
         catalogs: The addresses of the job's catalogs.
 
     Raises:
-        Corrupt: The note names a savepoint that is not one of the job's, or a link is where the checkpoint
-            should be.
-        HoldfastError: The savepoint has gone or is damaged by now, or the checkpoint cannot be moved.
+        Corrupt: The note names a savepoint that is not one of the job's, or the checkpoint is a link.
+        HoldfastError: The savepoint is missing or damaged, or the checkpoint cannot be moved.
     """
     if not _is_made(way):
         _require_own_savepoint(way, [*catalogs])
@@ -279,15 +277,15 @@ def finish(way: Rollback, catalogs: Iterable[str]) -> None:
 
 
 def _require_own_savepoint(way: Rollback, catalogs: list[str]) -> None:
-    """Refuse a savepoint that `go_back` would not have chosen: somebody else may have written the note."""
+    """Refuse a savepoint that `go_back` would not have chosen; the note may be forged."""
     if not way.own and not any(_is_in(way.savepoint, catalog) for catalog in catalogs):
         raise Corrupt(
-            f"{_WHAT} names a savepoint that is in none of the job's catalogs",
+            f"{_WHAT} names a savepoint outside the job's catalogs",
             code="HF-E6034",
             where=str(_note_of(way)),
             found=way.savepoint,
-            expected=f"a savepoint in {' or '.join(catalogs) or 'a catalog of the job, which has none'}",
-            hint=f"if it is the right one, give the job its catalog with savepoints=; otherwise: {_DELETE}",
+            expected=f"a savepoint in {' or '.join(catalogs) or 'a catalog of the job (none is set)'}",
+            hint=f"if the savepoint is right, set the job's savepoints= to its catalog; otherwise: {_DELETE}",
         )
     catalog, savepoint_id = split_address(way.savepoint)
     checkpoint = load(open_storage(catalog), savepoint_id).checkpoint
@@ -296,7 +294,7 @@ def _require_own_savepoint(way: Rollback, catalogs: list[str]) -> None:
             f"{_WHAT} names a savepoint of a different checkpoint",
             code="HF-E6035",
             where=str(_note_of(way)),
-            found=f"{way.savepoint}, which was taken of {checkpoint}",
+            found=f"{way.savepoint}, taken of {checkpoint}",
             expected=f"a savepoint of {way.checkpoint}",
             hint=_DELETE,
         )
@@ -313,22 +311,22 @@ def _move_aside(way: Rollback) -> None:
             code="HF-E5029",
             where=str(place),
             found=error.strerror,
-            hint=f"see that {place.parent} can be written to, and run the job again",
+            hint=f"make {place.parent} writable, then run the job again",
         ) from error
 
 
 def _require_left_alone(way: Rollback, guard: CheckpointGuard) -> None:
-    """See that nobody wrote to the damaged checkpoint while it was moved aside; else it goes back.
+    """Raise if the damaged checkpoint was written to while it was moved aside; it is then moved back.
 
     Raises:
-        Conflict: Somebody did.
+        Conflict: It was written to.
     """
     place, aside = _place_of(way), Path(way.aside)
     moves = moves_between(guard.marks, file_marks(LocalStorage(aside)))
     anew = sorted(file_marks(LocalStorage(place)))
     if not moves and not anew:
         return
-    done = f"it is in {aside}, and what was written meanwhile is in its place: nothing was deleted"
+    done = f"it is in {aside}, and files written meanwhile are at its former path; nothing was deleted"
     if not anew:
         # A query that makes its directory again at this moment is told of, and nothing is lost.
         with suppress(OSError):
@@ -336,7 +334,7 @@ def _require_left_alone(way: Rollback, guard: CheckpointGuard) -> None:
                 place.rmdir()
             aside.rename(place)
             place.with_name(_note_name(place)).unlink(missing_ok=True)
-            done = "it is back in its place"
+            done = "it is back at its former path"
     raise written_meanwhile(way.checkpoint, [*moves, *(f"{path} is new" for path in anew)], done)
 
 
@@ -346,17 +344,17 @@ def _make(way: Rollback) -> None:
     place = _place_of(way)
     if place.is_symlink():
         raise Corrupt(
-            "a symbolic link is where a checkpoint should be",
+            "the path of a checkpoint is a symbolic link",
             code="HF-E6036",
             where=str(place),
-            expected="a directory, or nothing",
-            hint="remove the link, and run the job again",
+            expected="a directory, or no file",
+            hint="remove the link, then run the job again",
         )
     savepoints.restore_once(way.savepoint, way.checkpoint)
 
 
 def _is_made(way: Rollback) -> bool:
-    """Return whether the older state is in place; the query may have run on it since."""
+    """Return True if the older state is in place; the query may have run on it since."""
     place = LocalStorage(_place_of(way))
     return Path(way.aside).exists() and bool(Logs(place).offered) and place.size(layout.METADATA) is not None
 
@@ -375,10 +373,10 @@ def _note_name(place: Path) -> str:
 
 
 def under_way(checkpoint: str) -> list[Rollback]:
-    """Return the fallbacks that a job has begun: of its only query, or of several below its checkpoint.
+    """Return the fallbacks that a job has begun.
 
     Raises:
-        Corrupt: The note of one is damaged.
+        Corrupt: The note of a fallback is damaged.
     """
     base = local_path(checkpoint)
     if base is None:
@@ -399,7 +397,7 @@ def under_way(checkpoint: str) -> list[Rollback]:
 
 
 def done(way: Rollback) -> None:
-    """Forget a fallback: the lost batches have been run again. The damaged checkpoint stays."""
+    """Delete the note of a fallback whose lost batches were repeated; the damaged checkpoint is kept."""
     place = _place_of(way)
     place.with_name(_note_name(place)).unlink(missing_ok=True)
     if way.own:
@@ -407,7 +405,7 @@ def done(way: Rollback) -> None:
 
 
 def _written(way: Rollback, stamp: str) -> bytes:
-    """Return the content of a note; paths are left out on purpose."""
+    """Return the content of a note, without paths."""
     fields = {"query": way.query, "stamp": stamp, "savepoint": way.savepoint}
     return json.dumps({**fields, "batch_id": way.batch_id, "newest": way.newest}).encode()
 
@@ -416,7 +414,7 @@ def _read(storage: Storage, place: Path) -> Rollback:
     """Read the note of a fallback of the checkpoint at a path.
 
     Raises:
-        Corrupt: It is damaged.
+        Corrupt: The note is damaged.
     """
     name = _note_name(place)
     note = str(place.with_name(name))
@@ -441,7 +439,7 @@ def _damaged(note: str | Path, found: str, expected: str | None) -> Corrupt:
 
 def _of_batch(damage: CheckpointDamage, place: Path, target: str) -> tuple[str, int]:
     if damage.whole is None:
-        raise _no_way(damage, target, "no older batch of it is whole")
+        raise _no_way(damage, target, "it has no older whole batch")
     catalog = _own_catalog(place)
     shutil.rmtree(catalog, ignore_errors=True)  # a killed try's
     if catalog.is_symlink():
@@ -451,7 +449,7 @@ def _of_batch(damage: CheckpointDamage, place: Path, target: str) -> tuple[str, 
 
 
 def _of_savepoint(damage: CheckpointDamage, catalogs: Iterable[str], target: str) -> tuple[str, int]:
-    """The newest savepoint of this checkpoint that proves whole."""
+    """Return the newest whole savepoint of this checkpoint."""
     tried = []
     for address in catalogs:
         catalog = open_storage(address, "savepoints")
@@ -462,7 +460,7 @@ def _of_savepoint(damage: CheckpointDamage, catalogs: Iterable[str], target: str
             if savepoints.verify(uri).ok:
                 return uri, savepoint.manifest.batch_id
             tried.append(uri)
-    damaged = f"damaged as well: {', '.join(tried)}" if tried else "there is no savepoint of it"
+    damaged = f"its savepoints are damaged as well: {', '.join(tried)}" if tried else "it has no savepoint"
     raise _no_way(damage, target, damaged)
 
 

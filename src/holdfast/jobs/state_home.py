@@ -20,7 +20,7 @@ SANDBOXES = "sandboxes"
 
 @dataclass(frozen=True, slots=True)
 class StateHome:
-    """The paths of a state home. Making one touches nothing."""
+    """The paths of a state home; creating one does not touch the disk."""
 
     path: Path
 
@@ -38,7 +38,7 @@ class StateHome:
         return self.job(name) / f"driver-{attempt}.log"
 
     def start_log(self, name: str, attempt: int) -> Path:
-        """The log of a driver that starts now; the oldest ones make room."""
+        """Create the log of a new driver and delete the oldest ones."""
         fresh = self.log(name, attempt)
         make_directory(fresh.parent)
         logs = sorted(fresh.parent.glob("driver-*.log"), key=lambda log: log.stat().st_mtime)
@@ -50,10 +50,10 @@ class StateHome:
 def cut_log(log: Path, most: int = LOG_BYTES) -> None:
     """Keep the first lines of a log that has grown too large, and its newest quarter.
 
-    Whoever writes to it appends: what he writes in that moment may be lost, and nothing else.
+    Lines that the process appends at this moment may be lost.
 
     Raises:
-        OSError: It cannot be read or written.
+        OSError: The log cannot be read or written.
     """
     size = log.stat().st_size
     if size <= most:
@@ -74,22 +74,22 @@ def _whole_lines(text: bytes) -> bytes:
 
 
 def state_home(home: str | Path | None = None) -> Path:
-    """The state home that holds here, made if need be: the one that is named, else that of the settings."""
+    """Return the given state home, else that of the settings; created if needed."""
     return Settings.here(home).ensure_home().resolve()
 
 
 def home_or_none(
     home: str | Path | None, unwritable: Callable[[Invalid], None], *, needed: bool = False
 ) -> Path | None:
-    """The state home; None where nobody asked for one and the one that holds here cannot be written.
+    """Return the state home; None if the default one cannot be written and is not needed.
 
     Args:
-        home: The one that is named.
-        unwritable: Told why there is none.
-        needed: Whether there has to be one all the same.
+        home: The given state home; None for the default.
+        unwritable: Called with the error if there is none.
+        needed: True if the caller cannot do without.
 
     Raises:
-        Invalid: The one that is named or needed cannot be written.
+        Invalid: A given or needed state home cannot be written.
     """
     try:
         return state_home(home)
@@ -101,29 +101,29 @@ def home_or_none(
 
 
 def running_already(home: StateHome, job: str) -> Conflict:
-    """The error for a job that another supervisor has to itself."""
+    """Return the error for a job that a different supervisor runs."""
     return Conflict(
-        "this job is already running",
+        "the job is already running",
         code="HF-E4035",
         where=str(home.path),
         found=f"a live supervisor of job {job!r}",
-        hint=f"see it with `holdfast status {job}`, or stop it first",
+        hint=f"see `holdfast status {job}`, or stop the job first",
     )
 
 
 def led_already(home: StateHome, job: str, leader: str, address: str) -> Conflict:
-    """The error for a job that one of several supervisors leads."""
+    """Return the error for a job that one of several supervisors leads."""
     return Conflict(
-        "this job is already running",
+        "the job is already running",
         code="HF-E4035",
         where=str(home.path),
         found=f"a leader of job {job!r}: {leader}",
-        hint=f"stand by for it with --ha {address}, or stop it first",
+        hint=f"stand by with --ha {address}, or stop the job first",
     )
 
 
 class SupervisorLock(FileLock):
-    """Held by the one supervisor of a job while it lives."""
+    """The lock that a job's supervisor holds while it lives."""
 
     def __init__(self, home: StateHome, job: str) -> None:
         super().__init__(supervisor_lock(home.path, job))

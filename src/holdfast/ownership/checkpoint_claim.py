@@ -30,15 +30,15 @@ _PATIENT_S = 0.2
 
 @dataclass(frozen=True, slots=True)
 class CheckpointClaim:
-    """A checkpoint, and the job that wants it.
+    """A checkpoint and the job that claims it.
 
     Attributes:
-        checkpoint: Its canonical URI.
+        checkpoint: The checkpoint's canonical URI.
         job: The job's name.
-        home: The state home. Where no leader is elected, a job of this name in another home is another job.
-        machine: Names the machine that this process runs on.
-        election: Names the place where the job's leader is elected; empty where there are no elections.
-        term: The token of the leader that wants it; 0 where there are no elections.
+        home: The state home. Without elections, a job of this name in a different home is a different job.
+        machine: The name of the machine that this process runs on.
+        election: The id of the job's election address; empty without elections.
+        term: The token of the leader that claims it; 0 without elections.
     """
 
     checkpoint: str
@@ -54,14 +54,13 @@ class CheckpointClaim:
         return lock_path(self.checkpoint, self.home)
 
     def wait(self, grace_s: float, say: Callable[..., None]) -> None:
-        """Wait for a former driver of this very job to end; refuse a checkpoint that another job holds.
+        """Wait for a former driver of this job to end; refuse a checkpoint that a different job holds.
 
-        A driver whose supervisor died stops by itself after its batch. One that does not within
-        `grace_s` is frozen or stuck, and is ended: what it has not committed, the next driver does
-        again.
+        A driver whose supervisor died stops by itself after its batch. One that does not do so within
+        `grace_s` is frozen or stuck, and is killed; the next driver repeats its uncommitted batch.
 
         Raises:
-            Conflict: Another job holds it, or its owner cannot be ended from here.
+            Conflict: A different job holds it, or its owner cannot be killed from here.
         """
         owner = holder(self.lock)
         if owner is None:
@@ -82,22 +81,22 @@ class CheckpointClaim:
         *,
         refuse_others: bool,
     ) -> bool:
-        """Make the checkpoint this leader's: end drivers of leaders before it, and keep late ones away.
+        """Take over the checkpoint for this leader: end drivers of earlier leaders, and lock late ones out.
 
-        A driver of this machine is ended, frozen or not: the term for which it ran is over. One that runs on
-        another machine is waited for, as is whoever else holds the checkpoint.
+        A driver on this machine is killed, since its term is over. A driver on a different machine is waited
+        for, and so is any other holder of the checkpoint.
 
         Args:
-            driver: The driver that the leader before this one started.
-            waiting: Told of each owner who is waited for.
-            patient: Asked again and again; with False nobody is waited for any longer.
-            refuse_others: Whether another job in the checkpoint is an error, not somebody to wait for.
+            driver: The driver that the previous leader started.
+            waiting: Called with each owner that is waited for.
+            patient: Called repeatedly; False ends the wait.
+            refuse_others: True if a different job in the checkpoint is an error; otherwise it is waited for.
 
         Returns:
-            False if `patient` said so, and the checkpoint is still somebody else's.
+            False if `patient` ended the wait while the checkpoint was held.
 
         Raises:
-            Conflict: Another job holds it, and that is an error.
+            Conflict: A different job holds it, and that is an error.
             LeadershipLost: A later leader has had it.
         """
         if driver is not None:
@@ -123,7 +122,7 @@ class CheckpointClaim:
         return Owner(self.job, str(self.home), os.getpid(), self.term, self.election, self.machine)
 
     def _fence(self) -> bool:
-        """Keep whatever an earlier leader has started, and is late, away; False if the lock is not free."""
+        """Lock out late drivers of earlier leaders; False if the lock is not free."""
         try:
             return fence(self.lock, self._owner)
         except Conflict as error:
@@ -132,23 +131,23 @@ class CheckpointClaim:
             ) from error
 
     def _may_end(self, owner: Owner) -> bool:
-        """Return whether a driver belongs to an earlier leader."""
+        """Return True if a driver belongs to an earlier leader."""
         earlier = owner.term < self.term or owner.home == str(self.home)
         return earlier and owner.is_same_job(self._owner)
 
     def describe(self, owner: Owner) -> str:
-        """Describe the owner that is waited for, and what can be done about it."""
+        """Describe the owner that is waited for, and the possible actions."""
         if owner.is_same_job(self._owner) and owner.machine in ("", self.machine):
             return f"a former driver (process {owner.pid}) is ending its batch"
         host = host_name(owner.machine) or "an unknown machine"
         what = f"`holdfast {owner.verb}`" if owner.verb else f"job {owner.job!r} (state home {owner.home})"
         return (
             f"waiting for process {owner.pid} on {host}, which holds the checkpoint for {what}:"
-            " end it there, or let it go on"
+            " end it there, or let it continue"
         )
 
     def until_free(self, seconds: float) -> bool:
-        """Wait until nobody holds it; False if the time runs out."""
+        """Wait until the checkpoint is free; False on a timeout."""
         deadline = time.monotonic() + seconds
         while holder(self.lock) is not None:
             if time.monotonic() > deadline:
@@ -157,7 +156,7 @@ class CheckpointClaim:
         return True
 
     def delete(self) -> bool:
-        """Delete a local checkpoint that nobody holds any more; False if it lies elsewhere."""
+        """Delete a local checkpoint that is free; False if it is not local."""
         path = local_path(self.checkpoint)
         if path is None:
             return False
@@ -166,10 +165,10 @@ class CheckpointClaim:
         return True
 
     def _end_owner(self, owner: Owner) -> None:
-        """End the JVM that holds the lock, and the driver that it belongs to, if they are of this machine.
+        """Kill the JVM that holds the lock, and its driver, if they run on this machine.
 
-        The driver leads its group. A frozen one has to go too: it may hold a ledger's lock, and could
-        wake up with a transaction half done.
+        The driver leads its group. A frozen one has to end too: it may hold a ledger's lock, and could wake
+        up with an unfinished transaction.
         """
         if owner.machine not in ("", self.machine):
             return  # its number means something else here

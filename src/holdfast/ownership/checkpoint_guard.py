@@ -230,7 +230,7 @@ def _wait(timing: Timing, seconds: float) -> bool:
 
 def _say_waiting(tell: ProgressCallback | None, holder: str, lease_s: float) -> None:
     if tell is not None:
-        tell(0, 1, f"waiting {lease_s:.0f} s at most to see whether {holder} still owns the checkpoint")
+        tell(0, 1, f"waiting at most {lease_s:.0f} s to see whether {holder} still owns the checkpoint")
 
 
 def dry_run_usage(checkpoint: Storage, now_ms: int) -> CheckpointUsage:
@@ -268,11 +268,11 @@ def refuse_supervised(checkpoint: Storage) -> None:
         owner = last_owner(lock)
         if owner is not None and supervised(owner):
             raise Conflict(
-                "the checkpoint belongs to a job that is supervised",
+                "the checkpoint belongs to a job with a live supervisor",
                 code="HF-E4037",
                 where=checkpoint.uri,
                 found=f"a live supervisor of job {owner.job!r} in state home {owner.home}",
-                hint=f"stop it first: `holdfast stop {owner.job} --home {place_word(owner.home)}`",
+                hint=f"stop the job first: `holdfast stop {owner.job} --home {place_word(owner.home)}`",
             )
 
 
@@ -296,7 +296,7 @@ def refuse_open(usage: CheckpointUsage) -> None:
 def not_said(usage: CheckpointUsage, hint: str) -> Conflict:
     """Return the error for a missing confirmation that the query is stopped, with the evidence of use."""
     return Conflict(
-        "a query may be using the checkpoint, and nobody has said that it is stopped",
+        "a query may still be using the checkpoint",
         code="HF-E4039",
         where=usage.uri,
         found="\n    ".join(usage.lines()),
@@ -332,12 +332,12 @@ def written_meanwhile(uri: str, moves: list[str], done: str = "nothing was chang
     shown = ", ".join(moves[:_SHOWN])
     more = f", and {len(moves) - _SHOWN} more" if len(moves) > _SHOWN else ""
     return Conflict(
-        f"a query uses the checkpoint: it was written to meanwhile, and {done}",
+        f"a query still uses the checkpoint: files changed meanwhile, and {done}",
         code="HF-E4040",
         where=uri,
         found=f"{shown}{more}",
         expected="no change",
-        hint="find out who runs that query and stop it, then try again",
+        hint="find and stop that query, then try again",
     )
 
 
@@ -365,7 +365,7 @@ def _note(usage: CheckpointUsage, wanted_ms: int) -> str:
     note = f"watching {usage.uri} for {wanted_ms / 1000:.0f} s"
     if usage.interval_ms is not None and wanted_ms < usage.interval_ms:
         apart_s = usage.interval_ms // 1000
-        note += f", though its batches are usually {apart_s} s apart: longer is not watched"
+        note += f", the maximum, though its batches are usually {apart_s} s apart"
     return note
 
 

@@ -39,16 +39,16 @@ class LeaseNote(JsonShape):
 
     def __str__(self) -> str:
         lease = rounded_duration(self.lease_ms)
-        return f"the lease beside it is held by {self.holder}, unless that has ended: it lasts {lease}"
+        return f"the lease next to it is held by {self.holder} and ends {lease} after its last renewal"
 
 
 def can_keep_leases(address: str) -> bool:
-    """Return whether the storage refuses the second of two writers of a new file."""
+    """Return True if the storage refuses the second of two writers of a new file."""
     return local_path(address) is not None or address.startswith(_OBJECTS)
 
 
 def lease_place(checkpoint: str) -> tuple[str, str] | None:
-    """Return the directory and the name of a checkpoint's lease; None for a whole bucket.
+    """Return the directory and the name of a checkpoint's lease; None for the root of a bucket.
 
     Args:
         checkpoint: The checkpoint's canonical URI.
@@ -67,7 +67,7 @@ def lease_of(
     now: Now = steady_s,
     elected_at: str = "",
 ) -> StorageElection | None:
-    """Return one candidate's part in the election of a checkpoint's owner; None if no lease can be kept.
+    """Return a candidate's part in the election of a checkpoint's owner; None without lease support.
 
     Reads and writes nothing yet.
 
@@ -89,7 +89,7 @@ def lease_of(
 
 
 def has_lease(checkpoint: str) -> bool:
-    """Return whether a checkpoint has ever had an owner by the lease next to it.
+    """Return True if a checkpoint has ever had an owner by the lease next to it.
 
     Cost: one listing.
     """
@@ -102,7 +102,7 @@ def has_lease(checkpoint: str) -> bool:
 def lease_note(checkpoint: Storage) -> LeaseNote | None:
     """Return the holder of the lease next to a checkpoint; None if it was released, or never held.
 
-    Cost: a listing, and two small files where there is one. Nothing is waited for.
+    Cost: a listing, and two small files if there is a lease. Does not wait.
     """
     election = lease_of(checkpoint.uri) if has_lease(checkpoint.uri) else None
     incumbent = None if election is None else election.incumbent()

@@ -1,8 +1,8 @@
-"""A lock on a checkpoint, held by the process that really writes to it: the JVM.
+"""A lock on a checkpoint, held by the process that writes to it: the JVM.
 
-When a driver's Python dies, its JVM lives on for a moment and may still commit a batch. A lock that the
-JVM itself holds is free exactly when that can no longer happen. It is an advisory lock of the operating
-system (`fcntl`), so no crash leaves it behind, and Python sees it too.
+When a driver's Python dies, its JVM lives on for a moment and may still commit a batch. A lock that the JVM
+itself holds is released only when that can no longer happen. It is an advisory lock of the operating system
+(`fcntl`), so no crash leaves it behind, and Python sees it too.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from holdfast.plain_values import from_known
 from holdfast.storage.file_lock import FileLock, is_locked, lock_holder, lock_whole
 
 _LONGEST: Final = 1 << 16
-LET_WRITE: Final = "let this user write there, or name another checkpoint"
+LET_WRITE: Final = "give this user write permission there, or choose a different checkpoint"
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,11 +38,11 @@ class Owner:
         job: The job's name.
         home: The state home of its supervisor.
         pid: The process.
-        term: The token of the leader for whom it does so, 0 where one supervisor has the job to itself.
-        election: Names the place where that leader was elected; empty where there are no elections.
-        machine: Names the machine of the process; empty where that was not written down.
-        verb: The command that holds it, empty where a driver does; all but the process is then that of the
-            driver that had it before.
+        term: The token of the leader for which it holds the lock, 0 without elections.
+        election: The id of the election address where that leader was elected; empty without elections.
+        machine: The machine of the process; empty if not recorded.
+        verb: The command that holds it, empty for a driver; all fields but the process are then those of the
+            driver that held it before.
     """
 
     job: str
@@ -54,7 +54,7 @@ class Owner:
     verb: str = ""
 
     def is_same_job(self, other: Owner) -> bool:
-        """Return whether both are of one job: one name, and one election, or else one state home."""
+        """Return True if both are of one job: same name, and same election or state home."""
         if self.verb or other.verb:
             return False
         if self.election and other.election:
@@ -62,10 +62,10 @@ class Owner:
         return (self.job, self.home) == (other.job, other.home)
 
     def is_older_than(self, other: Owner) -> bool:
-        """Return whether both are of one job, and the other one's leader is newer.
+        """Return True if both are of one job, and the other one's leader is newer.
 
-        Terms of two places of elections are compared too: one that is recreated begins with the time, so that
-        its terms come after those of the place before it.
+        Terms of two election addresses are compared too: a recreated one begins with the current time, so its
+        terms are later than those before.
         """
         related = self.home == other.home or bool(self.election and other.election)
         return related and self.job == other.job and 0 < self.term < other.term
@@ -74,9 +74,9 @@ class Owner:
 def lock_path(checkpoint_uri: str, state_home: Path) -> Path:
     """Return the path of a checkpoint's lock.
 
-    A local checkpoint's lock lies next to it, never inside, so that every state home and every container
-    that shares the disk sees the same one. For another file system it lies in the state home and guards
-    against this home's jobs only.
+    A local checkpoint's lock is next to it, never inside, so that every state home and every container that
+    shares the disk sees the same one. For other file systems it is in the state home and guards only against
+    this home's jobs.
     """
     path = local_path(checkpoint_uri)
     if path is not None:
@@ -86,9 +86,9 @@ def lock_path(checkpoint_uri: str, state_home: Path) -> Path:
 
 
 def holder(path: Path) -> Owner | None:
-    """Return who holds the lock now, or None if it is free. Changes nothing.
+    """Return the holder of the lock, or None if it is free. Changes nothing.
 
-    The JVM tries to take the lock only once, so a look must not take it even for an instant.
+    The JVM tries to take the lock only once, so this check must not take it even for an instant.
     """
     try:
         descriptor = _open_lock(path, os.O_RDWR)
@@ -104,10 +104,10 @@ def holder(path: Path) -> Owner | None:
 
 
 def holding_process(path: Path) -> int | None:
-    """The process that holds the lock, as the kernel knows it.
+    """Return the process that holds the lock, as reported by the kernel.
 
-    None if it is free, or if the holder lives in another container that shares the disk: its number
-    means nothing here. Where the kernel cannot be asked this way, it is what the holder wrote down.
+    None if it is free, or if the holder runs in a different container that shares the disk, where its number
+    has no meaning here. If the kernel cannot report it, it is the process that the holder recorded.
     """
     if not sys.platform.startswith("linux"):
         owner = holder(path)
@@ -116,9 +116,9 @@ def holding_process(path: Path) -> int | None:
 
 
 def fence(path: Path, owner: Owner) -> bool:
-    """Have nobody take a free lock any more for an earlier leader of the same job.
+    """Prevent earlier leaders of the same job from taking a free lock.
 
-    Returns False if the lock is not free: whoever holds it has to end first.
+    Returns False if the lock is not free: its holder has to end first.
 
     Raises:
         Conflict: A later leader has done the same.
@@ -149,17 +149,17 @@ def fence(path: Path, owner: Owner) -> bool:
 def reserved(path: Path, verb: str, *, create: bool = True) -> Iterator[None]:
     """Hold a checkpoint's lock for a command, so that no job starts on the checkpoint meanwhile.
 
-    What the lock's file says of its last owner is put back at the end: a late driver of an earlier leader is
-    kept away as before. Where the file cannot be made, because the directory is read-only, nobody else here
-    can take the lock either, and nothing is held.
+    The last owner in the lock's file is restored at the end, so that late drivers of earlier leaders stay
+    locked out. If the file cannot be created because the directory is read-only, no process here can take the
+    lock, and nothing is held.
 
     Args:
         path: The lock.
-        verb: The command, as a person knows it.
-        create: Whether to make the file where there is none.
+        verb: The command, as it is typed.
+        create: Create the file if it is missing.
 
     Raises:
-        Conflict: Somebody else holds it.
+        Conflict: The lock is held.
     """
     try:
         descriptor = _open_lock(path, os.O_RDWR | (os.O_CREAT if create else 0))
@@ -187,17 +187,17 @@ def last_owner(path: Path) -> Owner | None:
 
 
 def supervisor_lock(home: Path, job: str) -> Path:
-    """The file that the one supervisor of a job holds a lock on while it lives."""
+    """Return the file that a job's supervisor locks while it lives."""
     return home / "jobs" / job / "supervisor.lock"
 
 
 def supervised(owner: Owner) -> bool:
-    """Return whether the owner's job has a live supervisor, which may start a driver at any moment."""
+    """Return True if the owner's job has a live supervisor, which may start a driver at any moment."""
     return FileLock(supervisor_lock(Path(owner.home), owner.job)).is_held()
 
 
 def in_use(path: Path, owner: Owner | None) -> HoldfastError:
-    """The error for a checkpoint that somebody else holds."""
+    """Return the error for a checkpoint whose lock is held."""
     where = str(path.parent / path.name.removeprefix(".").removesuffix(".holdfast.lock"))
     if owner is not None and owner.verb:
         return Conflict(
@@ -205,7 +205,7 @@ def in_use(path: Path, owner: Owner | None) -> HoldfastError:
             code="HF-E4041",
             where=where,
             found=f"`holdfast {owner.verb}` (process {owner.pid})",
-            hint="wait until that has ended",
+            hint="wait until that command has ended",
         )
     who = "another process"
     if owner is not None and owner.job:
@@ -215,31 +215,31 @@ def in_use(path: Path, owner: Owner | None) -> HoldfastError:
         code="HF-E4042",
         where=where,
         found=who,
-        hint="stop that job first, or give this one a checkpoint of its own",
+        hint="stop that job first, or give this job a different checkpoint",
     )
 
 
 def outlived(path: Path, owner: Owner, later: Owner) -> HoldfastError:
-    """The error for one who comes for a leader that is no longer the leader."""
+    """Return the error for a driver of a former leader."""
     return Conflict(
-        f"another supervisor leads job {owner.job!r}",
+        f"a different supervisor leads job {owner.job!r}",
         code="HF-E4043",
         where=str(path),
         found=f"term {owner.term}",
         expected=f"term {later.term}",
-        hint=f"see who leads with `holdfast status {owner.job}`; this one stands by, or stop it",
+        hint=f"see the leader with `holdfast status {owner.job}`; let this one stand by, or stop it",
     )
 
 
 def directory_unwritable(path: Path) -> Invalid:
-    """Return the error for a lock whose directory cannot be made."""
+    """Return the error for a lock whose directory cannot be created."""
     return Invalid(
-        "the checkpoint's directory cannot be made", code="HF-E2244", where=str(path.parent), hint=LET_WRITE
+        "the checkpoint directory cannot be created", code="HF-E2244", where=str(path.parent), hint=LET_WRITE
     )
 
 
 def render_owner(owner: Owner) -> bytes:
-    """An owner as its file has it; without a verb, as earlier versions read it."""
+    """Return an owner as file content; without a verb, in the format of earlier versions."""
     return json.dumps(
         {name: value for name, value in asdict(owner).items() if name != "verb" or value}
     ).encode()
@@ -267,7 +267,7 @@ def _open_lock(path: Path, flags: int) -> int:
     """Open the file of a lock. Other users may write to its directory.
 
     Raises:
-        Corrupt: It is a link, or no regular file.
+        Corrupt: It is a link or not a regular file.
         OSError: It cannot be opened.
     """
     try:
@@ -285,10 +285,10 @@ def _open_lock(path: Path, flags: int) -> int:
 def require_regular(path: Path) -> None:
     """Require that a lock is a regular file or missing, without opening it.
 
-    To close a file drops the locks that this process has on it.
+    Closing a file drops the locks that this process has on it.
 
     Raises:
-        Corrupt: It is a link, or no regular file.
+        Corrupt: It is a link or not a regular file.
     """
     with suppress(FileNotFoundError):
         mode = path.lstat().st_mode
@@ -305,7 +305,7 @@ def _not_a_lock(path: Path, found: str) -> Corrupt:
         where=str(path),
         found=found,
         expected="a regular file",
-        hint="remove it while nothing uses the checkpoint",
+        hint="remove it while no process uses the checkpoint",
     )
 
 

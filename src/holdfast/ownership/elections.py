@@ -1,4 +1,4 @@
-"""The elections at an address: in a directory, an object store or ZooKeeper."""
+"""Open the elections at an address: a directory, an object store or ZooKeeper."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ Elections = Callable[[str], Election]
 
 
 def elections(leading: Leading, now: Now = steady_s) -> Elections:
-    """Return the elections at an address. Touches nothing yet.
+    """Return the elections at an address, without connecting.
 
     Args:
-        leading: Where they are held, and the lease.
-        now: Seconds on a clock that never goes back.
+        leading: The election address and the lease.
+        now: Returns seconds on a monotonic clock.
 
     Raises:
-        Invalid: The address cannot be understood.
-        Unsupported: A lease cannot be kept there.
+        Invalid: The address is not valid.
+        Unsupported: The storage supports no lease.
     """
     lease_s = leading.lease_ms / 1000
     if leading.address.startswith(ZOOKEEPER):
@@ -35,11 +35,11 @@ def elections(leading: Leading, now: Now = steady_s) -> Elections:
         return lambda job: ZooKeeperElection(ensemble, job, lease_s, now, time.time)
     if not can_keep_leases(leading.address):
         raise Unsupported(
-            "a lease cannot be kept there: of two who write a new file at once, both may believe to have won",
+            "this storage supports no lease: two concurrent writers of a new file may both succeed",
             code="HF-E7093",
             where=leading.address,
             expected="a directory on a shared disk, s3://, webhdfs:// or zookeeper://",
-            hint="give --ha such an address",
+            hint="give --ha one of these addresses",
         )
     storage = open_storage(leading.address, "lease")
     return lambda job: StorageElection(storage, job, lease_s, now, time.time)

@@ -171,7 +171,7 @@ def acquire(
         election: The election of the checkpoint's owner; closed if there is no lease in the end.
         checkpoint: The checkpoint's canonical URI, for messages.
         goes_on: Waits for a number of seconds; False ends the wait.
-        waiting: Called once, if there is somebody to wait for.
+        waiting: Called once if an owner has to be waited for.
         refuse_living: Refuse an owner that is alive; otherwise it is waited for, too.
         now: The clock of the election.
         renewed: Called with the end of the lease, at first and after each renewal.
@@ -181,7 +181,7 @@ def acquire(
 
     Raises:
         Conflict: The owner is alive, and that is refused.
-        Unavailable: The location of the election does not answer.
+        Unavailable: The election address does not answer.
     """
     lease: Lease | None = None
     try:
@@ -223,7 +223,7 @@ def owned(election: Election, checkpoint: str) -> Conflict:
     holder, lease_s = _incumbent(election)
     lease = rounded_duration(int(lease_s * 1000))
     return Conflict(
-        "another process owns the checkpoint",
+        "a different process owns the checkpoint",
         code="HF-E4045",
         where=checkpoint,
         found=f"{holder}, by the lease at {election.address}",

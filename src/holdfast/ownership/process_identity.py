@@ -88,7 +88,7 @@ class ProcessIdentity:
         return None not in (self.started, started) and self.started != started
 
     def end_group(self, machine: str) -> bool:
-        """Kill it with all processes of its group, which it leads, if it runs on this machine.
+        """Kill the process with its group, which it leads, if it runs on this machine.
 
         Returns:
             True if it was killed.

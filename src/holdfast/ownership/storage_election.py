@@ -56,15 +56,15 @@ class StorageElection:
     """One candidate's part in the elections of one job.
 
     Args:
-        storage: The directory that all candidates share. It has to show a file to everybody as soon as it is
-            written, and of several who write a new file let one win.
+        storage: The directory that all candidates share. New files must be visible to all at once, and of
+            several concurrent creations of a file one must win.
         job: The job's name.
-        lease_s: How long a leader that gives no sign of life stays leader.
-        now: Seconds on a clock that never goes back.
-        wall: Seconds since 1970.
-        holder: How others see this candidate; by default its host and process.
-        elected_at: Names the elections that this candidate has won. Whoever won them before is over by that,
-            and is followed at once.
+        lease_s: How long a leader without a sign of life stays leader.
+        now: Returns seconds on a monotonic clock.
+        wall: Returns seconds since 1970.
+        holder: The name of this candidate for others; by default its host and process.
+        elected_at: The elections that this candidate has won. The previous winner's term is over by that and
+            is not waited for.
     """
 
     def __init__(
@@ -125,7 +125,7 @@ class StorageElection:
             has_ended: Returns True if a holder within this very process has ended.
 
         Raises:
-            Unavailable: The place of the elections does not answer.
+            Unavailable: The election address does not answer.
         """
         newest = self._newest()
         claim = {} if newest is None else self._read(self._at(newest, _CLAIM))
@@ -252,7 +252,7 @@ class StorageElection:
         """Refuse storage that lets two candidates write one claim.
 
         Raises:
-            Unsupported: It does.
+            Unsupported: The storage does so.
         """
         if not self._is_checked:
             self._storage.require_exclusive_writes(f"{self._job}/{self._id}.probe")
@@ -262,7 +262,7 @@ class StorageElection:
         return bool(self._read(self._at(token, _CLAIM)).get("id") == self._id)
 
     def _lease_of(self, token: int) -> float:
-        """The lease that a leader counts on may be longer than one's own."""
+        """Return the lease of a term's leader, which may be longer than one's own."""
         try:
             return float(self._read(self._at(token, _CLAIM)).get("lease_s", 0.0))
         except (TypeError, ValueError):
@@ -285,10 +285,10 @@ class StorageElection:
         newest = self._newest()
         if newest != term.token or not self._is_own(term.token):
             raise LeadershipLost(
-                f"another supervisor leads job {self._job!r}",
+                f"a different supervisor leads job {self._job!r}",
                 code="HF-E4046",
                 where=full(self._storage.uri, self._job),
-                found=f"term {newest}" if newest != term.token else "a claim of another process",
+                found=f"term {newest}" if newest != term.token else "a claim of a different process",
                 expected=f"term {term.token}",
             )
 
@@ -300,7 +300,7 @@ class StorageElection:
         return self._storage.read(path).decode()
 
     def _newest(self) -> int | None:
-        """The newest term, which is never older than one that was seen here before."""
+        """Return the newest term, never older than one seen before."""
         newest = max(self._tokens(_CLAIM), default=None)
         if self._known is not None and (newest is None or newest < self._known):
             raise terms_missing(full(self._storage.uri, self._job), self._known, newest)

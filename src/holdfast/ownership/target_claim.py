@@ -161,7 +161,7 @@ def _leased(target: Storage, timing: Timing, tell: ProgressCallback | None) -> I
 
     def say(owner: str, lease_s: float) -> None:
         if tell is not None:
-            tell(0, 1, f"waiting {lease_s:.0f} s at most to see whether {owner} still makes the checkpoint")
+            tell(0, 1, f"waiting at most {lease_s:.0f} s to see whether {owner} still creates the checkpoint")
 
     _MAKERS.add(maker)
     try:
@@ -212,9 +212,9 @@ def _begin(target: Storage, note: bytes) -> None:
 
 def _being_made(target: Storage) -> Conflict:
     return Conflict(
-        "another command makes a checkpoint there",
+        "another command is creating this checkpoint",
         code="HF-E4047",
         where=target.uri,
-        found=f"{layout.ORIGIN}, which it holds",
-        hint="wait until that has ended, or name a new directory",
+        found=f"{layout.ORIGIN}, locked by that command",
+        hint="wait until that command has ended, or give a new directory",
     )

@@ -1,6 +1,6 @@
 """The evidence that a checkpoint is in use: processes, locks and the times of its batches.
 
-A checkpoint does not record whether a plain query runs on it, so a person decides by this evidence.
+A checkpoint does not record whether a plain query runs on it, so the user decides by this evidence.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ class Process(JsonShape):
     """A process that uses or names a checkpoint.
 
     Attributes:
-        pid: Its number.
-        command: Its command line, cut short.
+        pid: The process id.
+        command: The command line, truncated.
         open_file: A file below the checkpoint that it has open; None if it only names the checkpoint.
     """
 
@@ -52,7 +52,7 @@ class ProcessScan(JsonShape):
     """The visible processes that use or name a checkpoint.
 
     Attributes:
-        possible: Whether this system shows the open files of processes.
+        possible: True if this system shows the open files of processes.
         processes: The processes.
         hidden: The number of processes of other users, whose files are not visible.
     """
@@ -67,14 +67,14 @@ class ProcessScan(JsonShape):
         return tuple(process for process in self.processes if process.open_file is not None)
 
     def lines(self) -> list[str]:
-        """Describe the scan for a person."""
+        """Return the lines that describe the scan."""
         if not self.possible:
-            return ["which processes have it open cannot be told here"]
+            return ["open files of processes cannot be listed on this system"]
         lines = [str(process) for process in self.processes]
         if not self.processes:
-            lines.append("no process that can be seen from here has it open or names it on its command line")
+            lines.append("no visible process has it open or names it on its command line")
         if self.hidden:
-            lines.append(f"{self.hidden} processes of other users could not be looked into")
+            lines.append(f"{self.hidden} processes of other users could not be inspected")
         return lines
 
 
@@ -157,7 +157,7 @@ def _names(pid: int, words: list[str], place: Path) -> bool:
 
 
 def _holds(word: str, path: str) -> bool:
-    """Return whether a word contains a path, and not only the beginning of a longer one."""
+    """Return True if a word contains a path that is not the beginning of a longer one."""
     begin = word.find(path)
     while begin >= 0:
         if word[begin + len(path) : begin + len(path) + 1] in ("", "/", "'", '"', " ", ",", ";", ")", "\n"):
@@ -196,7 +196,7 @@ class CheckpointUsage(JsonShape):
 
     @property
     def silent_ms(self) -> int | None:
-        """Return the time since a batch was planned or committed."""
+        """The time since a batch was planned or committed."""
         ages = [age for age in (self.planned_age_ms, self.committed_age_ms) if age is not None]
         return min(ages, default=None)
 
@@ -207,7 +207,7 @@ class CheckpointUsage(JsonShape):
             _line("newest committed batch", self.committed, self.committed_age_ms),
         ]
         if self.planned is not None and self.planned != self.committed:
-            lines.append(f"batch {self.planned} is planned and not committed")
+            lines.append(f"batch {self.planned} is planned but not committed")
         if self.interval_ms is not None:
             lines.append(f"its batches are usually {rounded_duration(self.interval_ms)} apart")
         if self.lease is not None:

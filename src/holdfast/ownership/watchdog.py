@@ -26,10 +26,10 @@ _PROGRAM: Final = "watchdog_process.py"
 
 
 class LeaseWatchdog:
-    """Ends processes at a moment that can be put off.
+    """Ends processes at a time that can be extended.
 
     Args:
-        processes: Their numbers; without any, all of this process's group, which it leads.
+        processes: Their process ids; by default all of this process's group, which it leads.
     """
 
     def __init__(self, processes: Sequence[int] = ()) -> None:
@@ -40,7 +40,7 @@ class LeaseWatchdog:
         self._lock = threading.Lock()
 
     def hold(self, until_s: float) -> None:
-        """Leave them alive until then, by `clock.steady_s`; the first call begins it.
+        """Extend the time until then, by `clock.steady_s`; the first call starts the watchdog.
 
         Raises:
             Unavailable: No process can be started.
@@ -55,7 +55,7 @@ class LeaseWatchdog:
                 self._send()
 
     def release(self) -> None:
-        """End nothing any more, for good."""
+        """Stop the watchdog for good."""
         with self._lock:
             self._released = True
             watching, self._watching = self._watching, None
@@ -70,7 +70,7 @@ class LeaseWatchdog:
         ).start()
 
     def _replace_if_lost(self, watching: subprocess.Popen[bytes]) -> None:
-        """Start another watchdog once this one was killed or stopped."""
+        """Start a new watchdog once this one was killed or stopped."""
         ended = None
         with suppress(ChildProcessError):  # `release` has waited for it
             ended = os.waitid(os.P_PID, watching.pid, os.WEXITED | os.WSTOPPED | os.WNOWAIT)
@@ -102,7 +102,7 @@ class LeaseWatchdog:
                 code="HF-E5035",
                 where=sys.executable,
                 found=error.strerror,
-                hint="a frozen process could write beside its successor: let this user start processes",
+                hint="let this user start processes; the watchdog stops a process that has lost its lease",
             ) from error
 
     def _send(self) -> None:

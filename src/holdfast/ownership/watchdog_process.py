@@ -1,8 +1,8 @@
-"""The process behind `LeaseWatchdog`, started by its text: it has nothing but Python's own library.
+"""The process behind `LeaseWatchdog`, started from its source text: it uses only Python's standard library.
 
-It reads the moment until which it waits, a line each time that is put off, and ends what it was given when
-the moment passes. Where the other end is closed, the process that held the lease has died, and what that has
-left may still write: the moment holds as before. A holder that releases its lease kills this process.
+It reads the end time, a line for each extension, and kills the given processes when that time passes. If the
+other end is closed, the process that held the lease has died, but its children may still write, so the end
+time holds as before. A holder that releases its lease kills this process.
 """
 
 from __future__ import annotations

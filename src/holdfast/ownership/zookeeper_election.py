@@ -54,17 +54,17 @@ class Ensemble:
         """Read `zookeeper://host:port,host:port/path`.
 
         Raises:
-            Invalid: It names no host, or no path.
+            Invalid: The address has no host, or no path.
         """
         parts = urlsplit(address)
         root = "/" + parts.path.strip("/")
         if not parts.netloc or root == "/":
             raise Invalid(
-                "this is no address of ZooKeeper",
+                "not a valid ZooKeeper address",
                 code="HF-E2245",
                 found=address,
                 expected="zookeeper://host:port,host:port/path",
-                hint="the path is the node below which Holdfast keeps its own",
+                hint="give hosts and a path, the node below which Holdfast keeps its nodes",
             )
         return cls(parts.netloc, root)
 
@@ -76,11 +76,11 @@ class ZooKeeperElection:
     """One candidate's part in the elections of one job.
 
     Args:
-        ensemble: Where they are held.
+        ensemble: The address of the elections.
         job: The job's name.
-        lease_s: The session's timeout that is asked for; servers grant 2 to 20 of their ticks.
-        now: Seconds on a clock that never goes back.
-        wall: Seconds since 1970.
+        lease_s: The requested session timeout; servers grant 2 to 20 of their ticks.
+        now: Returns seconds on a monotonic clock.
+        wall: Returns seconds since 1970.
     """
 
     def __init__(self, ensemble: Ensemble, job: str, lease_s: float, now: Now, wall: Wall) -> None:
@@ -105,7 +105,7 @@ class ZooKeeperElection:
 
     @property
     def lease_s(self) -> float:
-        """See `Election`; what was granted, once there is a session."""
+        """See `Election`; the granted timeout, once there is a session."""
         granted = 0 if self._client is None else int(self._client._session_timeout)
         return granted / 1000 if granted else self._wanted_s
 
@@ -192,7 +192,7 @@ class ZooKeeperElection:
         raise failed[0]
 
     def _newest(self, talk: _Talk) -> tuple[int | None, int]:
-        """The newest term, never older than one that was seen here before, and the counter's version."""
+        """Return the newest term, never older than one seen before, and the counter's version."""
         talk.wait(talk.client.ensure_path_async(self._counter))
         text, stat = talk.wait(talk.client.get_async(self._counter))
         newest = int(text) if text else None
@@ -221,7 +221,7 @@ class ZooKeeperElection:
         )
 
     def _write_record(self, talk: _Talk, term: Term, record: bytes) -> None:
-        """Write it in one transaction with a look at the counter, so that it is this term's or nobody's."""
+        """Write the record in one transaction with a check of the counter."""
         self._require_held(talk, term)
         newest, version = self._newest(talk)
         if newest == term.token:
@@ -233,10 +233,10 @@ class ZooKeeperElection:
                 return
         self._require_held(talk, term)
         raise Unavailable(
-            "ZooKeeper has not written the record",
+            "ZooKeeper did not write the record",
             code="HF-E5036",
             where=f"{self.address}/{self._job}",
-            hint="it is written again with the next renewal",
+            hint="no action is needed; the next renewal retries it",
         )
 
     def _require_held(self, talk: _Talk, term: Term) -> None:
@@ -246,7 +246,7 @@ class ZooKeeperElection:
 
     def _lost(self, term: Term, found: int | None) -> LeadershipLost:
         return LeadershipLost(
-            f"another supervisor leads job {self._job!r}, or the session has expired",
+            f"a different supervisor leads job {self._job!r}, or the session has expired",
             code="HF-E4048",
             where=f"{self.address}/{self._job}",
             found="nobody" if found is None else f"term {found}",
@@ -271,7 +271,7 @@ class ZooKeeperElection:
         return json.dumps(claim).encode()
 
     def _ask(self, talk: Callable[[_Talk], _T]) -> _T:
-        """Talk to ZooKeeper; what goes wrong in it is Holdfast's error."""
+        """Call ZooKeeper; its errors become Holdfast's errors."""
         try:
             return talk(_Talk(self._connected(), self._wanted_s))
         except HoldfastError:
@@ -282,11 +282,11 @@ class ZooKeeperElection:
                 code="HF-E5037",
                 where=self.address,
                 found=f"{type(error).__name__}: {error}".rstrip(": "),
-                hint="see that its servers run and can be reached from here; it is asked again meanwhile",
+                hint="check that its servers run and are reachable from here; requests are retried",
             ) from error
 
     def _connected(self) -> KazooClient:
-        """The client, started if need be. A lost connection comes back by itself."""
+        """Return the client, started if needed; it reconnects by itself."""
         if self._client is None:
             client = _client(self._ensemble.hosts, self._wanted_s)
             client.start(timeout=_CONNECT_S)  # stops it again where it cannot be reached

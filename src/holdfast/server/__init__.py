@@ -1,1 +1,1 @@
-"""The control plane over HTTP: Flink's resources, our own beside them, and who may ask."""
+"""The control plane over HTTP: Flink's resources, Holdfast's own, and access control."""

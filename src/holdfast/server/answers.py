@@ -1,4 +1,4 @@
-"""Responses of both APIs: JSON, and errors in the shape of the path."""
+"""Responses of both APIs: JSON, and errors in the format of the path."""
 
 from __future__ import annotations
 
@@ -27,29 +27,29 @@ class Form(Enum):
 
 
 class Json(Response):
-    """A value as Flink sends it: UTF-8, and named as such."""
+    """A JSON response with Flink's content type."""
 
     media_type = "application/json; charset=UTF-8"
 
     def render(self, content: Any) -> bytes:
-        """The value as bytes."""
+        """Return the value as bytes."""
         return json.dumps(content, ensure_ascii=False, separators=(",", ":"), default=str).encode(
             "utf-8", "surrogatepass"
         )
 
 
 def is_own(path: str) -> bool:
-    """Return whether a path is one of our own resources, and errors have our own shape."""
+    """Return True if a path is one of Holdfast's own resources, with its error format."""
     return path.startswith(OWN) or path in ("/api", "/login", "/login/once", "/logout") or is_page(path)
 
 
 def is_page(path: str) -> bool:
-    """Return whether a path is one of the dashboard's, with responses for people."""
+    """Return True if a path is one of the dashboard's."""
     return path in ("/", "/ui") or path.startswith("/ui/")
 
 
 def form_of(path: str, headers: Mapping[str, str]) -> Form:
-    """The form in which an answer is wanted: a browser asks for HTML, `curl` for nothing in particular."""
+    """Return the requested form of an answer, from the Accept header."""
     wanted = {part.split(";")[0].strip().lower() for part in headers.get("accept", "").split(",")}
     if path.endswith(JSON_SUFFIX):
         return Form.JSON
@@ -59,12 +59,12 @@ def form_of(path: str, headers: Mapping[str, str]) -> Form:
 
 
 def wants_page(path: str, headers: Mapping[str, str]) -> bool:
-    """Return whether a request is for a page of the dashboard, and not for its data."""
+    """Return True if a request is for a page of the dashboard, and not for its data."""
     return is_page(path) and form_of(path, headers) is Form.PAGE
 
 
 def problem(path: str, error: HoldfastError) -> Json:
-    """An error in the shape of the resources that a path belongs to."""
+    """Return an error in the format of a path's resources."""
     code = error.http_status
     answer = Json(error.as_dict(), code) if is_own(path) else flink_problem(code, str(error))
     if code == 503:
@@ -80,7 +80,7 @@ def refusal(
     hint: str | None = None,
     headers: Mapping[str, str] | None = None,
 ) -> Json:
-    """A refusal that is HTTP's own and has no kind among our errors: who asks, and how much is sent."""
+    """Return a refusal for access or size, which has no error class of its own."""
     if is_own(path):
         facts = {"code": None, "where": path, "found": None, "expected": None, "hint": hint}
         answer = Json({"error": fact, "kind": kind, "exit_code": None, **facts}, status)
@@ -91,7 +91,7 @@ def refusal(
 
 
 def form_fields(body: bytes, most: int) -> dict[str, list[str]]:
-    """The fields of a form that a browser has sent.
+    """Return the fields of a submitted form.
 
     Raises:
         Invalid: There are more than `most`.
@@ -99,11 +99,11 @@ def form_fields(body: bytes, most: int) -> dict[str, list[str]]:
     try:
         return parse_qs(body.decode("utf-8", "replace"), max_num_fields=most)
     except ValueError as error:
-        raise Invalid("this form has too many fields", code="HF-E2265", expected=f"at most {most}") from error
+        raise Invalid("the form has too many fields", code="HF-E2265", expected=f"at most {most}") from error
 
 
 def flink_problem(status: int, *texts: str) -> Json:
-    """An error as Flink sends it; one of the server's own has two entries."""
+    """Return an error in Flink's format; an internal error has two entries."""
     if status == 500 and len(texts) == 1:
         texts = (
             "Internal server error.",
@@ -113,9 +113,7 @@ def flink_problem(status: int, *texts: str) -> Json:
 
 
 def as_error(error: Exception) -> HoldfastError:
-    """Any error as one that can be told without a traceback."""
+    """Return any error as a `HoldfastError`."""
     if isinstance(error, HoldfastError):
         return error
-    return missing_package(error) or Internal(
-        "something went wrong inside Holdfast", code="HF-E9016", found=type(error).__name__
-    )
+    return missing_package(error) or Internal("internal error", code="HF-E9016", found=type(error).__name__)

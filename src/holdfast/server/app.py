@@ -30,26 +30,26 @@ from holdfast.server.server_settings import ServerSettings
 
 API: Final = "/api/v1"
 _PROBLEMS: Final = {
-    400: "The request is wrong as it stands.",
-    401: "A token is needed.",
-    403: "Not from there.",
-    404: "Nothing is at that address.",
-    409: "Something else holds it, or it moved.",
-    429: "Too many wrong tokens; `Retry-After` says how long to wait.",
-    413: "The body is too large.",
-    500: "What was stored is damaged, or Holdfast is at fault.",
-    501: "This version or feature cannot do it.",
-    503: "Something needed is not there at the moment.",
+    400: "The request is invalid.",
+    401: "A token is required.",
+    403: "Access is denied.",
+    404: "The resource does not exist.",
+    409: "The request conflicts with the current state.",
+    429: "Too many wrong tokens; `Retry-After` has the seconds to wait.",
+    413: "The request body is too large.",
+    500: "Stored data is damaged, or an internal error occurred.",
+    501: "This version or feature does not support the request.",
+    503: "A needed service is temporarily unavailable.",
 }
 
 
 def app(home: Path, settings: ServerSettings | None = None, clock: Clock = now_ms) -> FastAPI:
-    """The application that serves one state home. It starts nothing, and touches nothing until it is asked.
+    """Return the application that serves one state home; it reads nothing before the first request.
 
     Args:
         home: The state home.
-        settings: How it is reached; by default as `holdfast serve` does without options.
-        clock: The time in epoch milliseconds.
+        settings: The server's settings; by default those of `holdfast serve` without options.
+        clock: Returns epoch milliseconds.
     """
     settings = settings or ServerSettings()
     plane = ControlPlane(StateHome(home), settings, clock)
@@ -90,12 +90,12 @@ def app(home: Path, settings: ServerSettings | None = None, clock: Clock = now_m
 
 
 async def _health() -> Any:
-    """For whoever only wants to know whether the server lives; waits for no thread that others keep busy."""
+    """Answer the health check, without waiting for a worker thread."""
     return {"status": "ok"}
 
 
 def _tell_errors(made: FastAPI) -> None:
-    """Answer every error in the shape that its path has, and none with a traceback."""
+    """Answer every error in the format of its path, without a traceback."""
     handlers: dict[type[Exception], Callable[[Request, Any], Awaitable[Response]]] = {
         HoldfastError: _answer_error,
         RequestValidationError: _unfit,
@@ -115,7 +115,7 @@ async def _unfit(request: Request, error: RequestValidationError) -> Response:
     place = ".".join(str(part) for part in first["loc"])
     found = repr(first.get("input"))
     told = Invalid(
-        "the request does not fit",
+        "the request is not valid",
         code="HF-E2267",
         where=place,
         found=found[:200],
@@ -129,6 +129,6 @@ async def _plain(request: Request, error: HTTPException) -> Response:
     if error.status_code == 404:
         if not is_own(path):
             return flink_problem(404, f"Unable to load requested file {path}.")
-        return refusal(path, 404, "not-found", "there is no such resource", f"see {API}/openapi.json")
+        return refusal(path, 404, "not-found", "unknown resource", f"see {API}/openapi.json")
     kind = {405: "invalid", 400: "invalid"}.get(error.status_code, "internal")
     return refusal(path, error.status_code, kind, str(error.detail), headers=error.headers)

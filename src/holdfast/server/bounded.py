@@ -1,6 +1,6 @@
-"""Work of a request in a process with bounds of time and memory.
+"""Run the work of a request in a process with limits of time and memory.
 
-It is ended too when who asks has gone, and with the server itself.
+The process ends when the client disconnects, and with the server.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ class Limits:
     """The limits of one question.
 
     Attributes:
-        seconds: From the start of its process to the end of the answer.
-        memory_bytes: All that its process has in use or reserved.
-        answer_bytes: The lines of its answer.
+        seconds: The time from the start of the process to the end of the answer.
+        memory_bytes: The memory that the process uses or reserves.
+        answer_bytes: The size of the answer's lines.
     """
 
     seconds: float
@@ -57,8 +57,8 @@ class Lines:
     """An answer.
 
     Attributes:
-        lines: Its lines.
-        facts: What is said of it as a whole.
+        lines: The lines.
+        facts: The facts about the whole answer.
     """
 
     lines: list[bytes]
@@ -66,16 +66,16 @@ class Lines:
 
 
 async def ask(module: str, question: Mapping[str, Any], limits: Limits) -> Lines:
-    """Run a module of ours in a process of its own and return its result; cancelling ends the process.
+    """Run a module in a separate process and return its result; cancelling ends the process.
 
     Args:
-        module: One that calls `bounded_work.run`.
-        question: What it is asked.
-        limits: What it may take.
+        module: A module that calls `bounded_work.run`.
+        question: The question.
+        limits: The limits.
 
     Raises:
-        Unavailable: It took too long, or too much memory.
-        HoldfastError: As the module raises it.
+        Unavailable: The time or memory limit was exceeded.
+        HoldfastError: As raised by the module.
     """
     # What its process leaves on the disk is gone with it, also when it is killed.
     async with _workplace() as folder:
@@ -98,19 +98,19 @@ async def ask(module: str, question: Mapping[str, Any], limits: Limits) -> Lines
 
 
 def too_slow(limits: Limits) -> Unavailable:
-    """The error for work that has come to the bound of its time."""
+    """Return the error for a query that has reached its time limit."""
     return Unavailable(
         "the query took too long",
         code="HF-E5003",
         found=f"more than {limits.seconds:g} s",
-        expected=f"{limits.seconds:g} s at most, for reading the states, planning and running it",
-        hint="ask for less, or ask on the machine itself with `holdfast state scan CHECKPOINT --sql`",
+        expected=f"at most {limits.seconds:g} s for reading the states, planning and running it",
+        hint="read less, or run `holdfast state scan CHECKPOINT --sql` on the machine itself",
     )
 
 
 @asynccontextmanager
 async def _workplace() -> AsyncIterator[Path]:
-    """Make a sandbox in a thread, and remove it there: what others have left may take a while to clear."""
+    """Create and remove a sandbox in a thread, since clearing old ones may take a while."""
     made = sandbox(Path(tempfile.gettempdir()), "query", os.urandom(8).hex())
     entering = asyncio.create_task(asyncio.to_thread(made.__enter__))
     try:
@@ -140,7 +140,7 @@ async def _started(module: str, folder: Path) -> asyncio.subprocess.Process:
         )
     except OSError as error:
         raise Unavailable(
-            "the process of the query could not be started",
+            "the query's process cannot be started",
             code="HF-E5041",
             found=error.strerror or str(error),
             hint="try again",
@@ -152,7 +152,7 @@ async def _read_answer(
 ) -> bytes:
     if process.stdin is None or process.stdout is None:
         raise Internal(
-            "a process has no line to it",
+            "a child process has no channel",
             code="HF-E9031",
         )
     asked = {
@@ -170,7 +170,7 @@ async def _read_answer(
         size += len(piece)
         if size > limits.answer_bytes + _AROUND:
             raise Internal(
-                "a process has answered more than it may", code="HF-E9032", found=f"{size:,} bytes"
+                "a child process exceeded the limit of its answer", code="HF-E9032", found=f"{size:,} bytes"
             )
         parts.append(piece)
     await process.wait()
@@ -178,7 +178,7 @@ async def _read_answer(
 
 
 def _last(lines: list[bytes]) -> Mapping[str, Any]:
-    """The line that ends an answer; nothing if there is none."""
+    """Return the last line of an answer; empty without one."""
     if len(lines) < 2 or lines[-1]:
         return {}
     last = json.loads(lines[-2])

@@ -1,7 +1,7 @@
 """The process behind bounded work: SQL over state within its limits.
 
-The question comes as one line of JSON. The answer goes out line by line, and its last line says that it is
-whole or why it is not. Nothing heavy is loaded before the bounds are set.
+The question comes as one line of JSON. The answer is sent line by line; the last line says that it is whole,
+or why it is not. Nothing heavy is loaded before the limits are set.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ Work = Callable[[Facts, Facts], Iterator[bytes]]
 
 
 def run(work: Work) -> None:
-    """Answer one question within its bounds, and end.
+    """Answer one question within its limits, and end.
 
     Args:
-        work: Answers it.
+        work: Computes the answer.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     asked = json.loads(sys.stdin.buffer.readline())
@@ -68,7 +68,7 @@ def _answer(work: Work, question: Facts, answer: BinaryIO, memory: int) -> None:
 
 
 def _lacked_memory(error: BaseException | None) -> bool:
-    """Return whether the memory limit is behind an error: no room for a library or a thread."""
+    """Return True if an error was caused by the memory limit."""
     while error is not None:
         if isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno == errno.ENOMEM):
             return True
@@ -79,18 +79,18 @@ def _lacked_memory(error: BaseException | None) -> bool:
 
 
 def too_much_memory(most: int, found: str | None = None) -> Unavailable:
-    """The error for work that has come to the bound of its memory."""
+    """Return the error for a query that has reached its memory limit."""
     return Unavailable(
-        "the query needs more memory than it may take",
+        "the query needs more memory than allowed",
         code="HF-E5004",
         found=found,
-        expected=f"{most >> 20:,} MiB at most, with the states that it reads",
-        hint="ask for less, or ask on the machine itself with `holdfast state scan CHECKPOINT --sql`",
+        expected=f"at most {most >> 20:,} MiB, including the states that it reads",
+        hint="read less, or run `holdfast state scan CHECKPOINT --sql` on the machine itself",
     )
 
 
 def _end_with(parent: int) -> None:
-    """End when the process that asks does, however it ends."""
+    """End when the calling process ends."""
     if sys.platform.startswith("linux"):
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() != parent:
@@ -106,7 +106,7 @@ def _end_with_input() -> None:
 
 
 def _bound(memory_bytes: int, cpu_s: int) -> None:
-    """Take no more than this, and be the first that is ended when the machine's memory runs out."""
+    """Set the limits, and be the first process to be killed when the machine's memory runs out."""
     bounds = (
         (resource.RLIMIT_AS, memory_bytes),
         (resource.RLIMIT_CPU, cpu_s),
@@ -129,10 +129,10 @@ _INT64: Final = 1 << 63
 
 
 def lines(question: Facts, facts: Facts) -> Iterator[bytes]:
-    """The rows of the answer as JSON, as many as fit; `facts` says whether there are more.
+    """Yield the rows of the answer as JSON, as many as fit; `facts` says if there are more.
 
     Args:
-        question: `address`, `batch`, `sql`, `rows` and `bytes` at most; `databases` that may be connected to.
+        question: `address`, `batch`, `sql`, the limits `rows` and `bytes`, and the allowed `databases`.
         facts: Filled with `columns`, `more` and `left_out`.
 
     Raises:
@@ -170,15 +170,15 @@ def lines(question: Facts, facts: Facts) -> Iterator[bytes]:
 def _check_some(left_rows: int, question: Facts) -> None:
     if left_rows == question["rows"]:
         raise Invalid(
-            "a row of the answer is larger than an answer may be",
+            "a row of the answer exceeds the size limit",
             code="HF-E2268",
-            expected=f"{question['bytes']:,} bytes at most",
-            hint="ask for fewer columns or for parts of a value, as with `left(column, 1000)`",
+            expected=f"at most {question['bytes']:,} bytes",
+            hint="select fewer columns or parts of a value, for example `left(column, 1000)`",
         )
 
 
 def _with_whole_numbers(row: dict[str, Any], whole: list[str]) -> dict[str, Any]:
-    """DuckDB's sums of whole numbers are decimals of 38 digits."""
+    """Convert DuckDB's sums of integers, which are decimals of 38 digits, to integers."""
     for name in whole:
         value = row[name]
         if isinstance(value, Decimal) and -_INT64 <= value < _INT64:

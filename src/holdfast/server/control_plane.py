@@ -1,4 +1,4 @@
-"""The server's view of a state home: jobs and checkpoints, looked up once for all requests."""
+"""The server's view of a state home: jobs and checkpoints, cached for all requests."""
 
 from __future__ import annotations
 
@@ -58,9 +58,9 @@ class _Entry:
 
 
 class TtlCache:
-    """Values that are kept for a while, and shared by all who ask for the same.
+    """A cache of values with a time to live, shared between threads.
 
-    A failure is not kept: the next caller computes the value again.
+    Failures are not cached: the next caller computes the value again.
     """
 
     def __init__(self) -> None:
@@ -70,7 +70,7 @@ class TtlCache:
     def get(
         self, key: Hashable, compute: Callable[[], T], fresh_s: float = FRESH_S, version: Any = None
     ) -> T:
-        """The value of a key: at most `fresh_s` old, or computed from the same version."""
+        """Return the value of a key: at most `fresh_s` old, or computed from the same version."""
         with self._lock:
             entry = self._entries.setdefault(key, _Entry())
             self._entries.move_to_end(key)
@@ -88,8 +88,8 @@ class TtlCache:
 class _Version:
     """A cheap check for changes of the registry.
 
-    SQLite counts for a connection that stays open what others have committed since. It is closed when nobody
-    asks any more, and where another file has come in the place of the one that it is of.
+    Uses SQLite's data version, which counts commits of other connections to an open one. The connection is
+    closed when idle, and when the file was replaced.
     """
 
     def __init__(self, path: Path) -> None:
@@ -120,12 +120,12 @@ class _Version:
 
 
 class ControlPlane:
-    """The jobs of one state home as a server sees them.
+    """The jobs of one state home, for a server.
 
     Args:
         home: The state home.
-        settings: How the server is reached.
-        clock: The time in epoch milliseconds.
+        settings: The server's settings.
+        clock: Returns epoch milliseconds.
     """
 
     def __init__(self, home: StateHome, settings: ServerSettings, clock: Clock) -> None:
@@ -146,16 +146,16 @@ class ControlPlane:
     def ask(
         self, verb: str, job: str | None, arguments: Arguments, operation_id: str | None = None
     ) -> Operation:
-        """Write down that something is wanted; whoever serves does it.
+        """Record a request for an operation, which any server of the state home carries out.
 
         Args:
-            verb: What.
+            verb: The verb.
             job: The job that it is about.
-            arguments: How.
-            operation_id: The id under which it is asked; asked again, it is the same operation.
+            arguments: The arguments.
+            operation_id: The id of the operation; a repeated request with the same id is the same operation.
 
         Raises:
-            Conflict: Something else was asked under this id.
+            Conflict: A different operation has this id.
         """
         operation_id = operation_id or os.urandom(16).hex()
         operation = self.operations.ask(operation_id, verb, job, arguments, self.clock())
@@ -163,10 +163,10 @@ class ControlPlane:
         return operation
 
     def operation(self, operation_id: str) -> Operation:
-        """One operation. Of one that has ended it is remembered that somebody has heard of it.
+        """Return an operation, and record for an ended one that its result was read.
 
         Raises:
-            NotFound: There is none.
+            NotFound: The operation is unknown.
         """
         operation = self.operations.get(operation_id)
         if operation.state.ended:
@@ -174,11 +174,11 @@ class ControlPlane:
         return operation
 
     def jobs(self) -> list[JobStatus]:
-        """Every job, the most recently started first."""
+        """Return every job, the most recently started first."""
         return self.cache.get("jobs", self.control.jobs)
 
     def status(self, job: str) -> JobStatus:
-        """One job, by name or id.
+        """Return a job by name or id.
 
         Raises:
             NotFound: The job does not exist.
@@ -190,7 +190,7 @@ class ControlPlane:
         return next(status for status in self.control.jobs() if job in (status.job.name, status.job.job_id))
 
     def details(self, job: str, batches: int = 1000) -> JobDetails:
-        """One job with its newest batches, by name or id.
+        """Return a job with its newest batches, by name or id.
 
         Raises:
             NotFound: The job does not exist.
@@ -198,7 +198,7 @@ class ControlPlane:
         return self._load_details(job, batches, lambda name: self.control.details(name, batches))
 
     def brief(self, job: str) -> JobDetails:
-        """One job with the newest batch of each of its queries.
+        """Return a job with the newest batch of each of its queries.
 
         Raises:
             NotFound: The job does not exist.
@@ -216,7 +216,7 @@ class ControlPlane:
         return replace(self.cache.get(key, lambda: look(status.job.name), version=version), status=status)
 
     def name(self, job: str | None) -> str | None:
-        """The name of a job, by name or id; None of no job.
+        """Return the name of a job, by name or id; None for None.
 
         Raises:
             NotFound: The job does not exist.
@@ -224,10 +224,10 @@ class ControlPlane:
         return None if job is None else self.status(job).job.name
 
     def prediction(self, details: JobDetails) -> Prediction | None:
-        """Predict the next recovery of a job, from the folders of its checkpoints.
+        """Predict the next recovery of a job, from its checkpoints' directories.
 
         Raises:
-            HoldfastError: They cannot be read.
+            HoldfastError: The checkpoints cannot be read.
         """
         key = ("prediction", details.status.job.name)
         return self.cache.get(key, lambda: self.control.prediction(details), PREDICTED_S)
@@ -241,33 +241,37 @@ class ControlPlane:
         return job_lags(details, self.clock())
 
     def savepoints(self, catalog: str) -> tuple[Listed, ...]:
-        """The savepoints of a catalog, oldest first.
+        """Return the savepoints of a catalog, oldest first.
 
         Raises:
-            HoldfastError: It cannot be read.
+            HoldfastError: The catalog cannot be read.
         """
         return self.cache.get(("savepoints", catalog), lambda: listed(catalog), LISTED_S)
 
     def query(self, details: JobDetails, name: str | None = None) -> QueryStarted:
-        """A query of a job; its only one needs no name.
+        """Return a query of a job; its only one needs no name.
 
         Raises:
-            NotFound: The query does not exist, or several and none is named.
+            NotFound: The query does not exist, or the job has several and no name was given.
         """
-        names = ", ".join(query.name for query in details.queries) or "no query has been started yet"
+        names = ", ".join(query.name for query in details.queries) or "no started query"
         for query in details.queries:
             if query.name == name or (name is None and len(details.queries) == 1):
                 return query
         job = details.status.job.name
-        fact = f"job {job!r} has no query {name!r}" if name else f"job {job!r} has several queries or none"
-        raise NotFound(fact, code="HF-E3056", where=job, found=names, hint="name one of them")
+        fact = (
+            f"job {job!r} has no query {name!r}"
+            if name
+            else f"job {job!r} has not exactly one query, so a query name is required"
+        )
+        raise NotFound(fact, code="HF-E3056", where=job, found=names, hint="give one of these queries")
 
     def checkpoint(self, uri: str) -> Checkpoint:
         """Read a query's checkpoint at its newest committed batch.
 
         Raises:
-            NotFound: There is none yet.
-            Corrupt: It is damaged.
+            NotFound: There is no checkpoint yet.
+            Corrupt: The checkpoint is damaged.
         """
         return self.cache.get(("checkpoint", uri), lambda: read(open_checkpoint(uri)))
 
@@ -276,30 +280,30 @@ class ControlPlane:
 
         Raises:
             NotFound: There is no checkpoint yet.
-            Corrupt: It is damaged.
-            Unsupported: Its state is in a database.
+            Corrupt: The checkpoint is damaged.
+            Unsupported: The state is in a database.
         """
         return self.cache.get(("cost", uri), lambda: job_cost(details, uri), SETTLED_S)
 
     def readable(self, uri: str) -> Checkpoint | None:
-        """The same; None where there is none yet, or the verbs of checkpoints have more to say of it."""
+        """Return a checkpoint; None if it does not exist yet or cannot be read."""
         try:
             return self.checkpoint(uri)
         except (NotFound, Corrupt, Unsupported):
             return None
 
     def stores(self, uri: str) -> list[Store]:
-        """The stores of all operators of a checkpoint; none where it cannot be read."""
+        """Return the stores of all operators of a checkpoint; none if it cannot be read."""
         checkpoint = self.readable(uri)
         operators = () if checkpoint is None else checkpoint.operators
         return [store for operator in operators for store in operator.stores]
 
     def measured(self, details: JobDetails, query: QueryStarted, last: int) -> list[tuple[Batch, int]]:
-        """The newest committed batches of a query, with durations and failures, and the state after each.
+        """Return a query's newest batches with durations and failures, and the state size after each.
 
         Raises:
             NotFound: There is no checkpoint yet.
-            Corrupt: It is damaged.
+            Corrupt: The checkpoint is damaged.
         """
         heard = details.batches_of(query.name)
         told = measured_batches(self.batches(query.checkpoint, last), heard, details.attempts, query.name)
@@ -311,12 +315,12 @@ class ControlPlane:
 
         Raises:
             NotFound: There is no checkpoint yet.
-            Corrupt: It is damaged.
+            Corrupt: The checkpoint is damaged.
         """
         return self.cache.get(("batches", uri, last), lambda: history(open_checkpoint(uri), last))
 
     def sizes(self, uri: str, batches: tuple[int, ...]) -> dict[int, dict[int, int]]:
-        """The bytes of state after each of these batches, by batch and operator."""
+        """Return the bytes of state after each of these batches, by batch and operator."""
         return self.cache.get(
             ("sizes", uri, batches), lambda: state_bytes(open_storage(uri), batches), SETTLED_S
         )

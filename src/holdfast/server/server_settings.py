@@ -15,7 +15,7 @@ HOST: Final = "127.0.0.1"
 SHORTEST_TOKEN: Final = 16
 # Longer than any token; a file that continues for ever, such as a device, is read no further.
 _LONGEST_TOKEN: Final = 1 << 16
-_HOW_TO_MAKE_ONE: Final = "make one with `python -c 'import secrets; print(secrets.token_urlsafe())'`"
+_HOW_TO_MAKE_ONE: Final = "create one with `python -c 'import secrets; print(secrets.token_urlsafe())'`"
 _LOOPBACK_NAMES: Final = ("localhost",)
 
 
@@ -25,14 +25,14 @@ class ServerSettings:
 
     Attributes:
         host: The address that it listens on.
-        port: The port; 0 takes a free one.
-        token: What a caller has to show; None lets everybody in who reaches it.
-        tls_cert: The certificate chain; None answers without TLS.
-        tls_key: Its key.
-        savepoints: Where savepoints go that name no directory; None takes the one a job uses already.
-        login_code: What opens one session of a browser, once.
-        roots: Directories and URIs below which requests may name savepoints and checkpoints, besides the
-            checkpoints and savepoints of jobs.
+        port: The port; 0 picks a free one.
+        token: The token that callers have to send; None admits everyone who reaches the server.
+        tls_cert: The certificate chain; None disables TLS.
+        tls_key: The certificate's key.
+        savepoints: The default directory for savepoints; None for the one a job already uses.
+        login_code: The code that opens one browser session, once.
+        roots: Directories and URIs below which requests may use savepoints and checkpoints, in addition to
+            those of jobs.
     """
 
     host: str = HOST
@@ -47,7 +47,7 @@ class ServerSettings:
     def __post_init__(self) -> None:
         if not 0 <= self.port <= 65535:
             raise Invalid(
-                "this is no port",
+                "invalid port",
                 code="HF-E2279",
                 where="--port",
                 found=str(self.port),
@@ -55,15 +55,15 @@ class ServerSettings:
             )
         if self.token is not None and len(self.token) < SHORTEST_TOKEN:
             raise Invalid(
-                "the token is too short to keep anybody out",
+                "the token is too short",
                 code="HF-E2280",
                 found=f"{len(self.token)} characters",
-                expected=f"{SHORTEST_TOKEN} or more",
+                expected=f"at least {SHORTEST_TOKEN} characters",
                 hint=_HOW_TO_MAKE_ONE,
             )
         if self.token is not None and (not self.token.isascii() or not self.token.isprintable()):
             raise Invalid(
-                "the token cannot be sent in a header",
+                "the token cannot be sent in an HTTP header",
                 code="HF-E2281",
                 expected="printable ASCII characters",
                 hint=_HOW_TO_MAKE_ONE,
@@ -75,19 +75,19 @@ class ServerSettings:
         for path in (self.tls_cert, self.tls_key):
             if path is not None and not path.is_file():
                 raise NotFound(
-                    "there is no such file for TLS",
+                    "the TLS file does not exist",
                     code="HF-E3059",
                     where=str(path),
-                    hint="--tls-cert names the certificate chain, --tls-key its key",
+                    hint="give the certificate chain with --tls-cert and its key with --tls-key",
                 )
         if self.token is None and not is_loopback(self.host):
             raise Invalid(
-                "an address that others can reach needs a token",
+                "an address other than loopback needs a token",
                 code="HF-E2283",
                 where=f"--host {self.host}",
                 found="no token",
                 expected=f"--token-file FILE, or {TOKEN_VARIABLE} in the environment",
-                hint="without one, only 127.0.0.1 is served",
+                hint="set a token, or listen on 127.0.0.1",
             )
 
     @property
@@ -97,29 +97,29 @@ class ServerSettings:
 
     @property
     def warning(self) -> str | None:
-        """Return the caution about the server's address, for its start."""
+        """The warning about the server's address, printed at its start."""
         if self.token is None or self.tls_cert is not None or is_loopback(self.host):
             return None
         return (
-            f"{self.host} is served without TLS: the token and all state cross the network in clear,"
-            " and whoever reads the token there can stop jobs;"
-            " give --tls-cert and --tls-key, or listen on 127.0.0.1 behind a proxy that encrypts"
+            f"{self.host} is served without TLS: the token and all state are sent unencrypted,"
+            " and anyone who reads the token there can stop jobs;"
+            " give --tls-cert and --tls-key, or listen on 127.0.0.1 behind a proxy with TLS"
         )
 
     def url(self, port: int) -> str:
-        """The address of the server on a port."""
+        """Return the URL of the server on a port."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{self.scheme}://{host}:{port}"
 
 
 def is_loopback(host: str) -> bool:
-    """Return whether an address can be reached from this machine alone."""
+    """Return True if an address is reachable only from this machine."""
     address = ip_address(host)
     return host in _LOOPBACK_NAMES if address is None else address.is_loopback
 
 
 def ip_address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
-    """A host as an address; None if it is a name."""
+    """Parse a host as an IP address; None if it is a name."""
     try:
         return ipaddress.ip_address(host)
     except ValueError:
@@ -127,11 +127,11 @@ def ip_address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | Non
 
 
 def token_from(text: str | None, file: Path | None, environment: str | None) -> str | None:
-    """The token: as it is given, else out of a file, else out of the environment.
+    """Return the token as given, else from a file, else from the environment.
 
     Raises:
         NotFound: The file cannot be read.
-        Invalid: It holds nothing, or what cannot be a token.
+        Invalid: The file is empty, or has no valid token.
     """
     if text is not None:
         return text
@@ -142,7 +142,7 @@ def token_from(text: str | None, file: Path | None, environment: str | None) -> 
             read = opened.read(_LONGEST_TOKEN + 1).decode("utf-8").strip()
     except UnicodeDecodeError as error:
         raise Invalid(
-            "the token file is no text", code="HF-E2284", where=str(file), hint=_HOW_TO_MAKE_ONE
+            "the token file is not a text file", code="HF-E2284", where=str(file), hint=_HOW_TO_MAKE_ONE
         ) from error
     except OSError as error:
         raise NotFound(
@@ -150,12 +150,10 @@ def token_from(text: str | None, file: Path | None, environment: str | None) -> 
             code="HF-E3060",
             where=str(file),
             found=error.strerror or str(error),
-            hint="name a file that this user may read with --token-file",
+            hint="give a file that this user can read with --token-file",
         ) from error
     if not read:
         raise Invalid("the token file is empty", code="HF-E2285", where=str(file), hint=_HOW_TO_MAKE_ONE)
     if len(read) > _LONGEST_TOKEN:
-        raise Invalid(
-            "the token file is too long for a token", code="HF-E2286", where=str(file), hint=_HOW_TO_MAKE_ONE
-        )
+        raise Invalid("the token file is too large", code="HF-E2286", where=str(file), hint=_HOW_TO_MAKE_ONE)
     return read

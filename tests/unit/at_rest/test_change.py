@@ -98,7 +98,7 @@ def test_the_order_of_calls_does_not_matter(savepoint: Callable[[str], str], tmp
 
 def test_the_source_stays_as_it_is(tmp_path: Path) -> None:
     checkpoint = golden_on_disk(JOIN, tmp_path / "ck")
-    with pytest.raises(Conflict, match="a query may be using the checkpoint"):
+    with pytest.raises(Conflict, match="a query may still be using the checkpoint"):
         hf.change(checkpoint).partitions(3).to()
     assert not (tmp_path / "ck-changed").exists()
     plan = hf.change(checkpoint).partitions(3).plan()

@@ -186,7 +186,7 @@ def test_the_command(holdfast: Holdfast, holdfast_at_once: Holdfast, tmp_path: P
     assert not (tmp_path / "ck-migrated").exists()
     unsaid = holdfast(*words)
     assert (unsaid.returncode, unsaid.stdout) == (4, "")
-    assert "nobody has said that it is stopped" in unsaid.stderr
+    assert "a query may still be using the checkpoint" in unsaid.stderr
     said = holdfast_at_once(*words, "--stopped")
     assert said.stdout.strip() == f"file://{tmp_path}/ck-migrated"
     assert "backend memory to rocksdb, partitions 2 to 3, format 1 to 2" in said.stderr

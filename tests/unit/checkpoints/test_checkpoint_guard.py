@@ -99,7 +99,7 @@ def test_the_evidence_of_a_checkpoint() -> None:
     assert usage.interval_ms == 15_000
     lines = usage.lines()
     assert "newest planned batch: 3, 3.0 s ago" in lines
-    assert "batch 3 is planned and not committed" in lines
+    assert "batch 3 is planned but not committed" in lines
     assert "its batches are usually 15.0 s apart" in lines
     # A silence of 3 seconds is there already; 2 x 15 and a margin of 2 are wanted.
     assert watch_ms(usage) == 29_000
@@ -123,7 +123,7 @@ def test_how_long_it_is_watched(interval_ms: int | None, silent_ms: int | None, 
 def test_without_a_persons_word_it_is_refused_with_the_evidence(checkpoint: Path, time: Time) -> None:
     before = files(checkpoint.parent)
     with (
-        pytest.raises(Conflict, match="nobody has said that it is stopped") as caught,
+        pytest.raises(Conflict, match="a query may still be using the checkpoint") as caught,
         guard_of(checkpoint, time, stopped=False),
     ):
         pytest.fail("it was let through")
@@ -135,7 +135,7 @@ def test_without_a_persons_word_it_is_refused_with_the_evidence(checkpoint: Path
 
 def test_a_batch_while_it_is_watched_is_a_refusal(checkpoint: Path, time: Time) -> None:
     time.happens = [lambda: None, lambda: (checkpoint / "offsets/99").write_text("v1\n")]
-    with pytest.raises(Conflict, match="it was written to meanwhile") as caught, guard_of(checkpoint, time):
+    with pytest.raises(Conflict, match="files changed meanwhile") as caught, guard_of(checkpoint, time):
         pytest.fail("it was let through")
     assert "offsets/99 is new" in (caught.value.found or "")
     assert len(time.paused) == 2
@@ -144,7 +144,7 @@ def test_a_batch_while_it_is_watched_is_a_refusal(checkpoint: Path, time: Time) 
 def test_a_state_file_that_changes_is_a_refusal_too(checkpoint: Path, time: Time) -> None:
     state = next(checkpoint.glob("state/0/*/*.delta"))
     time.happens = [lambda: state.write_bytes(b"x")]
-    with pytest.raises(Conflict, match="written to meanwhile") as caught, guard_of(checkpoint, time):
+    with pytest.raises(Conflict, match="files changed meanwhile") as caught, guard_of(checkpoint, time):
         pytest.fail("it was let through")
     assert f"{state.relative_to(checkpoint)} has changed" in (caught.value.found or "")
 
@@ -208,7 +208,7 @@ def test_a_job_between_two_drivers_is_a_refusal(checkpoint: Path, tmp_path: Path
     assert fence(lock_path(f"file://{checkpoint}", Path()), Owner("shop", str(home), 12))
     lock = FileLock(supervisor_lock(home, "shop"))
     assert lock.take()
-    with pytest.raises(Conflict, match="a job that is supervised") as caught, guard_of(checkpoint, time):
+    with pytest.raises(Conflict, match="a job with a live supervisor") as caught, guard_of(checkpoint, time):
         pytest.fail("it was let through")
     assert "job 'shop' in state home" in (caught.value.found or "")
     lock.release()
@@ -259,7 +259,7 @@ def test_a_second_checkpoint_of_a_query_that_goes_on_is_not_left(
 
     with guard_of(checkpoint, time) as guard:
         plan = planned_rescale(source, target, 3)
-        with pytest.raises(Conflict, match="written to meanwhile"):
+        with pytest.raises(Conflict, match="files changed meanwhile"):
             apply_rescale(
                 source,
                 target,

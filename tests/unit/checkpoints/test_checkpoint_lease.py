@@ -113,7 +113,7 @@ def test_in_memory_a_living_owner_is_refused_and_a_silent_one_followed() -> None
         candidates.passes(seconds)
         return True
 
-    with pytest.raises(Conflict, match="another process owns the checkpoint") as caught:
+    with pytest.raises(Conflict, match="a different process owns the checkpoint") as caught:
         acquire(
             candidates.one(), "memory://ck", renews, lambda *told: waited.append(told), refuse_living=True
         )
@@ -200,7 +200,7 @@ def test_a_verb_refuses_the_owner_of_another_machine(checkpoint: Path, beside: B
 
     beside.happens = renews
     with (
-        pytest.raises(Conflict, match="another process owns the checkpoint") as caught,
+        pytest.raises(Conflict, match="a different process owns the checkpoint") as caught,
         guarded(LocalStorage(checkpoint), "rescale", stopped=True, hint="", timing=beside.timing),
     ):
         pytest.fail("it was let through")
@@ -253,9 +253,9 @@ def test_the_lease_is_evidence_and_changes_nothing(checkpoint: Path, beside: Bes
     usage = dry_run_usage(storage, 0)
     assert usage.lease is not None
     assert usage.lease.as_dict() == {"holder": OWNER, "lease_ms": 30_000}
-    assert f"the lease beside it is held by {OWNER}, unless that has ended: it lasts 30.0 s" in usage.lines()
+    assert f"the lease next to it is held by {OWNER} and ends 30.0 s after its last renewal" in usage.lines()
     with (
-        pytest.raises(Conflict, match="nobody has said that it is stopped") as caught,
+        pytest.raises(Conflict, match="a query may still be using the checkpoint") as caught,
         guarded(storage, "rescale", stopped=False, hint="", timing=beside.timing),
     ):
         pytest.fail("it was let through")
@@ -280,7 +280,7 @@ def test_nothing_is_restored_to_where_an_owner_is_about_to_begin(
         term = owner.renew(term)
 
     there.happens = renews
-    with pytest.raises(Conflict, match="another process owns the checkpoint"):
+    with pytest.raises(Conflict, match="a different process owns the checkpoint"):
         savepoints.restore(taken.uri, target)
     assert not target.exists()
     owner.resign(term)

@@ -163,8 +163,8 @@ def test_lines_are_broken_on_a_narrow_terminal(holdfast: Holdfast) -> None:
 @pytest.mark.parametrize(
     ("given", "fact"),
     [
-        ({}, "advice is on a checkpoint, or on a plan"),
-        ({"checkpoint": "ck", "rate": 1, "keys": 1}, "advice is on a checkpoint, or on a plan"),
+        ({}, "advice needs either a checkpoint or a planned job"),
+        ({"checkpoint": "ck", "rate": 1, "keys": 1}, "advice needs either a checkpoint or a planned job"),
         ({"rate": 1}, "a plan has a rate and keys"),
         ({"rate": True, "keys": 1}, "invalid value for rate"),
         ({"checkpoint": "ck", "topics": "memory,backend"}, "there is no such topic"),

@@ -19,7 +19,7 @@ from holdfast.storage.local import LocalStorage
 from holdfast.storage.memory import MemoryStorage
 
 OF_THE_STATE = (
-    "operator 0, state default: 1 key only in the original, 1 only in the new code, 1 with another value"
+    "operator 0, state default: 1 key only in the original, 1 only in the new code, 1 with a different value"
 )
 COLUMNS = ("who string", "amount int64")
 NAME = StateName(0, "default", "default", "stateStoreSave")
@@ -87,7 +87,7 @@ def test_every_difference_is_shown_with_rows_and_keys(capsys: pytest.CaptureFixt
         '  + batch 4: {"who": "bob", "amount": null}',
         "",
         "final state different:",
-        "  operator 1, state default: its keys or values have other columns",
+        "  operator 1, state default: its keys or values have different columns",
         f"  {OF_THE_STATE}",
         '    - {"who": "ann"}: {"sum": 7}',
         '    + {"who": "ann"}: {"sum": 8}',
@@ -132,7 +132,7 @@ def test_a_side_without_code_is_named_and_nothing_is_left(
 ) -> None:
     said = holdfast("fork", savepoint, "fork", "--compare", "new.py", "--original", "old.py")
     assert said.returncode == 3
-    assert "error: the original code: there is no such job file [HF-E3" in said.stderr
+    assert "error: the original code: the job file does not exist [HF-E3" in said.stderr
     assert "\n  in old.py" in said.stderr
     assert not (home / "sandboxes").exists()
     assert not (tmp_path / "fork").exists()

@@ -115,8 +115,8 @@ def without_times(value: Any) -> Any:
 def test_new_code_is_checked_against_a_job(holdfast: Holdfast, shop: Job) -> None:
     """Without Spark: the file is missed only once the job is known."""
     unknown = holdfast("check", "job.py", "--against", "nothing")
-    assert unknown.stderr.startswith("error: no directory or job is named 'nothing' [HF-E")
-    assert "there is no such job file" in holdfast("check", "job.py", "--against", "shop").stderr
+    assert unknown.stderr.startswith("error: there is neither a directory nor a job 'nothing' [HF-E")
+    assert "the job file does not exist" in holdfast("check", "job.py", "--against", "shop").stderr
 
 
 def test_a_job_with_several_queries_needs_one_of_them(holdfast: Holdfast, shop: Job) -> None:
@@ -126,7 +126,7 @@ def test_a_job_with_several_queries_needs_one_of_them(holdfast: Holdfast, shop: 
     assert str(shop.checkpoint) in refused["hint"]
     check = ("check", "job.py", "--against", "shop")
     assert "2 queries" in holdfast(*check).stderr
-    assert "there is no such job file" in holdfast(*check, "--query", "visits").stderr
+    assert "the job file does not exist" in holdfast(*check, "--query", "visits").stderr
     no_such = holdfast(*check, "--query", "nope")
     assert (no_such.returncode, "job 'shop' has no query 'nope'" in no_such.stderr) == (3, True)
 

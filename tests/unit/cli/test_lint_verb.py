@@ -104,7 +104,7 @@ def v(spark):
 @pytest.mark.parametrize(
     ("code", "fact", "found"),
     [
-        (PLAIN, "the file has no job whose plan could be built", "no @hf.job"),
+        (PLAIN, "the file has no job, so no plan can be built", "no @hf.job"),
         (BROKEN, "the file is not valid Python", "'(' was never closed"),
         (MISSING, "the job file needs a module that is not installed", "No module named 'no_such_package'"),
         (STARTS, "the code starts its query itself", "DataStreamWriter.start()"),

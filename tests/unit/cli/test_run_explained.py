@@ -35,7 +35,7 @@ def test_each_setting_is_explained_and_nothing_starts(holdfast: Holdfast, tmp_pa
     assert said.returncode == 0, said.stderr
     found = json.loads(said.stdout)
     assert found["leading"] == {"address": (tmp_path / "elections").as_uri(), "lease_ms": 20_000}
-    assert found["goes_on"] == "no, it starts anew"
+    assert found["goes_on"] == "no, it starts from scratch"
     knobs = {each["name"]: (each["value"], each["becomes"]) for each in found["knobs"]}
     assert knobs["alerts.skew"] == ("not set", "no alert")
     assert knobs["alerts.state_size"] == ("1 GiB", "an alert")
@@ -107,7 +107,7 @@ def test_a_start_from_a_savepoint_refuses_what_the_run_would(holdfast: Holdfast,
     # The state is of format 1, and another one is asked for.
     other = ("--conf", "spark.sql.streaming.stateStore.checkpointFormatVersion=2")
     refused(
-        holdfast(*words, *other), 2, "another state-checkpoint format", "1, in which its state was written"
+        holdfast(*words, *other), 2, "the job's state-checkpoint format differs", "1, the format of its state"
     )
     # Another job of Holdfast's has the place.
     lock = lock_path(f"file://{tmp_path}/checkpoint", Path())
@@ -116,19 +116,19 @@ def test_a_start_from_a_savepoint_refuses_what_the_run_would(holdfast: Holdfast,
     # The job runs already.
     running = SupervisorLock(StateHome(tmp_path / "home"), "shop")
     assert running.take()
-    refused(holdfast(*words), 4, "this job is already running")
+    refused(holdfast(*words), 4, "the job is already running")
     running.release()
     # One of several supervisors leads it.
     registry = Registry(StateHome(tmp_path / "home").registry)
     now_ms = int(time.time() * 1000)
     registry.lead("shop", Leader(1, "machine-2 pid 7", "file:///leases", 3_600_000, now_ms, now_ms))
-    refused(holdfast(*words), 4, "this job is already running", "machine-2 pid 7", "--ha file:///leases")
+    refused(holdfast(*words), 4, "the job is already running", "machine-2 pid 7", "--ha file:///leases")
     registry.lead("shop", Leader(1, "machine-2 pid 7", "file:///leases", 1, now_ms, 0))
     # There is a checkpoint, whole or not: also one that an earlier restore has made and that has gone on.
     (tmp_path / "checkpoint").mkdir()
     (tmp_path / "checkpoint" / "note.txt").write_text("mine")
     refused(
-        holdfast(*words), 4, "the checkpoint of query 'shop' cannot be made of a savepoint", "leave out -s"
+        holdfast(*words), 4, "the checkpoint of query 'shop' cannot be restored from a savepoint", "omit -s"
     )
     shutil.rmtree(tmp_path / "checkpoint")
     named = holdfast("run", "shop.py", "-s", f"sums={saved}", "--dry-run")

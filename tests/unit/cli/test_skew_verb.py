@@ -69,7 +69,7 @@ def test_the_shares_of_a_checkpoint_s_partitions(holdfast: Holdfast, checkpoint:
 def test_a_name_is_a_job_and_a_path_is_not(holdfast: Holdfast, tmp_path: Path) -> None:
     said = holdfast("skew", "checkpoint")
     assert said.returncode == 3
-    assert "there is no job 'checkpoint'" in said.stderr
+    assert "unknown job 'checkpoint'" in said.stderr
     said = holdfast("skew", str(tmp_path / "nowhere"))
     assert said.returncode == 3
     assert "there is no checkpoint" in said.stderr

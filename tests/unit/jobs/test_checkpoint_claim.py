@@ -116,7 +116,7 @@ def test_who_was_just_started_is_told_of_another_job_in_the_checkpoint(
 
 def test_a_free_checkpoint_that_a_later_leader_has_had_is_not_taken(claim: CheckpointClaim) -> None:
     claim.lock.write_text(json.dumps(asdict(Owner("job", "/home-3", 1, 9, "place", "elsewhere"))))
-    with pytest.raises(LeadershipLost, match="another supervisor leads"):
+    with pytest.raises(LeadershipLost, match="a different supervisor leads"):
         take_over(claim)
 
 

@@ -43,8 +43,8 @@ def test_what_a_driver_cannot_start_without_is_waited_for(file: Path, writer: sq
     registry = DeferredRegistry(file, None, lambda kind, text: said.append(text), wait)
     assert registry.now(Registry.start_attempt, "shop", 42, 2, recovers=False) == 1
     assert len(waited) == 1
-    assert "the job goes on" in said[0]
-    assert "can be used again" in said[1]
+    assert "the job continues" in said[0]
+    assert "is available again" in said[1]
 
 
 def test_a_wait_that_is_ended_is_an_error(file: Path, writer: sqlite3.Connection) -> None:

@@ -83,7 +83,7 @@ def test_a_function_that_cannot_be_called_is_refused() -> None:
 
 @pytest.mark.parametrize("name", ["", "a b", "-a", "a/b", "x" * 65, "ä"])
 def test_a_name_that_cannot_be_a_directory_is_refused(name: str) -> None:
-    with pytest.raises(Invalid, match="name cannot be used"):
+    with pytest.raises(Invalid, match="invalid job name"):
         hf.job(name=name, checkpoint="c")(lambda spark: spark)
 
 
@@ -117,7 +117,7 @@ def test_a_batch_of_real_time_mode_may_take_its_interval_before_the_timeout_coun
 
 def test_a_pause_between_batches_of_real_time_mode_is_refused() -> None:
     paused = hf.Checkpoint("./ck", min_pause="30s")
-    with pytest.raises(hf.Invalid, match="no pause between its batches"):
+    with pytest.raises(hf.Invalid, match="cannot be combined with real-time mode"):
 
         @hf.job(name="at-once", checkpoint=paused, trigger=hf.real_time("5 minutes"))
         def at_once(spark: object) -> object:

@@ -54,7 +54,7 @@ def test_late_batches_in_a_row_are_counted() -> None:
     assert case.runs(15)
     failure = case.attempt.failure
     assert failure is not None
-    assert failure.line == "a batch ran for 1 times 10000 ms without a commit, after 2 late batches"
+    assert failure.line == "a batch did not commit within 1 x 10000 ms, after 2 late batches"
     assert case.told == 3
 
 

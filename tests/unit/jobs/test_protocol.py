@@ -101,7 +101,7 @@ def test_an_unknown_kind_is_refused() -> None:
 
 @pytest.mark.parametrize("line", [b"", b"nonsense", b"\xff", b"[]", b"3", b'"kind"', b'{"query": "q"}'])
 def test_what_is_no_message_is_refused(line: bytes) -> None:
-    with pytest.raises(Internal, match="no message"):
+    with pytest.raises(Internal, match="not a message"):
         protocol.decode(line)
 
 

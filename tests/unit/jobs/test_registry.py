@@ -42,7 +42,7 @@ def batch(number: int, query: str = "q") -> BatchProgress:
 def test_a_home_that_is_new_has_no_jobs_and_is_not_made(registry: Registry) -> None:
     assert registry.jobs() == []
     assert not registry.path.exists()
-    with pytest.raises(NotFound, match="no job at all"):
+    with pytest.raises(NotFound, match="no jobs"):
         registry.job("job")
 
 

@@ -48,5 +48,5 @@ def test_a_rescale_whose_process_cannot_be_started_fails_and_changes_nothing(
         "unavailable",
         "Resource temporarily unavailable",
     )
-    assert said[-1] == "not rescaled: the process that rescales cannot be started"
+    assert said[-1] == "the rescale failed: the rescaling process cannot be started"
     assert [each.name for each in tmp_path.iterdir() if "rescale" in each.name] == []

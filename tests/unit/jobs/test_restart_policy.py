@@ -35,7 +35,7 @@ def test_no_restart_gives_up_at_once() -> None:
 def test_what_would_come_again_is_not_tried_again_before_any_query_has_begun() -> None:
     machine = policy(fixed_delay(None, "5s"))
     assert machine.on_failure("no server", False, 0) == Retry(5_000, 1)
-    given_up = GiveUp("no query had begun, and another start would fail the same way")
+    given_up = GiveUp("no query had started, and a restart would fail the same way")
     assert machine.on_failure("boom", False, 10_000, comes_again=True) == given_up
     assert fail(machine, 20_000) == [given_up]
 
@@ -52,7 +52,7 @@ def test_a_job_that_has_run_is_started_again_all_the_same(where: str) -> None:
 def test_what_no_restart_fixes_ends_the_job_though_it_has_run() -> None:
     machine = policy(fixed_delay(None, "5s"))
     machine.on_running()
-    given_up = GiveUp("no restart fixes this failure")
+    given_up = GiveUp("a restart cannot fix this failure")
     assert machine.on_failure("boom", True, 10_000, permanent=True) == given_up
     assert fail(machine, 20_000) == [given_up]
 
@@ -61,7 +61,7 @@ def test_fixed_delay_counts_all_its_restarts() -> None:
     assert fail(policy(fixed_delay(2, "5s")), 0, 10_000, 90_000_000) == [
         Retry(5_000, 1),
         Retry(5_000, 2),
-        GiveUp("restarted 2 times, which is all that is allowed"),
+        GiveUp("restarted 2 times, the allowed maximum"),
     ]
 
 
@@ -92,7 +92,7 @@ def test_a_quiet_time_after_the_restart_starts_anew() -> None:
 def test_exponential_gives_up_after_its_attempts_without_quiet() -> None:
     machine = policy(exponential("1s", "1m", jitter=0, reset_after="10m", attempts=2))
     assert fail(machine, 0, 5_000, 10_000)[-1] == GiveUp(
-        "restarted 2 times without 10m of quiet, which is all that is allowed"
+        "restarted 2 times without 10m of quiet, the allowed maximum"
     )
     machine = policy(exponential("1s", "1m", jitter=0, reset_after="10m", attempts=2))
     assert fail(machine, 0, 5_000, 700_000, 705_000)[-1] == Retry(2_000, 2)
@@ -103,7 +103,7 @@ def test_the_failure_after_those_that_are_borne_ends_the_job() -> None:
     assert fail(machine, 0, 30_000, 59_999) == [
         Retry(1_000, 1),
         Retry(1_000, 2),
-        GiveUp("3 failures within 1m, allowed are 2"),
+        GiveUp("3 failures within 1m; the limit is 2"),
     ]
 
 
@@ -116,7 +116,7 @@ def test_a_failure_as_old_as_the_window_does_not_count() -> None:
 def test_the_same_failure_three_times_with_nothing_committed(strategy: RestartStrategy) -> None:
     answers = fail(policy(strategy), 0, 20_000, 60_000, same=True)
     assert isinstance(answers[1], Retry)
-    assert answers[2] == GiveUp("the same failure came 3 times with no batch committed in between")
+    assert answers[2] == GiveUp("the same failure occurred 3 times without a commit in between")
 
 
 def test_a_committed_batch_or_another_failure_breaks_the_row() -> None:

@@ -50,10 +50,10 @@ def test_who_is_meant_must_be_clear(taken: str, tmp_path: Path, given: str) -> N
 def test_a_checkpoint_that_exists_is_never_overwritten(taken: str, tmp_path: Path) -> None:
     place = golden_on_disk(NAME, tmp_path / "there")
     before = {file: file.read_bytes() for file in place.rglob("*") if file.is_file()}
-    with pytest.raises(Conflict, match="cannot be made of a savepoint") as caught:
+    with pytest.raises(Conflict, match="cannot be restored from a savepoint") as caught:
         list(restore_all({"": taken}, {"totals": place.as_uri()}))
     assert caught.value.hint is not None
-    assert "leave out -s" in caught.value.hint
+    assert "omit -s" in caught.value.hint
     assert {file: file.read_bytes() for file in place.rglob("*") if file.is_file()} == before
 
 

@@ -88,7 +88,7 @@ def test_a_savepoint_of_a_stranger_is_not_restored(tmp_path: Path, checkpoint: P
     taken = savepoints.take(other, tmp_path / "catalog")
     (checkpoint / f".q{NOTE}").write_text(json.dumps(fields(savepoint=taken.uri)))
     (way,) = under_way(checkpoint.as_uri())
-    with pytest.raises(Corrupt, match="in none of the job's catalogs") as caught:
+    with pytest.raises(Corrupt, match="outside the job's catalogs") as caught:
         finish(way, [])
     assert caught.value.found == taken.uri
     with pytest.raises(Corrupt, match="of a different checkpoint") as caught:
@@ -107,6 +107,6 @@ def test_a_fallback_does_not_restore_through_a_link(tmp_path: Path, checkpoint: 
     elsewhere.mkdir()
     query.symlink_to(elsewhere)
     (way,) = under_way(checkpoint.as_uri())
-    with pytest.raises(Corrupt, match="a symbolic link is where a checkpoint should be"):
+    with pytest.raises(Corrupt, match="the path of a checkpoint is a symbolic link"):
         finish(way, [])
     assert list(elsewhere.iterdir()) == []

@@ -138,9 +138,9 @@ def test_a_checkpoint_that_is_not_there_is_not_begun_anew(tmp_path: Path) -> Non
     uri = f"file://{checkpoint}"
     query = QueryPlace(f"{uri}/sums", "an-id")
     record = LeaderRecord("machine-1 pid 7", uri, 0, ran=True, queries={"sums": query})
-    with pytest.raises(CannotLead, match="former leader is not here"):
+    with pytest.raises(CannotLead, match="former leader is missing on this machine"):
         require_places(record, uri)
-    with pytest.raises(CannotLead, match="do not name the same checkpoint"):
+    with pytest.raises(CannotLead, match="have different checkpoints"):
         require_places(record, f"{uri}-2")
     # None of its queries has ever started.
     require_places(LeaderRecord("machine-1 pid 7", uri, 0), uri)
@@ -155,7 +155,7 @@ def test_a_record_names_no_checkpoint_but_the_jobs_own(tmp_path: Path, foreign: 
     uri = f"file://{tmp_path}/checkpoint"
     other = QueryPlace(foreign.format(uri), "an-id")
     record = LeaderRecord("machine-1 pid 7", uri, 0, ran=True, queries={"sums": other})
-    with pytest.raises(CannotLead, match="names a checkpoint that is not the job's"):
+    with pytest.raises(CannotLead, match="names a checkpoint outside the job's"):
         require_places(record, uri)
     assert checkpoints_of(record, {"sums": uri}, uri) == {"sums": uri}
     own = replace(record, queries={"sums": QueryPlace(f"{uri}/sums", "an-id")})
@@ -174,7 +174,7 @@ def test_a_standby_that_takes_over_looks_for_the_checkpoints(
     first.close()
     assert second.stand()
     assert second.record is not None
-    with pytest.raises(CannotLead, match="former leader is not here"):
+    with pytest.raises(CannotLead, match="former leader is missing on this machine"):
         taken_over(second, tmp_path)
 
 

@@ -50,5 +50,5 @@ def test_a_life_of_a_job(states: str) -> None:
     ],
 )
 def test_other_transitions_are_refused(state: JobState, following: JobState) -> None:
-    with pytest.raises(Internal, match=f"{state.value} cannot be {following.value}"):
+    with pytest.raises(Internal, match=f"cannot change from {state.value} to {following.value}"):
         next_state(state, following)

@@ -75,13 +75,13 @@ def test_an_error_that_no_line_of_the_person_has_part_in_has_no_place() -> None:
         ),
         (
             "org.apache.kafka.common.errors.UnknownTopicOrPartitionException: x",
-            "make the topic",
+            "create the topic",
         ),
         (
             "org.apache.kafka.common.errors.TimeoutException: Timed out waiting for a node assignment",
             "the brokers run",
         ),
-        ("io.delta.X: [DELTA_SCHEMA_CHANGED_WITH_VERSION] Detected schema change", "start the job again"),
+        ("io.delta.X: [DELTA_SCHEMA_CHANGED_WITH_VERSION] Detected schema change", "restart the job"),
     ],
 )
 def test_what_spark_gives_no_next_step_for_gets_one(error: str, step: str) -> None:
@@ -206,8 +206,8 @@ def test_a_driver_that_said_nothing() -> None:
 @pytest.mark.parametrize(
     ("number", "cause", "hint", "again"),
     [
-        (errno.ENOSPC, "resources", " (hint: free some room there)", False),
-        (errno.EDQUOT, "resources", " (hint: free some room there)", False),
+        (errno.ENOSPC, "resources", " (hint: free disk space there)", False),
+        (errno.EDQUOT, "resources", " (hint: free disk space there)", False),
         (errno.EMFILE, "resources", "", False),
         (errno.EACCES, "unknown", "", True),
     ],
@@ -215,7 +215,7 @@ def test_a_driver_that_said_nothing() -> None:
 def test_a_driver_that_could_not_begin(number: int, cause: str, hint: str, again: bool) -> None:
     said = os.strerror(number)
     found = failures.not_begun(OSError(number, said, "/home/jobs/shop"))
-    assert found.line == f"the driver could not begin: {said}: /home/jobs/shop{hint}"
+    assert found.line == f"the driver could not start: {said}: /home/jobs/shop{hint}"
     assert (found.cause, failures.comes_again(found)) == (cause, again)
 
 

@@ -108,7 +108,7 @@ def test_warnings_say_what_is_wrong() -> None:
     for words in (
         "longer than 1s 999ms",
         "2.0 times",
-        "1.0 s in the median",
+        "median of the last drills: 1.0 s",
         "without --job",
         "no input",
         "disk",
@@ -124,7 +124,7 @@ def test_files_alone_are_drilled_without_spark(holdfast: Holdfast, tmp_path: Pat
     said = holdfast("drill", "catalog")
     assert said.returncode == 0, said.stderr
     assert second.uri in said.stdout
-    assert "without --job this is not the time of a recovery" in said.stderr
+    assert "without --job this is not a full recovery" in said.stderr
     said = holdfast("drill", first.uri, "--max", "1ms")
     assert said.returncode in (0, 1)
     assert [each.savepoint for each in drills(into)] == [second.uri, first.uri]
@@ -134,4 +134,4 @@ def test_files_alone_are_drilled_without_spark(holdfast: Holdfast, tmp_path: Pat
 def test_a_place_without_savepoints_is_missing(holdfast: Holdfast) -> None:
     said = holdfast("drill", "./nothing")
     assert said.returncode == NotFound.exit_code
-    assert "there is no savepoint" in said.stderr
+    assert "no savepoint found" in said.stderr

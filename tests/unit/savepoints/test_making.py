@@ -121,7 +121,7 @@ def test_one_that_planned_before_leaves_a_living_one_alone(new: Storage) -> None
     early = plan_of(into, saved, new)
     first = plan_of(into, saved, new)
     with making(lambda gate: restore(into, new, first, workers=1, tell=gate.tell)) as ended:
-        with pytest.raises(Conflict, match=r"another (command makes a|process owns the) checkpoint"):
+        with pytest.raises(Conflict, match=r"another command is creating|a different process owns"):
             restore(into, new, early, timing=beside_a_living_one(new), workers=1)
         assert new.size("metadata") is None
     assert ended == [None]
@@ -215,7 +215,7 @@ def test_a_maker_that_has_lost_its_lease_does_not_finish() -> None:
             clocks.now_s += 60
 
     plan = plan_of(into, saved, new)
-    with pytest.raises(Conflict, match="another command makes a checkpoint there"):
+    with pytest.raises(Conflict, match="another command is creating this checkpoint"):
         restore(into, new, plan, timing=clocks.timing, workers=1, tell=frozen)
     assert new.size("metadata") is None
 
@@ -229,7 +229,7 @@ def test_a_maker_whose_directory_was_taken_away_does_not_finish(tmp_path: Path) 
             (tmp_path / "new/_holdfast/origin.json").unlink(missing_ok=True)
 
     plan = plan_of(into, saved, new)
-    with pytest.raises(Conflict, match="another command makes a checkpoint there"):
+    with pytest.raises(Conflict, match="another command is creating this checkpoint"):
         restore(into, new, plan, workers=1, tell=taken_away)
     assert new.size("metadata") is None
 
@@ -258,7 +258,7 @@ def test_a_second_process_is_refused_until_the_first_is_killed(tmp_path: Path) -
         assert first.stdout.readline() == b"copying\n"
         there = files(LocalStorage(new))
         assert len(there) > 5
-        with pytest.raises(Conflict, match="another command makes a checkpoint there"):
+        with pytest.raises(Conflict, match="another command is creating this checkpoint"):
             savepoints.restore(saved, new)
         assert files(LocalStorage(new)) == there
     finally:
@@ -274,7 +274,7 @@ def test_a_rescale_leaves_a_living_one_alone(tmp_path: Path) -> None:
     mark = json.dumps({"operation": "rescale", "savepoint": saved, "query_id": "x"}).encode()
     with claimed(new, mark):
         new.write("offsets/11", b"a living one's")
-        with pytest.raises(Conflict, match="another command makes a checkpoint there"):
+        with pytest.raises(Conflict, match="another command is creating this checkpoint"):
             savepoints.rescale(saved, tmp_path / "new", partitions=3)
         assert new.read("offsets/11") == b"a living one's"
     made = savepoints.rescale(saved, tmp_path / "new", partitions=3)

@@ -40,4 +40,4 @@ def test_work_that_finds_no_memory_is_told_so(error: Exception, kind: str) -> No
     bounded_work._answer(work, {}, answer, 60 << 20)
     refusal = json.loads(answer.getvalue().splitlines()[-1])[bounded_work.REFUSED]
     assert refusal["kind"] == kind
-    assert (refusal["expected"] or "").startswith("60 MiB at most") == (kind == "unavailable")
+    assert (refusal["expected"] or "").startswith("at most 60 MiB") == (kind == "unavailable")

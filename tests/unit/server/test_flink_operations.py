@@ -95,10 +95,10 @@ def test_a_failure_is_one_that_java_reads(shop: Served) -> None:
     found = status(shop, f"/jobs/{SHOP}/savepoints/{asked}")
     assert found["status"] == {"id": "COMPLETED"}
     cause = found["operation"]["failure-cause"]
-    assert "nobody supervises job 'shop'" in cause["stack-trace"]
+    assert "job 'shop' has no supervisor" in cause["stack-trace"]
     data = base64.b64decode(cause["serialized-throwable"])
     assert data.startswith(b"\xac\xed\x00\x05sr\x00\x29org.apache.flink.util.SerializedThrowable")
-    assert b"nobody supervises job 'shop'" in data
+    assert b"job 'shop' has no supervisor" in data
     assert not catalog.exists()
 
 
@@ -113,7 +113,7 @@ def test_an_unknown_job_is_told_in_the_status(shop: Served) -> None:
     asked = ask(shop, f"/jobs/{OURS}/savepoints", {"target-directory": "/anywhere"})
     work(shop)
     found = status(shop, f"/jobs/{OURS}/savepoints/{asked}")
-    assert "there is no job" in found["operation"]["failure-cause"]["stack-trace"]
+    assert "unknown job" in found["operation"]["failure-cause"]["stack-trace"]
     other = shop.client().get(f"/jobs/{SHOP}/savepoints/{asked}")
     assert other.status_code == 404
 
@@ -221,7 +221,7 @@ def test_a_checkpoint_in_a_bucket_is_not_rescaled_and_the_job_is_not_stopped_for
         flink = client.put(f"/jobs/{SHOP}/resource-requirements", json=body)
         ours = client.post("/api/v1/jobs/shop/rescale", json={"partitions": {"visits": 4}})
     assert (flink.status_code, ours.status_code) == (501, 501)
-    assert "only where its checkpoint is on a local disk" in flink.text
+    assert "only if its checkpoint is on a local disk" in flink.text
     assert "holdfast rescale --stopped" in ours.json()["hint"]
     assert Operations(shop.home).newest() == []
     assert shop.registry.take_requests("shop", 0) == []
@@ -250,20 +250,20 @@ def test_a_rescale_that_was_asked_before_the_job_got_several_supervisors_is_refu
             400,
             "triggerId",
         ),
-        ("POST", f"/jobs/{SHOP}/savepoints", {"target-directory": "/etc"}, 400, "may not use"),
-        ("POST", f"/jobs/{SHOP}/savepoints", {"target-directory": "sp"}, 400, "in full"),
+        ("POST", f"/jobs/{SHOP}/savepoints", {"target-directory": "/etc"}, 400, "is not allowed"),
+        ("POST", f"/jobs/{SHOP}/savepoints", {"target-directory": "sp"}, 400, "must be absolute"),
         ("POST", f"/jobs/{SHOP}/savepoints", {"target-directory": "ftp://x/y"}, 400, "ftp://x/y"),
         ("POST", f"/jobs/{SHOP}/savepoints", {"target-directory": ""}, 400, "path"),
         ("POST", f"/jobs/{SHOP}/savepoints", {"target-directory": "a\0b"}, 400, "control"),
-        ("POST", f"/jobs/{SHOP}/savepoints", {"target-directory": "s3://b/../c"}, 400, "no address"),
+        ("POST", f"/jobs/{SHOP}/savepoints", {"target-directory": "s3://b/../c"}, 400, "invalid directory"),
         ("POST", f"/jobs/{SHOP}/savepoints", [1], 400, "expected an object"),
         ("POST", "/jobs/zzz/savepoints", {}, 400, "(jobid)"),
         ("POST", f"/jobs/{SHOP}/stop", {"formatType": "native"}, 400, "[CANONICAL, NATIVE]"),
         ("POST", f"/jobs/{SHOP}/stop", {"drain": 1}, 400, "true or false"),
-        ("POST", f"/jobs/{SHOP}/stop", {"targetDirectory": "/etc/x"}, 400, "may not use"),
+        ("POST", f"/jobs/{SHOP}/stop", {"targetDirectory": "/etc/x"}, 400, "the directory is not allowed"),
         ("POST", f"/jobs/{SHOP}/checkpoints", {"checkpointType": "SOME"}, 400, "CONFIGURED"),
         ("POST", "/savepoint-disposal", {}, 400, "Field savepoint-path must not be omitted or be null."),
-        ("POST", "/savepoint-disposal", {"savepoint-path": "/etc/passwd"}, 400, "may not use"),
+        ("POST", "/savepoint-disposal", {"savepoint-path": "/etc/passwd"}, 400, "is not allowed"),
         ("POST", "/savepoint-disposal", {"savepoint-path": "{folder}/checkpoints/x"}, 400, "no address"),
         ("GET", f"/jobs/{SHOP}/savepoints/{OURS}", None, 404, f"triggerId={OURS} for job {SHOP}."),
         ("GET", f"/jobs/{SHOP}/savepoints/x", None, 400, "(triggerid)"),

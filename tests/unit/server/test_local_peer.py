@@ -171,5 +171,5 @@ def test_where_nobody_tells_the_state_home_has_a_token(
     assert secured(own, tmp_path) is own
     another = file.stat().st_uid + 1
     monkeypatch.setattr(os, "geteuid", lambda: another)
-    with pytest.raises(Invalid, match="another user"):
+    with pytest.raises(Invalid, match="a different user"):
         secured(given, tmp_path)

@@ -109,11 +109,11 @@ def test_how_far_a_job_is_behind(shop: Served) -> None:
     assert (found["query"], found["source"], found["topic"], found["partition"]) == ("visits", 1, "orders", 0)
     assert (found["next"], found["latest"], found["records"], found["at_least"]) == (15, 20, 5, False)
     assert found["behind_ms"] == NOW_MS - (planned[0] + planned[1]) // 2
-    assert "Behind its sources" in page
+    assert "Lag behind sources" in page
 
 
 @pytest.mark.slow
 def test_a_job_whose_sources_do_not_tell_is_not_behind(shop: Served) -> None:
     with shop.supervised():
         assert get(shop, "/api/v1/jobs/shop/lag") == {"partitions": []}
-        assert "Behind its sources" not in shop.client().get("/ui/jobs/shop", headers=PAGE).text
+        assert "Lag behind sources" not in shop.client().get("/ui/jobs/shop", headers=PAGE).text

@@ -52,7 +52,7 @@ def plane(made: Served) -> ControlPlane:
 )
 @pytest.mark.slow
 def test_a_checkpoint_in_a_home_does_not_open_the_home(home: Served, name: str) -> None:
-    with pytest.raises(Invalid, match="may not use that directory"):
+    with pytest.raises(Invalid, match="the directory is not allowed"):
         path_policy.resolve(plane(home), str(home.folder / name), "catalog")
     answer = home.client().get(f"{API}/savepoints", params={"catalog": str(home.folder / name)})
     assert answer.status_code == 400
@@ -84,7 +84,7 @@ def test_what_belongs_to_a_checkpoint_may_be_named(home: Served, name: str) -> N
 def test_a_link_beside_a_checkpoint_leads_nowhere_else(home: Served) -> None:
     (home.folder / "visits.savepoints").symlink_to(home.folder / ".ssh")
     for name in ("visits.savepoints", "link.savepoints"):
-        with pytest.raises(Invalid, match="may not use that directory"):
+        with pytest.raises(Invalid, match="the directory is not allowed"):
             path_policy.resolve(plane(home), str(home.folder / name), "catalog")
 
 
@@ -92,7 +92,7 @@ def test_a_new_checkpoint_may_lie_where_the_dashboard_proposes_it(home: Served) 
     proposed = home.client().get("/ui/jobs/shop/savepoints.json").json()["beside"]
     assert proposed == f"file://{home.folder}/visits-fork"
     assert path_policy.new_checkpoint(plane(home), proposed, "checkpoint") == proposed
-    with pytest.raises(Invalid, match="may not use"):
+    with pytest.raises(Invalid, match="the directory is not allowed"):
         path_policy.new_checkpoint(plane(home), str(home.folder / "elsewhere"), "checkpoint")
 
 
@@ -109,14 +109,14 @@ def test_a_checkpoint_that_is_a_whole_bucket_needs_a_directory_for_savepoints(ho
     details = made.details("shop")
     job = replace(details.status.job, checkpoint="s3a://bucket/")
     details = replace(details, status=replace(details.status, job=job))
-    with pytest.raises(Invalid, match="a savepoint of this job needs a directory") as caught:
+    with pytest.raises(Invalid, match="no default savepoint directory for this job") as caught:
         path_policy.catalog_of(made, details, None, "catalog")
     assert "--savepoint-dir DIR" in str(caught.value)
 
 
 def test_a_directory_that_has_savepoints_of_a_job_may_be_used_again(home: Served) -> None:
     catalog = home.folder / "moved"
-    with pytest.raises(Invalid, match="may not use"):
+    with pytest.raises(Invalid, match="the directory is not allowed"):
         path_policy.resolve(plane(home), str(catalog), "catalog")
     home.savepoint(f"file://{catalog}/savepoints/20260101-000000-abc", 3)
     assert path_policy.resolve(plane(home), str(catalog), "catalog") == f"file://{catalog}"
@@ -141,7 +141,7 @@ def test_a_directory_that_a_command_has_put_a_savepoint_of_a_job_into_may_be_use
     [told] = other.json()["errors"]
     checkpoint = tmp_path / "checkpoints" / "aggregate-changelog"
     allowed = f"{checkpoint}.savepoints or {tmp_path / 'allowed'} or {tmp_path / 'home' / 'savepoints'}"
-    assert f"found {tmp_path / 'another'}, expected a directory that is or lies below {allowed}" in told
+    assert f"found {tmp_path / 'another'}, expected a directory at or below {allowed}" in told
     assert f"`--root {tmp_path / 'another'}`" in told
 
 

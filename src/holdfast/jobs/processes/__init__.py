@@ -1,1 +1,1 @@
-"""The driver as a process: how it starts, what it says, and when it ends."""
+"""The driver as a process: its start, its messages and its end."""

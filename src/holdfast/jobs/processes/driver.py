@@ -1,8 +1,8 @@
 """The process that runs one job's queries; a supervisor starts it and talks to it.
 
-It loads the job file, tells the supervisor what it found, waits for the word to go, starts the queries
-and reports each batch. Told to stop, or left alone because the supervisor died, it lets every query
-finish its batch and ends.
+It loads the job file, reports the job to the supervisor, waits for the order to start, starts the queries and
+reports each batch. When told to stop, or when the supervisor is gone, it lets every query finish its batch
+and ends.
 """
 
 from __future__ import annotations
@@ -77,15 +77,15 @@ _LAST_EVENTS_S = 10.0
 
 @dataclass(frozen=True, slots=True)
 class DriverSpec(ChildSpec):
-    """The instructions of a supervisor for a driver.
+    """A supervisor's instructions for a driver.
 
     Attributes:
         overrides: Settings and parameters of the job.
-        conf: Spark settings that win over the job's own.
-        master: Where Spark runs.
-        savepoints: What the checkpoints are made of before the first start, by query; the name of a job's
-            only query may be left empty.
-        fallback: Where to go back to from a damaged checkpoint; wins over the job's own setting.
+        conf: Spark settings that override the job's own.
+        master: The Spark master.
+        savepoints: The savepoint to restore each checkpoint from, by query; the name of a job's only query
+            may be empty.
+        fallback: The fallback for a damaged checkpoint; overrides the job's own setting.
     """
 
     overrides: Mapping[str, str] = field(default_factory=dict)
@@ -96,7 +96,7 @@ class DriverSpec(ChildSpec):
 
 
 class _Orders:
-    """The supervisor's orders; a closed line counts as the order to stop."""
+    """The supervisor's orders; a closed channel counts as an order to stop."""
 
     def __init__(self, channel: Channel) -> None:
         self.told = threading.Event()
@@ -111,7 +111,7 @@ class _Orders:
         threading.Thread(target=self._listen, name="holdfast-orders", daemon=True).start()
 
     def begin(self) -> bool:
-        """Return whether the job may begin; from here on the job handles an order to stop."""
+        """Return True if the job may begin; from then on the job handles an order to stop."""
         with self._beginning:
             self._begun = not self.stop.is_set()
             return self._begun
@@ -189,7 +189,7 @@ class Driver:
         return self._run_reported(job)
 
     def _run_reported(self, job: Job) -> int:
-        """Run, and tell the supervisor what went wrong, if anything did."""
+        """Run, and report any failure to the supervisor."""
         try:
             return self._run(job)
         except Unavailable as error:
@@ -298,7 +298,7 @@ class Driver:
         spark: SparkSession,
         given: Mapping[str, str],
     ) -> bool:
-        """Run again what was lost with damaged checkpoints; False if told to stop meanwhile."""
+        """Repeat the batches lost with damaged checkpoints; False if asked to stop meanwhile."""
         for name, damaged in self._orders.go.repeat.items():
             sink, place, term = sinks[name], places[name], self._orders.go.term
             last: int | None = None
@@ -312,7 +312,7 @@ class Driver:
 
     @contextmanager
     def _cautions_of(self, query: str) -> Iterator[None]:
-        """Pass on what is warned of while a query starts; what the job has silenced is not heard here."""
+        """Forward warnings raised while a query starts, except those that the job filters out."""
         from holdfast.stream.cautions import ForkWarning, ObjectStoreWarning, WatermarkWarning
 
         with warnings.catch_warnings(record=True) as heard:
@@ -323,7 +323,7 @@ class Driver:
                 self._channel.send(Caution(query, str(warning.message)))
 
     def _watch(self, job: Job) -> Failure | None:
-        """Report until every query has ended, by itself or because it was told to."""
+        """Report until every query has ended."""
         from holdfast.engine.queries.boundary import stop_between_batches
 
         stopping = False
@@ -347,7 +347,7 @@ class Driver:
                 self._report_groups()
 
     def _failed(self, job: Job) -> Failure | None:
-        """The first failure that cannot be mended on the spot."""
+        """Return the first failure that a restart of the query in place cannot fix."""
         from holdfast.engine.queries.watch import failure_text
 
         for query in list(self._queries.values()):
@@ -358,7 +358,7 @@ class Driver:
         return None
 
     def _mended(self, query: _Query, text: str, job: Job) -> bool:
-        """Start a query again whose sink had its first batch already, once that batch is finished."""
+        """Restart a query whose sink already had its first batch, after finishing that batch."""
         from holdfast.engine.queries.watch import was_skipped
 
         if query.committed or query.mended or self._orders.stop.is_set() or not was_skipped(text):
@@ -372,12 +372,12 @@ class Driver:
         return True
 
     def _report_groups(self) -> None:
-        """Tell why offsets could not be committed to the consumer group."""
+        """Report why offsets could not be committed to the consumer group."""
         for heard in [] if self._groups is None else self._groups.heard():
             self._channel.send(Caution(None, heard.text))
 
     def _report_busy(self) -> None:
-        """Tell when a query begins or ends a batch, so that the supervisor can time it."""
+        """Report the begin and end of batches, so that the supervisor can time them."""
         from holdfast.engine.queries.watch import is_working
 
         for query in self._queries.values():
@@ -387,7 +387,7 @@ class Driver:
                 self._channel.send(Busy(query.name, busy))
 
     def _report(self, timeout: float) -> None:
-        """Pass on what was heard; waits for the first of it."""
+        """Forward queued events; waits for the first one."""
         from holdfast.engine.queries.watch import committed_batch, keyed_order
 
         try:
@@ -411,13 +411,13 @@ class Driver:
             return
 
     def _drain(self) -> None:
-        """Pass on what Spark's listener bus still holds: a query's end is always its last event."""
+        """Forward the events left in Spark's listener bus; a query's end is its last event."""
         deadline = time.monotonic() + _LAST_EVENTS_S
         while not set(self._queries) <= self._ended and time.monotonic() < deadline:
             self._report(timeout=_LOOK_S)
 
     def _fail_or_refuse(self, what: Failure) -> int:
-        """A sink that knows better than Spark says so: another start would not help a stale owner."""
+        """Refuse with the sink's own error, if any, else fail; a restart does not help a stale owner."""
         error = next((query.sink.error for query in self._queries.values() if query.name == what.query), None)
         if isinstance(error, HoldfastError) and not isinstance(error, Unavailable):
             return self._refuse(error)
@@ -465,10 +465,10 @@ def _savepoints(checkpoint: Checkpoint) -> Periodic | None:
 
 
 def sinks_of(built: Any) -> list[Sink]:
-    """Return the result of a job's function as sinks; starts nothing.
+    """Return the result of a job's function as sinks, without starting them.
 
     Raises:
-        Invalid: It is nothing that can be run, or several sinks cannot be told apart by name.
+        Invalid: The result cannot be run, or several sinks lack distinct names.
     """
     from holdfast.stream.sinks.query_sink import Sink
     from holdfast.stream.sinks.sinks import adopt
@@ -491,11 +491,11 @@ def sinks_of(built: Any) -> list[Sink]:
     names = [sink.name for sink in sinks]
     if not sinks or (len(sinks) > 1 and (None in names or len(set(names)) < len(names))):
         raise Invalid(
-            "a job with several sinks needs a different name for each",
+            "each of several sinks needs a unique name",
             code="HF-E2230",
             found=", ".join(name or "no name" for name in names) or "no sink",
-            expected="hf.sink(frame, name='…') for each of them",
-            hint="the name is also the folder of its checkpoint: keep it once the job has run",
+            expected="hf.sink(frame, name='…') for each sink",
+            hint="the name is also the folder of its checkpoint; keep it once the job has run",
         )
     return sinks
 
@@ -503,13 +503,13 @@ def sinks_of(built: Any) -> list[Sink]:
 def session_of(
     job: Job, conf: Mapping[str, str], home: str | Path | None, master: str | None = None
 ) -> SparkSession:
-    """The session of a job, whose functions Spark's workers get whole.
+    """Return a job's Spark session; its functions are shipped to Spark's workers by value.
 
     Args:
         job: The job.
-        conf: Spark settings that win over the job's own.
+        conf: Spark settings that override the job's own.
         home: The state home.
-        master: Where Spark runs; by default where the job says.
+        master: The Spark master; by default the job's own.
     """
     from holdfast.engine.session.session import session
     from holdfast.engine.session.workers import ship_by_value
@@ -530,7 +530,7 @@ def session_of(
 
 
 def log_to(path: str | None) -> None:
-    """Send standard error, and the JVM's with it, to a file."""
+    """Redirect standard error, including the JVM's, to a file."""
     if path is not None:
         sys.stderr.flush()
         log = open_file(Path(path), os.O_WRONLY | os.O_APPEND)

@@ -16,10 +16,10 @@ COMMAND = (sys.executable, "-m", "holdfast.jobs.processes.driver")
 
 
 class DriverProcess:
-    """A running driver and the line to it.
+    """A running driver and the channel to it.
 
-    It leads a process group of its own, so that a person's Ctrl-C reaches the supervisor alone, and so
-    that its JVM can be ended with it.
+    It leads a process group of its own, so that Ctrl-C reaches only the supervisor, and so that its JVM can
+    be ended with it.
     """
 
     def __init__(self, process: subprocess.Popen[bytes], channel: Channel) -> None:
@@ -31,10 +31,10 @@ class DriverProcess:
     def start(
         cls, spec: ChildSpec, command: tuple[str, ...] = COMMAND, *, quiet: bool = False
     ) -> DriverProcess:
-        """Start one; with `quiet` its standard output is thrown away instead of passed through.
+        """Start a driver; `quiet` discards its standard output.
 
         Raises:
-            OSError: There are no more processes or descriptors to be had.
+            OSError: No process or descriptor is available.
         """
         channel, theirs = Channel.pair()
         environment = {
@@ -61,18 +61,18 @@ class DriverProcess:
         return cls(process, channel)
 
     def kill(self) -> None:
-        """End it and what it started, at once. Safe at any moment: a batch is committed or it is not."""
+        """Kill the driver and its children. Safe at any moment, since batches commit atomically."""
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(self.pid, signal.SIGKILL)
 
     def reap(self) -> tuple[int | None, int | None]:
-        """Collect the ended process: the signal that killed it, or its exit code."""
+        """Collect the ended process; return the signal that killed it, or its exit code."""
         code = self._process.wait()
         self.channel.close()
         return (-code, None) if code < 0 else (None, code)
 
 
 def _python_path(spec: ChildSpec) -> str:
-    """The job file's directory first, so that workers find the modules beside it."""
+    """Return a PYTHONPATH that starts with the job file's directory."""
     folder = str(split_target(spec.target)[0].resolve().parent)
     return os.pathsep.join(part for part in (folder, os.environ.get("PYTHONPATH", "")) if part)

@@ -1,4 +1,4 @@
-"""Lint of a job with the plans that Spark makes of its queries: asked for, or before a strict job starts."""
+"""Lint of a job with Spark's plans of its queries, on request or before a strict job starts."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ if TYPE_CHECKING:
     from holdfast.stream.sinks.query_sink import Sink
 
 _NO_JOB: Final = (
-    "a plain script is never run, since it would start its queries on their real sources: lint it without"
-    " a plan, or put the query into a function below @hf.job"
+    "a plain script is not run, since it would start its queries on their real sources; lint it without"
+    " a plan, or move the query into a function below @hf.job"
 )
 _SHOWN: Final = 5
 
 
 def refuse_errors(job: Job, target: str, sinks: list[Sink], cores: int) -> None:
-    """Refuse the start of a strict job whose source or plan breaks a rule that is an error.
+    """Raise if the source or plan of a strict job has lint errors.
 
     Args:
         job: The job.
         target: Its file, and the job in it.
         sinks: Its queries, built and not started.
-        cores: How many tasks run at once.
+        cores: The number of tasks that run at once.
 
     Raises:
-        Invalid: There is an error; the message has the errors.
+        Invalid: There are errors; the message lists them.
     """
     from holdfast.advice.findings import Severity
     from holdfast.advice.reports import SourceFile
@@ -43,13 +43,13 @@ def refuse_errors(job: Job, target: str, sinks: list[Sink], cores: int) -> None:
     if errors:
         more = "" if len(errors) <= _SHOWN else f"; {len(errors) - _SHOWN} more"
         raise Invalid(
-            f"the job is strict, and lint finds {len(errors)} error{'s' if len(errors) > 1 else ''}",
+            f"the job is strict, and lint found {len(errors)} error{'s' if len(errors) > 1 else ''}",
             code="HF-E2231",
             where=job.name,
             found="; ".join(_in_words(error) for error in errors[:_SHOWN]) + more,
-            expected="no error of lint: @hf.job(strict=True)",
-            hint=f"see what to write instead with `holdfast lint {target} --plan`; a comment with a reason"
-            " keeps one",
+            expected="no lint errors, because of @hf.job(strict=True)",
+            hint=f"see the fixes with `holdfast lint {target} --plan`; a comment with a reason suppresses"
+            " a finding",
         )
 
 
@@ -58,10 +58,10 @@ def _in_words(finding: Finding) -> str:
 
 
 def job_source(path: Path) -> SourceFile:
-    """A job file, read before it is run.
+    """Read a job file before it is run.
 
     Raises:
-        Invalid: It is not Python, or has no job.
+        Invalid: The file is not Python, or has no job.
     """
     from holdfast.advice.reports import SourceFile
 
@@ -73,7 +73,7 @@ def job_source(path: Path) -> SourceFile:
 
 def _no_job(where: str) -> Invalid:
     return Invalid(
-        "the file has no job whose plan could be built",
+        "the file has no job, so no plan can be built",
         code="HF-E2232",
         where=where,
         found="no @hf.job",
@@ -89,10 +89,10 @@ def planned_report(job: Job, source: SourceFile, sinks: list[Sink], cores: int |
         job: The job.
         source: Its file.
         sinks: Its queries, built and not started.
-        cores: How many tasks run at once where it is going to run; None where that is not known.
+        cores: The number of tasks that run at once in production; None if unknown.
 
     Raises:
-        Unsupported: This Spark does not tell its plans.
+        Unsupported: This Spark does not expose its plans.
     """
     from holdfast.advice.findings import FindingEvidence
     from holdfast.advice.plan_checks import with_plan
@@ -103,7 +103,7 @@ def planned_report(job: Job, source: SourceFile, sinks: list[Sink], cores: int |
 
 
 def _hits(sink: Sink, cores: int | None) -> list[PlanHit]:
-    """Yield the violations in the plan of a query."""
+    """Return the violations in the plan of a query."""
     from holdfast.advice.plan_checks import SETTINGS, plan_hits
     from holdfast.engine.planned_state import planned
     from holdfast.engine.queries.watch import frame_of
@@ -119,9 +119,9 @@ def _hits(sink: Sink, cores: int | None) -> list[PlanHit]:
 
 def _no_plan(sink: Sink) -> Unsupported:
     return Unsupported(
-        "this Spark does not tell its plan",
+        "this Spark does not expose its plan",
         code="HF-E7083",
         where=sink.name or sink.kind,
-        found="other internals",
-        hint="lint the file without its plan, or install the pyspark that Holdfast is made for",
+        found="different internals",
+        hint="lint the file without its plan, or install a pyspark version that Holdfast supports",
     )

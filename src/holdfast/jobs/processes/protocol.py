@@ -1,7 +1,7 @@
-"""The messages between a supervisor and its children, and the line that carries them.
+"""The messages between a supervisor and its children, and the channel that carries them.
 
-A line has the message's `kind` and its fields. A kind that is not in the table is refused, and so is a field
-that is missing or unknown: both ends are of one version, so neither can happen but by a mistake.
+A line has the message's `kind` and its fields. An unknown kind and missing or unknown fields are refused:
+both ends run the same version, so they are programming errors.
 
 Either side sees the other's death as the end of the stream, at once and without a timer.
 """
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 def error_from(values: Mapping[str, Any]) -> HoldfastError:
-    """The error that a child process met, as an error of its own kind."""
+    """Return the error of a child process as an exception of its class."""
     facts = {key: values.get(key) for key in ("code", "where", "found", "expected", "hint")}
     return BY_KIND.get(str(values.get("kind")), Internal)(str(values["error"]), **facts)
 
@@ -47,7 +47,7 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class JobDefined(Message):
-    """The job file was loaded: what a supervisor has to know of it."""
+    """The job file was loaded; the fields are those that a supervisor needs."""
 
     name: str
     checkpoint: str
@@ -64,7 +64,7 @@ class JobDefined(Message):
 
 @dataclass(frozen=True, slots=True)
 class SessionStarted(Message):
-    """The Spark session has started, with so many slots for tasks."""
+    """The Spark session has started, with the number of slots for tasks."""
 
     spark: str
     java_pid: int
@@ -81,7 +81,7 @@ class ClusterFound(Message):
 
 @dataclass(frozen=True, slots=True)
 class CheckpointsRestored(Message):
-    """The checkpoints of these queries were made of savepoints: `query`, and the fields of the restore."""
+    """The checkpoints of these queries were restored: `query`, and the fields of the restore."""
 
     queries: tuple[Mapping[str, Any], ...]
 
@@ -105,7 +105,7 @@ class QueriesStarted(Message):
 
 @dataclass(frozen=True, slots=True)
 class Caution(Message):
-    """Something that a person should know and that does not stop the job; None represents the whole job."""
+    """A warning that does not stop the job; `query` is None for the whole job."""
 
     query: str | None
     text: str
@@ -113,7 +113,7 @@ class Caution(Message):
 
 @dataclass(frozen=True, slots=True)
 class Busy(Message):
-    """A query began a batch, or ended one."""
+    """A query began or ended a batch."""
 
     query: str
     busy: bool
@@ -128,7 +128,7 @@ class BatchCommitted(Message):
 
 @dataclass(frozen=True, slots=True)
 class Mended(Message):
-    """A query was started again because its sink held the first batch already; the batch was finished."""
+    """A query was restarted because its sink already had the first batch; the batch was finished."""
 
     query: str
 
@@ -153,7 +153,7 @@ class JobFailed(Message):
 
 @dataclass(frozen=True, slots=True)
 class Refused(Message):
-    """The child refuses its task, and another start would not help. The last message."""
+    """The child refuses its task, and a restart would not help. The last message."""
 
     error: HoldfastError = field(metadata=_ERROR)
 
@@ -169,11 +169,11 @@ class Go(Message):
     """Start the queries.
 
     Attributes:
-        log: The file for standard error; None leaves it where it is.
-        restore: Whether checkpoints are made of savepoints first.
+        log: The file for standard error; None leaves it unchanged.
+        restore: True if checkpoints are restored from savepoints first.
         repeat: The damaged checkpoints whose batches are run again, by query.
-        term: The token of the leader's term; None where the supervisor has the job to itself.
-        election: The place of the elections.
+        term: The token of the leader's term; None for a job with a single supervisor.
+        election: The election address.
         machine: The name of this machine.
     """
 
@@ -187,14 +187,14 @@ class Go(Message):
 
 @dataclass(frozen=True, slots=True)
 class Lead(Message):
-    """The leader's term lasts until this time, by `clock.steady_s`."""
+    """The end of the leader's term, by `clock.steady_s`."""
 
     until_s: float
 
 
 @dataclass(frozen=True, slots=True)
 class Stop(Message):
-    """Let each query finish its batch, and end."""
+    """Stop after each query has finished its batch."""
 
 
 # From the process of a trial. It also sends `JobFailed` and `Refused`.
@@ -262,7 +262,7 @@ class Serve(Message):
 
 @dataclass(frozen=True, slots=True)
 class CloseServer(Message):
-    """Answer what was asked for, and end."""
+    """Answer pending requests, then end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,7 +272,7 @@ class ServerStarted(Message):
 
 @dataclass(frozen=True, slots=True)
 class ServerFailed(Message):
-    """The server did not start, and another one may. The last message."""
+    """The server did not start; a further attempt may succeed. The last message."""
 
     error: HoldfastError = field(metadata=_ERROR)
 
@@ -310,50 +310,49 @@ _KIND_OF: Final = {message_type: kind for kind, message_type in KINDS.items()}
 
 
 def kind_of(message: Message) -> str:
-    """The name of a message on the line."""
+    """Return the `kind` of a message."""
     return _KIND_OF[type(message)]
 
 
 def not_for(receiver: str, message: Message) -> Internal:
-    """The error of a process that has received a message which is meant for another one."""
+    """Return the error of a process that has received a message meant for a different one."""
     return Internal(
-        f"{receiver} has received a message that is not meant for it", code="HF-E9017", found=kind_of(message)
+        f"{receiver} received a message that is not meant for it", code="HF-E9017", found=kind_of(message)
     )
 
 
 def encode(message: Message) -> bytes:
-    """A message as a line of JSON, without the line's end."""
+    """Return a message as a line of JSON, without the newline."""
     values = {item.name: getattr(message, item.name) for item in fields(message)}
     return json.dumps({"kind": kind_of(message), **values}, default=_plain).encode()
 
 
 def decode(line: bytes) -> Message:
-    """Read back what `encode` wrote.
+    """Parse a line that `encode` wrote.
 
     Raises:
-        Internal: It is not a message, or of a kind that is not known, or its fields are not those of its
-            kind.
+        Internal: The line is not a message, its kind is unknown, or its fields do not fit its kind.
     """
     try:
         values = json.loads(line)
         kind = str(values.pop("kind"))
     except (ValueError, AttributeError, KeyError, TypeError) as error:
         raise Internal(
-            "a process has sent a line that is no message", code="HF-E9018", found=repr(line[:200])
+            "a process sent a line that is not a message", code="HF-E9018", found=repr(line[:200])
         ) from error
     return message_of(kind, values)
 
 
 def message_of(kind: str, values: Mapping[str, Any]) -> Message:
-    """A message of a kind, from its fields as plain values.
+    """Return a message from its kind and its fields as plain values.
 
     Raises:
-        Internal: The kind is not known, or the fields are not those of the kind.
+        Internal: The kind is unknown, or the fields do not fit it.
     """
     message_type = KINDS.get(kind)
     if message_type is None:
         raise Internal(
-            "a process has sent a message of an unknown kind",
+            "a process sent a message of an unknown kind",
             code="HF-E9019",
             found=kind,
             expected=", ".join(KINDS),
@@ -361,7 +360,7 @@ def message_of(kind: str, values: Mapping[str, Any]) -> Message:
     wrong = wrong_fields(message_type, values)
     if wrong:
         raise Internal(
-            f"a process has sent a message `{kind}` with the wrong fields",
+            f"a process sent a message `{kind}` with wrong fields",
             code="HF-E9020",
             found=", ".join(wrong),
             expected=", ".join(item.name for item in fields(message_type)) or "no fields",
@@ -370,7 +369,7 @@ def message_of(kind: str, values: Mapping[str, Any]) -> Message:
         return from_plain(message_type, values)
     except (TypeError, KeyError, ValueError, AttributeError) as error:
         raise Internal(
-            f"a process has sent a message `{kind}` that cannot be read",
+            f"a process sent a message `{kind}` that cannot be read",
             code="HF-E9021",
             found=f"{type(error).__name__}: {error}",
         ) from error
@@ -385,16 +384,16 @@ def _plain(value: Any) -> Any:
         return asdict(value)
     if isinstance(value, Mapping):
         return dict(value)
-    raise TypeError(f"{type(value).__name__} has no JSON")
+    raise TypeError(f"{type(value).__name__} cannot be encoded as JSON")
 
 
 DESCRIPTOR = "HOLDFAST_CHANNEL"
 
 
 class Channel:
-    """One end of the line.
+    """One end of the channel between a supervisor and a child.
 
-    Sending never raises for a peer that has gone; whoever receives will learn of it.
+    Sending never raises for a closed peer; receiving shows the end of the stream.
     """
 
     def __init__(self, end: socket.socket) -> None:
@@ -403,24 +402,24 @@ class Channel:
 
     @classmethod
     def pair(cls) -> tuple[Channel, socket.socket]:
-        """A supervisor's end, and the raw end to hand to the child process."""
+        """Return a supervisor's end, and the socket to hand to the child process."""
         ours, theirs = socket.socketpair()
         return cls(ours), theirs
 
     @classmethod
     def inherited(cls) -> Channel:
-        """The driver's end, from the descriptor that its supervisor handed down."""
+        """Return the child's end, from the descriptor that it inherited."""
         end = socket.socket(fileno=int(os.environ.pop(DESCRIPTOR)))
         # Were the JVM to inherit it, the supervisor would not see this process die.
         end.set_inheritable(False)
         return cls(end)
 
     def fileno(self) -> int:
-        """For a selector."""
+        """Return the descriptor, for a selector."""
         return self._end.fileno()
 
     def send(self, message: Message) -> bool:
-        """Send one message; False if nobody is there any more."""
+        """Send a message; False if the peer has closed."""
         try:
             self._end.sendall(encode(message) + b"\n")
         except OSError:
@@ -431,7 +430,7 @@ class Channel:
         """Wait for bytes and return the messages they complete; None at the end of the stream.
 
         Raises:
-            Internal: The peer has sent something that is not a message.
+            Internal: The peer sent data that is not a message.
         """
         try:
             data = self._end.recv(65536)
@@ -443,21 +442,21 @@ class Channel:
         return [decode(line) for line in lines if line]
 
     def messages(self) -> Iterator[Message]:
-        """Messages as they come, until the stream ends.
+        """Yield messages as they arrive, until the stream ends.
 
         Raises:
-            Internal: The peer has sent something that is not a message.
+            Internal: The peer sent data that is not a message.
         """
         while (batch := self.receive()) is not None:
             yield from batch
 
     def close(self) -> None:
-        """Hang up."""
+        """Close the channel."""
         self._end.close()
 
 
 def die_with_peer(channel: Channel) -> None:
-    """From now on end this process group when the process at the other end does; it is told nothing else."""
+    """End this process group when the process at the other end ends."""
 
     def listen() -> None:
         try:
@@ -474,7 +473,7 @@ ENVIRONMENT: Final = "HOLDFAST_DRIVER"
 
 @dataclass(frozen=True, slots=True)
 class ChildSpec:
-    """The instructions that every child process gets.
+    """The instructions for every child process.
 
     Attributes:
         target: The job file, and the job in it.
@@ -485,7 +484,7 @@ class ChildSpec:
     home: str
 
     def as_text(self) -> str:
-        """For the child's environment."""
+        """Return the instructions as text for the child's environment."""
         return json.dumps(asdict(self))
 
     @classmethod

@@ -1,4 +1,4 @@
-"""Start queries on restored checkpoints, and replay lost batches."""
+"""Restore checkpoints before queries start, and repeat lost batches."""
 
 from __future__ import annotations
 
@@ -26,23 +26,23 @@ if TYPE_CHECKING:
 def repeat(sink: Sink, checkpoint: str, damaged: str, term: int | None = None) -> Iterator[int]:
     """Run each batch that a damaged checkpoint has planned and its successor has not, one by one.
 
-    A sink that keeps a ledger, or Spark's own record of batches, has most of them and passes them by; another
-    one writes their rows a second time.
+    A sink with a ledger or with Spark's own log skips the batches that it has; other sinks write their rows
+    again.
 
-    Cost: a start of the query for each batch, which loads its state anew.
+    Cost: a start of the query for each batch, which loads its state again.
 
     Args:
-        sink: The sink, which tells how to finish a batch that it has.
-        checkpoint: The checkpoint that continues.
-        damaged: The damaged one, whose log of offsets and logs of sources are read.
-        term: The token of the leader's term, where there are several supervisors.
+        sink: The sink, which can finish a batch that it has.
+        checkpoint: The new checkpoint.
+        damaged: The damaged one, whose offset log and source logs are read.
+        term: The token of the leader's term, if there are several supervisors.
 
     Returns:
-        The batches, each when it is committed. They end before the first whose input is not known any more.
+        The batches, each when it is committed, up to the first whose input is unknown.
 
     Raises:
         QueryFailed: The query failed.
-        Corrupt: A log that says what a batch has read is damaged.
+        Corrupt: A log with a batch's input is damaged.
     """
     original, own = open_storage(damaged), open_storage(checkpoint)
     offered = frozenset(Logs(original).offered)
@@ -70,26 +70,26 @@ def _run(sink: Sink, checkpoint: str, term: int | None) -> None:
 
 
 def restore_all(given: Mapping[str, str], places: Mapping[str, str]) -> Iterator[tuple[str, Restored]]:
-    """Make the checkpoints of a job's queries of savepoints, before the first of them starts.
+    """Restore the checkpoints of a job's queries from savepoints, before the first of them starts.
 
-    Called once more after a driver that was killed in it, it finishes what that one began.
+    After a driver was killed in it, a further call finishes the restore.
 
     Args:
         given: The savepoint of each query by name; a job's only query needs no name.
-        places: Where the checkpoint of each query belongs.
+        places: The checkpoint of each query.
 
     Raises:
-        Invalid: A query is named that the job does not have, or none where it has several.
+        Invalid: A query is unknown, or a job with several queries needs a query's name.
         Conflict: One of the checkpoints exists.
         Corrupt: A savepoint is damaged.
-        NotFound: The savepoint does not exist.
+        NotFound: A savepoint does not exist.
     """
     for name in given:
         if name not in places and (name or len(places) > 1):
             raise Invalid(
-                "the job has no such query"
+                "unknown query"
                 if name
-                else "the job has several queries, and no savepoint names one",
+                else "the job has several queries, and a savepoint has no query's name",
                 code="HF-E2233",
                 where="-s",
                 found=name or "no name",
@@ -105,32 +105,32 @@ def restore_all(given: Mapping[str, str], places: Mapping[str, str]) -> Iterator
 
 @contextmanager
 def not_restored(query: str) -> Iterator[None]:
-    """Say of a conflict at a target whose checkpoint was to be made there, and what to do."""
+    """Add the query and a hint to a conflict at a restore target."""
     try:
         yield
     except Conflict as error:
         raise Conflict(
-            f"the checkpoint of query {query!r} cannot be made of a savepoint: {error.fact}",
+            f"the checkpoint of query {query!r} cannot be restored from a savepoint: {error.fact}",
             where=error.where,
             found=error.found,
             code=error.code,
             expected=error.expected,
-            hint="leave out -s to go on from the checkpoint as it is, or give the job another one with"
+            hint="omit -s to resume from the existing checkpoint, or give the job a different one with"
             " --set checkpoint.storage=DIR",
         ) from error
 
 
 @contextmanager
 def state_format_of(place: str, spark: SparkSession, given: Mapping[str, str]) -> Iterator[None]:
-    """Have a query start with the state-checkpoint format of its checkpoint, where Spark does not note it.
+    """Set the state-checkpoint format of a query's checkpoint for its start, if Spark does not store it.
 
     Args:
-        place: The query's checkpoint; one that does not exist yet may have any.
-        spark: The session. Its setting is changed for the start alone.
-        given: Spark's settings that a person has written down, in the job or for this run.
+        place: The query's checkpoint; one that does not exist yet may have any format.
+        spark: The session; its setting is changed only for the start.
+        given: Spark's settings in the job or for this run.
 
     Raises:
-        Invalid: One of these asks for another format.
+        Invalid: The settings ask for a different format.
     """
     session = spark.conf.get(FORMAT_KEY, "1")
     try:
@@ -150,12 +150,12 @@ def state_format_of(place: str, spark: SparkSession, given: Mapping[str, str]) -
 
 
 def other_format(place: str, asked: str, written: int) -> Invalid:
-    """The error for a state-checkpoint format that a person has written down, and the state does not have."""
+    """Return the error for a configured state-checkpoint format that the state does not have."""
     return Invalid(
-        "the job sets another state-checkpoint format than its checkpoint has",
+        "the job's state-checkpoint format differs from its checkpoint's",
         code="HF-E2234",
         where=place,
         found=f"{FORMAT_KEY}={asked}",
-        expected=f"{written}, in which its state was written",
-        hint="leave the setting out, and each query gets the format of its checkpoint",
+        expected=f"{written}, the format of its state",
+        hint="remove the setting; each query then uses the format of its checkpoint",
     )

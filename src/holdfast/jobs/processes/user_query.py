@@ -1,4 +1,4 @@
-"""A query of a person's code, built in a session and not started."""
+"""Build a query of user code in a session, without starting it."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ class Code:
 
     Attributes:
         name: The sink's name.
-        frame: Its frame.
-        plan: What it does, in words; None where that cannot be told.
-        mode: Its output mode.
-        operators: Holdfast's operators in it.
+        frame: The sink's frame.
+        plan: The query's plan; None if unknown.
+        mode: The output mode.
+        operators: Holdfast's operators in the query.
     """
 
     name: str | None
@@ -50,11 +50,11 @@ class Code:
 
 
 def loaded(target: Target, overrides: Mapping[str, str] | None) -> Query:
-    """The job in a file, or a given one, with its settings; a query that is not a job's as it is.
+    """Return the job of a file or the given job, with overrides; other queries are unchanged.
 
     Raises:
-        Invalid: The file starts its query itself, or a setting cannot be.
-        NotFound: The file does not exist, or no such job in it.
+        Invalid: The file starts its query itself, or a setting is not valid.
+        NotFound: The file or the job does not exist.
     """
     if isinstance(target, Job):
         return target.with_overrides(overrides or {})
@@ -64,11 +64,11 @@ def loaded(target: Target, overrides: Mapping[str, str] | None) -> Query:
 
 
 def job_in(target: str, overrides: Mapping[str, str]) -> Job:
-    """The job in a file, with its settings.
+    """Return the job in a file, with overrides.
 
     Raises:
-        Invalid: The file starts its query itself, or a setting cannot be.
-        NotFound: The file does not exist, or no such job in it.
+        Invalid: The file starts its query itself, or a setting is not valid.
+        NotFound: The file or the job does not exist.
         Unsupported: The extra `spark` is not installed.
     """
     require_package("pyspark")
@@ -87,22 +87,22 @@ def session_for(
     given: SparkSession | None,
     purpose: str,
 ) -> Iterator[SparkSession]:
-    """The session in which the code is built: a given or running one's settings are left alone.
+    """Yield the session in which the code is built; settings of an existing session are not changed.
 
     Args:
         target: The code.
         conf: Settings of the session.
-        master: Where Spark runs; on this machine by default, whatever the job says.
+        master: The Spark master; by default local, whatever the job says.
         home: The state home.
         given: The session to use.
-        purpose: What a new session is for, in its name.
+        purpose: The purpose of a new session, which becomes part of its name.
     """
     from holdfast.engine.connect import refuse_connect
     from holdfast.engine.session.session import running_session, session
 
     need: dict[str, str] = {
         "where": purpose,
-        "hint": "do it in a program with a classic session, or by the verb",
+        "hint": "use a program with a classic session, or the `holdfast` command",
     }
     if not isinstance(target, Job):
         of_frame = frame_of_target(target).sparkSession
@@ -127,10 +127,10 @@ def session_for(
 
 
 def built(target: Query, spark: SparkSession, query: str | None) -> Code:
-    """One query of some code.
+    """Build one query of some code.
 
     Raises:
-        Invalid: The code starts its query itself, or which one is meant cannot be told.
+        Invalid: The code starts its query itself, or the query is ambiguous.
     """
     from holdfast.stream.operator_check import defined_in
 
@@ -144,11 +144,10 @@ def built(target: Query, spark: SparkSession, query: str | None) -> Code:
 
 
 def sinks_of_job(job: Job, spark: SparkSession) -> list[Sink]:
-    """All queries of a job, built and not started.
+    """Build all queries of a job, without starting them.
 
     Raises:
-        Invalid: The job starts its query itself, its function raised an error, or what it returns is no
-            query.
+        Invalid: The job starts its query itself, its function raised an error, or the result is not a query.
     """
     from holdfast.engine.queries.dry_run import nothing_starts
     from holdfast.engine.session.workers import ship_by_value
@@ -171,7 +170,7 @@ def _called(job: Job, spark: SparkSession) -> Any:
             code="HF-E2235",
             where=job.name,
             found=f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error) else ''}",
-            hint="mend the function; `holdfast run` shows the whole traceback in the driver's log",
+            hint="fix the function; `holdfast run` writes the whole traceback to the driver's log",
         ) from error
 
 
@@ -181,32 +180,32 @@ def _chosen(sinks: list[Sink], query: str | None) -> Sink:
     names = ", ".join(str(sink.name) for sink in sinks)
     if query is None:
         raise Invalid(
-            "the job has several queries, each with a checkpoint of its own",
+            "the job has several queries",
             code="HF-E2236",
             found=names,
             expected="one of them",
-            hint="name it with --query",
+            hint="choose one with --query",
         )
     for sink in sinks:
         if sink.name == query:
             return sink
     raise NotFound(
-        "the job has no such query",
+        "unknown query",
         code="HF-E3046",
         found=names,
         expected=query,
-        hint="name one with --query",
+        hint="choose one with --query",
     )
 
 
 def frame_of_target(target: Any) -> DataFrame:
-    """The frame of a sink or of a writer."""
+    """Return the frame of a sink or writer."""
     from holdfast.engine.queries.watch import frame_of
 
     sink = sinks_of(target)[0]
     frame = sink.frame if sink.frame is not None else frame_of(sink.writer())
     if frame is None:
         raise Unsupported(
-            "the writer hides its frame", code="HF-E7084", hint="give hf.sink(frame)… in its place"
+            "the frame of this writer is not accessible", code="HF-E7084", hint="pass hf.sink(frame)… instead"
         )
     return frame

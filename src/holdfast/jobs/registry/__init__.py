@@ -1,1 +1,1 @@
-"""The jobs of a state home as other processes see them, and requests to their supervisors."""
+"""The registry: the jobs of a state home for other processes, and requests to supervisors."""

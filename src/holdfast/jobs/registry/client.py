@@ -1,4 +1,4 @@
-"""Look at jobs and ask their supervisors for things, from any process of the same state home."""
+"""Read jobs and send requests to their supervisors, from any process of the same state home."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ LOOK_S = 0.1
 
 @dataclass(frozen=True, slots=True)
 class JobStatus(JsonShape):
-    """A job and whether its supervisor lives.
+    """A job and the liveness of its supervisor.
 
-    `supervised` False with a state that is not terminal means that the supervisor died: nothing is
-    lost, and `holdfast run` continues where it stopped.
+    `supervised` False with a state that is not terminal means that the supervisor died: nothing is lost, and
+    `holdfast run` resumes the job.
 
     Attributes:
-        job: What the registry says of it.
-        supervised: Whether the process of its supervisor lives.
+        job: The job's record in the registry.
+        supervised: True if the process of its supervisor lives.
     """
 
     job: JobRecord = field(metadata=json_spread())
@@ -40,24 +40,24 @@ class JobStatus(JsonShape):
 
     @property
     def word(self) -> str:
-        """The state in one word, or with a remark where the supervisor is gone."""
+        """The state's name, with a remark if the supervisor is gone."""
         state = self.job.state
         return state.value if state.terminal or self.supervised else f"{state.value} (no supervisor)"
 
 
 @dataclass(frozen=True, slots=True)
 class JobDetails(JsonShape):
-    """All that the registry knows of one job.
+    """All data of one job in the registry.
 
     Attributes:
         status: The job.
         queries: Its queries, as its newest driver started them.
-        attempts: Its newest drivers, oldest first.
+        attempts: Its newest attempts, oldest first.
         batches: Its newest batches, oldest first.
-        savepoints: The savepoints that its supervisor took, or failed to take.
-        recoveries: What each recovery took, by phase.
-        leader: Who leads, where several supervisors stand by.
-        counts: All of its drivers in numbers.
+        savepoints: The savepoints that its supervisor took or failed to take.
+        recoveries: Its recoveries, with the duration of each phase.
+        leader: The leader, if the job has several supervisors.
+        counts: Counts of all its attempts.
     """
 
     status: JobStatus = field(metadata=json_spread())
@@ -72,19 +72,19 @@ class JobDetails(JsonShape):
     @property
     @in_json
     def recoveries_ms(self) -> list[int]:
-        """For each recovery: from the failure to the first commit, without waiting for input."""
+        """The duration of each recovery, from the failure to the first commit, without waiting for input."""
         return [recovery.recovery_ms for recovery in self.recoveries]
 
     @property
     @in_json
     def late_rows(self) -> int:
-        """Rows dropped as late in the batches that are kept."""
+        """The number of rows dropped as late in the stored batches."""
         return sum(batch.late_rows for batch in self.batches)
 
     @property
     @in_json
     def last_failure(self) -> Attempt | None:
-        """The newest driver that failed, until a later one commits a batch of its query or ends well."""
+        """The newest failed attempt; None once a later one commits a batch of its query or ends well."""
         for attempt in reversed(self.attempts):
             failure = attempt.failure
             if failure is not None:
@@ -97,12 +97,12 @@ class JobDetails(JsonShape):
 
     @property
     def catalogs(self) -> list[str]:
-        """The directories that the job's savepoints are in, the one used last first."""
+        """The directories of the job's savepoints, most recently used first."""
         addresses = (note.uri for note in reversed(self.savepoints) if note.uri is not None)
         return list(dict.fromkeys(uri.rpartition("/savepoints/")[0] for uri in addresses))
 
     def known_catalogs(self, checkpoint: str) -> list[str]:
-        """Return the directories in which savepoints of one of the job's checkpoints may be.
+        """Return the directories that may have savepoints of one of the job's checkpoints.
 
         Args:
             checkpoint: The checkpoint's URI.
@@ -112,45 +112,45 @@ class JobDetails(JsonShape):
 
     @property
     def savepoint_directory(self) -> str | None:
-        """The directory of savepoints that are taken without one: as the job's settings say.
+        """The default directory for savepoints: the one in the job's settings.
 
-        Where they name none, it is that of the last savepoint, else the one next to the checkpoint. None if
-        the checkpoint is a whole bucket, which has nothing beside it.
+        Without a setting it is that of the last savepoint, else the one next to the checkpoint. None if the
+        checkpoint is the root of a bucket.
         """
         return next(iter(self.known_catalogs(self.status.job.checkpoint)), None)
 
     def require_savepoint_directory(self) -> str:
-        """Return the directory of savepoints that are taken without one.
+        """Return the default directory for savepoints.
 
         Raises:
-            Invalid: The place does not exist.
+            Invalid: There is no default directory.
         """
         if self.savepoint_directory is None:
             raise Invalid(
-                "a savepoint of this job needs a directory",
+                "no default savepoint directory for this job",
                 code="HF-E2237",
-                found=f"none, and the checkpoint {self.status.job.checkpoint} has nothing beside it",
-                hint="name the directory",
+                found=f"the checkpoint {self.status.job.checkpoint}, which is the root of a bucket",
+                hint="give a directory for the savepoint",
             )
         return self.savepoint_directory
 
     def batches_of(self, query: str) -> list[BatchProgress]:
-        """The newest batches of one query, oldest first."""
+        """Return the newest batches of one query, oldest first."""
         return [batch for batch in self.batches if batch.query == query]
 
     def judged_ms(self, now_ms: int) -> int:
-        """The time at which the job is judged: now while it is supervised, and else when it ended."""
+        """Return the reference time of reports: now for a supervised job, else its end."""
         job = self.status.job
         return now_ms if self.status.supervised else job.ended_ms or job.updated_ms
 
     def newest(self) -> list[BatchProgress]:
-        """The newest batch of each query."""
+        """Return the newest batch of each query."""
         found = {batch.query: batch for batch in self.batches}
         return [found[query.name] for query in self.queries if query.name in found]
 
 
 class Control:
-    """The jobs of one state home, from outside their supervisors."""
+    """Access to the jobs of one state home from outside their supervisors."""
 
     def __init__(self, home: StateHome, clock: Callable[[], int]) -> None:
         self._home = home
@@ -158,11 +158,11 @@ class Control:
         self._registry = Registry(home.registry)
 
     def jobs(self) -> list[JobStatus]:
-        """Every job, the most recently started first."""
+        """Return every job, the most recently started first."""
         return [self._status(job) for job in self._registry.jobs()]
 
     def note_savepoint(self, job: str, query: str, taken: Taken, took_ms: int) -> None:
-        """Remember a savepoint of a job that was taken from outside: its catalog may be used again.
+        """Record a savepoint of a job that was taken outside its supervisor.
 
         Raises:
             Unavailable: The registry cannot be written.
@@ -171,7 +171,7 @@ class Control:
         self._registry.add_savepoint(job, note)
 
     def note_taken(self, checkpoint: str, taken: Taken, took_ms: int) -> None:
-        """Remember a savepoint that somebody took of a checkpoint, with the job whose query has it, if any.
+        """Record a savepoint of a checkpoint with the job that has the checkpoint, if any.
 
         Raises:
             Unavailable: The registry cannot be written.
@@ -182,7 +182,7 @@ class Control:
                     self.note_savepoint(job.name, query.name, taken, took_ms)
 
     def details(self, name: str, batches: int = 1000) -> JobDetails:
-        """One job with its newest batches.
+        """Return a job with its newest batches.
 
         Raises:
             NotFound: The job does not exist.
@@ -214,7 +214,7 @@ class Control:
     def prediction(self, details: JobDetails) -> Prediction | None:
         """Predict the job's next recovery; None without data.
 
-        Cost: the checkpoints' folders are listed, and the drills of the catalogs that hold its savepoints.
+        Cost: the checkpoints' directories and the drills in the savepoints' catalogs are listed.
         """
         from holdfast.jobs.recovery import drills_of, predict, size_of
 
@@ -223,19 +223,19 @@ class Control:
         return predict(details.recoveries, rehearsed, size)
 
     def stop(self, name: str, timeout_s: float) -> JobStatus:
-        """Stop a job after the batch that runs, and wait for that."""
+        """Stop a job after the running batch, and wait for its end."""
         return self._ask(name, "stop", timeout_s)
 
     def cancel(self, name: str, timeout_s: float) -> JobStatus:
-        """End a job's driver at once, and wait for that."""
+        """End a job's driver at once, and wait for its end."""
         return self._ask(name, "cancel", timeout_s)
 
     def running(self, name: str) -> JobStatus:
-        """A job that can be asked for something.
+        """Return a job that accepts requests.
 
         Raises:
             NotFound: The job does not exist.
-            Conflict: It has ended, or its supervisor died.
+            Conflict: The job has ended, or its supervisor died.
         """
         status = self._status(self._registry.job(name))
         if status.job.state.terminal:
@@ -254,16 +254,16 @@ class Control:
                 code="HF-E4027",
                 where=str(self._home.path),
                 found=f"{status.job.state.value}, led last by {leader.holder}",
-                hint="ask on the machine that leads it, which its standbys have told; if none is left, start"
-                f" it with `holdfast run {status.job.target} --ha {leader.address}`",
+                hint="repeat the command on the leader's machine, which its standbys report; if none is left,"
+                f" start the job with `holdfast run {status.job.target} --ha {leader.address}`",
             )
         if not status.supervised:
             raise Conflict(
-                f"nobody supervises job {status.job.name!r}",
+                f"job {status.job.name!r} has no supervisor",
                 code="HF-E4028",
                 where=str(self._home.path),
-                found=f"{status.job.state.value}, but its supervisor, {status.job.supervisor_pid}, is gone",
-                hint=f"its driver stops by itself; start it again with `holdfast run {status.job.target}`",
+                found=f"{status.job.state.value}; supervisor process {status.job.supervisor_pid} is gone",
+                hint=f"its driver stops by itself; restart the job with `holdfast run {status.job.target}`",
             )
         return status
 
@@ -280,8 +280,8 @@ class Control:
                     f"job {job.name!r} has not ended yet",
                     code="HF-E5027",
                     found=f"{status.job.state.value} after {timeout_s:.0f} s",
-                    hint=f"its batch may be long: see `holdfast status {job.name}`,"
-                    f" or end it with `holdfast cancel {job.name}`",
+                    hint=f"the running batch may be long: see `holdfast status {job.name}`,"
+                    f" or end the job with `holdfast cancel {job.name}`",
                 )
             time.sleep(LOOK_S)
 

@@ -1,7 +1,7 @@
-"""The registry as the supervisor of a running job writes to it: what cannot be written now is written later.
+"""The registry of a running job's supervisor: writes that are not possible now are done later.
 
-The registry remembers, and nothing in a job depends on it. So a file that is busy, a disk that is full or
-descriptors that are used up are waited for, and a driver that is well continues meanwhile.
+No job depends on the registry. So a busy file, a full disk or a lack of descriptors is waited for while a
+healthy driver continues.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ _AWAY: Final[tuple[type[HoldfastError], ...]] = (Unavailable, Corrupt)
 class DeferredRegistry:
     """Writes to a registry in the order of the calls, now or later.
 
-    `LeadershipLost` is passed on, at the latest with the next call.
+    `LeadershipLost` is raised at the latest with the next call.
 
     Args:
         path: The registry's file.
-        token: As for `Registry`.
-        say: Told when it cannot be used, and when it can be again.
-        wait: Waits so many seconds for the registry, where there is nothing to do without it; False ends
-            the wait.
+        token: As in `Registry`.
+        say: Reports when the registry becomes unavailable and available.
+        wait: Waits a number of seconds for the registry if nothing can be done without it; False ends the
+            wait.
     """
 
     def __init__(
@@ -57,40 +57,40 @@ class DeferredRegistry:
         self._next_s = 0.0
 
     def write_what_waits(self) -> None:
-        """Try again, if it is time for that, and tell what has changed."""
+        """Retry pending writes if due, and report a change."""
         if self._waiting and time.monotonic() >= self._next_s:
             self._write()
 
     def settle(self, wait: Callable[[float], bool], timeout_s: float = _AT_THE_END_S) -> None:
-        """Write everything, before the supervisor ends; what cannot be written until then is lost.
+        """Write everything before the supervisor ends; what cannot be written in time is lost.
 
         Args:
-            wait: Waits so many seconds; False ends the wait.
-            timeout_s: So long at most.
+            wait: Waits a number of seconds; False ends the wait.
+            timeout_s: The maximum time to wait.
         """
         deadline = time.monotonic() + timeout_s
         try:
             while self._waiting and not self._write():
                 if time.monotonic() >= deadline or not wait(_PAUSE_S):
-                    self._say("registry", "how the job has ended could not be written down")
+                    self._say("registry", "the end of the job could not be recorded")
                     self._waiting.clear()
         except LeadershipLost:  # another supervisor has the job, and writes what happens to it
             self._waiting.clear()
 
     def start_job(self, record: JobRecord) -> None:
-        """See `Registry.start_job`; waits for the registry.
+        """Call `Registry.start_job`; waits for the registry.
 
         Raises:
-            Unavailable: It could not be waited for any longer.
-            Corrupt: It is damaged.
+            Unavailable: The registry did not become available in time.
+            Corrupt: The registry is damaged.
         """
         self._done(lambda: self._registry.start_job(record), away=(Unavailable,))
 
     def now(self, do: Callable[Concatenate[Registry, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Do what cannot be put off, such as `Registry.start_attempt`; waits for the registry.
+        """Call a method that cannot be deferred, such as `Registry.start_attempt`; waits for the registry.
 
         Raises:
-            Unavailable: It could not be waited for any longer.
+            Unavailable: The registry did not become available in time.
         """
         return self._done(partial(do, self._registry, *args, **kwargs), _AWAY)
 
@@ -105,7 +105,7 @@ class DeferredRegistry:
         self.write_what_waits()
 
     def take_requests(self, job: str, now_ms: int) -> list[str]:
-        """See `Registry.take_requests`; none while the registry cannot be used."""
+        """Call `Registry.take_requests`; returns none while the registry is unavailable."""
         if time.monotonic() < self._next_s:
             return []
         try:
@@ -118,7 +118,7 @@ class DeferredRegistry:
         return asked
 
     def _done(self, do: Callable[[], T], away: tuple[type[HoldfastError], ...]) -> T:
-        """Do what cannot be put off, once all that was to be written before is."""
+        """Call a method that cannot be deferred, after all earlier writes."""
         while True:
             try:
                 self._write_all()
@@ -132,7 +132,7 @@ class DeferredRegistry:
                 return done
 
     def _write(self) -> bool:
-        """Write what waits; False if the registry cannot be used."""
+        """Write pending changes; False if the registry is unavailable."""
         try:
             self._write_all()
         except _AWAY as error:
@@ -151,12 +151,12 @@ class DeferredRegistry:
         if not self._away:
             self._away = True
             why = f"{error.fact}: {error.found}" if error.found else error.fact
-            self._say("registry", f"{why}; the job goes on, and what happens is written down later")
+            self._say("registry", f"{why}; the job continues, and changes are recorded later")
 
     def _is_back(self) -> None:
         if self._away:
             self._away = False
             self._next_s = 0.0
-            lost = f", but for {self._left_out} things that happened first" if self._left_out else ""
+            lost = f", except for the oldest {self._left_out} changes" if self._left_out else ""
             self._left_out = 0
-            self._say("registry", f"the registry can be used again, and everything is written down{lost}")
+            self._say("registry", f"the registry is available again, and all changes are recorded{lost}")

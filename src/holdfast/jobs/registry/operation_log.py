@@ -1,7 +1,7 @@
-"""The log of requested operations, a SQLite file that outlives every process.
+"""The log of requested operations: a SQLite file that outlives every process.
 
-An operation is asked, runs, and is completed or has failed. Who runs one has claimed it first, under a name
-that tells others whether he lives: what a dead one has left is finished or undone by the next, never both.
+An operation is asked, runs, and is completed or has failed. A process claims an operation under an owner name
+that shows whether it is alive; an operation of a dead owner is finished or undone by the next, never both.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ class Arguments:
     """The arguments of one operation."""
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain values for JSON; `decode` reads them back."""
+        """Return plain values for JSON; `decode` reads them back."""
         return asdict(self)
 
 
 @dataclass(frozen=True, slots=True)
 class TakeSavepoint(Arguments):
-    """A savepoint of each query of a job, while it runs or once it has been stopped.
+    """Take a savepoint of each query of a job, while it runs or after it has been stopped.
 
     Attributes:
-        catalog: The catalog that they are put into.
-        label: A name for people.
-        queries: The queries that are meant; None means all.
-        deep: Whether the rows are counted too.
-        running: Whether the job has to run.
+        catalog: The catalog for the savepoints.
+        label: The label.
+        queries: The names of the queries; None means all.
+        deep: True to count the rows too.
+        running: True if the job has to run.
     """
 
     catalog: str
@@ -52,14 +52,14 @@ class TakeSavepoint(Arguments):
 
 @dataclass(frozen=True, slots=True)
 class Dispose(Arguments):
-    """Savepoints that are to be deleted, by their addresses."""
+    """The addresses of savepoints to delete."""
 
     savepoints: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class AwaitCheckpoint(Arguments):
-    """All that a job has begun to work on is to be committed."""
+    """Wait until the job's running batches are committed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ class Rescale(Arguments):
 
 @dataclass(frozen=True, slots=True)
 class Verify(Arguments):
-    """A savepoint that is to be proved; `deep` compares its rows too."""
+    """A savepoint to verify; `deep` compares its rows too."""
 
     savepoint: str
     deep: bool = False
@@ -80,7 +80,7 @@ class Verify(Arguments):
 
 @dataclass(frozen=True, slots=True)
 class Diff(Arguments):
-    """Two states that are compared: with so many samples of each difference, or by `files` alone."""
+    """Two states to compare, with samples of each difference, or by `files` only."""
 
     first: str
     second: str
@@ -90,7 +90,7 @@ class Diff(Arguments):
 
 @dataclass(frozen=True, slots=True)
 class MakeCheckpoint(Arguments):
-    """A savepoint, and the checkpoint that is made of it."""
+    """A savepoint, and the checkpoint to create from it."""
 
     savepoint: str
     checkpoint: str
@@ -110,10 +110,10 @@ KINDS: Final[Mapping[str, type[Arguments]]] = {
 
 
 def decode(verb: str, values: Mapping[str, Any]) -> Arguments:
-    """Read back what `as_dict` gave for an operation of a kind.
+    """Return the arguments of an operation from their `as_dict` form.
 
     Raises:
-        Unsupported: The kind does not exist, or these are not its arguments.
+        Unsupported: The verb is unknown, or the arguments do not fit it.
     """
     kind = KINDS.get(verb)
     if kind is None:
@@ -129,12 +129,12 @@ def decode(verb: str, values: Mapping[str, Any]) -> Arguments:
 
 def _unreadable(verb: str, found: str, expected: str) -> Unsupported:
     return Unsupported(
-        "this version of Holdfast cannot do what was asked for",
+        "this version of Holdfast does not support the requested operation",
         code="HF-E7085",
         where=f"the arguments of `{verb}`",
         found=found,
         expected=expected,
-        hint="ask for it again; if it was another version that asked, run the same version everywhere",
+        hint="repeat the request with the same version of Holdfast as the server's",
     )
 
 
@@ -156,7 +156,7 @@ CREATE TABLE operations (
 CREATE INDEX by_state ON operations (state, asked_ms)
         """,
     ),
-    "move it away: jobs, checkpoints and savepoints are untouched",
+    "move it away; jobs, checkpoints and savepoints are not affected",
 )
 
 
@@ -177,30 +177,29 @@ class OperationState(str, Enum):
 
     @property
     def ended(self) -> bool:
-        """Return whether it is final."""
+        """True if the state is final."""
         return self in (OperationState.COMPLETED, OperationState.FAILED)
 
 
 @dataclass(frozen=True, slots=True)
 class Operation(JsonShape):
-    """One thing that was asked for.
+    """One requested operation.
 
     Attributes:
-        operation_id: Its id, 32 hexadecimal digits; whoever asks may choose them, and asks once however often
-            he sends them.
-        verb: What: `savepoint`, `stop`, `dispose`, `checkpoint`, `rescale`, `verify`, `diff`, `fork` or
-            `restore`.
-        job: The job that it is about, as it was named; None where it is about none.
-        arguments: How, as it was written down; `decode` reads it.
-        state: Where it stands: `asked`, `running`, `completed` or `failed`.
-        asked_ms: When it was asked for, in epoch milliseconds.
-        started_ms: When it was first begun.
-        ended_ms: When it ended.
-        owner: Who runs it, or ran it last.
-        steps: What it has noted on its way, so that another can continue or undo it.
-        progress: How far it is: `done`, `total`, `what`.
-        result: What came of it, in the verb's own shape.
-        error: Why it failed, in the form of all errors.
+        operation_id: The operation's id, 32 hexadecimal digits. The client may choose it; repeated requests
+            with the same id are one operation.
+        verb: `savepoint`, `stop`, `dispose`, `checkpoint`, `rescale`, `verify`, `diff`, `fork` or `restore`.
+        job: The name of the operation's job, as requested; None if it has none.
+        arguments: The arguments, as recorded; `decode` reads them.
+        state: `asked`, `running`, `completed` or `failed`.
+        asked_ms: The time of the request, in epoch milliseconds.
+        started_ms: The time when it first began.
+        ended_ms: The time when it ended.
+        owner: The process that runs it, or ran it last.
+        steps: The recorded steps, with which another process can finish or undo it.
+        progress: The progress: `done`, `total`, `what`.
+        result: The result, in the verb's own format.
+        error: The error, in the common format of errors.
     """
 
     operation_id: str
@@ -228,26 +227,24 @@ class Operations:
     def ask(
         self, operation_id: str, verb: str, job: str | None, arguments: Arguments, now_ms: int
     ) -> Operation:
-        """Write down that something is wanted; asked again under the same id, it is the same operation.
+        """Record a request; a repeated request with the same id returns the same operation.
 
-        How it was asked the first time counts: what was not named then may have been found elsewhere since.
+        The arguments of the first request count, since defaults may resolve differently later.
 
         Raises:
-            Invalid: This is not an id.
-            Conflict: Something else was asked under this id.
-            Internal: The arguments are those of another verb.
+            Invalid: The id is not valid.
+            Conflict: A different operation has this id.
+            Internal: The arguments belong to a different verb.
         """
         if type(arguments) is not KINDS.get(verb):
-            raise Internal(
-                f"these are no arguments of `{verb}`", code="HF-E9022", found=type(arguments).__name__
-            )
+            raise Internal(f"invalid arguments for `{verb}`", code="HF-E9022", found=type(arguments).__name__)
         if not ID.fullmatch(operation_id):
             raise Invalid(
-                "this is no id of an operation",
+                "invalid operation id",
                 code="HF-E2238",
                 found=operation_id[:80],
-                expected="32 digits 0-9a-f",
-                hint="leave the id out, and one is made",
+                expected="32 hexadecimal digits (0-9a-f)",
+                hint="omit the id to have one generated",
             )
         written = _text(arguments.as_dict())
         wanted = Operation(operation_id, verb, job, json.loads(written), OperationState.ASKED, now_ms)
@@ -264,34 +261,34 @@ class Operations:
         operation = _operation(row)
         if (operation.verb, operation.job) != (verb, job):
             raise Conflict(
-                "something else was asked for under this id",
+                "the operation id is already used by a different operation",
                 code="HF-E4029",
                 where=operation_id,
                 found=operation.verb,
                 expected=verb,
-                hint="choose another id, or none",
+                hint="choose a different id, or omit it",
             )
         return operation
 
     def get(self, operation_id: str) -> Operation:
-        """One operation.
+        """Return an operation.
 
         Raises:
-            NotFound: There is none, or it ended so long ago that it was forgotten.
+            NotFound: The id is unknown, or the operation ended long ago and was deleted.
         """
         operations = self._read("SELECT * FROM operations WHERE id = ?", operation_id)
         if not operations:
             raise NotFound(
-                "there is no such operation",
+                "unknown operation",
                 code="HF-E3047",
                 where=operation_id,
-                found=f"no such id, or one of those that ended before the last {ENDED_KEPT}",
-                hint="GET /api/v1/operations lists those that are remembered",
+                found=f"an unknown id, or one older than the last {ENDED_KEPT} ended operations",
+                hint="list the stored operations with GET /api/v1/operations",
             )
         return operations[0]
 
     def newest(self, job: str | None = None, limit: int = 100) -> list[Operation]:
-        """Operations, of a job or of all, the newest first."""
+        """Return the operations of a job or of all jobs, newest first."""
         return self._read(
             "SELECT * FROM operations WHERE job IS coalesce(?, job)"
             " ORDER BY asked_ms DESC, rowid DESC LIMIT ?",
@@ -309,17 +306,17 @@ class Operations:
         )
 
     def running(self) -> list[Operation]:
-        """Return the operations under way, also those of a dead owner."""
+        """Return the running operations, including those of a dead owner."""
         return self._read("SELECT * FROM operations WHERE state = 'running' ORDER BY asked_ms, rowid")
 
     def claim(self, owner: str, verbs: Collection[str], now_ms: int) -> Operation | None:
-        """Take the oldest operation of these kinds that nobody has begun; only one caller gets it."""
+        """Claim the oldest waiting operation with one of these verbs; only one caller gets it."""
         rows = self._file.read("SELECT * FROM operations WHERE state = 'asked' ORDER BY asked_ms, rowid")
         mine = (self.begin(row["id"], owner, now_ms) for row in rows if row["verb"] in verbs)
         return next((operation for operation in mine if operation is not None), None)
 
     def begin(self, operation_id: str, owner: str, now_ms: int) -> Operation | None:
-        """Take one operation that nobody has begun; None if somebody was quicker."""
+        """Claim a waiting operation; None if another process was quicker."""
         return self._change(
             "UPDATE operations SET state = 'running', owner = ?, started_ms = ?"
             " WHERE id = ? AND state = 'asked' RETURNING *",
@@ -329,7 +326,7 @@ class Operations:
         )
 
     def take_over(self, operation: Operation, owner: str) -> Operation | None:
-        """Take what a dead owner was doing; None if somebody was quicker."""
+        """Take over the operation of a dead owner; None if another process was quicker."""
         return self._change(
             "UPDATE operations SET owner = ? WHERE id = ? AND state = 'running' AND owner IS ? RETURNING *",
             owner,
@@ -338,10 +335,10 @@ class Operations:
         )
 
     def note(self, operation: Operation, **steps: Any) -> Operation:
-        """Note a step, before or after it is done; it is on disk when this returns.
+        """Record a step, before or after it is done; it is on disk when this returns.
 
         Raises:
-            Conflict: The operation is no longer its owner's.
+            Conflict: Another process has taken over the operation.
         """
         noted = self._change(
             "UPDATE operations SET steps = ? WHERE id = ? AND owner = ? AND state = 'running' RETURNING *",
@@ -352,7 +349,7 @@ class Operations:
         return _mine(noted, operation)
 
     def tell(self, operation: Operation, done: int, total: int, what: str) -> None:
-        """Show how far it is."""
+        """Record the progress."""
         self._change(
             "UPDATE operations SET progress = ? WHERE id = ? AND owner = ? AND state = 'running' RETURNING *",
             _text({"done": done, "total": total, "what": what}),
@@ -361,18 +358,18 @@ class Operations:
         )
 
     def complete(self, operation: Operation, result: Mapping[str, Any], now_ms: int) -> Operation:
-        """Note that it is done.
+        """Record the result.
 
         Raises:
-            Conflict: The operation is no longer its owner's.
+            Conflict: Another process has taken over the operation.
         """
         return self._end(operation, OperationState.COMPLETED, _text(result), None, now_ms)
 
     def fail(self, operation: Operation, error: Mapping[str, Any], now_ms: int) -> Operation:
-        """Note that it failed, or was undone.
+        """Record that the operation failed or was undone.
 
         Raises:
-            Conflict: The operation is no longer its owner's.
+            Conflict: Another process has taken over the operation.
         """
         return self._end(operation, OperationState.FAILED, None, _text(error), now_ms)
 
@@ -395,7 +392,7 @@ class Operations:
         return [_operation(row) for row in self._file.read(statement, *values)]
 
     def _change(self, statement: str, *values: Any) -> Operation | None:
-        """The operation after a change; None if it does not stand as the change wants it."""
+        """Apply a change and return the operation, or None if no row matches."""
         with self._file.write() as db:
             row = db.execute(statement, values).fetchone()
         return None if row is None else _operation(row)
@@ -404,17 +401,17 @@ class Operations:
 def _mine(changed: Operation | None, operation: Operation) -> Operation:
     if changed is None:
         raise Conflict(
-            "this operation is no longer in these hands",
+            "another process has taken over this operation",
             code="HF-E4030",
             where=operation.operation_id,
-            found=f"{operation.verb}, which another process has taken over",
-            hint="look at how far that process is with it",
+            found=f"verb {operation.verb}",
+            hint="check its progress with GET /api/v1/operations/ID",
         )
     return changed
 
 
 def _forget(db: sqlite3.Connection) -> None:
-    """Keep the newest of those that have ended."""
+    """Delete all but the newest ended operations."""
     db.execute(
         "DELETE FROM operations WHERE state IN ('completed', 'failed') AND id NOT IN (SELECT id FROM"
         " operations WHERE state IN ('completed', 'failed') ORDER BY ended_ms DESC LIMIT ?)",

@@ -1,9 +1,9 @@
 """The registry of a state home: one SQLite file that any process may read.
 
-The registry keeps the newest attempts one by one, and of those that made room how many there were of a kind.
+The newest attempts are kept one by one; older ones are kept as counts per kind of ending.
 
-It holds nothing that a checkpoint does not hold better: lose it, and the next `holdfast run` starts it
-anew. Jobs, their attempts, batches and requests are found by the job's name.
+The registry can be rebuilt: after a loss the next `holdfast run` creates it again from the checkpoint.
+Jobs, their attempts, batches and requests are found by the job's name.
 """
 
 from __future__ import annotations
@@ -112,18 +112,18 @@ REGISTRY: Final = DatabaseShape(
     "the registry",
     VERSION,
     _SCHEMA,
-    "move it away: checkpoints are untouched, and the next `holdfast run` makes a new one",
+    "move it away; checkpoints are not affected, and the next `holdfast run` creates a new one",
     _UPGRADES,
 )
 
 
 def writer_of(path: Path) -> int | None:
-    """The process of this machine that is in the middle of writing a registry; None if there is none."""
+    """Return the pid of the local process that is writing the registry, or None."""
     return lock_holder(path, _RESERVED, 1)
 
 
 def insert(db: sqlite3.Connection, table: str, values: dict[str, Any]) -> None:
-    """Put a row in place of the one with the same key, or beside the others."""
+    """Insert a row, or replace the one with the same key."""
     names = ", ".join(values)
     marks = ", ".join("?" for _ in values)
     # The names are this module's own, never a person's.
@@ -154,14 +154,14 @@ SELECT coalesce(max(CASE WHEN first_commit_ms IS NOT NULL THEN number END), 0),
 
 @dataclass(frozen=True, slots=True)
 class AttemptCounts:
-    """The attempts of a job in numbers.
+    """Counts of a job's attempts.
 
     Attributes:
-        restarts: Those that followed a failed one.
-        failed: Those that failed.
-        failed_running: Those that failed once their queries had started.
-        restored: Those after the first one whose queries had started.
-        causes: Those that failed, by whose it is to mend.
+        restarts: Attempts that followed a failed one.
+        failed: Attempts that failed.
+        failed_running: Attempts that failed after their queries had started.
+        restored: Attempts after the first whose queries had started.
+        causes: Failed attempts by cause (who has to fix it).
     """
 
     restarts: int = 0
@@ -172,7 +172,7 @@ class AttemptCounts:
 
     @classmethod
     def of(cls, kinds: Iterable[Mapping[str, Any]]) -> AttemptCounts:
-        """The sums over what `COUNTED` finds."""
+        """Sum the rows of `COUNTED`."""
         sums: Counter[str] = Counter()
         causes: Counter[str] = Counter()
         for kind in kinds:
@@ -187,7 +187,7 @@ class AttemptCounts:
 
 
 def make_room(db: sqlite3.Connection, job: str, newest: int) -> None:
-    """Keep the newest attempts of a job, and the rest as numbers; a transaction is open."""
+    """Keep the newest attempts of a job and the rest as counts, in an open transaction."""
     last, beginnings = newest - ATTEMPTS_KEPT, tuple(db.execute(_BEGINNINGS, (job,)).fetchone())
     db.execute(_DROP, (job, last, *beginnings))
     db.execute(
@@ -210,21 +210,21 @@ RECOVERIES_KEPT = 100
 
 @dataclass(frozen=True, slots=True)
 class JobRecord:
-    """A job as the registry knows it.
+    """A job's row in the registry.
 
     Attributes:
-        name: Its name, unique within the state home.
-        job_id: 32 hexadecimal digits that depend on the name alone.
+        name: The job's name, unique within the state home.
+        job_id: 32 hexadecimal digits derived from the name alone.
         target: The job file, and the job in it.
-        checkpoint: Where its queries keep their state.
-        on_cancel: Whether a cancelled job's checkpoint is kept: `retain` or `delete`.
-        state: Where it stands, in Flink's words.
-        reason: Why it is in this state, if somebody or something ended or restarts it.
-        started_ms: When its supervisor took it up, in epoch milliseconds.
-        updated_ms: When anything was last heard of it.
-        ended_ms: When it ended for good.
-        supervisor_pid: The process of its supervisor.
-        savepoint_catalog: The directory that the job's settings name for its savepoints, if they name one.
+        checkpoint: The directory where its queries keep their state.
+        on_cancel: `retain` or `delete`: what happens to the checkpoint of a cancelled job.
+        state: The job's state, in Flink's terms.
+        reason: The reason for this state, for example why the job ended or restarts.
+        started_ms: The time when its supervisor started it, in epoch milliseconds.
+        updated_ms: The time of the last update.
+        ended_ms: The time when it ended for good.
+        supervisor_pid: The process id of its supervisor.
+        savepoint_catalog: The savepoint directory from the job's settings, if set.
     """
 
     name: str
@@ -251,7 +251,7 @@ class JobRecord:
         since_ms: int | None,
         savepoint_catalog: str | None = None,
     ) -> JobRecord:
-        """A job that this process begins to supervise; `since_ms` is when another one began it before."""
+        """Return the record of a newly supervised job; `since_ms` is its earlier start, if any."""
         began_ms = now_ms if since_ms is None else since_ms
         created = JobState.CREATED
         return cls(
@@ -280,15 +280,15 @@ class Attempt:
 
     Attributes:
         job: The job's name.
-        number: Counted over the job's whole life.
-        driver_pid: Its process.
-        began_ms: When it was started, in epoch milliseconds.
-        running_ms: When its queries had started.
-        first_commit_ms: When its first batch was committed.
-        ended_ms: When it ended.
+        number: The attempt's number, counted over the job's whole life.
+        driver_pid: The driver's process id.
+        began_ms: The time when it was started, in epoch milliseconds.
+        running_ms: The time when its queries had started.
+        first_commit_ms: The time when its first batch was committed.
+        ended_ms: The time when it ended.
         ending: `finished`, `stopped`, `canceled`, `failed` or `lost`; None while it runs.
-        failure: Why it ended, where it failed.
-        recovers: Whether it follows a failed attempt under the same supervisor.
+        failure: The failure that ended it, if it failed.
+        recovers: True if it follows a failed attempt under the same supervisor.
     """
 
     job: str
@@ -304,7 +304,7 @@ class Attempt:
 
 
 def job_id(name: str) -> str:
-    """32 hex digits that depend on the name alone, so that a lost registry gives the same again."""
+    """Return 32 hex digits derived from the name alone, so that they survive the loss of the registry."""
     return uuid.uuid5(uuid.NAMESPACE_URL, f"holdfast:{name}").hex
 
 
@@ -312,11 +312,11 @@ class Registry:
     """The registry of one state home; cheap to open, safe to share between processes.
 
     Args:
-        path: Its file.
-        token: That of the leader who writes with it. What a supervisor writes of a job is refused with
-            `LeadershipLost` if another leader has come since. None where a supervisor has the job to itself.
+        path: The registry's file.
+        token: The fencing token of the leader that writes. A write about a job is refused with
+            `LeadershipLost` if another leader has come since. None where the job has a single supervisor.
         patience_s: How long to wait while another process writes.
-        read_only: Whether it is only looked at; see `SharedDatabase`.
+        read_only: Open the registry for reading only; see `SharedDatabase`.
     """
 
     def __init__(
@@ -332,10 +332,9 @@ class Registry:
         self._file = SharedDatabase(path, REGISTRY, patience_s, read_only=read_only)
 
     def start_job(self, record: JobRecord) -> None:
-        """Note that a supervisor has taken the job.
+        """Record that a supervisor has taken the job.
 
-        Requests made before that are void, unless a leader takes the job over while it runs: then they are
-        his to answer.
+        Earlier requests are discarded, unless a leader takes over a running job: it has to answer them.
         """
         with self._writing(record.name) as db:
             row = db.execute("SELECT state FROM jobs WHERE name = ?", (record.name,)).fetchone()
@@ -344,10 +343,10 @@ class Registry:
             insert(db, "jobs", {**asdict(record), "state": record.state.value})
 
     def lead(self, job: str, leader: Leader) -> None:
-        """Note that a supervisor leads a job; from now on whoever led it before can write nothing of it.
+        """Record the leader of a job; earlier leaders can no longer write about it.
 
         Raises:
-            LeadershipLost: One with a later term has come in between.
+            LeadershipLost: A leader with a later term exists.
         """
         with self._file.write() as db:
             row = db.execute("SELECT token FROM leaders WHERE job = ?", (job,)).fetchone()
@@ -356,7 +355,7 @@ class Registry:
             insert(db, "leaders", {"job": job, **asdict(leader)})
 
     def beat(self, job: str, now_ms: int) -> None:
-        """Note that the leader lives.
+        """Record a sign of life of the leader.
 
         Raises:
             LeadershipLost: Another one leads.
@@ -374,7 +373,7 @@ class Registry:
         return {str(row["job"]): from_known(Leader, row) for row in rows}
 
     def add_recovery(self, job: str, recovery: RecoveryTimes) -> None:
-        """Note how long a recovery took; a job's newest `RECOVERIES_KEPT` stay."""
+        """Record how long a recovery took; a job's newest `RECOVERIES_KEPT` are kept."""
         body = json.dumps(recovery.as_dict())
         key = {"job": job, "attempt": recovery.attempt, "at_ms": recovery.at_ms}
         with self._writing(job) as db:
@@ -400,9 +399,9 @@ class Registry:
             )
 
     def start_attempt(self, job: str, driver_pid: int, now_ms: int, *, recovers: bool) -> int:
-        """Note a new driver and return its number; attempts that never ended are marked lost.
+        """Record a new driver and return its number; attempts without an end are marked lost.
 
-        The newest `ATTEMPTS_KEPT` stay, and of the others what `attempt_counts` tells.
+        The newest `ATTEMPTS_KEPT` are kept; older ones only in the counts of `attempt_counts`.
         """
         with self._writing(job) as db:
             db.execute("UPDATE attempts SET ending = 'lost' WHERE job = ? AND ending IS NULL", (job,))
@@ -421,17 +420,17 @@ class Registry:
         now_ms: int,
         databases: Sequence[str] = (),
     ) -> None:
-        """Note that an attempt's queries run; the reason of the state before is cleared.
+        """Record that an attempt's queries run; the reason of the previous state is cleared.
 
-        Those that the job has no longer are forgotten, and so are batches of former checkpoints: a query of
-        another id counts from 0 again.
+        Queries that the job no longer has are removed, and so are batches of former checkpoints: a query with
+        a different id counts from 0 again.
 
         Args:
             job: The job's name.
             number: The attempt.
             queries: All queries of the job.
             now_ms: The time in epoch milliseconds.
-            databases: The addresses that the job's code names for its state; they replace the earlier ones.
+            databases: The state databases that the job's code names; they replace the earlier ones.
         """
         with self._writing(job) as db:
             same = [
@@ -462,9 +461,9 @@ class Registry:
             )
 
     def add_batch(self, job: str, number: int, batch: BatchProgress) -> None:
-        """Note a committed batch; only the newest `BATCHES_KEPT` of a query stay.
+        """Record a committed batch; the newest `BATCHES_KEPT` of a query are kept.
 
-        Later ones of earlier attempts are void: the query has begun again at an older batch.
+        Later batches of earlier attempts are removed: the query has resumed from an older batch.
         """
         body = json.dumps(batch.as_dict())
         with self._writing(job) as db:
@@ -483,9 +482,9 @@ class Registry:
             db.execute("UPDATE jobs SET updated_ms = ? WHERE name = ?", (batch.committed_ms, job))
 
     def add_savepoint(self, job: str, note: SavepointNote) -> None:
-        """Note a savepoint that was taken, or could not be; a job's newest `SAVEPOINTS_KEPT` stay.
+        """Record a savepoint that was taken or failed; a job's newest `SAVEPOINTS_KEPT` are kept.
 
-        So does the newest of each directory: requests may name the directories of a job's savepoints.
+        The newest of each directory is kept too: requests may name the directories of a job's savepoints.
         """
         with self._writing(job) as db:
             insert(db, "savepoints", {"job": job, **asdict(note)})
@@ -498,7 +497,7 @@ class Registry:
             )
 
     def end_attempt(self, job: str, number: int, ending: str, failure: Failure | None, now_ms: int) -> None:
-        """Note how and when a driver ended."""
+        """Record how and when a driver ended."""
         text = json.dumps(asdict(failure)) if failure else None
         with self._writing(job) as db:
             db.execute(
@@ -507,11 +506,11 @@ class Registry:
             )
 
     def jobs(self) -> list[JobRecord]:
-        """Every job, the most recently started first; none if the home is new."""
+        """Return every job, the most recently started first."""
         return self._read(JobRecord, "SELECT * FROM jobs ORDER BY started_ms DESC, name")
 
     def job(self, name: str) -> JobRecord:
-        """One job, by its name or its 32-digit id.
+        """Return a job by its name or its 32-digit id.
 
         Raises:
             NotFound: This state home has no such job.
@@ -520,24 +519,24 @@ class Registry:
         if not named:
             names = ", ".join(job.name for job in self.jobs())
             raise NotFound(
-                f"there is no job {name!r} in this state home",
+                f"unknown job {name!r} in this state home",
                 code="HF-E3048",
                 where=str(self.path),
-                found=names or "no job at all",
-                hint="see the jobs with `holdfast list`; another state home is named with --home",
+                found=names or "no jobs",
+                hint="list the jobs with `holdfast list`; give another state home with --home",
             )
         return named[0]
 
     def attempts(self, job: str) -> list[Attempt]:
-        """A job's newest attempts, oldest first."""
+        """Return a job's newest attempts, oldest first."""
         return self._read(Attempt, "SELECT * FROM attempts WHERE job = ? ORDER BY number", job)
 
     def attempt_counts(self, job: str) -> AttemptCounts:
-        """A job's attempts over its whole life, in numbers."""
+        """Return the counts of a job's attempts over its whole life."""
         return AttemptCounts.of(self._file.read(COUNTED, job, job))
 
     def queries(self, job: str) -> list[QueryStarted]:
-        """The queries of a job's newest attempt."""
+        """Return the queries of a job's newest attempt."""
         return self._read(QueryStarted, "SELECT * FROM queries WHERE job = ? ORDER BY rowid", job)
 
     def databases(self) -> list[str]:
@@ -545,7 +544,7 @@ class Registry:
         return [str(row["address"]) for row in self._file.read("SELECT DISTINCT address FROM databases")]
 
     def batches(self, job: str, limit: int = BATCHES_KEPT) -> list[BatchProgress]:
-        """A job's newest batches, oldest first; only so many of each query are read."""
+        """Return a job's newest batches, oldest first; at most `limit`."""
         newest = "SELECT body FROM batches WHERE job = ? AND query = ? ORDER BY batch_id DESC LIMIT ?"
         rows = [
             row
@@ -556,7 +555,7 @@ class Registry:
         return sorted(batches, key=lambda batch: (batch.committed_ms, batch.query, batch.batch_id))[-limit:]
 
     def newest_batches(self, job: str) -> list[BatchProgress]:
-        """The newest batch of each of a job's queries."""
+        """Return the newest batch of each query of a job."""
         rows = self._file.read(
             "SELECT body FROM batches AS one WHERE job = ? AND batch_id ="
             " (SELECT max(batch_id) FROM batches WHERE job = one.job AND query = one.query)",
@@ -565,16 +564,16 @@ class Registry:
         return [BatchProgress.from_dict(json.loads(row["body"])) for row in rows]
 
     def savepoints(self, job: str) -> list[SavepointNote]:
-        """The savepoints that the job's supervisors have taken or failed to take, oldest first."""
+        """Return the savepoints that the job's supervisors took or failed to take, oldest first."""
         return self._read(SavepointNote, "SELECT * FROM savepoints WHERE job = ? ORDER BY rowid", job)
 
     def request(self, job: str, verb: str, now_ms: int) -> None:
-        """Ask a job's supervisor for something."""
+        """Send a request to a job's supervisor."""
         with self._file.write() as db:
             insert(db, "requests", {"job": job, "verb": verb, "asked_ms": now_ms})
 
     def was_asked(self, job: str, verb: str, since_ms: int) -> bool:
-        """Return whether something was requested since then; a job that is started again forgets requests."""
+        """Return True if a request was made since then; a restart of the job discards requests."""
         return bool(
             self._file.read(
                 "SELECT 1 FROM requests WHERE job = ? AND verb = ? AND asked_ms >= ? LIMIT 1",
@@ -585,7 +584,7 @@ class Registry:
         )
 
     def take_requests(self, job: str, now_ms: int) -> list[str]:
-        """The verbs asked for since the last call, each handed out once."""
+        """Return the verbs requested since the last call, each once."""
         pending = self._file.read(
             "SELECT id, verb FROM requests WHERE job = ? AND taken_ms IS NULL ORDER BY id", job
         )
@@ -596,12 +595,12 @@ class Registry:
         return [str(row["verb"]) for row in pending]
 
     def _read(self, kind: type[T], statement: str, *values: Any) -> list[T]:
-        """The rows that a query finds, as values of a class, by the names of its fields."""
+        """Read rows as instances of a class, by field names."""
         return [from_known(kind, row) for row in self._file.read(statement, *values)]
 
     @contextmanager
     def _writing(self, job: str) -> Iterator[sqlite3.Connection]:
-        """A transaction about a job, in which nobody else becomes its leader."""
+        """Open a transaction about a job during which its leader cannot change."""
         with self._file.write() as db:
             if self._token is not None:
                 row = db.execute("SELECT token FROM leaders WHERE job = ?", (job,)).fetchone()
@@ -620,9 +619,9 @@ def note_of(
 
 def _leadership_lost(job: str, path: Path, token: int, holder: int | None) -> LeadershipLost:
     return LeadershipLost(
-        f"another supervisor leads job {job!r}",
+        f"a different supervisor leads job {job!r}",
         code="HF-E4031",
         where=str(path),
         found=f"term {token}",
-        expected="a registry that knows this term" if holder is None else f"term {holder}",
+        expected="a registry with this term" if holder is None else f"term {holder}",
     )

@@ -1,4 +1,4 @@
-"""One driver from its start to its end: it is followed, and what it says of the job is acted on."""
+"""Follow one driver from its start to its end and act on its messages."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ Admit = Callable[[protocol.JobDefined], bool]
 
 
 class DriverSession:
-    """A driver of a job, which runs from now on.
+    """A started driver of a job.
 
     Args:
         job: The job.
         process: The driver, just started.
-        admit: Asked once the driver has said what the job is.
+        admit: Called when the driver has reported the job; False refuses it.
     """
 
     def __init__(self, job: SupervisedJob, process: DriverProcess, admit: Admit) -> None:
@@ -61,10 +61,10 @@ class DriverSession:
         }
 
     def run(self) -> DriverAttempt:
-        """Follow the driver to its end, and collect it with its JVM.
+        """Follow the driver until it and its JVM have ended.
 
         Raises:
-            LeadershipLost: Another supervisor leads the job. The driver has been ended.
+            LeadershipLost: A different supervisor leads the job. The driver has been ended.
         """
         attempt = self._attempt
         self._job.say("starting", f"driver {attempt.process.pid} is starting", pid=attempt.process.pid)
@@ -78,7 +78,7 @@ class DriverSession:
         return attempt
 
     def _follow(self) -> None:
-        """Listen to the driver, and pass on what people ask for, until it is silent for good."""
+        """Handle the driver's messages and forward requests until its channel is closed."""
         job, attempt, requests = self._job, self._attempt, self._job.requests
         told_to_stop = False
         with selectors.DefaultSelector() as selector:
@@ -97,7 +97,7 @@ class DriverSession:
                     return
                 if (requests.stops or requests.rescale) and not told_to_stop:
                     told_to_stop = True
-                    job.say("stopping", "stopping after the batch that runs")
+                    job.say("stopping", "stopping after the running batch")
                     attempt.process.channel.send(protocol.Stop())
                 if "driver" in ready and not self._hear():
                     attempt.failed_ms = job.clock() if attempt.failed_ms is None else attempt.failed_ms
@@ -109,7 +109,7 @@ class DriverSession:
                 job.tell_of_sidecar()
 
     def _has_lost_lease(self) -> bool:
-        """End the driver where the checkpoint may be somebody else's by now: that is a failure of it."""
+        """End the driver as failed if the lease of the checkpoint is lost."""
         why = self._job.leadership.lease_lost if self._job.begun else None
         if why is None:
             return False
@@ -124,7 +124,7 @@ class DriverSession:
         self._attempt.process.kill()
 
     def _hear(self) -> bool:
-        """Act on what the driver said; False at the end of the line."""
+        """Handle the driver's messages; False at the end of the channel."""
         try:
             messages = self._attempt.process.channel.receive()
         except HoldfastError as error:
@@ -153,7 +153,7 @@ class DriverSession:
             self._attempt.end_for(error)
 
     def _go(self, definition: protocol.JobDefined) -> None:
-        """Let the driver begin."""
+        """Let the driver start its queries."""
         job, attempt = self._job, self._attempt
         candidacy = job.leadership.candidacy
         attempt.number = job.notes.now(
@@ -196,7 +196,7 @@ class DriverSession:
     def _restored(self, message: protocol.CheckpointsRestored) -> None:
         self._job.restored = True
         for query in message.queries:
-            text = f"query {query['query']} goes on from batch {query['batch_id']} of {query['savepoint']}"
+            text = f"query {query['query']} resumes from batch {query['batch_id']} of {query['savepoint']}"
             self._job.say("restored", text, **query)
 
     def _started(self, message: protocol.QueriesStarted) -> None:
@@ -249,7 +249,7 @@ class DriverSession:
         job.say("batch", batch_line(batch), **batch.as_dict())
 
     def _mended(self, message: protocol.Mended) -> None:
-        self._job.say("mended", f"query {message.query}: finished a batch that its sink held already")
+        self._job.say("mended", f"query {message.query}: finished a batch that its sink already had")
 
     def _look_at_slow_batches(self) -> None:
         """Count a batch that runs longer than the checkpoint's timeout as a failed checkpoint."""
@@ -259,7 +259,7 @@ class DriverSession:
             self._attempt.process.kill()
 
     def _finish(self) -> None:
-        """Collect the driver, which has ended, with its JVM, and write down how it ended."""
+        """Collect the ended driver with its JVM, and record how it ended."""
         job, attempt = self._job, self._attempt
         if job.definition is not None and attempt.ending != "canceled":
             # Left alone, the JVM tidies its temporary files; it is gone when its lock is free.

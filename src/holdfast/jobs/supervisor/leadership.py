@@ -1,7 +1,7 @@
-"""The leadership of a supervisor: it has the job to itself, or it is one of several and was elected.
+"""The leadership of a supervisor: it runs its job alone, or as the elected one of several.
 
-Either also owns the checkpoint by the lease next to it, where that lies on no local disk: the lock of this
-machine tells no other one, and elections tell nobody who takes no part in them.
+If the checkpoint is not on a local disk, it is also owned by a lease next to it: the local lock is invisible
+to other machines, and elections to processes that take no part in them.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ class Leadership:
     """One supervisor's right to run its job.
 
     Args:
-        elections: How to take part in elections; None where the supervisor has the job to itself.
-        clock: Epoch milliseconds.
-        now: The clock of the elections, and of the lease.
-        lease_s: How long the lease next to a checkpoint lasts without a sign of life; that of the elections,
-            where there are any.
+        elections: The factory of elections; None for a single supervisor.
+        clock: Returns epoch milliseconds.
+        now: The clock of the elections and of the lease.
+        lease_s: How long the lease next to a checkpoint lasts without a sign of life; with elections
+            their lease counts.
 
     Attributes:
-        candidacy: The part in the elections; None without elections, and until the job is known.
+        candidacy: The candidacy; None without elections, and until the job is known.
     """
 
     def __init__(
@@ -53,43 +53,43 @@ class Leadership:
         """The candidacy of a supervisor that has one."""
         if self.candidacy is None:
             raise Internal(
-                "a supervisor that has the job to itself cannot lose the lead",
+                "a supervisor without elections cannot lose the leadership",
                 code="HF-E9025",
             )
         return self.candidacy
 
     @property
     def alone(self) -> bool:
-        """Return whether there are no elections, and the supervisor has the job to itself."""
+        """True if the supervisor runs the job without elections."""
         return self._elections is None
 
     @property
     def leads(self) -> bool:
-        """Return whether no other supervisor was elected; `require` checks whether that still holds."""
+        """True if no other supervisor was elected; `require` checks that this still holds."""
         return self.candidacy is None or self.candidacy.leads
 
     @property
     def lost(self) -> bool:
-        """Return whether this supervisor does not lead, or no longer."""
+        """True if this supervisor does not lead."""
         deposed = self.candidacy is not None and self.candidacy.lost is not None
         return deposed or self.lease_lost is not None
 
     @property
     def lease_lost(self) -> str | None:
-        """Return why the lease next to the checkpoint is over; None while it holds, and without one."""
+        """The reason why the lease next to the checkpoint is lost; None while it holds, and without one."""
         return None if self._lease is None else self._lease.lost
 
     @property
     def until_s(self) -> float | None:
-        """The moment until which a driver may count on it; None where nothing but locks decides."""
+        """The time until which a driver may rely on the leadership; None if only locks are used."""
         leases = (None if self.candidacy is None else self.candidacy.lease, self._lease)
         return min((lease.until_s for lease in leases if lease is not None), default=None)
 
     def enter(self, job: str, home: StateHome, registry: Registry) -> None:
-        """Claim the job: take its lock, or enter the elections of its leader. Called again, it does nothing.
+        """Claim the job: take its lock, or enter its elections; further calls do nothing.
 
         Raises:
-            Conflict: Another supervisor has the job to itself, or leads it.
+            Conflict: A different supervisor runs or leads the job.
         """
         if self._elections is None:
             self._lock = self._lock or take_alone(registry, home, job, self._clock())
@@ -99,21 +99,21 @@ class Leadership:
     def take_lease(
         self, checkpoint: str, job: str, goes_on: Callable[[float], bool], say: Callable[..., None]
     ) -> bool:
-        """Own a checkpoint by the lease next to it; called again, it takes one that was lost anew.
+        """Own a checkpoint by the lease next to it; further calls take a lost lease again.
 
-        On a local disk the lock is enough, unless somebody has kept a lease there.
+        On a local disk the lock is enough, unless a lease exists there.
 
         Args:
-            checkpoint: Its canonical URI.
+            checkpoint: The checkpoint's canonical URI.
             job: The job's name.
             goes_on: Waits for a number of seconds; False if the job is to end.
-            say: Told who is waited for, or that no lease can be kept.
+            say: Reports the owner that is waited for, or that no lease is possible.
 
         Returns:
-            False if `goes_on` said so.
+            False if `goes_on` returned False.
 
         Raises:
-            Conflict: A process that lives owns it, on whatever machine.
+            Conflict: A live process on any machine owns the checkpoint.
             Unavailable: The storage does not answer.
         """
         if self._lease is not None:
@@ -128,11 +128,11 @@ class Leadership:
             if not self._told_of_none:
                 self._told_of_none = True
                 scheme = checkpoint.partition(":")[0]
-                say("caution", f"no lease can be kept at {scheme}: nothing keeps two machines apart there")
+                say("caution", f"{scheme} supports no lease; two machines could use the checkpoint at once")
             return True
 
         def waiting(holder: str, lease_s: float) -> None:
-            say("waiting", f"waiting {lease_s:.0f} s at most for the lease of {holder}", holder=holder)
+            say("waiting", f"waiting at most {lease_s:.0f} s for the lease of {holder}", holder=holder)
 
         def patient(seconds: float) -> bool:
             self.require()
@@ -145,7 +145,7 @@ class Leadership:
         return self._lease is not None
 
     def _lease_of(self, checkpoint: str, job: str) -> StorageElection | None:
-        """The lease next to a checkpoint; an elected leader follows the one before at once."""
+        """Return the lease next to a checkpoint; an elected leader replaces the previous one at once."""
         holder, elected = f"{myself()}, job {job!r}", self.candidacy
         if elected is None:
             return lease_of(checkpoint, holder, self._lease_s, self._now)
@@ -153,10 +153,10 @@ class Leadership:
         return lease_of(checkpoint, holder, elected.lease_s, self._now, elected_at)
 
     def require(self) -> None:
-        """Go on only with the right to run the job.
+        """Raise unless this supervisor still has the right to run the job.
 
         Raises:
-            LeadershipLost: It leads no longer, or what it leads by is no longer its own.
+            LeadershipLost: It does not lead any more, or has lost the lease.
         """
         if self.candidacy is not None:
             self.candidacy.require()
@@ -164,19 +164,19 @@ class Leadership:
                 self._lease.require()
 
     def step_down(self, *, resign: bool) -> None:
-        """Lead no longer, and stand by; with `resign` another one may begin at once."""
+        """Stop leading and stand by; with `resign` another supervisor may take over at once."""
         if self._lease is not None:
             self._lease.release()
             self._lease = None
         self.required_candidacy.step_down(resign=resign)
 
     def note(self, **changes: Any) -> None:
-        """Put down fields of `LeaderRecord` for the leaders to come, where there are elections."""
+        """Change fields of the `LeaderRecord`, if there are elections."""
         if self.candidacy is not None:
             self.candidacy.note(**changes)
 
     def close(self) -> None:
-        """Leave the job to others."""
+        """Release the job."""
         if self._lease is not None:
             self._lease.release()
         if self._lock is not None:

@@ -1,4 +1,4 @@
-"""A supervisor while another one leads its job: it waits, is elected, and does not lead where it cannot."""
+"""A standby supervisor: it waits, is elected, and refuses to lead where it cannot."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ _PASSES: Final = (Conflict, Unavailable)
 
 
 def stand_by(candidacy: Candidacy, wait: Callable[[float], bool], say: Say) -> bool:
-    """Wait until this supervisor leads; False if it was told to end.
+    """Wait until this supervisor leads; False if it was asked to end.
 
     Args:
-        candidacy: Its candidacy.
-        wait: Waits so many seconds; False if the supervisor was told to end.
-        say: Tells what happens.
+        candidacy: The supervisor's candidacy.
+        wait: Waits a number of seconds; False if the supervisor was asked to end.
+        say: Reports events.
 
     Raises:
-        Conflict: The job is led by way of elections at another place.
+        Conflict: The job is led through a different election address.
     """
     leader, told = candidacy.watch(), False
-    who = "another supervisor" if leader is None else leader
-    say("standby", f"standing by, {who} leads", leader=who, elections=candidacy.address)
+    who = "a different supervisor" if leader is None else leader
+    say("standby", f"standing by; {who} leads", leader=who, elections=candidacy.address)
     while wait(candidacy.next_try_s()):
         try:
             if candidacy.stand():
@@ -47,12 +47,12 @@ def stand_by(candidacy: Candidacy, wait: Callable[[float], bool], say: Say) -> b
 
 
 def take_over(claim: CheckpointClaim, candidacy: Candidacy, say: Say, goes_on: Callable[[], bool]) -> bool:
-    """Make the checkpoint of the job that this supervisor leads its own; False if it was told to end first.
+    """Take over the checkpoint of the job that this supervisor leads; False if it was asked to end first.
 
     Raises:
-        LeadershipLost: It leads no longer.
-        CannotLead: This machine does not see what the former leader's queries have written.
-        Conflict: Another job has the checkpoint, and this supervisor has just been started.
+        LeadershipLost: It does not lead any more.
+        CannotLead: This machine does not see the checkpoints of the former leader's queries.
+        Conflict: A different job has the checkpoint, and this supervisor has just been started.
     """
     record = candidacy.record
     claim = replace(claim, election=candidacy.election_id, term=candidacy.token or 0)
@@ -73,25 +73,25 @@ def take_over(claim: CheckpointClaim, candidacy: Candidacy, say: Say, goes_on: C
 
 
 def require_places(record: LeaderRecord | None, checkpoint: str) -> None:
-    """Make sure that this machine sees the checkpoints that the former leader's queries have written.
+    """Check that this machine sees the checkpoints of the former leader's queries.
 
-    A disk that is not mounted looks like a job that has never run, and the job would begin from scratch.
+    Otherwise a disk that is not mounted would let the job start from scratch.
 
     Raises:
-        CannotLead: It does not.
+        CannotLead: It does not see them.
     """
     if record is None or not record.ran or under_way(checkpoint):
         return
     if record.checkpoint != checkpoint:
         raise CannotLead(
-            "the supervisors of this job do not name the same checkpoint",
+            "the supervisors of this job have different checkpoints",
             where=checkpoint,
             found=f"{checkpoint} here, {record.checkpoint} at {record.holder}",
         )
     for place in record.queries.values():
         if not _is_within(place.checkpoint, checkpoint):
             raise CannotLead(
-                "the record of the former leader names a checkpoint that is not the job's",
+                "the former leader's record names a checkpoint outside the job's",
                 where=checkpoint,
                 found=f"{place.checkpoint}, by {record.holder}",
             )
@@ -103,9 +103,9 @@ def require_places(record: LeaderRecord | None, checkpoint: str) -> None:
             ) from error
         if size is None:
             raise CannotLead(
-                "the checkpoint of the job's former leader is not here",
+                "the checkpoint of the job's former leader is missing on this machine",
                 where=place.checkpoint,
-                found=f"no checkpoint in {place.checkpoint}, which {record.holder} has used: is it mounted?",
+                found=f"no checkpoint in {place.checkpoint}, used by {record.holder}; is it mounted?",
             )
 
 
@@ -114,13 +114,12 @@ def checkpoints_of(
 ) -> Mapping[str, str]:
     """Return the checkpoints of a job's queries, by name.
 
-    What a state home knows may be from before another supervisor led the job, so the leader's record goes
-    before it. Of the record, only checkpoints within the job's own are used: whoever may write it names no
-    others.
+    The leader's record takes precedence over the state home, which may be older. Of the record only
+    checkpoints within the job's own are used, since the record may be forged.
 
     Args:
-        record: What the former leader has recorded.
-        known: What the state home knows.
+        record: The former leader's record.
+        known: The checkpoints known to the state home.
         checkpoint: The job's checkpoint.
     """
     places: Mapping[str, QueryPlace] = {} if record is None else record.queries
@@ -129,21 +128,21 @@ def checkpoints_of(
 
 
 def _is_within(place: str, checkpoint: str) -> bool:
-    """A query's checkpoint is the job's, or a directory in it."""
+    """Return True if a query's checkpoint is the job's or a directory in it."""
     name = place.removeprefix(f"{checkpoint}/")
     return place == checkpoint or (name not in (place, "", ".", "..") and "/" not in name)
 
 
 def require_final(refusal: HoldfastError, candidacy: Candidacy, *, begun: bool) -> None:
-    """Raise the refusal if it ends the supervisor. A standby does not give up for what may pass.
+    """Raise the refusal if it ends the supervisor; a standby survives temporary refusals.
 
     Args:
-        refusal: Why its driver could not run the job.
-        candidacy: Its candidacy.
-        begun: Whether the driver had the checkpoint by then, so that the refusal is the job's.
+        refusal: The reason why its driver could not run the job.
+        candidacy: The supervisor's candidacy.
+        begun: True if the driver already had the checkpoint, so that the refusal concerns the job.
 
     Raises:
-        CannotLead: It stands by again.
+        CannotLead: The supervisor stands by again.
     """
     if candidacy.has_stood_by and not begun and isinstance(refusal, _PASSES):
         why = f"{refusal.fact}: {refusal.found}" if refusal.found else refusal.fact

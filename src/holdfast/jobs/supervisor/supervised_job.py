@@ -1,4 +1,4 @@
-"""The job of a supervisor: its right to run it, its states, its attempts, and requests to stop."""
+"""The job of a supervisor: the right to run it, its states, attempts and requests to stop."""
 
 from __future__ import annotations
 
@@ -57,16 +57,16 @@ TRANSITIONS: Final[Mapping[JobState, frozenset[JobState]]] = {
 
 
 def next_state(state: JobState, following: JobState) -> JobState:
-    """The state that follows, if it may.
+    """Return the following state if the transition is allowed.
 
     Raises:
-        Internal: It may not.
+        Internal: The transition is not allowed.
     """
     allowed = TRANSITIONS[state]
     if following not in allowed:
         expected = ", ".join(sorted(other.value for other in allowed)) or "no other state"
         raise Internal(
-            f"a job that is {state.value} cannot be {following.value}", code="HF-E9026", expected=expected
+            f"a job cannot change from {state.value} to {following.value}", code="HF-E9026", expected=expected
         )
     return following
 
@@ -107,7 +107,7 @@ class DriverAttempt:
     _lateness: defaultdict[str, _Lateness] = field(default_factory=lambda: defaultdict(_Lateness))
 
     def ended(self, message: Finished | Stopped | JobFailed | Refused) -> None:
-        """Note the last message of the driver."""
+        """Record the last message of the driver."""
         if isinstance(message, Refused):
             self.refusal = message.error
         elif isinstance(message, JobFailed):
@@ -116,11 +116,11 @@ class DriverAttempt:
             self.ending = kind_of(message)
 
     def end_for(self, error: HoldfastError | OSError, *, may_pass: bool = False) -> None:
-        """End the driver for an error here: a refusal, or a file that could not be made, which may pass.
+        """End the driver because of an error here: a refusal, or a file that could not be created.
 
         Args:
             error: The error.
-            may_pass: Whether an error of ours may pass too.
+            may_pass: True if the error is temporary, so that another attempt may succeed.
         """
         if isinstance(error, HoldfastError) and may_pass:
             self.failure = failures.from_exception(error, str(error), label=failures.START)
@@ -131,12 +131,12 @@ class DriverAttempt:
         self.process.kill()
 
     def busy(self, query: str, *, busy: bool) -> None:
-        """Note that a query has begun a batch, or ended one."""
+        """Record that a query has begun or ended a batch."""
         batch = self._lateness[query]
         batch.since, batch.times = self.now() if busy else None, 0
 
     def has_committed(self, query: str) -> None:
-        """Note a batch; if the query is still busy, it is with the next one."""
+        """Record a committed batch; a query that is still busy has begun the next one."""
         self.batches += 1
         self.committed.add(query)
         batch = self._lateness[query]
@@ -146,15 +146,15 @@ class DriverAttempt:
             batch.since = self.now()
 
     def too_slow(self, definition: JobDefined, say: Callable[..., None]) -> bool:
-        """Return whether batches took too long too often, which is a failure; `say` is called for each.
+        """Return True if too many batches exceeded the timeout, which is a failure; `say` is called for each.
 
-        Late batches in a row are counted; one that hangs counts again with each further timeout.
+        Late batches in a row are counted; a batch that hangs counts again with each further timeout.
         """
         timeout_ms = definition.timeout_ms
         for query, batch in () if timeout_ms is None else self._newly_late(timeout_ms):
-            say("slow", f"query {query}: a batch runs longer than the checkpoint timeout")
+            say("slow", f"query {query}: a batch exceeds the checkpoint timeout")
             if batch.row + batch.times > definition.tolerable_failures:
-                line = f"a batch ran for {batch.times} times {timeout_ms} ms without a commit"
+                line = f"a batch did not commit within {batch.times} x {timeout_ms} ms"
                 if batch.row:
                     line += f", after {counted(batch.row, 'late batch')}"
                 self.failure = Failure("checkpoint", "timeout", line, query=query, cause="resources")
@@ -162,7 +162,7 @@ class DriverAttempt:
         return False
 
     def _newly_late(self, timeout_ms: int) -> Iterator[tuple[str, _Lateness]]:
-        """Queries whose batch has run a further time as long as it may."""
+        """Yield queries whose batch has exceeded one more timeout."""
         for query, batch in self._lateness.items():
             times = 0 if batch.since is None else int((self.now() - batch.since) * 1000 / timeout_ms)
             if times > batch.times:
@@ -171,14 +171,14 @@ class DriverAttempt:
 
 
 class Sidecar:
-    """The work beside one job. None of it can fail the job.
+    """The background work of one job: records, savepoints, metrics. It cannot fail the job.
 
     Args:
-        definition: What the job wants of it.
+        definition: The job's definition.
         home: The state home.
-        registry: What is known of the job.
-        clock: Epoch milliseconds.
-        may: Asked before each piece of work: not if the job is somebody else's by now.
+        registry: The registry of the state home.
+        clock: Returns epoch milliseconds.
+        may: Asked before each piece of work; False once another supervisor owns the job.
     """
 
     def __init__(
@@ -206,14 +206,14 @@ class Sidecar:
         )
 
     def begin(self) -> None:
-        """Begin to record and to take savepoints: at first, and once more after checkpoints were replaced."""
+        """Start recording and taking savepoints; called again after checkpoints were replaced."""
         wanted = self._definition.savepoints
         self._closed = False
         self._recording = Recording(self._home, self._may) if self._definition.record else None
         self._savepointing = None if wanted is None else Savepointing(wanted, self._clock, self._may)
 
     def started(self, checkpoints: Mapping[str, str], spark: str | None = None) -> None:
-        """A driver has started queries with these checkpoints, by name, under this version of Spark."""
+        """Handle the start of queries with these checkpoints, by name, under this version of Spark."""
         if self._recording is not None:
             self._recording.started(checkpoints, spark)
         for worker in (self._savepointing, self._observing):
@@ -221,35 +221,35 @@ class Sidecar:
                 worker.started(checkpoints)
 
     def committed(self, batch: BatchProgress, *, first: bool) -> None:
-        """A query has committed a batch, the first one of its driver or another."""
+        """Handle a committed batch; `first` is True for the first one of a driver."""
         if self._recording is not None:
             self._recording.committed(batch.query, batch.batch_id, first=first)
         self._observing.committed(batch)
 
     def busy(self, query: str, *, busy: bool) -> None:
-        """A query begins to work on a batch, or has nothing to do."""
+        """Handle that a query has begun a batch or is idle."""
         self._observing.busy(query, busy=busy)
 
     def ended(self) -> None:
-        """The driver and its JVM have ended."""
+        """Handle the end of the driver and its JVM."""
         for worker in (self._recording, self._savepointing, self._observing):
             if worker is not None:
                 worker.ended()
 
     def heard(self) -> Iterator[Event]:
-        """Return the successes and failures since the last call."""
+        """Yield the events since the last call."""
         for worker in (self._recording, self._savepointing, self._observing):
             if worker is not None:
                 yield from worker.heard()
 
     def abandon(self) -> None:
-        """End it at once: what is due is somebody else's to do."""
+        """Stop at once and leave pending work to the next owner."""
         for worker in (self._savepointing, self._recording, self._observing):
             if worker is not None:
                 worker.abandon()
 
     def close(self) -> None:
-        """End it but for measuring: the last batch is noted, a savepoint under way is finished."""
+        """Stop all but metrics: record the last batch and finish a savepoint in progress."""
         if not self._closed:
             self._closed = True
             for worker in (self._savepointing, self._recording):
@@ -257,7 +257,7 @@ class Sidecar:
                     worker.close()
 
     def close_observing(self) -> None:
-        """End measuring too, once it is written down how the job has ended."""
+        """Stop metrics, after the job's end was recorded."""
         self._observing.close()
 
 
@@ -266,13 +266,13 @@ LOOK_S = 0.2
 
 
 class StopRequests:
-    """The requests to one supervisor over its life. A signal is noticed at once, wherever it waits.
+    """The requests to one supervisor over its life; a signal interrupts any wait.
 
     Attributes:
-        stops: How often the job, or this supervisor, was told to stop; the second time means at once.
-        cancel: Whether the job is to be ended at once.
-        signalled: Whether it was a signal that told it to stop.
-        rescale: Whether its checkpoints are to be rescaled between two drivers.
+        stops: The number of requests to stop; the second means at once.
+        cancel: True if the job is to be cancelled.
+        signalled: True if a signal requested the stop.
+        rescale: True if the checkpoints are to be rescaled between two drivers.
     """
 
     def __init__(self) -> None:
@@ -298,7 +298,7 @@ class StopRequests:
             self._wake_write.close()
 
     def fileno(self) -> int:
-        """For a selector: it is readable after a signal."""
+        """Return a file descriptor that is readable after a signal."""
         return self._wake_read.fileno()
 
     def drain_signals(self) -> None:
@@ -308,16 +308,16 @@ class StopRequests:
 
     @property
     def any(self) -> bool:
-        """Return whether the job is to end."""
+        """True if the job is to end."""
         return bool(self.stops) or self.cancel
 
     @property
     def at_once(self) -> bool:
-        """Return whether the job is to end without finishing its batch."""
+        """True if the job is to end without finishing its batch."""
         return self.cancel or self.stops > 1
 
     def wait(self, seconds: float, look: Callable[[], None]) -> bool:
-        """Wait, unless the job is to end; False if so. `look` is called again and again meanwhile."""
+        """Wait and return True, or False if the job is to end; `look` is called repeatedly meanwhile."""
         deadline = time.monotonic() + seconds
         with selectors.DefaultSelector() as selector:
             selector.register(self, selectors.EVENT_READ)
@@ -330,7 +330,7 @@ class StopRequests:
         return True
 
     def pause(self, seconds: float) -> bool:
-        """Wait, whatever was asked for before, unless another signal comes; False if so."""
+        """Wait and return True, or return False if another signal arrives; ignores earlier requests."""
         before = self.stops
         with selectors.DefaultSelector() as selector:
             selector.register(self, selectors.EVENT_READ)
@@ -346,25 +346,25 @@ class StopRequests:
 
 
 class SupervisedJob:
-    """One job, as its supervisor and the sessions of its drivers share it.
+    """One job, shared by its supervisor and its driver sessions.
 
     Args:
         spec: The job file and how to run it.
         home: The state home.
         tell: Called with each event.
-        clock: Epoch milliseconds.
+        clock: Returns epoch milliseconds.
         leadership: The supervisor's right to run the job.
-        policy: When to start another driver, until the job's own strategy is known.
-        machine: Names the machine that this process and its drivers run on.
+        policy: The restart strategy until the job's own is known.
+        machine: The name of the machine that this process and its drivers run on.
         orphan_grace_s: How long a driver that lost its supervisor may take to end its batch.
 
     Attributes:
-        begun: Whether the job is this supervisor's, and the registry knows it.
-        definition: What the first driver said of the job.
-        restored: Whether its checkpoints were made of savepoints.
+        begun: True if this supervisor owns the job and the registry has it.
+        definition: The job's definition, reported by the first driver.
+        restored: True if its checkpoints were restored from savepoints.
         driver: The driver that runs, or ran last.
-        attempts: How many drivers were started.
-        batches: How many batches they have committed.
+        attempts: The number of drivers started.
+        batches: The number of batches that they have committed.
     """
 
     def __init__(
@@ -407,21 +407,21 @@ class SupervisedJob:
         return self.definition.name
 
     def say(self, kind: str, text: str, **facts: Any) -> None:
-        """Tell an event: its kind, a line of text, and the same as values."""
+        """Report an event: its kind, a line of text, and the same as values."""
         name = self.definition.name if self.definition else Path(self.spec.target).stem
         self._tell(Event(kind, f"{name}: {text}", {"job": name, **facts}))
 
     def require_same(self, definition: JobDefined) -> None:
-        """Refuse another job than the one that runs.
+        """Raise if the job file now defines a different job.
 
         Raises:
-            Conflict: The job file says another name or checkpoint than it did.
+            Conflict: The job's name or checkpoint has changed in the job file.
         """
         former = self.definition
         if former is None or (definition.name, definition.checkpoint) == (former.name, former.checkpoint):
             return
         raise Conflict(
-            "the job file changed its name or checkpoint while the job ran",
+            "the job's name or checkpoint was changed in the job file while the job ran",
             code="HF-E4036",
             where=self.spec.target,
             found=f"{definition.name} in {definition.checkpoint}",
@@ -437,7 +437,7 @@ class SupervisedJob:
         self.notes = DeferredRegistry(self.home.registry, token, self.say, self.wait)
 
     def begin(self, definition: JobDefined, record: JobRecord) -> None:
-        """Make it this supervisor's in the registry, and begin the work beside it."""
+        """Register the job as this supervisor's and start its background work."""
         self.notes.start_job(record)
         self.sidecar = Sidecar(definition, self.home.path, self.registry, self.clock, self._may_work_beside)
         self.begun, self._state = True, JobState.CREATED
@@ -445,17 +445,17 @@ class SupervisedJob:
             self.leadership.candidacy.begin(definition.checkpoint, record.started_ms, ran=self.restored)
 
     def set_state(self, state: JobState, reason: str | None) -> None:
-        """Write its state down, once it is begun.
+        """Record the job's state, once the job is begun.
 
         Raises:
-            Internal: The state may not follow the present one.
+            Internal: The transition is not allowed.
         """
         if self.begun:
             self._state = next_state(self._state, state)
             self.notes.later(Registry.set_state, self.name, state, self.clock(), reason)
 
     def is_running(self) -> None:
-        """Note that all queries have started; the registry hears it with the queries."""
+        """Record that all queries have started; the registry is updated together with the queries."""
         self._state = next_state(self._state, JobState.RUNNING)
 
     def outcome(self, state: JobState, reason: str | None) -> JobOutcome:
@@ -465,19 +465,19 @@ class SupervisedJob:
     # Whether to continue.
 
     def require_lead(self) -> None:
-        """Go on only as the leader, where the job is begun.
+        """Raise unless this supervisor still leads the begun job.
 
         Raises:
-            LeadershipLost: Another supervisor leads it, or may lead it.
+            LeadershipLost: Another supervisor leads the job, or may lead it.
         """
         if self.begun:
             self.leadership.require()
 
     def keep_leading(self) -> None:
-        """Go on only as the leader, and let the driver know until when it may count on that.
+        """Raise unless this supervisor leads, and send the end of the lease to the driver.
 
-        One that may not begin yet has no number and hears nothing: its watchdog would not outlast a long
-        look at the checkpoint.
+        A driver that has no number yet gets no lease: its watchdog would expire during a long check of the
+        checkpoint.
         """
         self.require_lead()
         until_s, driver = self.leadership.until_s, self.driver
@@ -488,7 +488,7 @@ class SupervisedJob:
             driver.process.channel.send(protocol.Lead(until_s))
 
     def look_for_requests(self) -> None:
-        """See what was asked of the job; while another supervisor leads it, that one answers."""
+        """Handle requests for the job; while another supervisor leads, that one answers."""
         if not self.begun:
             return
         for verb in self.notes.take_requests(self.name, self.clock()):
@@ -503,13 +503,13 @@ class SupervisedJob:
                 self.set_state(JobState.CANCELLING, None)
 
     def goes_on(self) -> bool:
-        """Return whether no stop was requested."""
+        """Return True if no stop was requested."""
         self.require_lead()
         self.look_for_requests()
         return not self.requests.any
 
     def wait(self, seconds: float) -> bool:
-        """Wait, unless somebody asks the job to end; False if so."""
+        """Wait and return True, or return False if the job is asked to end."""
 
         def look() -> None:
             self.keep_leading()
@@ -520,14 +520,14 @@ class SupervisedJob:
     # Its checkpoint.
 
     def claim(self, definition: JobDefined) -> CheckpointClaim:
-        """Its claim on the checkpoint."""
+        """Return the job's claim on the checkpoint."""
         return CheckpointClaim(definition.checkpoint, definition.name, self.home.path, self.machine)
 
     def take_checkpoint(self, definition: JobDefined) -> bool:
-        """Own it, and wait until no former driver of it has it; False if told to end meanwhile.
+        """Own the checkpoint and wait until no former driver uses it; False if asked to end meanwhile.
 
         Raises:
-            Conflict: Somebody else owns it.
+            Conflict: The checkpoint has a different owner.
             Unavailable: The storage does not answer.
         """
         claim = self.claim(definition)
@@ -543,7 +543,7 @@ class SupervisedJob:
     # The work beside it.
 
     def tell_of_sidecar(self) -> None:
-        """Pass on what the sidecar has done, and what it could not do."""
+        """Report what the sidecar did or failed to do."""
         if self.sidecar is None:
             return
         for event in self.sidecar.heard():
@@ -552,20 +552,20 @@ class SupervisedJob:
             self.say(event.kind, event.text, **event.facts)
 
     def close_sidecar(self) -> None:
-        """End recording and savepoints, and tell the last of them."""
+        """Stop recording and savepoints, and report their last events."""
         if self.sidecar is not None:
             self.sidecar.close()
             with suppress(HoldfastError):
                 self.tell_of_sidecar()
 
     def abandon_sidecar(self) -> None:
-        """End the sidecar at once: the job is somebody else's."""
+        """Stop the sidecar at once, because the job has a different owner."""
         if self.sidecar is not None:
             self.sidecar.abandon()
             self.sidecar = None
 
     def close(self) -> None:
-        """End what is left, once it is written down how the job has ended."""
+        """Close everything, after the job's end was recorded."""
         self.close_sidecar()
         if self.sidecar is not None:
             self.sidecar.close_observing()  # what stood wrong is over

@@ -1,7 +1,7 @@
-"""Keep one job running: start its driver, and start it again by the job's strategy, until the job ends.
+"""Keep one job running: start its driver, and restart it by the job's strategy, until the job ends.
 
-The supervisor has no Spark in it. What it learns it writes to the registry at once, so that it can be
-killed at any moment: the next one finds the truth in the checkpoint and starts from there.
+The supervisor runs no Spark. It writes everything to the registry at once, so that it can be killed at any
+moment: the next one resumes from the checkpoint.
 """
 
 from __future__ import annotations
@@ -40,22 +40,22 @@ from holdfast.ownership.lease import LEASE_S
 class Supervisor:
     """Runs one job until it ends for good.
 
-    With `elections` it is one of several for the job: it runs the job while it leads, and stands by while
-    another one does.
+    With `elections` it is one of several for the job: it runs the job while it leads, and stands by while a
+    different one leads.
 
     Args:
         spec: The job file and how to run it.
         home: The state home.
         tell: Called with each event, on this thread.
-        clock: Epoch milliseconds.
-        rng: For the jitter of restart delays.
-        launch: How to start a driver; tests pass one that needs no JVM.
+        clock: Returns epoch milliseconds.
+        rng: The random numbers for the jitter of restart delays.
+        launch: Starts a driver; tests pass one that needs no JVM.
         orphan_grace_s: How long a driver that lost its supervisor may take to end its batch.
-        elections: How to take part in elections; None where it has the job to itself.
-        now: The clock of the elections and of the restart strategy; it does not go back.
-        lease_s: How long the lease next to a checkpoint lasts without a sign of life, where there are no
+        elections: The factory of elections; None for a job with a single supervisor.
+        now: The monotonic clock of the elections and of the restart strategy.
+        lease_s: How long the lease next to a checkpoint lasts without a sign of life, if there are no
             elections.
-        machine: Names the machine that this process and its drivers run on.
+        machine: The name of the machine that this process and its drivers run on.
     """
 
     def __init__(
@@ -97,11 +97,12 @@ class Supervisor:
     def run(self) -> JobOutcome:
         """Run the job to its end.
 
-        SIGTERM and SIGINT stop it after the batch that runs; a second one ends the driver at once,
-        which loses nothing but time. Of several supervisors the leader then hands the job over.
+        SIGTERM and SIGINT stop it after the running batch; a second one ends the driver at once, without loss
+        of data. A leader among several supervisors then hands the job over.
 
         Raises:
-            HoldfastError: The driver refused the job: a bad file, a checkpoint in use, no Java.
+            HoldfastError: The driver refused the job, for example because of a bad file or a checkpoint in
+                use.
         """
         with self._requests.on_signals():
             try:
@@ -133,7 +134,7 @@ class Supervisor:
     # Before a driver begins.
 
     def _admit(self, definition: JobDefined) -> bool:
-        """Make the job and its checkpoint this supervisor's, with something whole to start from."""
+        """Take over the job and its checkpoint, and check that the checkpoint is whole."""
         job, first = self._job, not self._job.begun
         if first:
             ready = self._begin(definition)
@@ -160,7 +161,7 @@ class Supervisor:
         return True
 
     def _begin(self, definition: JobDefined) -> bool:
-        """Make the job this supervisor's own; False if another one leads it, or it is to end."""
+        """Take over the job; False if a different supervisor leads it, or it is to end."""
         job = self._job
         if job.definition is not None and job.definition.name != definition.name:
             job.require_same(definition)
@@ -197,7 +198,7 @@ class Supervisor:
     # After a driver has ended.
 
     def _after(self, attempt: DriverAttempt) -> JobOutcome | None:
-        """Return what follows a driver's end; None if a new driver follows."""
+        """Return the outcome after a driver's end; None if a new driver follows."""
         if attempt.refusal is not None:
             self._require_final(attempt, attempt.refusal)
             self._job.set_state(JobState.FAILED, attempt.refusal.fact)
@@ -213,7 +214,7 @@ class Supervisor:
     def _before_restart(
         self, failure: Failure, failed_ms: int | None = None, *, committed: bool = False
     ) -> JobOutcome | None:
-        """Wait as the strategy says; the outcome, if there is to be no other driver."""
+        """Wait as the strategy says; return the outcome if no new driver is to start."""
         job = self._job
         if self._requests.stops:
             return self._stopped(f"stopped; the last driver failed: {failure}")
@@ -230,16 +231,16 @@ class Supervisor:
         if isinstance(decision, GiveUp):
             return self._end(JobState.FAILED, f"{failure}; gave up: {decision.reason}")
         job.set_state(JobState.RESTARTING, str(failure))
-        job.say("restarting", f"{failure}; starting again in {rounded_duration(decision.delay_ms)}")
+        job.say("restarting", f"{failure}; restarting in {rounded_duration(decision.delay_ms)}")
         if job.wait(decision.delay_ms / 1000):
             job.recovery.resumed()
             return None
         if self._requests.cancel:
             return self._canceled()
-        return self._stopped("stopped while it waited to start again")
+        return self._stopped("stopped while it waited for a restart")
 
     def _rescaled(self) -> JobOutcome | None:
-        """Rescale the checkpoints between two drivers; None if another driver is to follow."""
+        """Rescale the checkpoints between two drivers; return None if a new driver follows."""
         job = self._job
         self._requests.rescale = False
         if job.goes_on() and self._rescaler is not None:
@@ -255,10 +256,10 @@ class Supervisor:
     # Of several supervisors one leads.
 
     def _stand_by(self) -> JobOutcome | None:
-        """Wait until nobody else leads; the outcome, if there is nothing to lead any more."""
+        """Wait until no other supervisor leads; return the outcome if the job has ended."""
         job, candidacy = self._job, self._leadership.required_candidacy
         if not stand_by(candidacy, job.wait, job.say):
-            return self._end(JobState.FINISHED, "stopped while it stood by")
+            return self._end(JobState.FINISHED, "stopped while standing by")
         ended, record = candidacy.ended_meanwhile, candidacy.record
         if ended is not None and ended.state is not None:
             job.write_as(candidacy.token)
@@ -267,7 +268,7 @@ class Supervisor:
         self._lead()
         self._since_ms, job.restored = (None, False) if record is None else (record.begun_ms, record.ran)
         if candidacy.former is not None:
-            cause = f"resources: {candidacy.former.holder} leads no longer"
+            cause = f"resources: {candidacy.former.holder} does not lead any more"
             job.recovery.failed(cause, candidacy.former.heard_ms, job.clock())
             job.recovery.resumed()
         if record is None or record.request is None or job.definition is None:
@@ -275,7 +276,7 @@ class Supervisor:
         # Its leader was lost before it had done what it was asked for.
         if job.take_checkpoint(job.definition) and record.request == "cancel":
             return self._canceled()
-        return self._end(JobState.FINISHED, f"stopped, which {record.holder} was asked for")
+        return self._end(JobState.FINISHED, f"stopped, as requested from {record.holder}")
 
     def _lead(self) -> None:
         candidacy = self._leadership.required_candidacy
@@ -283,13 +284,13 @@ class Supervisor:
         self._job.say("leading", f"leading, elected at {candidacy.address}", token=candidacy.token)
 
     def _step_down(self, error: LeadershipLost) -> None:
-        """Leave the job to whoever leads it now; the driver has been ended."""
+        """Leave the job to its new leader; the driver has been ended."""
         with suppress(HoldfastError):  # another leader has written to this registry, and knows better
-            self._job.set_state(JobState.RESTARTING, "another supervisor may lead it")
+            self._job.set_state(JobState.RESTARTING, "a different supervisor may lead it")
         self._job.begun = False
         self._job.abandon_sidecar()
         self._leadership.step_down(resign=isinstance(error, CannotLead))
-        self._job.say("deposed", f"leading no longer: {error.found or error.fact}")
+        self._job.say("deposed", f"lost the leadership: {error.found or error.fact}")
 
     def _require_final(self, attempt: DriverAttempt, refusal: HoldfastError) -> None:
         candidacy, definition = self._leadership.candidacy, self._job.definition
@@ -311,7 +312,7 @@ class Supervisor:
         return self._end(JobState.CANCELED, "canceled")
 
     def _stopped(self, reason: str | None) -> JobOutcome:
-        """The end of a job that was told to stop; one of several supervisors that was, hands it over."""
+        """Return the outcome of a stopped job; with several supervisors a signal hands the job over."""
         if self._leadership.candidacy is None or not self._requests.signalled:
             return self._end(JobState.FINISHED, reason)
         return self._end(JobState.RESTARTING, "handed over to the next leader")

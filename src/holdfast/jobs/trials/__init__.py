@@ -1,1 +1,1 @@
-"""Run a query beside itself, and judge what new code would do to its state."""
+"""Trials: run a query in a sandbox, and check what new code does to its state."""

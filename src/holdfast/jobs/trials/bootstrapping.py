@@ -48,51 +48,52 @@ def bootstrap(
     spark: SparkSession | None = None,
     tell: ProgressCallback | None = None,
 ) -> Bootstrapped:
-    """Make a savepoint of what a query would know after a history, so that it starts warm.
+    """Create a savepoint with the state that a query would have after a history, so that it starts warm.
 
-    With a history, the query itself is run over it, in one batch, in a directory that is gone afterwards:
-    it knows what it would know if that had been the first that it read. Any query can be, with Spark's
-    operators, Holdfast's, or your own processors. Its sink is left out: what the query would have put out
-    over the history is not written, such as windows that it has closed. No row of the history is late.
+    With a history, the query itself processes it, in one batch, in a temporary directory: its state is as if
+    the history had been its first input. Any query can be used, with Spark's operators, Holdfast's, or custom
+    processors. The query's output for the history, such as closed windows, is not written. No row of the
+    history is late.
 
-    With states in place of a history, each is given the rows of a table, in the columns that `holdfast state
-    list` shows: for what other programs have computed. Holdfast's keyed state can be given, with timers and
-    times to live, and of Spark's operators aggregates, deduplication, sessions, and values of
-    transformWithState; what others keep beside their rows only the query itself can make.
+    With states instead of a history, each state is filled from a table with the columns that `holdfast state
+    list` shows, for example one computed by a different program. This works for Holdfast's keyed state, with
+    timers and TTL, and for Spark's aggregates, deduplication, sessions and values of transformWithState;
+    other operators need a history.
 
     Start it with `holdfast run FILE.py -s SAVEPOINT`, or `savepoints.restore` it.
 
-    Classic mistake: a history that the live source will bring again. Files that the history was read of count
-    as read, and Kafka begins behind its last rows; where neither can be told, `start` has to.
+    Common mistake: a history that the live source delivers again. Files of the history count as read, and
+    Kafka starts after its last rows; if neither can be determined, `start` is required.
 
-    Cost: the history is read and written once, and the query runs over it as one batch. With a session that
-    Spark starts, if none runs.
+    Cost: the history is read and written once, and the query processes it in one batch. Spark starts a
+        session
+    if none runs.
 
     Args:
         target: The query: `FILE.py[:JOB]`, a job, a sink, or a `DataStreamWriter`.
-        to: The catalog of savepoints; made if need be.
+        to: The savepoint catalog; created if needed.
         history: A batch DataFrame with the columns of the query's source. With several sources a dictionary,
-            by the source's number in the query or its kind (`files`, `kafka`, …); those left out have none.
-            For a job it may be a function that is given the session and returns that.
-        start: Where the live query begins, by source likewise: for files the paths that count as read; for
-            Kafka and others the source's offset, as JSON or values. `first` is where the source's own options
-            say. By default behind the history: the files that it was read of, or Kafka's last offsets in it.
-        states: For each state a batch DataFrame, an Arrow table or a pandas frame, by the state's name, or by
-            its operator's and its own with a dot between.
-        watermark: The watermark that the query begins under, with states: epoch milliseconds, or a time.
-        query: Which sink, where the job has several.
-        label: A name for people.
+            by the source's number in the query or its kind (`files`, `kafka`, …); missing ones have no
+            history. For a job it may be a function that takes the session and returns it.
+        start: The start of the live query, by source likewise: for files the paths that count as read; for
+            Kafka and others the source's offset, as JSON or values. `first` uses the source's own options. By
+            default after the history: the files that it was read from, or Kafka's last offsets in it.
+        states: A batch DataFrame, Arrow table or pandas frame for each state, by the state's name, or by
+            operator and state as `OPERATOR.STATE`.
+        watermark: The initial watermark, with states: epoch milliseconds, or a time.
+        query: The sink's name, for a job with several.
+        label: The savepoint's label.
         overrides: Settings and parameters of the job, as in `holdfast run --set`.
-        master: Where Spark runs, if a session has to be started.
+        master: The Spark master, if a session has to be started.
         home: The state home.
         spark: The session to use; a sink or writer has its own.
-        tell: Called with what is done, what there is in all, and what is being done.
+        tell: Called with steps done, steps in all, and the current step.
 
     Raises:
-        Invalid: History or start do not fit the query's sources, or it keeps no state.
-        Failed: The query failed over the history.
+        Invalid: History or start do not fit the query's sources, or the query has no state.
+        Failed: The query failed on the history.
         NotFound: The file or job does not exist.
-        Unsupported: A source cannot be put aside.
+        Unsupported: A source cannot be replaced with a history.
     """
     catalog = open_storage(os.fspath(to), "savepoint")
     if tell is not None:
@@ -131,10 +132,10 @@ def warm_query(
     home: str | Path | None = None,
     spark: SparkSession | None = None,
 ) -> Iterator[WarmQuery]:
-    """Return the query that `bootstrap` would run, with its plan; nothing runs or is written yet.
+    """Return the query that `bootstrap` would run, with its plan; nothing is run or written.
 
     Raises:
-        As `bootstrap`.
+        As in `bootstrap`.
     """
     code = loaded(target, overrides)
     job = code if isinstance(code, Job) else None
@@ -163,23 +164,23 @@ def plan_of(path: Path) -> Callable[[SparkSession], Any]:
 
     Raises:
         NotFound: The file does not exist.
-        Invalid: It cannot be loaded, or has no such function.
+        Invalid: The file cannot be loaded, or lacks the function.
     """
     function: Callable[[SparkSession], Any] | None = getattr(load_module(path), FUNCTION, None)
     if not callable(function):
         raise Invalid(
-            "the file does not say what the query is to have read",
+            "the file has no function for the history",
             code="HF-E2239",
             where=str(path),
             expected=f"def {FUNCTION}(spark): return spark.read…",
-            hint="it returns the history, or a dictionary of `history`, `start`, `states` and `watermark`",
+            hint="return the history, or a dictionary of `history`, `start`, `states` and `watermark`",
         )
     return function
 
 
 @dataclass(frozen=True, slots=True)
 class _Given:
-    """The history or the tables that a query is to start with."""
+    """The history or the tables for a query's initial state."""
 
     history: Any = None
     start: Any = None
@@ -187,7 +188,7 @@ class _Given:
     watermark: datetime | int | None = None
 
     def call_history(self, spark: SparkSession) -> _Given:
-        """Call the function that gives the history, or a dictionary of any of these."""
+        """Call the user's function for the history."""
         given = self.history(spark)
         names = {item.name for item in fields(self)}
         if isinstance(given, Mapping) and given and set(given) <= names:

@@ -1,4 +1,4 @@
-"""`hf.change`: several changes of a query's state in one copy, new code among them."""
+"""`hf.change`: several changes of a query's state in one copy, including new code."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Change(StateChange):
 
 
 def change(source: Address, *, home: Address | None = None) -> Change:
-    """Begin a change of the state of a query: steps are added by its methods, `to` carries it out.
+    """Begin a change of a query's state: its methods add steps, and `to` carries them out.
 
     Example:
         ```python
@@ -75,7 +75,7 @@ def change(source: Address, *, home: Address | None = None) -> Change:
         ```
 
     Args:
-        source: A checkpoint that no query uses, or a savepoint.
+        source: A checkpoint that is not in use, or a savepoint.
         home: The state home, which may have an integrity record of the checkpoint; by default the one in use.
     """
     return Change(source, home=home)

@@ -43,11 +43,11 @@ _PIECE: Final = 8192
 
 @dataclass(frozen=True, slots=True)
 class RowSample:
-    """Rows that only one of the two has put out in a batch.
+    """Rows that only one of two runs has output in a batch.
 
     Attributes:
         batch_id: The batch.
-        count: How many more of them this one has.
+        count: The surplus of the row in this run.
         row: The row, by column.
     """
 
@@ -62,10 +62,10 @@ class BatchOutput:
 
     Attributes:
         batch_id: The batch.
-        original_rows: The rows that the original has put out.
-        new_rows: The rows that the new code has put out.
-        missing: Rows of the original that the new code has not put out.
-        extra: Rows of the new code that the original has not put out.
+        original_rows: The number of rows that the original has output.
+        new_rows: The number of rows that the new code has output.
+        missing: The rows of the original that the new code has not output.
+        extra: The rows of the new code that the original has not output.
     """
 
     batch_id: int
@@ -83,9 +83,9 @@ class Outputs:
         original_columns: Names and types of the original's columns.
         new_columns: Names and types of the new code's.
         batches: Each batch.
-        same_rows: Whether all batches together hold the same rows, though perhaps in others of them.
-        missing: Samples of what only the original has put out.
-        extra: Samples of what only the new code has put out.
+        same_rows: True if both runs have the same rows over all batches, possibly in different batches.
+        missing: Samples of rows that only the original has output.
+        extra: Samples of rows that only the new code has output.
     """
 
     original_columns: tuple[str, ...]
@@ -98,32 +98,32 @@ class Outputs:
     @property
     @in_json
     def equal(self) -> bool:
-        """Return whether columns are equal, and each batch has the same rows."""
+        """True if the columns are equal and each batch has the same rows."""
         same = all(batch.missing == batch.extra == 0 for batch in self.batches)
         return same and self.original_columns == self.new_columns
 
     @property
     @in_json
     def original_rows(self) -> int:
-        """The rows that the original has put out."""
+        """The number of rows that the original has output."""
         return sum(batch.original_rows for batch in self.batches)
 
     @property
     @in_json
     def new_rows(self) -> int:
-        """The rows that the new code has put out."""
+        """The number of rows that the new code has output."""
         return sum(batch.new_rows for batch in self.batches)
 
     @property
     @in_json_as("missing")
     def missing_rows(self) -> int:
-        """The rows that only the original has put out, batch by batch."""
+        """The number of rows that only the original has output, summed over the batches."""
         return sum(batch.missing for batch in self.batches)
 
     @property
     @in_json_as("extra")
     def extra_rows(self) -> int:
-        """The rows that only the new code has put out, batch by batch."""
+        """The number of rows that only the new code has output, summed over the batches."""
         return sum(batch.extra for batch in self.batches)
 
 
@@ -157,7 +157,7 @@ class _Side:
         return () if self.schema is None else tuple(f"{field.name} {field.type}" for field in self.schema)
 
     def read(self, names: Sequence[str]) -> Iterator[dict[str, Any]]:
-        """Its rows, with these columns."""
+        """Read the rows with these columns."""
         import pyarrow.parquet as pq
 
         for name in self.files:
@@ -169,16 +169,16 @@ class _Side:
 def compare_outputs(original: Storage, new: Storage, batches: Iterable[int], samples: int) -> Outputs:
     """Compare the rows of each batch.
 
-    Where the columns differ, the rows are compared by those that both have. Values are equal if they print
-    alike: there is no tolerance for numbers, and 0.0 is -0.0.
+    If the columns differ, only the common ones are compared. Values are equal if they print alike: numbers
+    have no tolerance, and 0.0 equals -0.0.
 
-    Cost: both outputs are read twice; of a batch, so many rows as `ROWS_AT_ONCE` are held by their hashes.
+    Cost: both outputs are read twice; of a batch, up to `ROWS_AT_ONCE` row hashes are in memory.
 
     Args:
-        original: The directory with the original's rows: Parquet files in one directory a batch.
-        new: The same of the new code.
+        original: The directory of the original's rows: Parquet files in one directory per batch.
+        new: The same for the new code.
         batches: The batches.
-        samples: How many different rows to show of each side.
+        samples: The number of different rows to show of each side.
     """
     compared: list[BatchOutput] = []
     columns: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
@@ -207,7 +207,7 @@ def compare_outputs(original: Storage, new: Storage, batches: Iterable[int], sam
 
 
 def _difference(one: _Side, other: _Side) -> Counter[bytes]:
-    """By the hash of a row: how many more of it the first has."""
+    """Return the surplus of the first side, by row hash."""
     names = _shared(one, other)
     found: Counter[bytes] = Counter()
     passes = -(-max(one.rows, other.rows, 1) // ROWS_AT_ONCE)
@@ -248,7 +248,7 @@ def _hash(row: Mapping[str, Any], names: Sequence[str]) -> bytes:
 
 
 def _plain(value: Any) -> Any:
-    """A value that prints alike if it is alike: a map, which is a list of pairs here, has no order."""
+    """Return a value whose printed form is equal for equal values; maps (lists of pairs) are sorted."""
     if isinstance(value, float):
         return value + 0.0
     if isinstance(value, dict):
@@ -274,14 +274,14 @@ class Compared(JsonShape):
     """The verdict on two runs over the same input.
 
     Attributes:
-        savepoint: Where both began.
+        savepoint: The savepoint that both started from.
         original: The original code.
         new: The new code.
-        batches: The batches that both have run.
-        input_rows: The rows that they have read.
-        outputs: What they have put out.
-        states: What they have kept.
-        fork: The checkpoint that was made for the new code, where one was asked for.
+        batches: The number of batches that both have run.
+        input_rows: The number of rows that they have read.
+        outputs: The comparison of the outputs.
+        states: The comparison of the states.
+        fork: The checkpoint created for the new code, if requested.
     """
 
     savepoint: str
@@ -296,7 +296,7 @@ class Compared(JsonShape):
     @property
     @in_json
     def equal(self) -> bool:
-        """Return whether outputs and final state are equal."""
+        """True if outputs and final state are equal."""
         return self.outputs.equal and self.states.equal
 
 
@@ -316,32 +316,32 @@ def compare(
 ) -> Compared:
     """Run two versions of a query from a savepoint over the same input, and compare outputs and state.
 
-    The original takes the input behind the savepoint as it comes; the new code is then given the same batches
-    with the same offsets and the same time, one by one. Neither writes to its sink. Each side is a process of
-    its own with a Spark of its own, and all of it happens in a sandbox below the state home.
+    The original reads the input that follows the savepoint; the new code then runs the same batches with the
+    same offsets and time, one by one. Neither writes to its sink. Each runs in its own process with its own
+    Spark, in a sandbox below the state home.
 
-    Cost: two starts of Spark, and one of a query for each batch of the new code, which loads its state anew.
+    Cost: two starts of Spark, and one start of a query per batch of the new code, which reloads its state.
 
     Args:
         savepoint: The savepoint's address.
         original: The code that the savepoint belongs to: `FILE.py` or `FILE.py:JOB`.
-        new: The other code.
-        checkpoint: Where to make a fork for the new code once both have run, whatever the verdict.
-        batches: So many batches at most.
-        samples: How many rows and keys of each difference to show.
-        query: Which of a job's queries, where that cannot be distinguished from the savepoint.
-        overrides: Settings and parameters of both jobs, as `--set` takes them.
-        conf: Spark settings that win over those of both jobs.
+        new: The new code.
+        checkpoint: The address for a fork for the new code, created after both runs, whatever the verdict.
+        batches: The maximum number of batches.
+        samples: The number of rows and keys of each difference to show.
+        query: The query of a job with several, if the savepoint does not identify it.
+        overrides: Settings and parameters of both jobs, as in `--set`.
+        conf: Spark settings that override those of both jobs.
         home: The state home.
-        tell: Called with steps done, steps in all, and what is being done.
+        tell: Called with steps done, steps in all, and the current step.
 
     Raises:
-        NotFound: The savepoint does not exist, job file or job.
+        NotFound: The savepoint, job file or job does not exist.
         Corrupt: The savepoint is damaged.
-        Conflict: Something is at `checkpoint`.
-        Unavailable: There is no input behind the savepoint.
-        Unsupported: A source cannot be read beside the query that reads it.
-        Failed: One of the two failed; the error says which.
+        Conflict: `checkpoint` exists already.
+        Unavailable: There is no input after the savepoint.
+        Unsupported: A source allows no second reader.
+        Failed: One of the two versions failed; the error says which.
     """
     whole(batches, "batches", least=1)
     whole(samples, "samples", least=0)
@@ -392,14 +392,14 @@ class _Runs:
     conf: Mapping[str, str]
 
     def original(self, target: str, say: Tell) -> TrialOutcome:
-        """Take the input as it comes."""
+        """Run the original on the input that follows the savepoint."""
         outcome = self._run(FIRST, target, say, self.most, None)
         if not outcome.batches:
             raise Unavailable(
-                "there is no input behind the savepoint, so there is nothing to compare",
+                "there is no input after the savepoint, so there is nothing to compare",
                 code="HF-E5030",
                 where=self.plan.savepoint,
-                found=f"batch {self.plan.manifest.batch_id} is the newest that there is input for",
+                found=f"batch {self.plan.manifest.batch_id} is the last batch with input",
                 hint="wait for input, or take an older batch with `holdfast savepoint take --batch`",
             )
         return outcome
@@ -439,7 +439,7 @@ class _Runs:
 
 @contextmanager
 def _told_of(side: str) -> Iterator[None]:
-    """Within the block an error says which code it is of."""
+    """Prefix errors raised in the block with the side of the code."""
     try:
         yield
     except HoldfastError as error:
@@ -451,8 +451,8 @@ def trial_conf(manifest: Manifest, local: Path, batches: int) -> dict[str, str]:
 
     Args:
         manifest: The savepoint.
-        local: Where Spark and its stores keep what is of no use afterwards.
-        batches: How many batches are run at most; all of them are kept.
+        local: The directory for Spark's temporary files.
+        batches: The maximum number of batches; all of them are kept.
     """
     formats = [operator["format_version"] for operator in manifest.fields.get("operators") or ()]
     # Fixed for the query by its checkpoint, and what the session says of format and backend must go with it.

@@ -1,9 +1,9 @@
-"""`hf.check`: which state of a savepoint new code would keep.
+"""`hf.check`: the state of a savepoint that new code keeps.
 
-Three things are put together. Spark plans a first batch of the new code beside nothing, which tells what each
-operator would keep; it plans the next batch on a copy of what the savepoint notes, which tells what it
-refuses; and the code's plan is laid beside the one that the saved state was made by, for what Spark does not
-compare. All of that happens in a temporary directory, with no source read and no sink written.
+Three checks are combined. Spark plans a first batch of the new code on an empty checkpoint, which shows the
+state of each operator. Spark plans the next batch on a copy of the savepoint's metadata, which shows what it
+refuses. The code's plan is compared with the plan that made the saved state, which covers what Spark does not
+compare. All of this happens in a temporary directory; no source is read and no sink is written.
 """
 
 from __future__ import annotations
@@ -67,10 +67,10 @@ class _Own:
     """Holdfast's operators on both sides.
 
     Attributes:
-        notes: What each has noted, by the note's file name.
+        notes: The note of each operator, by file name.
         before: The name of each keyed operator of the savepoint by Spark's number; None if unknown.
         now: The keyed operators of the new code by Spark's number.
-        sizes: How much state there is.
+        sizes: The sizes of the states.
     """
 
     notes: Mapping[str, Mapping[str, Any]]
@@ -96,16 +96,15 @@ def with_own(
     sizes: Sizes,
     before: QueryPlan | None,
 ) -> tuple[StateVerdict, ...]:
-    """The same verdicts, but for Holdfast's operators by their names and the names of their states.
+    """Return the verdicts, with Holdfast's operators and their states judged by name.
 
-    Args:
-        verdicts: What comes of comparing what Spark noted.
-        old: The savepoint's operators.
-        new: Those of the new code.
-        operators: The new code's operators of Holdfast, in the order of its plan.
-        saved: The savepoint.
-        sizes: How much state it has.
-        before: The plan that made its state, if that is known.
+    verdicts: The verdicts from comparing Spark's metadata.
+    old: The savepoint's operators.
+    new: The new code's operators.
+    operators: The new code's operators of Holdfast, in the order of its plan.
+    saved: The savepoint.
+    sizes: The sizes of its states.
+    before: The plan that made its state, if known.
     """
     from holdfast.stream.keyed_upgrades import note_verdicts
     from holdfast.stream.operator_check import Defined
@@ -141,7 +140,7 @@ def with_own(
 
 
 def _by_name(number: int, general: StateVerdict, own: _Own) -> Iterator[StateVerdict]:
-    """The verdicts on one operator of ours, at its number."""
+    """Yield the verdicts on the Holdfast operator with this number."""
     from holdfast.stream.keyed_upgrades import note_verdicts, noted_states
 
     was, now = own.before.get(number), own.now.get(number)
@@ -161,15 +160,15 @@ def _by_name(number: int, general: StateVerdict, own: _Own) -> Iterator[StateVer
     mine = own.note_of(name)
     if was is not None and was != name and mine is not None:
         why = (
-            f"Spark finds operators by their number: {name} stands where {was} stood, and would be given its"
-            " state; put them back in the order that they had"
+            f"Spark identifies operators by position: {name} is now at the position of {was} and would get"
+            " its state; restore the original order of the operators"
         )
         for state in noted_states(mine):
             verdict = StateVerdict(name, state, Verdict.INCOMPATIBLE, why, spark_error=HOLDFAST)
             yield _sized(verdict, own.size_of(number, state))
         return
     note = own.note_of(was) if mine is None and was is not None else mine
-    called = "" if was in (None, name) else f"the operator was called {was}"
+    called = "" if was in (None, name) else f"the operator was formerly named {was}"
     for verdict in note_verdicts(now, note):
         why = "; ".join(part for part in (called, verdict.why) if part)
         size = None if verdict.verdict is Verdict.NEW else own.size_of(number, verdict.state)
@@ -189,7 +188,7 @@ def _is_own(shape: OperatorShape) -> bool:
 def _names(
     old: Sequence[OperatorShape], notes: Mapping[str, Any], before: QueryPlan | None
 ) -> dict[int, str | None]:
-    """The savepoint's keyed operators by number: the plan has their order, and a single one needs none."""
+    """Return the savepoint's keyed operators by number; their order comes from the plan."""
     numbers = [operator.operator_id for operator in old if _is_own(operator)]
     noted = [noted_operator(name) for name, note in notes.items() if "forms" in note]
     names: Sequence[str | None] = [None] * len(numbers)
@@ -212,14 +211,14 @@ def _notes(saved: DryRunCheckpoint) -> Iterator[tuple[str, Mapping[str, Any]]]:
 
 _STEPS: Final = 5
 _NO_PLAN: Final = (
-    "filters, watermarks, expressions, the sources' addresses and options, and the sink: no plan was noted"
+    "filters, watermarks, expressions, addresses and options of sources, and the sink: no plan is recorded"
     " with this state; give the code that made it with --old"
 )
 
 
 @dataclass(frozen=True, slots=True)
 class _Rehearsed:
-    """Spark's answers about a query alone, and with the savepoint."""
+    """Spark's answers about a query on an empty checkpoint and on the savepoint."""
 
     trial: Try
     shapes: tuple[OperatorShape, ...] | None = None
@@ -240,31 +239,31 @@ def check(
     spark: SparkSession | None = None,
     tell: ProgressCallback | None = None,
 ) -> UpgradeReport:
-    """Say what of a savepoint or checkpoint new code would keep, without starting it.
+    """Report which state of a savepoint or checkpoint new code would keep, without starting the code.
 
-    The job's function is called, so that its plan is there; a source may look up a schema by that, and no row
-    is read. Queries that the code starts itself are refused. What Python functions do inside is not compared.
+    The job's function is called to get its plan; a source may look up a schema then, but no row is read. Code
+    that starts its queries itself is refused. The bodies of Python functions are not compared.
 
-    Costs a Spark session on this machine, and some seconds, whatever the size of the state; the keys of
-    large state are counted only with `deep`.
+    Needs a local Spark session and some seconds, whatever the size of the state; the keys of large state are
+    counted only with `deep`.
 
     Args:
         target: The new code: `FILE.py[:JOB]`, a job, a sink, or a `DataStreamWriter`.
         against: A savepoint, or a checkpoint at its newest committed batch.
-        query: Which sink, where the job has several; `against` may then be the folder of their checkpoints.
-        old: The code that made the state, for a query that did not run under Holdfast: it is compared
-            with the new one. Where Holdfast ran it, its plan is in the savepoint.
+        query: The sink, for a job with several; `against` may then be the directory of their checkpoints.
+        old: The code that made the state, for a query that did not run under Holdfast. For one that did, the
+            savepoint has the plan.
         overrides: Settings and parameters of the job, as in `holdfast run --set`.
         conf: Spark settings of the session.
-        master: Where Spark runs; here, whatever the job says.
+        master: The Spark master; by default local, whatever the job says.
         home: The state home.
         deep: Count the keys of large state too, which reads all of it.
         spark: The session to use; by default one is started and stopped. A sink or writer has its own.
-        tell: Called with steps done, steps in all, and what is being done.
+        tell: Called with steps done, steps in all, and the current step.
 
     Raises:
-        Invalid: The code starts its query itself, or which query is meant cannot be told.
-        NotFound: The file does not exist, job, savepoint or checkpoint, or nothing is committed in it.
+        Invalid: The code starts its query itself, or the query is ambiguous.
+        NotFound: The file, job, savepoint or checkpoint does not exist, or it has no committed batch.
         Corrupt: The savepoint is damaged.
     """
     begun = itertools.count()
@@ -325,7 +324,7 @@ def old_plan(
     spark: SparkSession,
     query: str | None,
 ) -> tuple[QueryPlan | None, str | None]:
-    """The plan that made the state, and where it comes from: `old code`, `note` or nowhere."""
+    """Return the plan that made the state, and its origin: `old code`, `note` or None."""
     if old is not None:
         plan = built(loaded(old, None), spark, query).plan
         return plan, None if plan is None else "old code"
@@ -348,7 +347,7 @@ def _migration(
     states: Sequence[StateVerdict],
     changes: Sequence[PlanChange],
 ) -> str | None:
-    """Return what `state migrate --to` needs as well to fix a refusal; None where that does not fix it."""
+    """Return the further arguments with which `state migrate --to` fixes a refusal; None if it cannot."""
     refused = [state for state in states if state.verdict is Verdict.INCOMPATIBLE]
     old = shapes(saved.storage, saved.batch_id)
     # Rows of transformWithState are moved as they are, whatever type its variables have.
@@ -380,10 +379,10 @@ def _migration(
 
 
 def unfit_for_evolution(saved: DryRunCheckpoint) -> Unsupported | None:
-    """Return the reason why no state of a savepoint or checkpoint can be brought into another form."""
+    """Return the reason why the state of a savepoint or checkpoint cannot be converted, or None."""
     if saved.found.external is not None:
         return Unsupported(
-            "state in a database is not brought into another form",
+            "state in a database cannot be converted",
             code="HF-E7088",
             where=saved.uri,
             found=saved.found.external.kind,
@@ -391,16 +390,16 @@ def unfit_for_evolution(saved: DryRunCheckpoint) -> Unsupported | None:
         )
     if any(operator.values.avro for operator in operator_states(saved.storage, saved.batch_id)):
         return Unsupported(
-            "rows that are encoded as Avro are not brought into another form here",
+            "state rows in Avro encoding cannot be converted",
             code="HF-E7089",
             where=saved.uri,
-            hint="Spark reads such state through a new schema itself: see `holdfast check`",
+            hint="Spark applies a new schema to such state by itself; see `holdfast check`",
         )
     return None
 
 
 def _rehearsed(code: Code, saved: DryRunCheckpoint, begin: Callable[[str], None]) -> _Rehearsed:
-    """Let Spark plan both batches, in a folder that is gone afterwards."""
+    """Let Spark plan both batches in a temporary directory."""
     from holdfast.engine.queries.dry_run import rehearse, without_sources
 
     with tempfile.TemporaryDirectory(prefix="holdfast-check-") as name:
@@ -419,7 +418,7 @@ def _rehearsed(code: Code, saved: DryRunCheckpoint, begin: Callable[[str], None]
         alone = rehearse(frame, first, code.mode)
         if not alone.accepted:
             # The code cannot be started on anything, so the savepoint is not to blame.
-            why = f"Spark cannot plan this query at all: {alone.message}"
+            why = f"Spark cannot plan this query, even without state: {alone.message}"
             change = PlanChange("start", None, alone.spark_error, Effect.FAILS, why)
             return _Rehearsed(alone, changes=(change,))
         lay_out(saved, LocalStorage(next_))
@@ -451,22 +450,22 @@ def _states(
 
 def _by_plan(code: Code, before: QueryPlan | None) -> tuple[Verdict, str]:
     if before is None or code.plan is None:
-        return Verdict.INCOMPATIBLE, "the plan could not be tried, and there is none to compare it with"
+        return Verdict.INCOMPATIBLE, "the plan could not be tried, and no earlier plan is recorded"
     same = len(before.steps) == len(code.plan.steps) and all(
         one.same_as(other) for one, other in zip(before.steps, code.plan.steps, strict=True)
     )
     if same:
-        return Verdict.MAP, "the plan is as it was; it could not be tried"
-    return Verdict.INCOMPATIBLE, "the plan is another, and could not be tried"
+        return Verdict.MAP, "the plan is unchanged; it could not be tried"
+    return Verdict.INCOMPATIBLE, "the plan has changed and could not be tried"
 
 
 def _not_compared(before: QueryPlan | None, now: QueryPlan | None, trial: Try) -> Iterator[str]:
     if now is None:
-        yield "the plan of the new code, which this Spark does not tell"
+        yield "the plan of the new code, which this Spark does not report"
     elif before is None:
         yield _NO_PLAN
     if not trial.ran:
-        yield f"what Spark says of the next batch: {trial.message}"
+        yield f"the next batch in Spark, which could not be tried: {trial.message}"
 
 
 def _settings(session: SparkSession, saved: DryRunCheckpoint) -> dict[str, str]:

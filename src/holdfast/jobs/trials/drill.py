@@ -1,4 +1,4 @@
-"""Measure how long a recovery takes, by making one in a sandbox."""
+"""Measure the duration of a recovery by performing one in a sandbox."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ Tell = Callable[[int, int, str], None]
 
 @dataclass(frozen=True, slots=True)
 class Drilled(JsonShape):
-    """A drill, beside the ones before it.
+    """A drill, compared with earlier ones.
 
     Attributes:
-        drill: What was measured.
-        earlier: Drills of the same query with the same job, oldest first.
-        max_ms: How long a recovery may take.
-        problem: Why it could not be written down.
+        drill: The drill.
+        earlier: Earlier drills of the same query with the same job, oldest first.
+        max_ms: The maximum duration of a recovery.
+        problem: The error if the drill could not be recorded.
     """
 
     drill: Drill = field(metadata=json_spread())
@@ -51,36 +51,34 @@ class Drilled(JsonShape):
     @property
     @in_json
     def ok(self) -> bool:
-        """Return whether the recovery took no longer than allowed."""
+        """True if the recovery took no longer than allowed."""
         return self.drill.recovery_ms <= self.max_ms
 
     @property
     @in_json
     def grown(self) -> bool:
-        """Return whether it took much longer than before."""
+        """True if it took much longer than before."""
         return has_grown(self.earlier, self.drill)
 
     @property
     @in_json
     def warnings(self) -> tuple[str, ...]:
-        """Return the warnings for a person."""
+        """The warnings to print."""
         said = []
         if not self.ok:
             said.append(f"recovery takes longer than {exact_duration(self.max_ms)}")
         usual = usual_ms(self.earlier, self.drill)
         if self.grown and usual is not None:
             said.append(
-                f"recovery takes {self.drill.recovery_ms / max(usual, 1):.1f} times what it took before"
-                f" ({rounded_duration(usual)} in the median of the last drills)"
+                f"recovery takes {self.drill.recovery_ms / max(usual, 1):.1f} times as long as before"
+                f" (median of the last drills: {rounded_duration(usual)})"
             )
         if self.drill.job is None:
-            said.append(
-                "without --job this is not the time of a recovery: Spark and the job were not started"
-            )
+            said.append("without --job this is not a full recovery: Spark and the job were not started")
         if self.drill.empty:
-            said.append("there is no input behind the savepoint, so the first batch had none")
+            said.append("there is no input after the savepoint, so the first batch was empty")
         if self.problem is not None:
-            said.append(f"this drill could not be written down: {self.problem}")
+            said.append(f"the drill could not be recorded: {self.problem}")
         return tuple(said)
 
 
@@ -97,26 +95,26 @@ def drill(
 ) -> Drilled:
     """Restore a savepoint in a sandbox, run its job there to the first committed batch, and measure it.
 
-    The savepoint stays as it is, the job's sink is not touched, and the sandbox is removed.
+    The savepoint is not changed, the job's sink is not written to, and the sandbox is removed.
 
-    Cost: that of a recovery. The first batch reads what the job's trigger would let it read.
+    Cost: that of a recovery. The first batch reads as much as the job's trigger allows.
 
     Args:
         savepoint: The savepoint's address, or that of a catalog for its newest.
-        job: The job: `FILE.py` or `FILE.py:JOB`. Without it only files are proved and copied.
-        query: Which of the job's queries, where that cannot be distinguished from the savepoint.
-        overrides: Settings and parameters of the job, as `--set` takes them.
-        conf: Spark settings that win over the job's own.
-        longest: How long a recovery may take: `"5m"`, or a number of milliseconds.
-        home: The state home, in which the sandbox is.
-        tell: Called with steps done, steps in all, and what is being done.
+        job: The job: `FILE.py` or `FILE.py:JOB`. Without it files are only verified and copied.
+        query: The query of a job with several, if the savepoint does not identify it.
+        overrides: Settings and parameters of the job, as in `--set`.
+        conf: Spark settings that override the job's own.
+        longest: The maximum duration of a recovery: `"5m"`, or a number of milliseconds.
+        home: The state home, which contains the sandbox.
+        tell: Called with steps done, steps in all, and the current step.
 
     Raises:
-        NotFound: The savepoint does not exist, or none in the catalog.
-        Corrupt: The savepoint is damaged: there would be no recovery.
-        Invalid: An argument cannot be right.
-        Unsupported: A source cannot be read beside the query that reads it.
-        Failed: The job failed on it.
+        NotFound: The savepoint does not exist, or the catalog has none.
+        Corrupt: The savepoint is damaged, so a recovery would fail.
+        Invalid: An argument is not valid.
+        Unsupported: A source allows no second reader.
+        Failed: The job failed.
     """
     max_ms = parse_duration(longest, "longest")
     if job is not None:
@@ -172,11 +170,11 @@ def drill(
 
 
 def newest(address: str) -> tuple[Storage, str]:
-    """The catalog and id of a savepoint; of the newest one, where a catalog is named.
+    """Return the catalog and id of a savepoint, or of a catalog's newest savepoint.
 
     Raises:
-        Invalid: It is neither, or names several savepoints.
-        NotFound: There is no savepoint in the catalog, or none has the label.
+        Invalid: The address is invalid, or matches several savepoints.
+        NotFound: The catalog has no savepoint, or none with the label.
     """
     address = savepoint_address(address, or_directory=True)
     try:
@@ -187,7 +185,7 @@ def newest(address: str) -> tuple[Storage, str]:
     savepoint_ids = [savepoint.savepoint_id for savepoint in listed(storage)]
     if not savepoint_ids:
         raise NotFound(
-            "there is no savepoint",
+            "no savepoint found",
             code="HF-E3050",
             where=storage.uri,
             expected="a savepoint, or a directory of savepoints",

@@ -1,8 +1,8 @@
-"""Bring the state of Spark's own operators into the form of new code: `hf.evolve`.
+"""Convert the state of Spark's own operators for new code: `hf.evolve`.
 
-Spark plans a first batch of the new code beside nothing, which tells what each operator would keep. The
-rows of the saved state are brought into that form without Spark, in a copy. Before it is published, Spark
-plans the next batch of the new code on it, and so says that it accepts it.
+Spark plans a first batch of the new code on an empty checkpoint, which shows the state layout of each
+operator. The rows of the saved state are converted to it without Spark, in a copy. Before the copy is
+published, Spark plans the next batch of the new code on it, which shows that it accepts the copy.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Evolution:
         plan: The plan.
         code: The state of the new code's operators.
         shape: The layout of the state.
-        accepts: Raises if Spark does not continue from a checkpoint with the new code.
+        accepts: Raises if Spark does not accept a checkpoint for the new code.
     """
 
     plan: EvolutionPlan
@@ -88,46 +88,44 @@ def evolve(
     spark: SparkSession | None = None,
     tell: ProgressCallback | None = None,
 ) -> Evolved:
-    """Make a new checkpoint from which new code of a query continues with its state.
+    """Create a checkpoint from which new code of a query continues with the converted state.
 
-    Of aggregations, session windows and deduplication columns may be new, gone, renamed or wider, and any
-    stateful operator may be inserted, removed, or stand at another place. Operators and columns are found
-    again by name. The values of columns that stay are exact; a new aggregate starts with what is given and
-    continues with the rows that come. The source stays as it is. The query resumes after the same batch. Let
-    no other query run on the old checkpoint afterwards.
+    Columns of aggregations, session windows and deduplication may be new, removed, renamed or widened, and
+    any stateful operator may be inserted, removed or moved. Operators and columns are matched by name. Values
+    of columns that are kept are exact; a new aggregate starts with its initial value and continues with new
+    rows. The source is not changed. The query resumes after the same batch. Do not run a query on the old
+    checkpoint afterwards.
 
-    Cost: a Spark session on this machine for some seconds; then all state is read twice and written once,
-    without Spark.
+    Cost: a local Spark session for some seconds; then all state is read twice and written once, without
+        Spark.
 
     Args:
-        source: A checkpoint that no query uses, or a savepoint.
-        checkpoint: A directory that does not exist; by default next to the checkpoint, with `-evolved` behind
-            its name.
+        source: A checkpoint that is not in use, or a savepoint.
+        checkpoint: A new directory; by default next to the checkpoint, with the suffix `-evolved`.
         to: The new code: `FILE.py[:JOB]`, a job, a sink, or a `DataStreamWriter`.
         old: The code that made the state, for a query that did not run under Holdfast. Without it the columns
-            of aggregates are known by what Spark calls them.
-        query: Which sink, where the job has several.
-        initial: What new columns have for the keys that exist: aggregates and grouping columns, by name.
-        rename: New names by old ones, of columns and operators, where they are not found by themselves. The
-            number of an operator may stand before a column's: `0.customer`.
-        drop: Columns and operators whose state is let go, where that is not certain.
-        merge: Put rows together that get the same key, since a grouping column has gone; refused where that
-            is not exact.
+            of aggregates are identified by Spark's names.
+        query: The sink's name, for a job with several.
+        initial: Initial values of new columns for existing keys: aggregates and grouping columns, by name.
+        rename: New names by old ones, of columns and operators that are not matched otherwise. A column may
+            be prefixed with its operator's number: `0.customer`.
+        drop: Columns and operators whose state is discarded, if that is ambiguous.
+        merge: Merge rows that get the same key because a grouping column was removed; refused if that is not
+            exact.
         overrides: Settings and parameters of the job, as in `holdfast run --set`.
         conf: Spark settings of the session.
-        master: Where Spark runs; here, whatever the job says.
+        master: The Spark master; by default local, whatever the job says.
         home: The state home.
-        stopped: Your word that no query uses the checkpoint, without which it is refused; a savepoint needs
-            none.
+        stopped: Confirms that no query uses the checkpoint; required for a checkpoint, not for a savepoint.
         spark: The session to use; by default one is started and stopped. A sink or writer has its own.
-        tell: Called with what is done, what there is in all, and what is being done.
+        tell: Called with steps done, steps in all, and the current step.
 
     Raises:
-        Invalid: Which operator or column is which cannot be told, what a new one starts with is not said, or
-            rows get the same key.
-        Unsupported: A state cannot be brought into the new form, or Spark does not accept it.
-        Conflict: Something is at the target, or a query uses the checkpoint or may do so.
-        NotFound: The file does not exist, job, savepoint or checkpoint.
+        Invalid: Operators or columns are ambiguous, a new column has no initial value, or rows get the same
+            key.
+        Unsupported: A state cannot be converted, or Spark does not accept the result.
+        Conflict: The target exists, or the checkpoint is or may be in use.
+        NotFound: The file, job, savepoint or checkpoint does not exist.
         Corrupt: The source is damaged.
     """
     wishes = wishes_of(initial, rename, drop, merge=merge)
@@ -189,7 +187,7 @@ def wishes_of(
     *,
     merge: bool,
 ) -> Wishes:
-    """Return what a caller has said about columns and operators."""
+    """Return a caller's arguments about columns and operators."""
     starts = {name: _text(value) for name, value in (initial or {}).items()}
     return Wishes(dict(rename or {}), frozenset(drop), starts, merge)
 
@@ -265,7 +263,7 @@ def prepared_evolution(
 def _planned(
     code: Code, saved: DryRunCheckpoint, folder: Path
 ) -> tuple[DataFrame, tuple[OperatorShape, ...]]:
-    """Let Spark plan a first batch of the new code, for its notes of what each operator keeps."""
+    """Let Spark plan a first batch of the new code, which writes the metadata of its state."""
     from holdfast.engine.queries.dry_run import rehearse, without_sources
 
     (folder / "empty").mkdir()
@@ -276,28 +274,28 @@ def _planned(
     trial = rehearse(frame, first, code.mode)
     if not trial.accepted:
         raise Invalid(
-            "Spark cannot plan the new code at all",
+            "Spark cannot plan the new code",
             code="HF-E2240",
             where=code.name,
             found=trial.message or trial.spark_error or "an error without a message",
-            hint="mend the query; `holdfast check` says the same",
+            hint="fix the query and test it with `holdfast check`",
         )
     planned = shapes(LocalStorage(first), 0)
     steps = [] if code.plan is None else [step for step in code.plan.steps if step.stateful]
     if code.plan is not None and len(steps) != len(planned):
         raise Unsupported(
-            "what the operators of the new code keep cannot be told before they run",
+            "the state of the new code's operators cannot be determined before they run",
             code="HF-E7090",
             where=code.name,
             found=f"{counted(len(planned), 'operator')} with state, of {len(steps)} in the plan:"
             f" {', '.join(step.kind for step in steps)}",
-            hint="a stream with limit() has to stay as it was",
+            hint="do not change a stream with limit()",
         )
     return frame, planned
 
 
 def _require_accepted(frame: DataFrame, mode: str, made: Storage, folder: Path) -> None:
-    """Let Spark plan the next batch of the new code on the state in its new form."""
+    """Let Spark plan the next batch of the new code on the converted state."""
     from holdfast.engine.queries.dry_run import rehearse
 
     found = read(made)
@@ -308,18 +306,18 @@ def _require_accepted(frame: DataFrame, mode: str, made: Storage, folder: Path) 
     trial = rehearse(frame, trial_folder, mode)
     if not trial.accepted:
         raise Unsupported(
-            "Spark does not let the new code go on from this state, and nothing was written",
+            "Spark does not accept the converted state for the new code, and nothing was written",
             code="HF-E7091",
             where=made.uri,
             found=f"{trial.spark_error or ''} {trial.message or ''}".strip(),
-            hint="see all differences with `holdfast check`; the source is as it was",
+            hint="list all differences with `holdfast check`; the source is unchanged",
         )
 
 
 def _changes(
     before: QueryPlan | None, now: QueryPlan | None, saved: DryRunCheckpoint
 ) -> tuple[PlanChange, ...]:
-    """Return the other changes that affect the meaning of the state, or a start."""
+    """Return the other plan changes that affect the state's meaning or the start."""
     if before is None or now is None:
         return ()
     return tuple(

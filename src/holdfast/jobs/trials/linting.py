@@ -1,4 +1,4 @@
-"""`hf.lint`: what in the code of a query, in its plan, or in its checkpoint, will hurt."""
+"""`hf.lint`: problems in the code of a query, its plan, or its checkpoint."""
 
 from __future__ import annotations
 
@@ -27,31 +27,30 @@ def lint(
     home: str | os.PathLike[str] | None = None,
     spark: SparkSession | None = None,
 ) -> LintReport:
-    """Say what in the code of a query, in its plan, or in its checkpoint, will hurt.
+    """Find problems in the code of a query, its plan, or its checkpoint.
 
-    Of a file of code the text is read: nothing of it is imported or run, and no Spark is started. With `plan`
-    the file's job is built besides: its function is called, so that Spark makes a plan, and nothing is
-    started. Of a checkpoint its logs and the names and sizes of its files are read, while the query runs or
-    not; nothing of the state is. A rule reports only what it has evidence for, so what is not reported is
-    not therefore right.
+    Of a code file the text is read; it is not imported or run, and Spark is not started. With `plan` the
+    file's job is built as well: its function is called, so that Spark makes a plan, but nothing is started.
+    Of a checkpoint its logs and the names and sizes of its files are read, whether the query runs or not;
+    state is not read. A rule reports only what it has evidence for, so the absence of findings is no proof.
 
-    `[tool.holdfast.lint]` in the nearest pyproject.toml, beside the file or above it (of a checkpoint: of the
-    working directory), turns rules off or changes how bad they are.
+    `[tool.holdfast.lint]` in the nearest pyproject.toml, next to the file or above it (for a checkpoint: the
+    working directory), disables rules or changes their severity.
 
     Args:
-        target: A file of Python, or the address of a checkpoint; with `plan` FILE.py or FILE.py:JOB, of a job
-            made by `@hf.job`.
-        plan: Whether to ask Spark for the job's plan too, which takes a session and some seconds.
+        target: A Python file, or the address of a checkpoint; with `plan` FILE.py or FILE.py:JOB, with a job
+            of `@hf.job`.
+        plan: Check Spark's plan of the job too, which needs a session and some seconds.
         overrides: Settings and parameters of the job, as in `holdfast run --set`.
         conf: Spark settings of the session.
-        master: Where Spark runs; here, whatever the job says.
+        master: The Spark master; by default local, whatever the job says.
         home: The state home.
         spark: The session to use; by default one is started and stopped.
 
     Raises:
-        Invalid: The file is not Python in UTF-8, the configuration is wrong, or there is no plan to be had:
-            the file has no job, cannot be imported, or starts its query itself.
-        NotFound: The file does not exist, job or checkpoint.
+        Invalid: The file is not Python in UTF-8, the configuration is invalid, or no plan can be made: the
+            file has no job, cannot be imported, or starts its query itself.
+        NotFound: The file, job or checkpoint does not exist.
         Corrupt: A file of the checkpoint is damaged.
         Unavailable: The storage does not answer.
         Unsupported: The library for this kind of storage is not installed.
@@ -61,20 +60,20 @@ def lint(
     given = [name for name, value in (("overrides", overrides), ("conf", conf), ("spark", spark)) if value]
     if given:
         raise Invalid(
-            "only a plan has settings",
+            "settings need plan=True",
             code="HF-E2241",
             found=", ".join(given),
-            expected="plan=True beside them",
-            hint="leave them out to lint the text of a file, or a checkpoint",
+            expected="plan=True with these settings",
+            hint="omit them to lint the text of a file, or a checkpoint",
         )
     return lint_path(target)
 
 
 def lint_job(details: JobDetails) -> LintReport:
-    """Say what in the checkpoints of a job, and in what its state home remembers of its batches, will hurt.
+    """Find problems in the checkpoints of a job and in its recorded batches.
 
     Raises:
-        NotFound: It has no checkpoint yet.
+        NotFound: The job has no checkpoint yet.
         Corrupt: A file of a checkpoint is damaged.
         Unavailable: The storage does not answer.
     """

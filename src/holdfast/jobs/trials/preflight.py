@@ -1,4 +1,4 @@
-"""Checks before a run that continues from savepoints, made before anything is started."""
+"""Checks before a run from savepoints, made before anything is started."""
 
 from __future__ import annotations
 
@@ -28,24 +28,24 @@ def check_run(
     alone: bool,
     tell: ProgressCallback | None = None,
 ) -> None:
-    """Make sure that a job could be started from savepoints now, as far as that can be told without Spark.
+    """Check that a job can be started from savepoints now, as far as possible without Spark.
 
-    Which queries the job has is known once its function has run, so a name that it does not have is not seen.
-    Every byte of the savepoints is read. Nothing is changed.
+    An unknown query name is not detected, since the job's function has to run first. Every byte of the
+    savepoints is read. Nothing is changed.
 
     Args:
         job: The job.
-        savepoints: The savepoint of each query; the name of a job's only query may be left empty.
-        conf: Spark settings that win over the job's own.
+        savepoints: The savepoint of each query; the name of a job's only query may be empty.
+        conf: Spark settings that override the job's own.
         home: The state home.
-        clock: The time in epoch milliseconds.
-        alone: Whether the job is to have one supervisor, and not one of several.
-        tell: Called with files done, files in all, and what is being done.
+        clock: Returns epoch milliseconds.
+        alone: True if the job is to have a single supervisor.
+        tell: Called with files done, files in all, and the current step.
 
     Raises:
-        Conflict: The job runs already, another one uses the checkpoint, or the checkpoint exists.
+        Conflict: The job runs already, a different job uses the checkpoint, or the checkpoint exists.
         Corrupt: A savepoint is damaged.
-        Invalid: The job sets another state-checkpoint format than a savepoint has.
+        Invalid: The job's state-checkpoint format differs from a savepoint's.
     """
     base = job.checkpoint.uri(Path.cwd())
     if alone:

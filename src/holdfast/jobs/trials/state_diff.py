@@ -1,4 +1,4 @@
-"""Compare what two runs have kept: each state key by key, whatever partition its keys are in."""
+"""Compare the final states of two runs key by key, independent of partitions."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ class FinalStates(JsonShape):
     """The verdict on the final state.
 
     Attributes:
-        states: Every state that has keys in one of the two, the original first.
-        reshaped: The states whose keys or values have other columns in the new code.
+        states: Every state with keys in at least one run, the original's first.
+        reshaped: The states whose keys or values have different columns in the new code.
     """
 
     states: tuple[StateDifference, ...] = field(metadata=NOT_IN_JSON)
@@ -33,31 +33,31 @@ class FinalStates(JsonShape):
     @property
     @in_json
     def equal(self) -> bool:
-        """Return whether every state has the same columns, keys and values."""
+        """True if every state has the same columns, keys and values."""
         return not self.reshaped and all(change.same for change in self.states)
 
     def lines(self) -> Iterator[str]:
-        """Return the lines for a person."""
+        """Yield the lines to print."""
         if self.equal:
             rows = sum(change.first_rows for change in self.states if not change.state.internal)
             yield f"final state equal: {counted(rows, 'key')}"
             return
         yield "final state different:"
         for name in self.reshaped:
-            yield f"  {name.shown}: its keys or values have other columns"
+            yield f"  {name.shown}: its keys or values have different columns"
         for change in self.states:
             if not change.same and not change.state.internal:
                 yield (
                     f"  {change.state.shown}:"
                     f" {counted(change.removed, 'key')} only in the original,"
-                    f" {change.added:,} only in the new code, {change.changed:,} with another value"
+                    f" {change.added:,} only in the new code, {change.changed:,} with a different value"
                 )
                 yield from (f"    {line}" for sample in change.samples for line in _sample_lines(sample))
 
     @property
     @in_json_as("states")
     def compared(self) -> list[dict[str, Any]]:
-        """Every state as `state diff` shows it, and in `same_schema` whether it has the same columns."""
+        """Each state as in `state diff`, with `same_schema`: True if it has the same columns."""
         return [state.as_dict() | {"same_schema": state.state not in self.reshaped} for state in self.states]
 
 
@@ -67,13 +67,13 @@ def compare_states(original: Storage, new: Storage, batch_id: int, samples: int)
     Cost: all rows of both are read, and once more where some differ.
 
     Args:
-        original: The checkpoint of the original.
-        new: That of the new code.
+        original: The original's checkpoint.
+        new: The new code's checkpoint.
         batch_id: The batch.
-        samples: How many keys of each kind of difference to show, of each state.
+        samples: The number of keys of each kind of difference to show per state.
 
     Raises:
-        Unsupported: The state is of a kind that cannot be read from files.
+        Unsupported: The state cannot be read from files.
         Corrupt: A file is damaged.
     """
     difference = compare_rows(
@@ -94,7 +94,7 @@ def _schemas(storage: Storage, batch_id: int) -> Schemas:
 
 
 def _sample_lines(sample: DifferingKey) -> Iterator[str]:
-    """A key and its value in the original, and in the new code."""
+    """Yield a key with its value in the original and in the new code."""
     values = sample.as_dict()
     for sign, side, missing in (("-", "first", "added"), ("+", "second", "removed")):
         if sample.change != missing:

@@ -1,4 +1,4 @@
-"""A query run beside itself: on a checkpoint in a sandbox, in a process of its own, without its sink."""
+"""Run a query on a checkpoint in a sandbox, in a separate process, without its sink."""
 
 from __future__ import annotations
 
@@ -34,15 +34,15 @@ class TrialSpec(ChildSpec):
 
     Attributes:
         checkpoint: The checkpoint in the sandbox.
-        origin: The checkpoint that its savepoint was taken from, which tells which of a job's queries it is.
-        log: The file for what Spark says.
-        most: So many batches at most.
-        query: The name of the query, where a person gave one.
-        output: The directory for its rows; None throws them away.
-        repeat: A checkpoint whose batches are to be run again, one by one; None takes the input as it comes.
-        or_empty: Whether to run a batch without input where there is none.
+        origin: The checkpoint that its savepoint was taken from, which identifies the query in the job.
+        log: The file for Spark's log.
+        most: The maximum number of batches.
+        query: The name of the query, if given.
+        output: The directory for its rows; None discards them.
+        repeat: A checkpoint whose batches are to be run again, one by one; None reads new input.
+        or_empty: Run a batch without input if there is none.
         overrides: Settings and parameters of the job.
-        conf: Spark settings that win over the job's own.
+        conf: Spark settings that override the job's own.
     """
 
     checkpoint: str
@@ -63,10 +63,10 @@ class TrialOutcome:
 
     Attributes:
         job: The job's name.
-        batches: The batches that it committed, in order.
-        watermarks: How many watermarks the query keeps apart.
-        empty: Whether the one batch had to do without input.
-        steps_s: When what was reached, on the monotonic clock: `launched`, `defined`, `session`.
+        batches: The committed batches, in order.
+        watermarks: The number of separate watermarks of the query.
+        empty: True if the only batch had no input.
+        steps_s: The times of `launched`, `defined` and `session`, on the monotonic clock.
     """
 
     job: str
@@ -77,15 +77,15 @@ class TrialOutcome:
 
 
 def run_trial(spec: TrialSpec, hear: Hear = lambda _: None) -> TrialOutcome:
-    """Run a trial to its end. Killed meanwhile, it takes its process with it.
+    """Run a trial to its end; the child process ends with this one.
 
     Args:
-        spec: What to run.
+        spec: The instructions.
         hear: Called with each message of the child: `TrialDefined`, `TrialSession`, `TrialCommitted`.
 
     Raises:
-        Failed: The job failed; the error has its last words.
-        HoldfastError: Whatever refuses the job.
+        Failed: The job failed; the error has the job's failure.
+        HoldfastError: The child refused the job.
     """
     steps = {"launched": time.monotonic()}
     process = DriverProcess.start(spec, COMMAND, quiet=True)
@@ -116,5 +116,5 @@ def run_trial(spec: TrialSpec, hear: Hear = lambda _: None) -> TrialOutcome:
         code="HF-E1005",
         where=spec.target,
         found=f"{failure.error_class}: {failure.line}",
-        hint="nothing but the sandbox was touched; mend the code, or use the savepoint that belongs to it",
+        hint="fix the code, or use a savepoint of the same code; only the sandbox was changed",
     )

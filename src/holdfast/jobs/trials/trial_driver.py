@@ -1,4 +1,4 @@
-"""The process of a trial: it loads the job file, builds its queries, and runs one of them in the sandbox."""
+"""The process of a trial: load the job file, build its queries, and run one in the sandbox."""
 
 from __future__ import annotations
 

@@ -44,11 +44,11 @@ _REPEATS_KNOWN: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class GuessVerdict:
-    """The verdict on a guess.
+    """The verdict on a token that a client sent.
 
     Attributes:
-        right: Whether it is the token.
-        wait_s: How long nothing of this address is looked at; 0 where it was looked at.
+        right: True if it is the token.
+        wait_s: How long further tokens from this address are rejected unchecked; 0 if it was checked.
     """
 
     right: bool
@@ -64,15 +64,15 @@ class _Peer:
 
 
 class GuessLimit:
-    """Holds guesses against the token, and slows down who guesses.
+    """Checks tokens of clients, and limits the rate of wrong ones.
 
-    An address that has guessed wrong too often is not listened to for a while, right or wrong; every other
-    address is. The same wrong token once more tells nobody anything and does not count: a script that was
-    left with an old token does not shut out its neighbours. To be used from the event loop alone.
+    An address with too many wrong tokens is rejected for a while, even with the right one; other addresses
+    are not affected. Repeating the same wrong token does not count, so that a script with an old token does
+    not lock out its neighbours. Use it from the event loop only.
 
     Args:
         token: The token.
-        clock: Seconds that never go back.
+        clock: Returns seconds on a monotonic clock.
     """
 
     def __init__(self, token: str, clock: Callable[[], float] = time.monotonic) -> None:
@@ -83,7 +83,7 @@ class GuessLimit:
         self._wrong: deque[float] = deque(maxlen=MOST_GUESSES)
 
     def judge(self, address: str, guess: str) -> GuessVerdict:
-        """Judge a guess from an address."""
+        """Check a token from an address."""
         now = self._clock()
         name = _network(address)
         peer = self._peers.get(name)
@@ -120,7 +120,7 @@ class GuessLimit:
 
 
 def _network(address: str) -> str:
-    """The network that guesses are counted by: with IPv6 everybody has 2⁶⁴ addresses."""
+    """Return the network by which wrong tokens are counted; an IPv6 client has 2⁶⁴ addresses."""
     known = ip_address(address.partition("%")[0])
     if isinstance(known, ipaddress.IPv6Address):
         return str(known.ipv4_mapped or ipaddress.ip_network((known, 64), strict=False))
@@ -131,10 +131,10 @@ FILE: Final = "server-token"
 
 
 def secured(settings: ServerSettings, home: Path) -> ServerSettings:
-    """The settings with the state home's own token, where nothing else keeps other users out.
+    """Return the settings, with the state home's token if nothing else excludes other users.
 
     Raises:
-        Invalid: The token's file is another user's.
+        Invalid: The token's file belongs to a different user.
     """
     if settings.token is not None or can_tell():
         return settings
@@ -142,11 +142,11 @@ def secured(settings: ServerSettings, home: Path) -> ServerSettings:
 
 
 def home_token(home: Path) -> str:
-    """The token that a state home keeps in a file of its own; made the first time.
+    """Return the token that a state home keeps in a file; created on first use.
 
     Raises:
-        Invalid: The file is another user's, or holds no token.
-        NotFound: It cannot be read.
+        Invalid: The file belongs to a different user, or has no token.
+        NotFound: The file cannot be read.
     """
     path = home / FILE
     if not path.exists():
@@ -160,11 +160,11 @@ def home_token(home: Path) -> str:
                 path.hardlink_to(fresh.name)
     if path.stat().st_uid != os.geteuid():
         raise Invalid(
-            "the token of the state home belongs to another user",
+            "the state home's token file belongs to a different user",
             code="HF-E2260",
             where=str(path),
-            expected="a file of this user",
-            hint="remove it, or start the server with --token-file",
+            expected="a file owned by this user",
+            hint="remove the file, or start the server with --token-file",
         )
     path.chmod(0o600)
     token = token_from(None, path, None)
@@ -179,13 +179,13 @@ MOST: Final = 1000
 class Sessions:
     """The sessions of one server; they end with it.
 
-    A session is for the user who has begun it: a browser shows its cookie to every port of a host, so a page
-    of another user of this machine gets it too. The server keeps digests only, so that its memory holds
-    nothing that lets anybody in. To be used from the event loop alone.
+    A session is bound to its user: a browser sends its cookie to every port of a host, so a page of a
+    different user on this machine receives it too. The server keeps only digests, so its memory contains no
+    usable secret. Use it from the event loop only.
 
     Args:
-        login_code: What opens one session and no second one; None where the thing does not exist.
-        clock: Seconds that never go back.
+        login_code: The code that opens one session, once; None for no such code.
+        clock: Returns seconds on a monotonic clock.
     """
 
     def __init__(self, login_code: str | None = None, clock: Callable[[], float] = time.monotonic) -> None:
@@ -194,11 +194,11 @@ class Sessions:
         self._open: OrderedDict[bytes, _Session] = OrderedDict()
 
     def open(self, user: int | None = None) -> str:
-        """Begin a session; the value is for the browser alone. The oldest of too many ends.
+        """Open a session and return its value, a secret of the browser. The oldest of too many ends.
 
         Args:
-            user: The number of the user of this machine who begins it; None for one who comes from elsewhere,
-                or of whom the kernel does not tell.
+            user: The local user who opens it; None for a remote client, or if the kernel does not report the
+                user.
         """
         value = secrets.token_urlsafe(32)
         self._open[_digest(value)] = _Session(user, self._clock() + KEPT_S)
@@ -216,11 +216,11 @@ class Sessions:
         return session is not None and session.user == user
 
     def end(self, value: str) -> None:
-        """End a session: its value lets nobody in any more."""
+        """End a session."""
         self._open.pop(_digest(value), None)
 
     def redeem(self, code: str) -> bool:
-        """Return whether this is the login code, which is valid once."""
+        """Return True for the login code, which is valid once."""
         if self._login_code is None or not secrets.compare_digest(_digest(code), self._login_code):
             return False
         self._login_code = None
@@ -257,19 +257,19 @@ _OPEN_FOLDERS: Final = ("/static/",)
 
 @dataclass(frozen=True, slots=True)
 class AccessGuard:
-    """Lets a request through, or refuses it with a structured answer.
+    """Forwards a request, or refuses it with a structured answer.
 
-    A browser is made to ask a server by any page that it shows. So without a token only names of this machine
-    are answered to, which a page elsewhere cannot have, however its name is resolved; and what changes
-    something is refused where the browser says that another site asks. Without a token the server also
-    answers nobody but its own user and root. A request that came over no connection is one of this process.
+    Any web page can make a browser send requests to a server. So without a token only names of this machine
+    are accepted as host, which a foreign page cannot use however its name resolves, and changes are refused
+    if the browser reports a different site as their origin. Without a token the server also answers only its
+    own user and root. A request without a connection comes from this process.
 
     Attributes:
-        app: What answers.
-        settings: Who may ask.
-        sessions: Who has logged in.
-        limit: Who may guess at the token, and how often; None where there is no token.
-        body_s: How long a body may take to come.
+        app: The protected application.
+        settings: The access settings.
+        sessions: The open sessions.
+        limit: The limit for wrong tokens; None without a token.
+        body_s: How long a body may take to arrive.
         answer_s: How long an answer may take to begin.
     """
 
@@ -295,24 +295,24 @@ class AccessGuard:
     def _refused(self, scope: Scope, headers: dict[str, str]) -> Response | None:
         path, method = str(scope["path"]), str(scope["method"])
         if not self._known_host(headers):
-            fact = "this server is not known by that name"
-            return refusal(path, 403, "forbidden", fact, "ask it as 127.0.0.1")
+            fact = "unknown host name"
+            return refusal(path, 403, "forbidden", fact, "use 127.0.0.1 in the address")
         if method not in _READS and self._other_site(headers):
-            return refusal(path, 403, "forbidden", "another site may not change anything here")
+            return refusal(path, 403, "forbidden", "cross-site requests may not change anything")
         if not self._open(path, method):
             refused = self._not_allowed(scope, headers)
             if refused is not None:
                 return refused
         length = headers.get("content-length", "0")
         if not length.isascii() or not length.isdigit():
-            return refusal(path, 400, "invalid", "the length of the body is no number")
+            return refusal(path, 400, "invalid", "the Content-Length header is not a number")
         # By its digits first: Python refuses to read a number that has thousands of them.
         if len(length.lstrip("0")) > _LONGEST_LENGTH or int(length) > LARGEST_BODY:
             return _too_large(path)
         return None
 
     def _not_allowed(self, scope: Scope, headers: dict[str, str]) -> Response | None:
-        """A refusal for who may not ask; None for who may."""
+        """Return a refusal for a request without access; None otherwise."""
         path, method = str(scope["path"]), str(scope["method"])
         if self.limit is None:
             return None if _same_user(scope) else _another_user(path)
@@ -328,7 +328,7 @@ class AccessGuard:
         return _unknown(path) if method not in _READS else _who_are_you(scope, headers)
 
     def _known_host(self, headers: dict[str, str]) -> bool:
-        """With a token any name will do: a page elsewhere does not have it."""
+        """Return True for an accepted host name; with a token every name is accepted."""
         if self.limit is not None:
             return True
         name = _host_name(headers.get("host", ""))
@@ -352,12 +352,14 @@ class AccessGuard:
         return path in _OPEN_PATHS or (reads and path.startswith(_OPEN_FOLDERS))
 
     async def _bounded(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer within the bounds of size and time; what has begun to be sent is not interrupted."""
+        """Answer within the limits of size and time; an answer that has begun is not interrupted."""
         path = str(scope["path"])
         try:
             body = await asyncio.wait_for(_body(receive), self.body_s)
         except (asyncio.TimeoutError, TimeoutError):
-            await refusal(path, 408, "invalid", "the body did not come in time")(scope, receive, send)
+            await refusal(path, 408, "invalid", "the request body was not received in time")(
+                scope, receive, send
+            )
             return
         if body is None:
             await _too_large(path)(scope, receive, send)
@@ -385,7 +387,7 @@ class AccessGuard:
             if begun.is_set() or answering.done():
                 await answering
             else:
-                slow = refusal(path, 503, "unavailable", "the answer took too long", "try again")
+                slow = refusal(path, 503, "unavailable", "the request timed out", "try again")
                 await slow(scope, receive, send)
         finally:
             given_up.set()
@@ -393,7 +395,7 @@ class AccessGuard:
 
 
 def cookie_name(scope: Scope) -> str:
-    """The cookie of a session. A browser sends it to every port of a machine, so it is named for this one."""
+    """Return the name of the session cookie, which contains the port."""
     server = scope.get("server") or (None, None)
     return COOKIE if server[1] is None else f"{COOKIE}_{server[1]}"
 
@@ -410,22 +412,22 @@ def peer_address(scope: Scope) -> str:
 
 
 def guesser(scope: Scope) -> str:
-    """Return who guesses at the token: an address, and on this machine, where all share one, a user."""
+    """Return the client by which wrong tokens are counted: an address, and locally a user."""
     address = peer_address(scope)
     peer = _peer(scope)
     return address if peer is None or not is_loopback(address) else f"user {peer.uid} of {address}"
 
 
 def local_user(scope: Scope) -> int | None:
-    """The user of this machine who asks; None for one who comes from elsewhere, or where it is not told."""
+    """Return the local user who sent a request; None for a remote client or if unknown."""
     peer = _peer(scope)
     return peer.uid if peer is not None and is_loopback(peer_address(scope)) else None
 
 
 def too_often(path: str, wait_s: float) -> Json:
-    """The answer to who has guessed wrong too often."""
+    """Return the answer to a client with too many wrong tokens."""
     wait = math.ceil(wait_s)
-    fact = "too many wrong tokens came from this address"
+    fact = "too many wrong tokens from this address"
     return refusal(path, 429, "unauthorized", fact, f"try again in {wait} s", {"retry-after": str(wait)})
 
 
@@ -442,8 +444,8 @@ def _same_user(scope: Scope) -> bool:
 
 
 def _another_user(path: str) -> Json:
-    fact = "this server has no token and answers its own user alone"
-    hint = "ask as that user, or start it with --token-file to let others in"
+    fact = "this server has no token and answers only the user who started it"
+    hint = "use that user's account, or start the server with --token-file"
     return refusal(path, 403, "forbidden", fact, hint, {"connection": "close"})
 
 
@@ -453,7 +455,7 @@ async def _run(app: ASGIApp, scope: Scope, receive: Receive, send: Send, given_u
 
 
 async def _body(receive: Receive) -> bytes | None:
-    """The whole body, or None if it is too large; a caller who has gone has sent what he has sent."""
+    """Return the whole body, or None if it is too large."""
     parts: list[bytes] = []
     size = 0
     more = True
@@ -477,7 +479,7 @@ async def _begins(answering: asyncio.Task[None], begun: asyncio.Event, seconds: 
 
 
 def _who_are_you(scope: Scope, headers: dict[str, str]) -> Response:
-    """A person is led to where he can log in; everybody else is told what is missing."""
+    """Redirect a browser to the login page, and answer other clients with 401."""
     path, query = str(scope["path"]), scope["query_string"].decode("latin-1")
     if wants_page(path, headers):
         following = quote(f"{path}?{query}" if query else path, safe="/")
@@ -486,17 +488,17 @@ def _who_are_you(scope: Scope, headers: dict[str, str]) -> Response:
 
 
 def _unknown(path: str) -> Json:
-    hint = "send it as `Authorization: Bearer TOKEN`, or log in at /login"
+    hint = "send `Authorization: Bearer TOKEN`, or log in at /login"
     headers = {"www-authenticate": 'Bearer realm="holdfast"'}
-    return refusal(path, 401, "unauthorized", "a token is needed", hint, headers)
+    return refusal(path, 401, "unauthorized", "a token is required", hint, headers)
 
 
 def _too_large(path: str) -> Json:
-    return refusal(path, 413, "invalid", f"the body is larger than {LARGEST_BODY} bytes")
+    return refusal(path, 413, "invalid", f"the request body is larger than {LARGEST_BODY} bytes")
 
 
 def _host_name(host: str) -> str:
-    """The name in a Host header, without the port."""
+    """Return the name in a Host header, without the port."""
     try:
         return urlsplit(f"//{host}").hostname or ""
     except ValueError:

@@ -1,6 +1,6 @@
 """Identify the user at the other end of a loopback connection.
 
-It costs the same however many sockets there are. `/proc/net/tcp` lists all of them for each question.
+It queries the kernel for one socket; unlike `/proc/net/tcp`, the cost does not grow with their number.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ class TcpSocket:
 
     Attributes:
         state: The number of its TCP state.
-        uid: Whose it is; 0 also where no process has it any more.
-        inode: Its number; 0 where no process has it any more.
+        uid: The user's number; 0 also if no process has it any more.
+        inode: The inode number; 0 if no process has it any more.
     """
 
     state: int
@@ -49,14 +49,14 @@ class TcpSocket:
 
 
 def find_socket(local: End, remote: End) -> TcpSocket | None:
-    """The socket with these two ends.
+    """Return the socket with these two ends.
 
     Args:
         local: Its own end: the address as 4 or 16 bytes, and the port.
         remote: The other end.
 
     Returns:
-        None if the socket does not exist, or the kernel does not tell.
+        None if the socket does not exist, or the kernel does not report it.
     """
     if not sys.platform.startswith("linux"):
         return None
@@ -76,7 +76,7 @@ def find_socket(local: End, remote: End) -> TcpSocket | None:
 
 
 def _ask(request: bytes) -> bytes:
-    """Ask the kernel about one socket; empty without a reply."""
+    """Query the kernel for one socket; empty without a reply."""
     header = _HEADER.pack(_HEADER.size + len(request), _SOCK_DIAG_BY_FAMILY, _NLM_F_REQUEST, 1, 0)
     try:
         with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, _NETLINK_SOCK_DIAG) as kernel:
@@ -105,12 +105,12 @@ Address = tuple[str, int]
 
 
 def can_tell() -> bool:
-    """Return whether this machine reports the user of a connection."""
+    """Return True if this machine reports the user of a connection."""
     return os.access(TABLES[0], os.R_OK)
 
 
 class LocalPeer:
-    """The other end of one connection; it is looked up once, when somebody first asks.
+    """The other end of one connection; looked up once, on first use.
 
     Args:
         transport: The connection as it was accepted.
@@ -121,12 +121,12 @@ class LocalPeer:
 
     @property
     def trusted(self) -> bool:
-        """Return whether it is this process's own user, or root, who needs no token."""
+        """True for this process's own user and root, who need no token."""
         return self.uid in (os.geteuid(), _ROOT)
 
     @cached_property
     def uid(self) -> int | None:
-        """The user's number; None if the process has ended, or it is not told."""
+        """The user's number; None if the process has ended, or if unknown."""
         connection = self._transport.get_extra_info("socket")
         if connection is None:
             return None
@@ -147,15 +147,15 @@ def _lives(connection: socket.socket) -> bool:
 
 
 def with_peer(state: dict[str, Any], transport: Any) -> dict[str, Any]:
-    """The state of a server as the requests of one connection carry it: with who is at its other end."""
+    """Return the server's state for the requests of one connection, with its peer."""
     return {**state, PEER: LocalPeer(transport)}
 
 
 def _uid_from_kernel(theirs: Address, ours: Address) -> int | None:
-    """The user at the other end of a connection of this process.
+    """Return the user at the other end of a connection of this process.
 
-    The tables of all sockets are read only where the kernel does not know our own end either: it takes tens
-    of milliseconds with thousands of connections, and everybody may open these.
+    The tables of all sockets are read only if the kernel's query does not know our own end either: that takes
+    tens of milliseconds with thousands of connections, which any client can open.
     """
     known = False
     for near, far in zip(_ends(theirs), _ends(ours), strict=True):
@@ -170,7 +170,7 @@ def _uid_from_kernel(theirs: Address, ours: Address) -> int | None:
 
 
 def uid_of(local: Address, remote: Address) -> int | None:
-    """The user whose socket has these two ends, out of the tables; None if no process has such a socket."""
+    """Return the user of the socket with these two ends, from the tables, or None."""
     wanted = {
         (_row_address(*near), _row_address(*far))
         for near, far in zip(_ends(local), _ends(remote), strict=True)
@@ -195,7 +195,7 @@ def _rows() -> Iterator[list[str]]:
 
 
 def _ends(end: Address) -> list[End]:
-    """An end of a connection as sockets of IPv4 and of IPv6 know it."""
+    """Return an end of a connection in its IPv4 and IPv6 forms."""
     address, port = ipaddress.ip_address(end[0].partition("%")[0]), end[1]
     if isinstance(address, ipaddress.IPv6Address):
         if address.ipv4_mapped is None:
@@ -205,6 +205,6 @@ def _ends(end: Address) -> list[End]:
 
 
 def _row_address(packed: bytes, port: int) -> str:
-    """An address as the kernel's tables write it: words of 32 bits in the machine's own order."""
+    """Return an address in the format of the kernel's tables: 32-bit words in machine order."""
     words = struct.unpack(f"={len(packed) // 4}I", packed)
     return "".join(f"{word:08X}" for word in words) + f":{port:04X}"

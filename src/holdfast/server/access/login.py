@@ -1,4 +1,4 @@
-"""Logging in with a browser: the token once, and from then on a session that lasts until it is ended."""
+"""Log in with a browser: the token opens a session that lasts until logout."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ _MOST_FIELDS = 20
 
 
 def routes(settings: ServerSettings, sessions: Sessions, limit: GuessLimit | None) -> list[Route]:
-    """`POST /login` with the form field `token`, `POST /logout`, and `GET /login/once` with a code.
+    """Return `POST /login` with the form field `token`, `POST /logout`, and `GET /login/once` with a code.
 
-    All lead back to the page that `next` names, which has to be one of this server's.
+    All redirect to the page in `next`, which has to be one of this server's.
     """
 
     async def log_in(request: Request) -> Response:
@@ -42,7 +42,7 @@ def routes(settings: ServerSettings, sessions: Sessions, limit: GuessLimit | Non
             return RedirectResponse(f"/login?{urlencode({**wrong, 'next': fields.get('next', '/')})}", 303)
         if verdict.wait_s:
             return too_often("/login", verdict.wait_s)
-        return refusal("/login", 401, "unauthorized", "this is not the token")
+        return refusal("/login", 401, "unauthorized", "wrong token")
 
     async def log_in_once(request: Request) -> Response:
         if request.method == "GET" and sessions.redeem(request.query_params.get("code", "")):
@@ -80,7 +80,7 @@ async def _form(request: Request) -> dict[str, str]:
 
 
 def _back(fields: dict[str, str]) -> Response:
-    """To a page of this server, and nowhere else: `//elsewhere` names a host."""
+    """Redirect to a page of this server only; `//elsewhere` would be a host."""
     wanted = fields.get("next", "/")
     return RedirectResponse(wanted if _is_local(wanted) else "/", 303)
 

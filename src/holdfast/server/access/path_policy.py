@@ -1,4 +1,4 @@
-"""The directories that requests may name: checkpoints and savepoints of jobs, and what an operator allows."""
+"""The directories that requests may use: those of jobs, and those that the operator allows."""
 
 from __future__ import annotations
 
@@ -23,61 +23,61 @@ _SHOWN: Final = 4
 
 
 def resolve(plane: ControlPlane, address: str, setting: str) -> str:
-    """The canonical URI of a directory that a request names.
+    """Return the canonical URI of a directory in a request.
 
-    Links are followed before it is compared, so that none leads out of where it may be.
+    Links are resolved before the comparison, so that none leads outside the allowed directories.
 
     Raises:
-        Invalid: It is not an address, is not absolute, or lies elsewhere.
+        Invalid: The address is invalid, not absolute, or not allowed.
     """
     text = parse_storage(address, setting)
     remote = ":" in text.partition("/")[0]
     if not remote and not text.startswith("/"):
         raise Invalid(
-            "a request has to name a directory in full",
+            "the directory in a request must be absolute",
             code="HF-E2261",
             where=setting,
             found=address[:200],
-            expected="a path that begins with /, or a URI",
+            expected="a path that starts with /, or a URI",
         )
     if remote and ".." in text.split("/"):
         raise Invalid(
-            "this is no address of a directory",
+            "invalid directory address",
             code="HF-E2262",
             where=setting,
             found=address[:200],
-            expected="a URI without `..` in it",
+            expected="a URI without `..`",
         )
     uri = canonical_uri(text, Path("/"))
     if not _allowed(plane, uri):
         raise Invalid(
-            "this server may not use that directory",
+            "the directory is not allowed for requests to this server",
             code="HF-E2263",
             where=setting,
             found=address[:200],
             expected=_what_may_be_named(plane),
-            hint="name one of these, or none; or start `holdfast run` or `holdfast serve`"
+            hint="use one of these directories or omit it, or start `holdfast run` or `holdfast serve`"
             f" with `--root {shlex.quote(address[:200])}`",
         )
     return uri
 
 
 def _what_may_be_named(plane: ControlPlane) -> str:
-    """Return the directories that a request may name, for the error of a refused one."""
+    """Return the allowed directories, for the error of a refused one."""
     proposed = (beside(status.job.checkpoint, SAVEPOINTS_BESIDE) for status in plane.jobs())
     places = list(dict.fromkeys([*(place for place in proposed if place is not None), *roots(plane)]))
     told = [place.removeprefix("file://") for place in places[:_SHOWN]]
     more = f", or one of {len(places) - _SHOWN} others" if len(places) > _SHOWN else ""
-    return f"a directory that is or lies below {' or '.join(told)}{more}"
+    return f"a directory at or below {' or '.join(told)}{more}"
 
 
 def savepoint(plane: ControlPlane, address: str, setting: str) -> str:
-    """The address of a savepoint that a request names, by its id or its label.
+    """Return the address of a savepoint in a request, by its id or label.
 
-    Nothing is looked for in a directory that the request may not name.
+    Directories that are not allowed are not read.
 
     Raises:
-        Invalid: It is none, lies elsewhere, or is named as several are.
+        Invalid: The address is invalid, not allowed, or matches several savepoints.
         NotFound: No savepoint of the directory has the label.
     """
     address = _complete_address(plane, address, setting) or address
@@ -86,10 +86,10 @@ def savepoint(plane: ControlPlane, address: str, setting: str) -> str:
 
 
 def state(plane: ControlPlane, address: str, setting: str) -> str:
-    """The address of a savepoint, or of a checkpoint with `@BATCH` behind it.
+    """Return the address of a savepoint, or of a checkpoint with the suffix `@BATCH`.
 
     Raises:
-        Invalid: It is none, lies elsewhere, or is named as several savepoints are.
+        Invalid: The address is invalid, not allowed, or matches several savepoints.
         NotFound: No savepoint of the directory has the label.
     """
     named = address if is_savepoint(address) else _complete_address(plane, address, setting)
@@ -104,7 +104,7 @@ def state(plane: ControlPlane, address: str, setting: str) -> str:
 
 
 def _complete_address(plane: ControlPlane, address: str, setting: str) -> str | None:
-    """The address of a savepoint that is named by the beginning of its id or its label; None of any other."""
+    """Return the address of a savepoint given by the start of its id or its label; else None."""
     name = parse_name(address)
     if name is None:
         return None
@@ -116,48 +116,48 @@ def _complete_address(plane: ControlPlane, address: str, setting: str) -> str | 
 
 
 def new_checkpoint(plane: ControlPlane, address: str, setting: str) -> str:
-    """The address of a checkpoint that is to be made: apart from those that jobs use.
+    """Return the address of a new checkpoint, separate from those of jobs.
 
     Raises:
-        Invalid: It lies inside one of them, or elsewhere.
+        Invalid: The address overlaps with a job's checkpoint, or is not allowed.
     """
     uri = resolve(plane, address, setting)
     for used in _checkpoints(plane):
         if within(uri, used) or within(used, uri):
             raise Invalid(
-                "a new checkpoint has to be apart from those of jobs",
+                "the new checkpoint overlaps with the checkpoint of a job",
                 code="HF-E2264",
                 where=setting,
                 found=uri,
-                expected=f"a directory that is neither in {used} nor above it",
+                expected=f"a directory neither inside nor above {used}",
             )
     return uri if parse_name(uri) is None else f"{uri}/"
 
 
 def catalog_of(plane: ControlPlane, details: JobDetails, directory: str | None, setting: str) -> str:
-    """Return where a savepoint of a job goes: as the request, the server or the job's settings say.
+    """Return the catalog for a job's savepoint: that of the request, the server or the job's settings.
 
     Raises:
-        Invalid: Nobody says where, or it lies elsewhere.
+        Invalid: There is none, or it is not allowed.
     """
     if directory is not None:
         return resolve(plane, directory, setting)
     known = plane.settings.savepoints or details.savepoint_directory
     if known is None:
         raise Invalid(
-            "a savepoint of this job needs a directory",
+            "no default savepoint directory for this job",
             code="HF-E2237",
             where=setting,
-            found=f"none, and the checkpoint {details.status.job.checkpoint} has nothing beside it",
-            hint="start the server with `--savepoint-dir DIR`, or name a directory below a `--root DIR`",
+            found=f"the checkpoint {details.status.job.checkpoint}, which is the root of a bucket",
+            hint="start the server with `--savepoint-dir DIR`, or give a directory below a `--root DIR`",
         )
     return known
 
 
 def roots(plane: ControlPlane) -> Iterator[str]:
-    """Everything below which a request may name something.
+    """Yield the addresses below which a request may use directories.
 
-    Not what a checkpoint lies in: that may be somebody's home.
+    A checkpoint's parent directory is not included: it may be a home directory.
     """
     yield from plane.settings.roots
     if plane.settings.savepoints is not None:
@@ -177,14 +177,14 @@ def _allowed(plane: ControlPlane, uri: str) -> bool:
 
 
 def _belongs(uri: str, checkpoint: str) -> bool:
-    """Return whether a path is next to a checkpoint, under a name derived from the checkpoint's own."""
+    """Return True if a path is next to a checkpoint and its name starts with the checkpoint's."""
     if not uri.startswith(checkpoint) or beside(checkpoint, "") is None:
         return False
     return _BESIDE.match(uri, len(checkpoint)) is not None
 
 
 def within(uri: str, root: str) -> bool:
-    """Return whether one address is equal to a different one or below it."""
+    """Return True if an address is equal to a root or below it."""
     return uri == root or uri.startswith(f"{root.rstrip('/')}/")
 
 

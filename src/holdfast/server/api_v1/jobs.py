@@ -31,66 +31,66 @@ JobName = Annotated[
     str, Path(description="The job's name or id.", pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")
 ]
 QueryName = Annotated[
-    str | None, Query(description="Which query, of a job with several.", min_length=1, max_length=200)
+    str | None, Query(description="The query, for a job with several.", min_length=1, max_length=200)
 ]
-Limit = Annotated[int, Query(description="So many of the newest.", ge=1, le=1000)]
+Limit = Annotated[int, Query(description="The number of newest entries.", ge=1, le=1000)]
 MOST_SHOWN: Final = 20
 _KEPT: Final = 1000
 
 
 def job_router(plane: ControlPlane) -> APIRouter:
-    """The resources of jobs."""
+    """Return the resources of jobs."""
     api = APIRouter(tags=["jobs"])
 
     @api.get("/jobs", summary="All jobs")
     def jobs() -> models.Jobs:
-        """Every job of the state home, the most recently started first."""
+        """Return every job of the state home, the most recently started first."""
         return models.Jobs.model_validate({"jobs": [status.as_dict() for status in plane.jobs()]})
 
     @api.get("/jobs/{job}", summary="One job in full")
     def job(job: JobName, batches: Limit = MOST_SHOWN) -> models.JobDetailsBody:
-        """State, queries, attempts, the newest batches and savepoints of a job."""
+        """Return state, queries, attempts, the newest batches and savepoints of a job."""
         return models.JobDetailsBody.model_validate(plane.details(job, batches).as_dict())
 
     @api.get("/jobs/{job}/batches", summary="The newest batches of a job")
     def batches(job: JobName, query: QueryName = None, limit: Limit = 100) -> models.Batches:
-        """Committed batches as the driver reported them, oldest first."""
+        """Return committed batches as the driver reported them, oldest first."""
         details = plane.details(job, limit if query is None else _KEPT)
         if query is not None:
             plane.query(details, query)
         shown = [batch for batch in details.batches if query in (None, batch.query)][-limit:]
         return models.Batches.model_validate({"batches": [batch.as_dict() for batch in shown]})
 
-    @api.get("/jobs/{job}/checkpoint", summary="A query's checkpoint now")
+    @api.get("/jobs/{job}/checkpoint", summary="A query's current checkpoint")
     def checkpoint(job: JobName, query: QueryName = None) -> models.CheckpointBody:
         """Return the files of a query's checkpoint at its newest committed batch."""
         uri = plane.query(plane.brief(job), query).checkpoint
         return models.CheckpointBody.model_validate(plane.checkpoint(uri).as_dict())
 
-    @api.get("/jobs/{job}/checkpoints", summary="What each batch added to a checkpoint")
+    @api.get("/jobs/{job}/checkpoints", summary="The files that each batch added to a checkpoint")
     def checkpoints(job: JobName, query: QueryName = None, limit: Limit = 100) -> models.CheckpointHistory:
-        """The committed batches that a query's checkpoint still keeps, with files and bytes, oldest first."""
+        """Return the committed batches in a query's checkpoint, with files and bytes, oldest first."""
         details = plane.details(job, _KEPT)
         chosen = plane.query(details, query)
         measured = plane.measured(details, chosen, limit)
         shown = [{**batch.as_dict(), "size_bytes": size} for batch, size in measured]
         return models.CheckpointHistory.model_validate({"checkpoint": chosen.checkpoint, "batches": shown})
 
-    @api.get("/jobs/{job}/skew", summary="Which keys have too much")
+    @api.get("/jobs/{job}/skew", summary="The key skew of a job")
     def skew(job: JobName) -> models.JobSkew:
-        """The newest report of each name that a job's plan watches with `hf.skew.watch`."""
+        """Return the newest report of each name that the job watches with `hf.skew.watch`."""
         newest = newest_skew(plane.details(job))
         reports = [{"query": query, **report.as_dict()} for query, report in newest]
         return models.JobSkew.model_validate({"reports": reports})
 
     @api.post("/jobs/{job}/stop", status_code=202, summary="Stop a job after its batch")
     def stop(job: JobName) -> models.Asked:
-        """Ask a job to end after the batch that runs; it can be run again and continues where it stopped."""
+        """Ask a job to end after the running batch; when it is run again, it resumes from there."""
         return _ask(plane, job, "stop")
 
     @api.post("/jobs/{job}/cancel", status_code=202, summary="End a job's driver at once")
     def cancel(job: JobName) -> models.Asked:
-        """Ask a job to end its driver at once; what was not committed is done again when it is run again."""
+        """Ask a job to end its driver at once; the next run repeats the uncommitted batch."""
         return _ask(plane, job, "cancel")
 
     return api
@@ -106,33 +106,33 @@ OfJob = Annotated[str | None, Query(description="Only of this job, by name or id
 
 
 class MetricBody(Shape, of=metrics.Metric, schema="Metric"):
-    """Something that is measured."""
+    """A metric."""
 
 
 class SampleBody(Shape, of=metrics.Sample, schema="Sample"):
-    """One number."""
+    """One sample of a metric."""
 
 
 class Metrics(Shape):
-    """The newest numbers."""
+    """The newest metrics."""
 
-    at_ms: int = Field(description="When they were measured, in epoch milliseconds.")
-    metrics: list[MetricBody] = Field(description="What is measured: name, unit, kind, meaning.")
+    at_ms: int = Field(description="The time of measurement, in epoch milliseconds.")
+    metrics: list[MetricBody] = Field(description="The metrics: name, unit, kind, meaning.")
     samples: list[SampleBody] = Field(description="The values, each with its labels.")
 
 
 class AlertBody(Shape, of=alerting.Alert, schema="Alert"):
-    """One thing that is wrong, or may be."""
+    """One open alert, firing or pending."""
 
 
 class AlertsBody(Shape, schema="Alerts"):
-    """Alerts that stand, the firing ones first."""
+    """Open alerts, firing ones first."""
 
-    alerts: list[AlertBody] = Field(description="Each with its rule, job, phase and since when.")
+    alerts: list[AlertBody] = Field(description="Each with its rule, job, phase and start.")
 
 
 class AlertEventBody(Shape, of=NotedEvent, schema="AlertEvent"):
-    """An alert begins, or is over."""
+    """An alert has fired or is resolved."""
 
 
 class AlertEvents(Shape):
@@ -148,9 +148,9 @@ class PredictionBody(Shape, of=recovery.Prediction, schema="Prediction"):
 class Recoveries(Shape):
     """The recoveries of a job, and the prediction of the next."""
 
-    recoveries: list[RecoveryBody] = Field(description="Each by phase, oldest first.")
+    recoveries: list[RecoveryBody] = Field(description="The recoveries by phase, oldest first.")
     prediction: PredictionBody | None = Field(
-        description="How long the next one will take, and how far off that may be; none without a past."
+        description="The expected duration of the next recovery, and its error; null without data."
     )
 
 
@@ -161,7 +161,7 @@ class QuerySizingBody(Shape, of=reports.QuerySizing, schema="QuerySizing"):
 class Sizings(Shape):
     """The resources and the needs of a job's queries."""
 
-    queries: list[QuerySizingBody] = Field(description="Each that has committed a batch.")
+    queries: list[QuerySizingBody] = Field(description="The queries with a committed batch.")
 
 
 class LagBody(Shape, of=lag.Lag, schema="Lag"):
@@ -172,37 +172,37 @@ class Lags(Shape):
     """The lag of a job's queries behind their sources."""
 
     partitions: list[LagBody] = Field(
-        description="Each partition of each topic, and each Delta table; no other sources."
+        description="Each partition of each topic, and each Delta table; other sources are not included."
     )
 
 
 def metric_router(plane: ControlPlane) -> APIRouter:
-    """The resources of what is measured."""
+    """Return the resources of metrics and alerts."""
     api = APIRouter(tags=["watching"])
 
-    @api.get("/metrics", summary="All numbers")
+    @api.get("/metrics", summary="All metrics")
     def metrics(job: OfJob = None) -> Metrics:
-        """The newest numbers of all jobs, or of one. Prometheus reads the same at `/metrics`."""
+        """Return the newest metrics of all jobs or of one. Prometheus reads them at `/metrics`."""
         return Metrics.model_validate(metrics_json(plane.home, plane.clock(), plane.name(job)))
 
-    @api.get("/alerts", summary="What is wrong")
+    @api.get("/alerts", summary="Open alerts")
     def standing_alerts(job: OfJob = None) -> AlertsBody:
-        """The alerts that stand, of all jobs or of one."""
+        """Return the open alerts of all jobs or of one."""
         standing = alerts(plane.home, plane.name(job))
         return AlertsBody.model_validate({"alerts": [alert.as_dict() for alert in standing]})
 
-    @api.get("/alerts/events", summary="What was wrong")
+    @api.get("/alerts/events", summary="The history of alerts")
     def events_of_alerts(
         job: OfJob = None,
-        last: Annotated[int, Query(description="So many of the newest.", ge=1, le=1000)] = 100,
+        last: Annotated[int, Query(description="The number of newest events.", ge=1, le=1000)] = 100,
     ) -> AlertEvents:
-        """Alerts that fired and cleared, oldest first."""
+        """Return alerts that fired and were resolved, oldest first."""
         events = alert_events(plane.home, plane.name(job), last)
         return AlertEvents.model_validate({"events": [event.as_dict() for event in events]})
 
-    @api.get("/jobs/{job}/recovery", summary="What recoveries take")
+    @api.get("/jobs/{job}/recovery", summary="The recoveries of a job")
     def recovery(job: JobName) -> Recoveries:
-        """The recoveries of a job by phase, and a prediction of the next."""
+        """Return the recoveries of a job by phase, and a prediction of the next."""
         details = plane.brief(job)
         predicted = plane.prediction(details)
         return Recoveries.model_validate(
@@ -212,15 +212,15 @@ def metric_router(plane: ControlPlane) -> APIRouter:
             }
         )
 
-    @api.get("/jobs/{job}/sizing", summary="What a job has and needs")
+    @api.get("/jobs/{job}/sizing", summary="The sizing of a job")
     def sizing(job: JobName) -> Sizings:
-        """Partitions, cores and memory of each query, what would be right, and how its state grows."""
+        """Return partitions, cores and memory of each query, the recommended values, and its state growth."""
         sized = plane.sizings(plane.details(job))
         return Sizings.model_validate({"queries": [query.as_dict() for query in sized]})
 
-    @api.get("/jobs/{job}/lag", summary="How far a job is behind")
+    @api.get("/jobs/{job}/lag", summary="The lag of a job")
     def behind(job: JobName) -> Lags:
-        """Return the unread records by topic partition and Delta table, and how long the first has waited."""
+        """Return the unread records by topic partition and Delta table, and the age of the oldest."""
         found = plane.lags(plane.details(job))
         return Lags.model_validate({"partitions": [each.as_dict() for each in found]})
 
@@ -228,7 +228,7 @@ def metric_router(plane: ControlPlane) -> APIRouter:
 
 
 def for_prometheus(plane: ControlPlane) -> Route:
-    """`/metrics` in Prometheus's text format."""
+    """Return the route `/metrics` in Prometheus's text format."""
 
     async def scrape(_: Request) -> Response:
         text = await run_in_threadpool(metrics_text, plane.home, plane.clock())
@@ -242,9 +242,9 @@ class Savepoint(Shape, of=Listed):
 
 
 class Savepoints(Shape):
-    """Savepoints by catalog, in each the newest first."""
+    """Savepoints by catalog, newest first."""
 
-    catalogs: dict[str, list[Savepoint]] = Field(description="Savepoints by their catalog.")
+    catalogs: dict[str, list[Savepoint]] = Field(description="The savepoints, by catalog.")
 
 
 class SavedState(Shape, of=RecordedState):
@@ -255,25 +255,25 @@ class ManifestBody(Shape, schema="Manifest"):
     """The manifest of a savepoint."""
 
     manifest: dict[str, Any] = Field(
-        description="Its manifest with the newest label, files included if they were asked for."
+        description="The manifest with the newest label, and with its files if requested."
     )
-    content: str = Field(
-        description="Whether row counts and digests of its states are `recorded`, or `pending`."
-    )
-    states: list[SavedState] | None = Field(description="Rows and digest of each state, once recorded.")
+    content: str = Field(description="`recorded` or `pending`: the state of its row counts and digests.")
+    states: list[SavedState] | None = Field(description="The rows and digest of each state, once recorded.")
 
 
 def savepoint_router(plane: ControlPlane) -> APIRouter:
-    """The resources of savepoints."""
+    """Return the resources of savepoints."""
     api = APIRouter(tags=["savepoints"])
 
     @api.get("/savepoints", summary="The savepoints of catalogs")
     def savepoints(
-        job: Annotated[str | None, Query(description="Those of a job's catalogs.", max_length=64)] = None,
-        catalog: Annotated[str | None, Query(description="Those of this one.", max_length=4096)] = None,
-        limit: Annotated[int, Query(description="So many of each catalog.", ge=1, le=1000)] = 100,
+        job: Annotated[str | None, Query(description="Only the catalogs of this job.", max_length=64)] = None,
+        catalog: Annotated[str | None, Query(description="Only this catalog.", max_length=4096)] = None,
+        limit: Annotated[
+            int, Query(description="The number of newest savepoints per catalog.", ge=1, le=1000)
+        ] = 100,
     ) -> Savepoints:
-        """The savepoints of one catalog, of those that a job uses, or of all that jobs use."""
+        """Return the savepoints of one catalog, of a job's catalogs, or of all catalogs of jobs."""
         if catalog is not None:
             catalogs = [path_policy.resolve(plane, catalog, "catalog")]
         else:
@@ -287,7 +287,7 @@ def savepoint_router(plane: ControlPlane) -> APIRouter:
         savepoint: Annotated[
             str, Query(description="Its address: `DIR/ID`, or `DIR@LABEL`.", min_length=1, max_length=4096)
         ],
-        files: Annotated[bool, Query(description="With the list of its files.")] = False,
+        files: Annotated[bool, Query(description="Include the list of its files.")] = False,
     ) -> ManifestBody:
         """Return a savepoint's manifest, and the recorded content of its rows."""
         uri = path_policy.savepoint(plane, savepoint, "savepoint")

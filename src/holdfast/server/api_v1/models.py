@@ -1,4 +1,4 @@
-"""The shapes of Holdfast's own resources, and their OpenAPI description."""
+"""The models of Holdfast's own resources, and their OpenAPI description."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ _PROBLEM: Final = "Problem"
 class Shape(BaseModel):
     """The base of all response models, which are immutable.
 
-    `class JobBody(Shape, of=JobStatus, schema="Job")` has the fields of that dataclass's JSON, and those that
-    it declares itself. The OpenAPI document calls it `Job`; without `schema` it uses the name of the class.
+    `class JobBody(Shape, of=JobStatus, schema="Job")` has the fields of that dataclass's JSON, and its own.
+    Its name in the OpenAPI document is `Job`; without `schema` it is the name of the class.
     """
 
     model_config = ConfigDict(frozen=True)
 
     def __init_subclass__(cls, *, of: type | None = None, schema: str | None = None, **rest: Any) -> None:
-        """Take over the fields and the schema's name before the model is made of them."""
+        """Add the fields and the schema's name before the model is created."""
         super().__init_subclass__(**rest)
         if schema is not None:
             cls.__name__ = cls.__qualname__ = schema
@@ -62,7 +62,7 @@ def _annotations(shape: type) -> dict[str, Any]:
 
 
 def _type_of(kind: Any) -> Any:
-    """The type of JSON for a type of Python."""
+    """Return the JSON type for a Python type."""
     origin, parts = get_origin(kind), get_args(kind)
     if is_dataclass(kind):
         return _model_of(kind)
@@ -78,7 +78,7 @@ def _type_of(kind: Any) -> Any:
 
 
 def _model_of(shape: Any) -> type[BaseModel]:
-    """The model of a dataclass: the one that was declared, or one of the same name."""
+    """Return the model of a dataclass: the declared one, or a generated one of the same name."""
     if shape not in _MODELS:
         about = (shape.__doc__ or "").partition("\n")[0]
         new_class(shape.__name__, (Shape,), {"of": shape}, lambda names: names.update(__doc__=about))
@@ -86,19 +86,20 @@ def _model_of(shape: Any) -> type[BaseModel]:
 
 
 class ErrorBody(Shape, schema=_PROBLEM):
-    """An error, in the one shape that it has on the command line too."""
+    """An error, with the same fields as on the command line."""
 
-    error: str = Field(description="What is wrong, in a sentence.")
+    error: str = Field(description="The fact, in one sentence.")
     kind: str = Field(
-        description="What the caller does next: `invalid` fix the request, `not-found` check the address,"
-        " `conflict` plan again, `unavailable` try again, `corrupt` restore, `unsupported` change version or"
-        " feature, `failed` mend the job, `internal` report a bug; `unauthorized` show a token."
+        description="The class of the error, with the next step: `invalid` fix the request, `not-found` check"
+        " the address, `conflict` plan again, `unavailable` try again, `corrupt` restore,"
+        " `unsupported` change version or feature, `failed` fix the job, `internal` report a bug;"
+        " `unauthorized` send a token."
     )
-    exit_code: int | None = Field(description="What the command line would exit with.")
+    exit_code: int | None = Field(description="The exit code that the command line would return.")
     code: str | None = Field(description="The stable code of the error; `holdfast explain CODE` explains it.")
     where: str | None = Field(description="The file, setting or address that it is about.")
-    found: str | None = Field(description="What was there.")
-    expected: str | None = Field(description="What would have been right.")
+    found: str | None = Field(description="The value found.")
+    expected: str | None = Field(description="The values allowed.")
     hint: str | None = Field(description="The next command or step.")
 
 
@@ -129,7 +130,7 @@ class KeyedStateBody(Shape, of=model.KeyedState, schema="KeyedState"):
 
 
 class KeyedProgressBody(Shape, of=model.KeyedProgress, schema="KeyedProgress"):
-    """A keyed operator in one batch, as its own tasks counted it; a total that is not known is none."""
+    """A keyed operator in one batch, as counted by its tasks; an unknown total is null."""
 
 
 class OperatorProgressBody(Measured, of=model.OperatorProgress, schema="OperatorProgress"):
@@ -163,13 +164,13 @@ class RecoveryBody(Shape, of=recovery.RecoveryTimes, schema="Recovery"):
 
 
 class JobDetailsBody(JobBody, of=JobDetails, schema="JobDetails"):
-    """All that is known of one job."""
+    """All data about one job."""
 
 
 class Asked(Shape):
-    """A job that was asked for something; it happens after this answer."""
+    """A job that was sent a request, which it handles after this answer."""
 
-    job: str = Field(description="Its name.")
+    job: str = Field(description="The job's name.")
     asked: str = Field(description="`stop` or `cancel`.")
 
 
@@ -178,7 +179,7 @@ class CheckpointOperator(Measured, of=checkpoint.StatefulOperator):
 
 
 class CheckpointBody(Shape, of=checkpoint.Checkpoint, schema="Checkpoint"):
-    """A query's checkpoint at its newest committed batch, out of its files."""
+    """A query's checkpoint at its newest committed batch, read from its files."""
 
 
 class BatchFailureBody(Shape, of=checkpoint.BatchFailure, schema="BatchFailure"):
@@ -188,13 +189,13 @@ class BatchFailureBody(Shape, of=checkpoint.BatchFailure, schema="BatchFailure")
 class BatchFiles(Shape, of=checkpoint.Batch):
     """The files that a committed batch added to a checkpoint."""
 
-    size_bytes: int = Field(description="The bytes of state after it.")
+    size_bytes: int = Field(description="The bytes of state after the batch.")
 
 
 class CheckpointHistory(Shape):
-    """The committed batches that a checkpoint still keeps, oldest first."""
+    """The committed batches in a checkpoint, oldest first."""
 
-    checkpoint: str = Field(description="Its address.")
+    checkpoint: str = Field(description="The checkpoint's address.")
     batches: list[BatchFiles] = Field(description="The batches.")
 
 
@@ -207,13 +208,13 @@ class WatchedSkew(Skew):
 class JobSkew(Shape):
     """The key skew in the newest batches of a job."""
 
-    reports: list[WatchedSkew] = Field(description="A report for each query and name that is watched.")
+    reports: list[WatchedSkew] = Field(description="A report for each query and watched name.")
 
 
 _BEARER: Final = {
     "type": "http",
     "scheme": "bearer",
-    "description": "Needed where the server was started with a token.",
+    "description": "Required if the server was started with a token.",
 }
 # What does not fit is answered as every other wrong request is.
 _NEVER: Final = "422"
@@ -224,15 +225,15 @@ _SCHEMAS: Final = "#/components/schemas"
 def problems(descriptions: Mapping[int, str]) -> dict[int | str, dict[str, Any]]:
     """Return the descriptions of error codes, for the OpenAPI document alone.
 
-    FastAPI would make a validator for each code of each resource, though nothing validates them: half of the
-    time that the server takes to start.
+    FastAPI would create a validator for each code of each resource, which takes half of the server's start
+    and validates nothing.
     """
     content = {"application/json": {"schema": {"$ref": f"{_SCHEMAS}/{_PROBLEM}"}}}
     return {code: {"description": text, "content": content} for code, text in descriptions.items()}
 
 
 def describe(made: FastAPI) -> None:
-    """Serve a description that says what is answered, and nothing that is not."""
+    """Serve an OpenAPI description with exactly the answers that are given."""
     generated = made.openapi
 
     def described() -> dict[str, Any]:

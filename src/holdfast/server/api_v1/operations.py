@@ -37,7 +37,7 @@ class Wanted(BaseModel):
     operation: str | None = Field(
         default=None,
         pattern=ID,
-        description="An id of your own, 32 hexadecimal digits: sent again, it is the same operation.",
+        description="Your own id, 32 hexadecimal digits; a repeated request with it is the same operation.",
     )
 
 
@@ -46,80 +46,82 @@ class WantedSavepoint(Wanted):
 
     directory: Address | None = Field(
         default=None,
-        description="The catalog. By default the one that the server was started with, else the one that the"
-        " job's last savepoint is in, else `CHECKPOINT.savepoints`.",
+        description="The catalog. By default the one given at the server's start, else the one of the job's"
+        " last savepoint, else `CHECKPOINT.savepoints`.",
     )
-    label: str | None = Field(default=None, description="A name for people.", max_length=200)
+    label: str | None = Field(default=None, description="The label.", max_length=200)
 
 
 class WantedTake(WantedSavepoint):
     """A savepoint of a job that continues."""
 
     queries: list[str] | None = Field(default=None, description="Only of these queries.", max_length=100)
-    deep: bool = Field(default=False, description="Count and hash the rows of the state, whatever they are.")
+    deep: bool = Field(default=False, description="Count and hash the rows of the state.")
 
 
 class WantedRescale(Wanted):
-    """Other partitions for a running job."""
+    """A new number of partitions for a running job."""
 
     partitions: dict[str, Annotated[int, Field(ge=1, le=MAX_PARALLELISM)]] = Field(
-        description="How many partitions the state of each of these queries is to have.", min_length=1
+        description="The new number of partitions, by query.", min_length=1
     )
 
 
 class WantedVerify(Wanted):
-    """The proof of a savepoint."""
+    """The verification of a savepoint."""
 
     savepoint: Address = Field(description="Its address: `DIR/ID`, or `DIR@LABEL`.")
     deep: bool = Field(default=False, description="Read every row of its state.")
 
 
 class WantedDiff(Wanted):
-    """Two states beside each other."""
+    """A comparison of two states."""
 
     first: Address = Field(
-        description="A savepoint's address, or `DIR@LABEL`, or a checkpoint's with `@BATCH` behind it."
+        description="A savepoint's address, or `DIR@LABEL`, or a checkpoint's with the suffix `@BATCH`."
     )
-    second: Address = Field(description="Another one.")
-    samples: int = Field(default=5, ge=0, le=1000, description="So many keys of each kind of difference.")
+    second: Address = Field(description="The second address.")
+    samples: int = Field(
+        default=5, ge=0, le=1000, description="The number of keys of each kind of difference to show."
+    )
     files: bool = Field(default=False, description="Compare the manifests of two savepoints only.")
 
 
 class WantedCheckpoint(Wanted):
-    """A checkpoint that is to be made of a savepoint."""
+    """A checkpoint to create from a savepoint."""
 
     savepoint: Address = Field(description="The savepoint's address, or `DIR@LABEL`.")
-    checkpoint: Address = Field(description="A directory that does not exist.")
+    checkpoint: Address = Field(description="The new directory; it must not exist.")
 
 
 class WantedDelete(Wanted):
-    """Savepoints that are to go."""
+    """Savepoints to delete."""
 
     savepoints: list[Address] = Field(
-        description="Their addresses, or `DIR@LABEL` of each.", min_length=1, max_length=100
+        description="The addresses, or `DIR@LABEL` of each.", min_length=1, max_length=100
     )
 
 
 class OperationBody(Shape, of=operation_log.Operation, schema="Operation"):
-    """One thing that was asked for, and what became of it."""
+    """A requested operation and its result."""
 
 
 class OperationsBody(Shape, schema="Operations"):
-    """Operations, the newest first."""
+    """Operations, newest first."""
 
-    operations: list[OperationBody] = Field(description="The newest first.")
+    operations: list[OperationBody] = Field(description="The operations, newest first.")
 
 
 def router(plane: ControlPlane) -> APIRouter:
-    """The resources of operations."""
+    """Return the resources of operations."""
     api = APIRouter(tags=["operations"])
 
-    @api.get("/operations", summary="What was asked for")
+    @api.get("/operations", summary="The newest operations")
     def operations(
         job: Annotated[str | None, Query(description="Only of this job.", max_length=64)] = None,
         limit: Annotated[int, Query(ge=1, le=1000)] = 50,
     ) -> OperationsBody:
-        """Operations of this state home, the newest first; old ones are forgotten."""
+        """Return the operations of this state home, newest first; old ones are deleted."""
         newest = [operation.as_dict() for operation in plane.operations.newest(plane.name(job), limit)]
         return OperationsBody.model_validate({"operations": newest})
 
@@ -148,7 +150,7 @@ def _of_jobs(api: APIRouter, plane: ControlPlane) -> None:
 
     @api.post("/jobs/{job}/stop-with-savepoint", status_code=202, summary="Stop a job with a savepoint")
     def stop_with_savepoint(job: JobName, wanted: WantedSavepoint) -> OperationBody:
-        """Stop a job after the batch that runs, then take a savepoint of each of its queries."""
+        """Stop a job after the running batch, then take a savepoint of each of its queries."""
         details = plane.brief(job)
         check_label(wanted.label)
         name = plane.control.running(details.status.job.name).job.name
@@ -157,22 +159,22 @@ def _of_jobs(api: APIRouter, plane: ControlPlane) -> None:
 
     @api.post("/jobs/{job}/checkpoints", status_code=202, summary="Wait for a checkpoint")
     def wait_for_checkpoint(job: JobName, wanted: Wanted) -> OperationBody:
-        """Wait until all that a job has begun to work on is committed; done at once where it is."""
+        """Wait until the job's running batches are committed."""
         name = plane.control.running(job).job.name
         return _request_operation(plane, wanted, "checkpoint", name, AwaitCheckpoint())
 
     @api.post("/jobs/{job}/rescale", status_code=202, summary="Rescale a running job")
     def rescale(job: JobName, wanted: WantedRescale) -> OperationBody:
-        """Bring queries into other partitions: the job stops between two batches, and continues."""
+        """Change the number of partitions of queries; the job stops between two batches and continues."""
         name = plane.control.running(job).job.name
         asked = operation_resources.ask(plane, plane.brief(name), wanted.partitions, wanted.operation)
         return OperationBody.model_validate(asked.as_dict())
 
 
 def _of_savepoints(api: APIRouter, plane: ControlPlane) -> None:
-    @api.post("/savepoints/verify", status_code=202, summary="Prove a savepoint")
+    @api.post("/savepoints/verify", status_code=202, summary="Verify a savepoint")
     def verify_savepoint(wanted: WantedVerify) -> OperationBody:
-        """Prove that a savepoint is, bit for bit, what was taken, and that it fits together."""
+        """Verify that a savepoint is unchanged since it was taken, and consistent."""
         savepoint = path_policy.savepoint(plane, wanted.savepoint, "savepoint")
         return _request_operation(plane, wanted, "verify", None, Verify(savepoint, wanted.deep))
 
@@ -185,19 +187,19 @@ def _of_savepoints(api: APIRouter, plane: ControlPlane) -> None:
             plane, wanted, "diff", None, Diff(first, second, wanted.samples, wanted.files)
         )
 
-    @api.post("/savepoints/restore", status_code=202, summary="Make a checkpoint of a savepoint")
+    @api.post("/savepoints/restore", status_code=202, summary="Restore a checkpoint from a savepoint")
     def restore_savepoint(wanted: WantedCheckpoint) -> OperationBody:
-        """Make a new checkpoint from which the query continues after the savepoint's batch."""
+        """Create a checkpoint from which the query resumes after the savepoint's batch."""
         return _request_operation(plane, wanted, "restore", None, _checkpoint(plane, wanted))
 
-    @api.post("/savepoints/fork", status_code=202, summary="Make a checkpoint for another query")
+    @api.post("/savepoints/fork", status_code=202, summary="Fork a checkpoint for a different query")
     def fork_savepoint(wanted: WantedCheckpoint) -> OperationBody:
-        """Make a new checkpoint with the same state for another query, with an id of its own."""
+        """Create a checkpoint with the same state for a different query, with its own id."""
         return _request_operation(plane, wanted, "fork", None, _checkpoint(plane, wanted))
 
     @api.post("/savepoints/delete", status_code=202, summary="Delete savepoints")
     def delete_savepoints(wanted: WantedDelete) -> OperationBody:
-        """Delete savepoints, and the bytes that no other one of their catalogs needs."""
+        """Delete savepoints and the objects that no other savepoint of their catalogs needs."""
         given = tuple(path_policy.savepoint(plane, one, "savepoints") for one in wanted.savepoints)
         return _request_operation(plane, wanted, "dispose", None, Dispose(given))
 

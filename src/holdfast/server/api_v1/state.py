@@ -1,4 +1,4 @@
-"""State by key, row by row and in SQL: of a running job as of its newest commit, and of savepoints."""
+"""State by key, by row and in SQL: of a running job at its newest commit, and of savepoints."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ _WAIT_S: Final = 10.0
 _PIECE: Final = 1 << 16
 _FURTHEST: Final = 100_000
 _SQL: Final = (
-    "What a SELECT says of a query's states. It reads no file and changes nothing. It has a process of its "
-    f"own, with {SQL_LIMITS.seconds:g} s and {SQL_LIMITS.memory_bytes >> 20} MiB of memory for reading the "
-    f"states, planning and running. {SQL_AT_ONCE} run at the same time; who has waited {_WAIT_S:g} s for "
-    f"them gets 503. An answer holds {SQL_LIMITS.answer_bytes >> 20} MiB of rows at most, and `more` says "
-    "whether there are others."
+    "Run a SELECT over a query's states. It reads no file and changes nothing. It runs in a process of its "
+    f"own, with at most {SQL_LIMITS.seconds:g} s and {SQL_LIMITS.memory_bytes >> 20} MiB of memory for "
+    f"reading the states, planning and running. At most {SQL_AT_ONCE} run at the same time; a request that "
+    f"waits longer than {_WAIT_S:g} s gets 503. An answer has at most {SQL_LIMITS.answer_bytes >> 20} MiB of "
+    "rows; `more` is true if rows were left out."
 )
 
 StateName = Annotated[
@@ -54,9 +54,9 @@ class At(Shape):
     job: str = Field(description="The job.")
     query: str = Field(description="The sink's name.")
     place: str = Field(description="The checkpoint or savepoint.")
-    batch_id: int = Field(description="The batch whose state it is.")
-    committed_ms: int | None = Field(description="When that was committed, as far as it is known.")
-    age_ms: int | None = Field(description="How long ago.")
+    batch_id: int = Field(description="The batch of the state.")
+    committed_ms: int | None = Field(description="The time of that batch's commit; null if unknown.")
+    age_ms: int | None = Field(description="The time since then.")
 
 
 class StateColumns(Shape, of=NamedState):
@@ -70,7 +70,7 @@ class StateOperator(Shape, of=NamedOperator):
 class States(At):
     """The stateful operators of a query."""
 
-    operators: list[StateOperator] = Field(description="With their states, and the columns of these.")
+    operators: list[StateOperator] = Field(description="The operators, with their states and columns.")
 
 
 class Value(At, of=KeyState):
@@ -78,35 +78,35 @@ class Value(At, of=KeyState):
 
 
 class Row(Shape, of=Entry):
-    """One row of a state; of a list one element."""
+    """One row of a state; for a list state one element."""
 
 
 class Rows(At):
-    """Rows of a state, in no order that means anything."""
+    """Rows of a state, in no defined order."""
 
-    state: str = Field(description="The state, as it was asked for.")
+    state: str = Field(description="The state, as requested.")
     rows: list[Row] = Field(description="The rows.")
-    more: bool = Field(description="Whether there are more of them.")
+    more: bool = Field(description="True if there are more rows.")
 
 
 class WantedSql(BaseModel):
-    """A question to states."""
+    """An SQL query over states."""
 
     model_config = ConfigDict(extra="forbid")
 
     sql: str = Field(
         description="One SELECT in DuckDB's dialect; states are its tables.", min_length=1, max_length=20_000
     )
-    limit: int = Field(default=1000, ge=1, le=10_000, description="So many rows at most.")
+    limit: int = Field(default=1000, ge=1, le=10_000, description="The maximum number of rows.")
 
 
 class Answer(At):
     """The result of a query over states."""
 
     columns: list[str] = Field(description="The names of the columns.")
-    more: bool = Field(description="Whether rows were left out.")
+    more: bool = Field(description="True if rows were left out.")
     left_out: Literal["rows", "bytes"] | None = Field(
-        description=f"By which bound: the request's limit, or {SQL_LIMITS.answer_bytes >> 20} MiB of rows."
+        description=f"The limit reached: the request's, or {SQL_LIMITS.answer_bytes >> 20} MiB of rows."
     )
     rows: list[dict[str, Any]] = Field(description="The rows, by column.")
 
@@ -117,24 +117,24 @@ class Which:
 
     query: QueryName = None
     batch: Annotated[
-        int | None, Query(description="A committed batch that is still kept; the newest one.", ge=0)
+        int | None, Query(description="A committed batch in the checkpoint; by default the newest.", ge=0)
     ] = None
     savepoint: Annotated[
         str | None,
         Query(
-            description="A savepoint's address, or `DIR@LABEL`, in place of the checkpoint.", max_length=4096
+            description="A savepoint's address, or `DIR@LABEL`, instead of the checkpoint.", max_length=4096
         ),
     ] = None
 
 
 def router(plane: ControlPlane) -> APIRouter:
-    """The resources of state."""
+    """Return the resources of state."""
     api = APIRouter(tags=["state"])
     turns = asyncio.Semaphore(SQL_AT_ONCE)
 
     @api.get("/jobs/{job}/state", summary="The states of a query")
     def states(job: JobName, which: Annotated[Which, Depends()]) -> States:
-        """The stateful operators of a query, their states, and the columns of these."""
+        """Return the stateful operators of a query, their states, and their columns."""
         reader, at = _open_state(plane, job, which)
         operators = [operator.as_dict() for operator in reader.operators]
         return States.model_validate({**at, "operators": operators})
@@ -147,13 +147,13 @@ def router(plane: ControlPlane) -> APIRouter:
         key: Annotated[
             list[str],
             Query(
-                description="The key: `column=value` for each column, or JSON, or the value of the only one.",
+                description="The key: `column=value` per column, or JSON, or the value of a single column.",
                 min_length=1,
                 max_length=50,
             ),
         ],
     ) -> Value:
-        """Return the state of one key, as of the newest commit of a job that may be running."""
+        """Return the state of one key at the job's newest commit; the job may be running."""
         reader, at = _open_state(plane, job, which)
         known = reader.get_written(state, key).as_dict()
         return Value.model_validate({**known, **at})
@@ -164,9 +164,9 @@ def router(plane: ControlPlane) -> APIRouter:
         state: StateName,
         which: Annotated[Which, Depends()],
         limit: Annotated[int, Query(ge=1, le=1000)] = 100,
-        skip: Annotated[int, Query(description="Leave out so many of the first.", ge=0, le=_FURTHEST)] = 0,
+        skip: Annotated[int, Query(description="The number of rows to skip.", ge=0, le=_FURTHEST)] = 0,
     ) -> Rows:
-        """Some rows of a state. Name the batch to continue in the same state with the next ones."""
+        """Return some rows of a state. Give the batch to continue in the same state with the next ones."""
         reader, at = _open_state(plane, job, which)
         entries = [entry.as_dict() for entry in islice(reader.scan(state), skip, skip + limit + 1)]
         return Rows.model_validate(
@@ -177,7 +177,7 @@ def router(plane: ControlPlane) -> APIRouter:
     async def sql(
         request: Request, job: JobName, wanted: WantedSql, which: Annotated[Which, Depends()]
     ) -> Any:
-        """Answer in a process of its own, which ends when the client has gone."""
+        """Answer in a separate process, which ends when the client disconnects."""
         reader, at = await run_in_threadpool(_open_state, plane, job, which)
         await run_in_threadpool(_check_small_enough, reader)
         question = {
@@ -206,11 +206,11 @@ def _open_state(plane: ControlPlane, job: str, which: Which) -> tuple[StateReade
     reader = StateReader(place.storage, place.batch_id)
     if not reader.operators:
         raise NotFound(
-            "this query has no state",
+            "the query has no state",
             code="HF-E3055",
             where=place.name,
             found="no stateful operator",
-            hint="of a job with several queries, name another with `query=NAME`",
+            hint="for a job with several queries, choose a different one with `query=NAME`",
         )
     heard = [
         batch.committed_ms
@@ -230,19 +230,19 @@ def _open_state(plane: ControlPlane, job: str, which: Which) -> tuple[StateReade
 
 @asynccontextmanager
 async def _turn(turns: asyncio.Semaphore) -> AsyncIterator[None]:
-    """Wait until fewer are asking.
+    """Wait for a free slot for an SQL query.
 
     Raises:
-        Unavailable: It takes too long.
+        Unavailable: The wait takes too long.
     """
     try:
         await asyncio.wait_for(turns.acquire(), _WAIT_S)
     except (asyncio.TimeoutError, TimeoutError) as error:
         raise Unavailable(
-            "others are asking in SQL",
+            "too many SQL queries are running",
             code="HF-E5039",
-            expected=f"{SQL_AT_ONCE} at the same time",
-            hint="try again",
+            expected=f"at most {SQL_AT_ONCE} at the same time",
+            hint="try again later",
         ) from error
     try:
         yield
@@ -251,10 +251,10 @@ async def _turn(turns: asyncio.Semaphore) -> AsyncIterator[None]:
 
 
 async def _unless_gone(request: Request, asking: Coroutine[Any, Any, Lines]) -> Lines:
-    """The answer; nobody continues to work for a client that has gone.
+    """Await the answer; cancel the work if the client disconnects.
 
     Raises:
-        Unavailable: It has gone.
+        Unavailable: The client has disconnected.
     """
     answer = asyncio.ensure_future(asking)
     gone = asyncio.ensure_future(_gone(request))
@@ -262,7 +262,7 @@ async def _unless_gone(request: Request, asking: Coroutine[Any, Any, Lines]) -> 
         await asyncio.wait({answer, gone}, return_when=asyncio.FIRST_COMPLETED)
         if not answer.done():
             raise Unavailable(
-                "the client has gone",
+                "the client has disconnected",
                 code="HF-E5040",
             )
         return answer.result()
@@ -278,7 +278,7 @@ async def _gone(request: Request) -> None:
 
 
 def _pieces(at: dict[str, Any], answer: Lines) -> Iterator[bytes]:
-    """The answer as JSON, some rows at a time: a client that takes its time holds no second copy of it."""
+    """Yield the answer as JSON in pieces, so that a slow client needs no second copy in memory."""
     head = json.dumps({**at, **answer.facts}, ensure_ascii=False)
     held = [head[:-1].encode("utf-8", "surrogatepass"), b', "rows": [']
     size = 0
@@ -292,13 +292,13 @@ def _pieces(at: dict[str, Any], answer: Lines) -> Iterator[bytes]:
 
 
 def _check_small_enough(reader: StateReader) -> None:
-    """States are read whole for SQL; what cannot fit into the memory of its process is refused at once."""
+    """Raise if the states are too large for the memory of an SQL process."""
     size = read(reader.storage).size_bytes
     if size > LARGEST_FOR_SQL:
         raise Invalid(
-            "this state is too large to be asked in SQL over HTTP",
+            "the state is too large for SQL over HTTP",
             code="HF-E2266",
             found=f"{size:,} bytes",
-            expected=f"{LARGEST_FOR_SQL:,} at most",
-            hint="ask on the machine itself with `holdfast state scan CHECKPOINT --sql`",
+            expected=f"at most {LARGEST_FOR_SQL:,} bytes",
+            hint="run `holdfast state scan CHECKPOINT --sql` on the machine itself",
         )

@@ -1,1 +1,1 @@
-"""The dashboard: pages that people read and the same as JSON, made of one value each."""
+"""The dashboard: pages, and the same views as JSON."""

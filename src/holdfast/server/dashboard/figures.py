@@ -1,6 +1,6 @@
-"""Numbers, times and charts as people read them: texts, and paths of SVG.
+"""Format numbers, times and charts for display, as text and as SVG paths.
 
-Times are epoch milliseconds; an unknown number is None, and its text a dash.
+Times are epoch milliseconds; an unknown number is None and displayed as a dash.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ NOTHING: Final = "–"
 
 
 def _or_dash(tell: Callable[[float], str]) -> Callable[[float | None], str]:
-    """The same for a number that may not be known."""
+    """Return the same function for a number that may be None."""
     return lambda number: NOTHING if number is None else tell(number)
 
 
@@ -30,7 +30,7 @@ money: Final = _or_dash(money_text)
 
 @_or_dash
 def count(number: float) -> str:
-    """`0`, `9,999`, `12.3 k`, `1.20 M`: short enough for a table, exact while that is short."""
+    """Format a count for a table: `0`, `9,999`, `12.3 k`, `1.20 M`."""
     if abs(number) < 10_000:
         return f"{number:,.0f}"
     value, unit = float(number), 0
@@ -48,13 +48,13 @@ def exact(number: float) -> str:
 
 @_or_dash
 def rate(number: float) -> str:
-    """`0`, `0.4`, `12`, `1,200`, `98.7 k`, each a second."""
+    """Format a rate per second: `0`, `0.4`, `12`, `1,200`, `98.7 k`."""
     return f"{number:.1f}" if 0 < number < 10 else count(number)
 
 
 @_or_dash
 def share(part: float) -> str:
-    """`0 %`, `0.3 %`, `42 %`."""
+    """Format a share: `0 %`, `0.3 %`, `42 %`."""
     return f"{part * 100:.1f} %" if 0 < part < 0.0995 else f"{part * 100:.0f} %"
 
 
@@ -75,7 +75,7 @@ def ago(at_ms: int | None, now_ms: int) -> str:
 
 @_or_dash
 def instant(ms: float) -> str:
-    """`2026-03-05 08:41:07 UTC`."""
+    """Format a time: `2026-03-05 08:41:07 UTC`."""
     return _utc(ms).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
@@ -86,7 +86,7 @@ def clock(ms: float) -> str:
 
 
 def machine_time(ms: int) -> str:
-    """An instant as HTML wants it."""
+    """Format a time for HTML."""
     return _utc(ms).strftime("%Y-%m-%dT%H:%M:%S.%f")[:-3] + "Z"
 
 
@@ -108,13 +108,13 @@ _STEPS: Final = (1, 1.5, 2, 3, 4, 5, 6, 8, 10, 15)
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """A value of one batch, or of several that were folded into one.
+    """A value of one batch, or of several folded batches.
 
     Attributes:
         first: The first of the batches.
-        last: The last of them.
-        at_ms: When the last one was committed, in epoch milliseconds.
-        value: In the chart's unit.
+        last: The last of the batches.
+        at_ms: The time when the last one was committed, in epoch milliseconds.
+        value: The value, in the chart's unit.
     """
 
     first: int
@@ -128,12 +128,12 @@ class Chart:
     """The history of one value.
 
     Attributes:
-        key: What it is called in JSON.
-        title: What it is called.
+        key: The name in JSON.
+        title: The title.
         unit: `ms`, `bytes`, `rows`, `rows/s` or `files`.
-        folding: What a point of several batches shows: `largest`, `newest`, `sum` or `mean`.
+        folding: The function for points of several batches: `largest`, `newest`, `sum` or `mean`.
         newest: The value of the newest batch.
-        points: Oldest first.
+        points: The points, oldest first.
     """
 
     key: str
@@ -145,18 +145,18 @@ class Chart:
 
     @property
     def highest(self) -> float:
-        """The largest value; 0 where there is none."""
+        """The largest value; 0 without points."""
         return max((point.value for point in self.points), default=0.0)
 
     @property
     def lowest(self) -> float:
-        """The smallest value; 0 where there is none."""
+        """The smallest value; 0 without points."""
         return min((point.value for point in self.points), default=0.0)
 
 
 @dataclass(frozen=True, slots=True)
 class ChartPoint:
-    """The part of a drawing that tells of one point."""
+    """The hover area and text of one point."""
 
     x: float
     width: float
@@ -169,11 +169,11 @@ class Drawing:
 
     Attributes:
         line: The path of the line.
-        area: The path of what is below it.
-        end: Where the line ends.
+        area: The path of the area below it.
+        end: The end of the line.
         top: The value at the upper edge, as text.
-        middle: The value half-way; empty where it is not whole and has to be.
-        hits: What is told of each point.
+        middle: The value half-way, as text; empty if it has to be an integer and is not.
+        hits: The hover areas.
     """
 
     line: str
@@ -195,7 +195,7 @@ _FOLDS: Final[dict[str, Callable[[Sequence[float]], float]]] = {
 def chart(
     key: str, title: str, unit: str, folding: str, points: Sequence[Point], most: int = MOST_POINTS
 ) -> Chart:
-    """A chart of these points, with neighbours folded where there are too many of them."""
+    """Return a chart of these points; neighbours are folded if there are too many."""
     newest = points[-1].value if points else None
     size = math.ceil(len(points) / most) or 1
     folded = []
@@ -228,7 +228,7 @@ def drawing(shown: Chart) -> Drawing | None:
 
 
 def spark(values: Sequence[float], width: int = 120, height: int = 28) -> str:
-    """The path of a small line without axes; empty below two values."""
+    """Return the path of a small line without axes; empty below two values."""
     if len(values) < 2:
         return ""
     inner = [(x, y + 2) for x, y in _spots(values, max(values) or 1.0, width, height - 4)]
@@ -253,7 +253,7 @@ def _path(spots: Sequence[tuple[float, float]]) -> str:
 
 
 def _edge(highest: float, unit: str) -> float:
-    """A round number that is not below the highest value, in the unit that it is told in."""
+    """Return a round number that is at least the highest value, in its display unit."""
     if highest <= 0:
         return 1.0
     scale = 1.0

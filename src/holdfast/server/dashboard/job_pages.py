@@ -81,14 +81,14 @@ def alerts_view(plane: ControlPlane) -> AlertsView:
 
 
 def _round(threshold: str) -> str:
-    """`1 min` for `1 min 0 s`: a threshold is not measured."""
+    """Shorten `1 min 0 s` to `1 min`."""
     return re.sub(r" 0 (s|min|h)$", "", threshold)
 
 
 def standing(plane: ControlPlane) -> Sequence[Alert]:
-    """The alerts of all jobs that stand now, for pages that are about something else.
+    """Return the open alerts of all jobs, for pages about something else.
 
-    Where they cannot be read, those pages are still worth having: the page of alerts says why.
+    If they cannot be read, these pages are shown without them; the page of alerts shows the error.
     """
     try:
         return plane.cache.get("standing alerts", lambda: reports.alerts(plane.home))
@@ -97,7 +97,7 @@ def standing(plane: ControlPlane) -> Sequence[Alert]:
 
 
 def alert_lines(alerts: Iterable[Alert]) -> tuple[AlertLine, ...]:
-    """Return the alerts, firing ones first, and the most severe of them first."""
+    """Return the alerts as lines, firing ones first, and of these the most severe first."""
     lines = [_line(alert, alert.phase, alert.since_ms, alert.text) for alert in alerts]
     return tuple(sorted(lines, key=lambda line: (line.phase != FIRING, line.severity, -line.at_ms)))
 
@@ -116,16 +116,16 @@ _HEALTH: Final = {
 
 
 def operation_lines(plane: ControlPlane, job: str, limit: int) -> tuple[OperationLine, ...]:
-    """The newest operations of a job, the newest first."""
+    """Return the newest operations of a job, newest first."""
     newest = plane.operations.newest(job, limit)
     return tuple(operation_line(operation, plane.clock()) for operation in newest)
 
 
 def operation_view(plane: ControlPlane, operation_id: str) -> OperationView:
-    """One operation in full.
+    """Return one operation in full.
 
     Raises:
-        NotFound: There is none.
+        NotFound: The operation is unknown.
     """
     operation = plane.operations.get(operation_id)
     firing = sum(alert.firing for alert in standing(plane))
@@ -135,7 +135,7 @@ def operation_view(plane: ControlPlane, operation_id: str) -> OperationView:
 
 
 def operation_line(operation: Operation, now_ms: int) -> OperationLine:
-    """An operation in a list."""
+    """Return an operation as a line of a list."""
     progress = operation.progress or {}
     began = operation.started_ms or operation.asked_ms
     health = _HEALTH[operation.state]
@@ -157,7 +157,7 @@ def operation_line(operation: Operation, now_ms: int) -> OperationLine:
 
 
 def _is_bad(operation: Operation) -> bool:
-    """Return whether the result of an operation needs attention."""
+    """Return True if the result of an operation needs attention."""
     return operation.verb == "verify" and not (operation.result or {}).get("ok", True)
 
 
@@ -181,10 +181,10 @@ def outcome(verb: str, result: Mapping[str, Any]) -> str:
         )
         return f"taken: {told}" if made else "stopped"
     if verb in ("restore", "fork"):
-        return f"a checkpoint at {result.get('checkpoint')}"
+        return f"checkpoint created: {result.get('checkpoint')}"
     if verb == "verify":
         problems = result.get("problems") or []
-        content = {"compared": "whole, its rows compared", "pending": "whole; its digests are pending"}
+        content = {"compared": "whole, rows compared", "pending": "whole; digests pending"}
         whole = content.get(str(result.get("content")), "whole")
         return whole if result.get("ok") else f"damaged: {len(problems)} problems"
     if verb == "dispose":
@@ -201,7 +201,7 @@ def _sum(result: Mapping[str, Any], name: str) -> int:
 
 
 def short_address(address: str) -> str:
-    """The last part of an address."""
+    """Return the last part of an address."""
     return address.rstrip("/").rpartition("/")[2]
 
 
@@ -214,7 +214,7 @@ _URGENCY: Final = {Health.BAD: 0, Health.BUSY: 1, Health.WARN: 2, Health.GOOD: 2
 
 
 def jobs_view(plane: ControlPlane) -> JobsView:
-    """Every job: those in trouble first, then those that run, the most recently started first."""
+    """Return every job: failing ones first, then running ones, the most recently started first."""
     firing = firing_by_job(plane)
     lines = [job_line(plane, status, firing) for status in plane.jobs()]
     lines.sort(key=lambda line: (_URGENCY[line.health], not line.firing))
@@ -222,10 +222,10 @@ def jobs_view(plane: ControlPlane) -> JobsView:
 
 
 def job_view(plane: ControlPlane, job: str, query: str | None) -> JobView:
-    """One job in full, with one of its queries: the one that is named, else its first.
+    """Return one job in full, with the given query, else its first.
 
     Raises:
-        NotFound: The job does not exist, or no such query of it.
+        NotFound: The job or the query does not exist.
     """
     details = plane.details(job)
     chosen = chosen_query(plane, details, query)
@@ -244,10 +244,10 @@ def job_view(plane: ControlPlane, job: str, query: str | None) -> JobView:
 
 
 def chosen_query(plane: ControlPlane, details: JobDetails, query: str | None) -> QueryStarted | None:
-    """The query that a page is about; None of a job that has not started one.
+    """Return the query of a page; None for a job without a started query.
 
     Raises:
-        NotFound: There is no query of that name.
+        NotFound: The query does not exist.
     """
     if query is None:
         return details.queries[0] if details.queries else None
@@ -255,7 +255,7 @@ def chosen_query(plane: ControlPlane, details: JobDetails, query: str | None) ->
 
 
 def head_of(plane: ControlPlane, details: JobDetails) -> dict[str, Any]:
-    """Return the head that all pages of a job share."""
+    """Return the common head of a job's pages."""
     firing = firing_by_job(plane)
     return {"now_ms": plane.clock(), "job": line_of(details, firing), "firing": sum(firing.values())}
 
@@ -266,7 +266,7 @@ def firing_by_job(plane: ControlPlane) -> Counter[str]:
 
 
 def job_line(plane: ControlPlane, status: JobStatus, firing: Counter[str]) -> JobLine:
-    """A job in a list, from little of what is known of it."""
+    """Return a job as a line of a list, from a part of its data."""
 
     def look() -> JobLine:
         name = status.job.name
@@ -286,7 +286,7 @@ def job_line(plane: ControlPlane, status: JobStatus, firing: Counter[str]) -> Jo
 
 
 def line_of(details: JobDetails, firing: Counter[str]) -> JobLine:
-    """A job as far as its newest batches tell."""
+    """Return a job as a line, from its newest batches."""
     job = details.status.job
     recent = details.batches[-_LATELY:]
     newest = recent[-1] if recent else None
@@ -321,7 +321,7 @@ def _health(status: JobStatus) -> Health:
 
 
 def _rows_per_second(batches: Sequence[BatchProgress]) -> float | None:
-    """Rows of the batches after the first of these, by the time since that one."""
+    """Return the rows per second after the first of these batches."""
     if len(batches) < 2:
         return None
     took_ms = batches[-1].committed_ms - batches[0].committed_ms
@@ -378,20 +378,20 @@ def _charts(batches: Sequence[BatchProgress]) -> tuple[Chart, ...]:
     ]
     charts = [
         chart("duration", "Batch duration", "ms", "largest", points(lambda batch: batch.duration_ms)),
-        chart("rate", "Rows a second", "rows/s", "mean", rates),
+        chart("rate", "Rows per second", "rows/s", "mean", rates),
     ]
     if any(batch.operators for batch in batches):
         # Of batches that do not know how many rows there are, nothing is drawn.
         rows = points(lambda batch: batch.state_rows)
         charts += [
             chart("state_rows", "Rows in state", "rows", "newest", rows),
-            chart("state_bytes", "Size of state", "bytes", "newest", points(state_bytes)),
+            chart("state_bytes", "State size", "bytes", "newest", points(state_bytes)),
         ]
     return tuple(charts)
 
 
 def _state_rows(newest: Sequence[BatchProgress]) -> int | None:
-    """The rows in state of all queries, where all know them."""
+    """Return the rows in state of all queries; None if one is unknown."""
     rows = [batch.state_rows for batch in newest if batch.state_rows is not None]
     return sum(rows) if rows and len(rows) == len(newest) else None
 
@@ -406,7 +406,7 @@ def _states(keyed: KeyedProgress, batches: Sequence[BatchProgress]) -> tuple[Key
 
 
 def _operator(operator: OperatorProgress, batches: Sequence[BatchProgress]) -> OperatorLine:
-    """An operator in the newest of a query's batches."""
+    """Return an operator of a query's newest batch."""
     keyed = operator.keyed
     access_s = access_seconds(operator)
     return view_of(
@@ -436,7 +436,7 @@ def _attempt(attempt: Attempt) -> AttemptLine:
 
 
 def _recoveries(details: JobDetails) -> tuple[RecoveryLine, ...]:
-    """The newest first."""
+    """Return the recoveries, newest first."""
     return tuple(
         view_of(RecoveryLine, recovery, took_ms=recovery.recovery_ms, phases=_phases(recovery.phases_ms))
         for recovery in reversed(details.recoveries)

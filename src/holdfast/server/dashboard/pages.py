@@ -43,32 +43,37 @@ _MOST: Final = 50
 
 
 async def form(request: Request) -> Fields:
-    """The fields of a form that one of our own pages has sent.
+    """Return the fields of a form from a page of this server.
 
-    A browser says where a form comes from; who does not say it is none, and asks the REST resources.
+    A browser sends the origin of a form; a request without one comes from a program, which has to use the
+    REST resources.
 
     Raises:
-        Invalid: It is no form, or nothing says that it is one of ours.
+        Invalid: The request is not a form, or its origin is not this server.
     """
     if not {"origin", "sec-fetch-site"} & set(request.headers):
         raise Invalid(
-            "this form does not come from a page of the dashboard",
+            "the form was not sent by a page of the dashboard",
             code="HF-E2269",
             found="no Origin header",
-            hint="programs ask the resources below /api/v1",
+            hint="programs use the resources below /api/v1",
         )
     if not request.headers.get("content-type", "").startswith("application/x-www-form-urlencoded"):
-        raise Invalid("this is no form", code="HF-E2270", expected="application/x-www-form-urlencoded")
+        raise Invalid(
+            "the request body is not a submitted form",
+            code="HF-E2270",
+            expected="application/x-www-form-urlencoded",
+        )
     return form_fields(await request.body(), _MOST)
 
 
 def ask(plane: ControlPlane, job: str, fields: Fields) -> str:
-    """Write down what a form asks for; the answer is the address to go to.
+    """Request the operation of a form, and return the address to redirect to.
 
     Raises:
-        Invalid: It asks for nothing that there is, something is missing, or lies where it may not.
+        Invalid: The button is unknown, or a field is missing or not allowed.
         NotFound: The job does not exist.
-        Conflict: The job cannot be asked.
+        Conflict: The job does not accept the request.
     """
     details = plane.details(job, 1)
     name = details.status.job.name
@@ -77,9 +82,7 @@ def ask(plane: ControlPlane, job: str, fields: Fields) -> str:
         plane.registry.request(plane.control.running(name).job.name, button, plane.clock())
         return job_path(details.status.job)
     if button not in _BUTTONS:
-        raise Invalid(
-            "nobody can ask for that here", code="HF-E2271", found=button[:80], expected=", ".join(_BUTTONS)
-        )
+        raise Invalid("unknown button", code="HF-E2271", found=button[:80], expected=", ".join(_BUTTONS))
     verb, read = _BUTTONS[button]
     operation = plane.ask(verb, name, read(plane, fields, details))
     if verb == "diff":
@@ -116,7 +119,10 @@ def _diff(plane: ControlPlane, fields: Fields, _: JobDetails) -> Diff:
     chosen = fields.get("with", [])
     if len(chosen) != 2:
         raise Invalid(
-            "two savepoints are compared", code="HF-E2272", found=f"{len(chosen)} chosen", expected="2"
+            "choose exactly two savepoints to compare",
+            code="HF-E2272",
+            found=f"{len(chosen)} chosen",
+            expected="2",
         )
     # Their ids begin with the time, so the older one is the first.
     first, second = sorted(chosen, key=lambda address: address.rpartition("/")[2])
@@ -142,7 +148,7 @@ def _some(fields: Fields, name: str) -> str | None:
     text = fields.get(name, [""])[-1].strip()
     if len(text) > _LONGEST:
         raise Invalid(
-            "this is too long",
+            "the value is too long",
             code="HF-E2273",
             where=name,
             found=f"{len(text)} characters",
@@ -154,7 +160,7 @@ def _some(fields: Fields, name: str) -> str | None:
 def _one(fields: Fields, name: str) -> str:
     text = _some(fields, name)
     if text is None:
-        raise Invalid("something was left out", code="HF-E2274", where=name, expected="a value")
+        raise Invalid("a value is missing", code="HF-E2274", where=name, expected="a value")
     return text
 
 
@@ -170,7 +176,7 @@ Look = Callable[[ControlPlane, Request], Any]
 
 
 def routes(plane: ControlPlane) -> list[BaseRoute]:
-    """Every page, the files that they load, and what their buttons ask for."""
+    """Return the routes of the pages, their assets and their forms."""
     looks: dict[str, tuple[str, Look]] = {
         **dict.fromkeys(("/", "/ui", "/ui/jobs"), ("jobs.html", lambda plane, _: jobs_view(plane))),
         "/ui/alerts": ("alerts.html", lambda plane, _: alerts_view(plane)),
@@ -259,7 +265,7 @@ def _with_policy(answer: Response) -> Response:
 async def _asset(request: Request) -> Response:
     asset = assets().get(request.path_params["name"])
     if asset is None or request.path_params["digest"] != assets_digest():
-        return Response("there is no such file", 404, media_type="text/plain")
+        return Response("unknown file", 404, media_type="text/plain")
     return Response(asset.body, media_type=asset.media_type, headers={"cache-control": _IMMUTABLE})
 
 
@@ -271,11 +277,11 @@ def _login(plane: ControlPlane) -> Callable[[Request], Any]:
         wait = given.get("wait", "")
         why, status = "", 200
         if wait.isascii() and wait.isdigit() and len(wait) < 4:
-            why, status = f"Too many wrong tokens came from this address. Try again in {wait} s.", 429
+            why, status = f"Too many wrong tokens from this address. Try again in {wait} s.", 429
         elif "wrong" in given:
-            why, status = "This is not the token.", 401
+            why, status = "Wrong token.", 401
         elif "used" in given:
-            why, status = "This link has been used, or is of another server.", 401
+            why, status = "This link has already been used, or belongs to a different server.", 401
         body = render("login.html", why=why, following=given.get("next", "/"), **_frame(plane, request))
         return _with_policy(Response(body, status, media_type="text/html"))
 
@@ -320,7 +326,7 @@ def _state(plane: ControlPlane, request: Request) -> Any:
     offset = given.get("offset", "0")
     if not (offset.isascii() and offset.isdigit() and len(offset) < 10):
         raise Invalid(
-            "this is no number of rows",
+            "invalid row offset",
             code="HF-E2275",
             where="offset",
             found=offset[:40],
@@ -338,17 +344,16 @@ def _state(plane: ControlPlane, request: Request) -> Any:
 
 def _nowhere(plane: ControlPlane, request: Request) -> Any:
     del plane
-    raise NotFound("there is no such page", code="HF-E3057", where=request.url.path, hint="all jobs are at /")
+    raise NotFound("unknown page", code="HF-E3057", where=request.url.path, hint="the list of jobs is at /")
 
 
 class ErrorPages:
-    """Lies around everything, access control too, and puts errors in JSON into the form that was wanted.
+    """Converts JSON errors into the requested format; wraps the whole application, access control included.
 
-    What programs ask for stays as it is: what is below `/api`, what was asked for as JSON, and of Flink's
-    resources and of what is sent all that no browser has asked for.
+    JSON is kept below `/api`, for requests that accept JSON, and for Flink's resources unless a browser asks.
 
     Args:
-        app: What answers.
+        app: The wrapped application.
     """
 
     def __init__(self, app: ASGIApp) -> None:
@@ -404,12 +409,12 @@ async def _tell(scope: Scope, send: Send, begun: Message, body: bytes, form: For
 
 
 def _error(told: Mapping[str, Any], path: str) -> Mapping[str, Any]:
-    """An error of ours; what Flink would say, as one."""
+    """Return an error in Holdfast's format, converting Flink's."""
     nothing = dict.fromkeys(("code", "where", "found", "expected", "hint"))
     if "errors" not in told:
-        return {"error": "something went wrong", **nothing, **told}
+        return {"error": "internal error", **nothing, **told}
     text = str(told["errors"][-1])
     if text.startswith("Unable to load requested file"):
-        return {**nothing, "error": "there is no such page", "where": path, "hint": "all jobs are at `/`"}
+        return {**nothing, "error": "unknown page", "where": path, "hint": "the list of jobs is at `/`"}
     first, _, hint = text.partition("\nhint: ")
     return {**nothing, "error": first.rpartition("Exception: ")[2], "hint": hint or None}

@@ -1,4 +1,4 @@
-"""Views as HTML."""
+"""Render views as HTML."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Asset:
 
 @cache
 def assets() -> Mapping[str, Asset]:
-    """Every file that pages load, by name."""
+    """Return every file that pages load, by name."""
     folder = resources.files("holdfast.server.dashboard") / "static"
     return {
         file.name: Asset(file.read_bytes(), _TYPES[suffix])
@@ -50,7 +50,7 @@ def assets() -> Mapping[str, Asset]:
 
 @cache
 def assets_digest() -> str:
-    """Return the digest in the addresses of these files, which lets a browser keep them for good."""
+    """Return the digest in the addresses of these files, which lets browsers cache them forever."""
     digest = hashlib.sha256()
     for name, asset in sorted(assets().items()):
         digest.update(f"{name} {len(asset.body)}\n".encode() + asset.body)
@@ -89,29 +89,29 @@ def _environment() -> Environment:
 
 
 def render(template: str, **values: Any) -> str:
-    """A page. What is put into it is escaped, whoever it came from."""
+    """Render a page; all values are escaped."""
     return _environment().get_template(template).render(**values)
 
 
 def segment(text: str) -> str:
-    """A text as one part of a path."""
+    """Quote a text as one segment of a path."""
     return quote(text, safe="")
 
 
 def job_path(job: Any, page: str = "") -> str:
-    """The address of a page of a job; the id represents a name that would be read as a wish for JSON."""
+    """Return the path of a job's page; a job whose name ends in `.json` is given by its id."""
     name = job.job_id if job.name.endswith(".json") else job.name
     return f"/ui/jobs/{segment(name)}{page}"
 
 
 def query_text(**values: Any) -> str:
-    """The part of an address behind the question mark, with it; what is None is left out."""
+    """Return a query string with its question mark; None values are omitted."""
     given = {key: value for key, value in values.items() if value is not None}
     return f"?{urlencode(given)}" if given else ""
 
 
 def ago(at_ms: int | None, now_ms: int) -> Markup:
-    """A time as it is told: how long ago, with the instant behind it; scripts keep it true."""
+    """Render a relative time with the instant as tooltip; scripts update it."""
     if at_ms is None:
         return Markup(figures.NOTHING)  # noqa: S704 - our own
     return Markup('<time datetime="{}" title="{}" data-ms="{}">{}</time>').format(
@@ -123,7 +123,7 @@ def ago(at_ms: int | None, now_ms: int) -> Markup:
 
 
 def moment(at_ms: int | None) -> Markup:
-    """An instant; scripts tell it in the reader's zone, and UTC stays behind it."""
+    """Render an instant; scripts convert it to the reader's zone, with UTC as tooltip."""
     if at_ms is None:
         return Markup(figures.NOTHING)  # noqa: S704 - our own
     return Markup('<time datetime="{}" title="{}" data-ms="{}" data-clock>{} UTC</time>').format(
@@ -132,7 +132,7 @@ def moment(at_ms: int | None) -> Markup:
 
 
 def marked(text: str) -> Markup:
-    """A sentence with what stands between backticks set as code, and a capital at its start."""
+    """Render a sentence with a capital, and text between backticks as code."""
     parts = text.split("`")
     parts[0] = parts[0][:1].upper() + parts[0][1:]
     if len(parts) % 2 == 0:
@@ -144,7 +144,7 @@ def marked(text: str) -> Markup:
 
 
 def plain_text(value: Any) -> str:
-    """A value as people read it: a text as it is, a window by its ends, a timer with its time, else JSON."""
+    """Format a value: text unchanged, a window by its ends, a timer with its time, else JSON."""
     if isinstance(value, str):
         return value
     if isinstance(value, Mapping) and set(value) == _WINDOW:
@@ -159,11 +159,11 @@ def plain_text(value: Any) -> str:
 
 
 def _short_time(text: Any) -> str:
-    """A time of state, which is in UTC, without what is nought."""
+    """Shorten a UTC time of state by its zero parts."""
     short = re.sub(r"[+]00:00$", "", str(text)).replace("T", " ")
     return re.sub(r":00$", "", short)
 
 
 def tell_unit(value: float | None, unit: str) -> str:
-    """A number in the unit of a chart."""
+    """Format a number in the unit of a chart."""
     return figures.NOTHING if value is None else figures.BY_UNIT[unit](value)

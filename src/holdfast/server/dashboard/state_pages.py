@@ -48,12 +48,12 @@ _SHOWN: Final = 20
 
 
 def checkpoints_view(plane: ControlPlane, job: str, query: str | None) -> CheckpointsView:
-    """The checkpoint of one of a job's queries: the one that is named, else its first.
+    """Return the checkpoint of a job's query: the given one, else its first.
 
-    Cost: a listing of each store's folder, as `holdfast checkpoint history` has it.
+    Cost: a listing of each store's directory, as in `holdfast checkpoint history`.
 
     Raises:
-        NotFound: The job does not exist, or no such query of it.
+        NotFound: The job or the query does not exist.
     """
     details = plane.details(job)
     chosen = chosen_query(plane, details, query)
@@ -84,7 +84,7 @@ def _cost(plane: ControlPlane, details: JobDetails, checkpoint: str) -> CostRepo
 
 
 def _with_files(view: CheckpointsView, checkpoint: Checkpoint) -> CheckpointsView:
-    """The view with what the newest batch says."""
+    """Return the view completed with the newest batch."""
     return replace(
         view,
         batch=checkpoint.batch_id,
@@ -119,7 +119,7 @@ def _charts(files: Sequence[FilesLine]) -> tuple[Chart, ...]:
         return [Point(file.batch, file.batch, file.planned_ms, getattr(file, name)) for file in files]
 
     return (
-        chart("size_bytes", "What a restart reads", "bytes", "newest", points("size_bytes")),
+        chart("size_bytes", "Read by a restart", "bytes", "newest", points("size_bytes")),
         chart("new_bytes", "Written by each batch", "bytes", "largest", points("new_bytes")),
     )
 
@@ -148,7 +148,7 @@ def _store(store: StoreShares, checkpoint: Checkpoint) -> StoreLine:
 
 
 def shown_offset(offset: str | None) -> str:
-    """A source's own JSON, in lines where it is long."""
+    """Return a source's JSON, on several lines if it is long."""
     if offset is None:
         return "–"
     try:
@@ -168,7 +168,7 @@ _Proofs = Mapping[str, tuple[str, int]]
 
 
 def savepoints_view(plane: ControlPlane, job: str) -> SavepointsView:
-    """The savepoints in the catalogs that a job uses, and what was asked for lately.
+    """Return the savepoints in a job's catalogs, and its recent operations.
 
     Cost: the manifests of those catalogs.
 
@@ -248,11 +248,11 @@ class StateRequest:
     """The selection of a state page.
 
     Attributes:
-        query: Whose state.
-        savepoint: The id of a savepoint in one of the job's catalogs, in place of the running query.
-        state: Which state, by its full name.
-        key: Which key, as it is written on a command line.
-        offset: How many rows to leave out.
+        query: The name of the query.
+        savepoint: The id of a savepoint in one of the job's catalogs, instead of the running query.
+        state: The full name of the state.
+        key: The key, as written on a command line.
+        offset: The number of rows to skip.
     """
 
     query: str | None = None
@@ -263,7 +263,7 @@ class StateRequest:
 
 
 def state_view(plane: ControlPlane, job: str, asked: StateRequest) -> StateView:
-    """The state of one of a job's queries, or of a savepoint; one key of it, or some rows.
+    """Return the state of a job's query or of a savepoint: one key, or some rows.
 
     Raises:
         NotFound: The job or query does not exist.
@@ -300,15 +300,15 @@ def _address(
             if savepoint.savepoint_id == asked.savepoint:
                 return savepoint.uri
     raise NotFound(
-        "there is no such savepoint in the job's catalogs",
+        "unknown savepoint in the job's catalogs",
         code="HF-E3058",
         where=asked.savepoint,
-        hint="the page of savepoints has them all",
+        hint="see the page of savepoints for all savepoints",
     )
 
 
 def _shared(plane: ControlPlane, details: JobDetails, address: str, asked: StateRequest) -> StateLook:
-    """One look for all who look at the same: it reads files, beside a job that needs the disk itself."""
+    """Return the content of a state page, shared between requests, since it reads files."""
     catalog = next(iter(catalogs_of(plane, details)), None)
     return plane.cache.get(("state", address, asked), lambda: _look(address, asked, catalog), _FRESH_S)
 
@@ -340,11 +340,11 @@ def _look(address: str, asked: StateRequest, catalog: str | None) -> StateLook:
 def _rows(reader: StateReader, state: NamedState, offset: int) -> tuple[tuple[RowLine, ...], bool]:
     if offset > FARTHEST:
         raise Invalid(
-            "a page this far on would have to read all rows before it",
+            "the row offset is too large",
             code="HF-E2276",
             found=f"row {offset}",
             expected=f"at most row {FARTHEST}",
-            hint="export the state with `holdfast state scan`, or ask it with SQL",
+            hint="export the state with `holdfast state scan`, or query it with SQL",
         )
     entries = list(islice(reader.scan(state.full_name), offset, offset + PAGE + 1))
     return tuple(_row(state, entry) for entry in entries[:PAGE]), len(entries) > PAGE
@@ -357,7 +357,7 @@ def _history(
     key: Mapping[str, Any],
     catalog: str | None,
 ) -> tuple[MomentLine, ...]:
-    """Each value that the key has had, the newest first; savepoints tell of what the files no longer do."""
+    """Return each value of the key, newest first; savepoints complete the checkpoint's files."""
     saved = None if catalog is None else open_storage(catalog, "catalog")
     known = key_history(reader, operator, state, key, catalog=saved)
     lines = [

@@ -1,6 +1,6 @@
 """The views of the dashboard, as values: pages and JSON are made from them.
 
-Fields are only ever added. Times are epoch milliseconds; what is not known is None.
+Fields are only ever added. Times are epoch milliseconds; unknown values are None.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ View = TypeVar("View", bound=_Fields)
 
 
 def view_of(kind: type[View], source: object, **others: Any) -> View:
-    """A value for a page: its fields are the source's of the same names, but for the others."""
+    """Return a view with the source's fields of the same names, and the others as given."""
     names = (name for name in kind.__dataclass_fields__ if name not in others)
     return kind(**{name: getattr(source, name) for name in names}, **others)
 
@@ -65,16 +65,16 @@ _ARGUMENT_WORDS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class AlertLine:
-    """Something that is wrong, or may be.
+    """An alert, or one in a history.
 
     Attributes:
         job: The job's name.
         rule: The rule's name.
         phase: `pending`, `firing` or, in a history, `cleared`.
         severity: `warning` or `critical`.
-        text: In a sentence.
-        advice: What to do first.
-        at_ms: Since when, or when it was told.
+        text: The alert as a sentence.
+        advice: The first step.
+        at_ms: The time since when it is open, or when it was reported.
     """
 
     job: str
@@ -91,21 +91,21 @@ class JobLine:
     """A job in a list, and at the head of its pages.
 
     Attributes:
-        state: In Flink's words.
-        health: How it stands.
-        supervised: Whether its supervisor lives.
-        reason: Why it is where it is, if somebody or something ended it.
-        failure: Why its last failed driver ended, while it has not recovered.
-        queries: How many it has.
+        state: The job's state, in Flink's terms.
+        health: The health mark.
+        supervised: True if its supervisor lives.
+        reason: The reason for its state, if any.
+        failure: The failure of its last driver, until it has recovered.
+        queries: The number of its queries.
         batch: The newest committed batch, of the query that committed last.
-        committed_ms: When that was.
-        duration_ms: How long it took.
-        rows_per_second: Rows read lately, over all queries.
+        committed_ms: The time of that commit.
+        duration_ms: The duration of that batch.
+        rows_per_second: Rows read in the last batches, over all queries.
         state_rows: Rows in state after the newest batch of each query.
-        state_bytes: What the stores take.
-        recent_ms: How long the newest batches took, oldest first.
-        restarts: Drivers that followed a failed one.
-        firing: Alerts that are firing.
+        state_bytes: The size of the stores.
+        recent_ms: The durations of the newest batches, oldest first.
+        restarts: The number of drivers that followed a failed one.
+        firing: The number of firing alerts.
     """
 
     name: str
@@ -131,7 +131,7 @@ class JobLine:
 
     @property
     def state_words(self) -> str:
-        """Its state as people read it."""
+        """The state, for display."""
         if self.supervised or JobState(self.state).terminal:
             return _STATE_WORDS.get(self.state, self.state.capitalize())
         return "No supervisor"
@@ -152,18 +152,18 @@ class OperatorLine:
     """A stateful operator of a query after its newest batch.
 
     Attributes:
-        name: Spark's name of it, or its user's.
-        display_name: What people call it.
-        operator_kind: What it does, in the words of Spark's documentation.
-        rows: Rows in state, keys of a keyed operator; None where they are not counted.
-        access_ms: The mean time of a get or put, or of a request to a database; of a keyed operator, of
-            looking up or writing one key.
-        cache_hits: Which part of the reads found their block in memory.
-        share: Its part of the query's state.
-        keyed: Whether it is one of Holdfast's keyed operators.
-        timers: The timers of a keyed operator, where they are counted.
-        states: The states of a keyed operator after the newest batch, with what has expired in the batches
-            that are kept.
+        name: The operator's name in Spark, or the user's.
+        display_name: The name for display.
+        operator_kind: The kind of operator, as in Spark's documentation.
+        rows: Rows in state, for a keyed operator its keys; None if not counted.
+        access_ms: The mean time of a get or put, or of a request to a database; for a keyed operator of
+            reading or writing one key.
+        cache_hits: The share of reads that found their block in memory.
+        share: The operator's share of the query's state.
+        keyed: True for Holdfast's keyed operators.
+        timers: The timers of a keyed operator, if counted.
+        states: The states of a keyed operator after the newest batch, with the rows expired in the stored
+            batches.
     """
 
     name: str
@@ -200,7 +200,7 @@ class BatchLine:
 
 @dataclass(frozen=True, slots=True)
 class HeavyKeyLine:
-    """A key that has more than its part."""
+    """A key with more than its share."""
 
     key: str
     rows: int
@@ -224,12 +224,12 @@ class QueryView:
     """A query of a job.
 
     Attributes:
-        lag_ms: How far the watermark lies behind the clock.
-        late_rows: Rows that the batches which are kept have dropped as late.
-        charts: How its batches have gone.
-        batches: The newest, the newest first.
-        sizing: What it has and needs, and how its state grows; None before its first batch.
-        lags: How far it is behind each partition of its topics.
+        lag_ms: The time by which the watermark is behind the clock.
+        late_rows: Rows dropped as late in the stored batches.
+        charts: The charts of its batches.
+        batches: The last batches, newest first.
+        sizing: The resources it has and needs, and the growth of its state; None before its first batch.
+        lags: The lag behind each partition of its topics.
     """
 
     name: str
@@ -261,12 +261,12 @@ class RecoveryLine:
     """The phases of a recovery.
 
     Attributes:
-        attempt: The driver that recovered the job.
-        at_ms: When the one before it failed.
-        cause: Why, in a line.
-        took_ms: From the failure to the first commit.
-        phases: Its parts, in order.
-        went_back: Where it went on from, if not from the newest batch.
+        attempt: The attempt that recovered the job.
+        at_ms: The time of the failure.
+        cause: The failure, in one line.
+        took_ms: The time from the failure to the first commit.
+        phases: Its phases, in order.
+        went_back: The older batch from which it resumed after a fallback; else None.
     """
 
     attempt: int
@@ -282,9 +282,9 @@ class ExpectedLine:
     """The expected duration of the next recovery.
 
     Attributes:
-        took_ms: All of it.
-        error_ms: By how much such a guess was wrong in the median, where there were enough recoveries.
-        phases: Its parts, in order.
+        took_ms: The duration of the whole recovery.
+        error_ms: The median error of such predictions, if there were enough recoveries.
+        phases: Its phases, in order.
     """
 
     took_ms: int
@@ -298,7 +298,7 @@ class AttemptLine:
 
     Attributes:
         ending: `finished`, `stopped`, `canceled`, `failed`, `lost`; None while it runs.
-        failure: Why, in a line.
+        failure: The failure, in one line.
         detail: The whole error.
     """
 
@@ -315,16 +315,16 @@ class OperationLine:
     """An operation, how far it is, and its outcome.
 
     Attributes:
-        operation: Its id.
-        verb: What.
+        operation: The operation's id.
+        verb: The verb.
         about: The savepoint, checkpoint or label that it is about.
         state: `asked`, `running`, `completed` or `failed`.
-        health: How it stands.
-        done: How far it is.
-        total: How far it has to go.
-        what: What it does now.
-        outcome: What came of it, in a sentence.
-        error: Why it failed, in the form of all errors.
+        health: The health mark.
+        done: The completed part of the progress.
+        total: The total of the progress.
+        what: The current step.
+        outcome: The result, as a sentence.
+        error: The error, in the common format of errors.
     """
 
     operation: str
@@ -343,7 +343,7 @@ class OperationLine:
 
     @property
     def verb_words(self) -> str:
-        """Return the verb for people."""
+        """The verb, for display."""
         return _VERB_WORDS.get(self.verb, self.verb.capitalize())
 
 
@@ -377,8 +377,8 @@ class StoreLine:
     """One store of an operator, with how it is spread.
 
     Attributes:
-        largest_share: The part of its largest partition.
-        times_mean: How many times the mean that is.
+        largest_share: The share of its largest partition.
+        times_mean: The ratio of that partition to the mean.
     """
 
     operator_id: int
@@ -401,9 +401,9 @@ class FilesLine:
     """The files that a batch added to a checkpoint.
 
     Attributes:
-        duration_ms: How long it took; None where nothing tells.
-        estimated: Whether only the times of its log files tell that.
-        failures: How many drivers failed before it was committed; None if unknown.
+        duration_ms: The duration of the batch; None if unknown.
+        estimated: True if the duration is estimated from the times of log files.
+        failures: The number of drivers that failed before it was committed; None if unknown.
     """
 
     batch: int
@@ -421,8 +421,8 @@ class CheckpointsView:
     """The files of a query's checkpoint.
 
     Attributes:
-        problem: Why nothing can be told, in the form of all errors.
-        cost: What its state costs; None where that cannot be told.
+        problem: The error that prevents the view, in the common format of errors.
+        cost: The cost of its state; None if unknown.
     """
 
     now_ms: int
@@ -454,11 +454,11 @@ class SavepointLine:
     """A savepoint in a catalog.
 
     Attributes:
-        mine: Whether it is of a query of the job that is looked at.
-        proved: What the newest verification that was asked for here said: `whole`, `damaged`; None without.
-        proved_ms: When that was.
-        content: Whether row counts and digests of its states are `recorded`, or still `pending`.
-        problem: What is wrong with its manifest, or its label.
+        mine: True if it is a savepoint of a query of this job.
+        proved: The verdict of the newest verification here: `whole`, `damaged`; None without.
+        proved_ms: The time of that verification.
+        content: `recorded` or `pending`: the state of its row counts and digests.
+        problem: The problem with its manifest or label.
     """
 
     savepoint: str
@@ -491,10 +491,10 @@ class SavepointsView:
     """The savepoints of a job.
 
     Attributes:
-        directory: Where the next one goes unless another place is named.
-        beside: Where a checkpoint that is made of a savepoint might go.
-        can_take: Whether there is a query to take one of.
-        can_stop: Whether the job runs.
+        directory: The default directory for the next savepoint.
+        beside: The suggested directory for a checkpoint restored from a savepoint.
+        can_take: True if there is a query to take a savepoint of.
+        can_stop: True if the job runs.
     """
 
     now_ms: int
@@ -528,17 +528,17 @@ class OperationView:
 
     @property
     def told_arguments(self) -> dict[str, Any]:
-        """Return the arguments for people, without those that have their defaults."""
+        """The arguments for display, without default values."""
         asked = {_ARGUMENT_WORDS.get(name): value for name, value in self.arguments.items()}
         return {name: _format_value(value) for name, value in asked.items() if name is not None and value}
 
 
 @dataclass(frozen=True, slots=True)
 class RuleLine:
-    """A rule, with what jobs have set it to.
+    """A rule, with its thresholds by job.
 
     Attributes:
-        thresholds: By job, as people read it; a job that is missing has the rule off.
+        thresholds: The thresholds by job, for display; a missing job has disabled the rule.
     """
 
     name: str
@@ -551,7 +551,7 @@ class RuleLine:
 
 @dataclass(frozen=True, slots=True)
 class AlertsView:
-    """The alerts of all jobs: what stands, what has been, and the rules."""
+    """The open alerts of all jobs, their history, and the rules."""
 
     now_ms: int
     standing: tuple[AlertLine, ...]
@@ -583,8 +583,8 @@ class FoundLine:
 
     Attributes:
         key: The key's columns.
-        value: The value; None where the state does not know the key.
-        expires_ms: When it expires.
+        value: The value; None if the state does not have the key.
+        expires_ms: The time when it expires.
     """
 
     key: Mapping[str, Any]
@@ -600,9 +600,9 @@ class MomentLine:
     """A batch at which the value of a key changed.
 
     Attributes:
-        change: `set`, `changed`, `removed`, or `first` for what there was when what is kept begins.
-        savepoint: The id of the savepoint that tells of it, where the checkpoint no longer does.
-        exists: Whether the state knew the key from then on.
+        change: `set`, `changed`, `removed`, or `first` for the value in the oldest stored batch.
+        savepoint: The id of the savepoint that contains it, if the checkpoint no longer does.
+        exists: True if the state had the key from then on.
     """
 
     batch: int
@@ -618,7 +618,7 @@ class RowLine:
     """A row of a state.
 
     Attributes:
-        written: Its key as it is written on a command line.
+        written: The key, as written on a command line.
     """
 
     key: Mapping[str, Any]
@@ -635,16 +635,16 @@ class StateLook:
     """The content of a state page.
 
     Attributes:
-        batch: Its batch.
-        at_ms: When that batch was planned.
-        states: What there is to look at.
-        state: Which of them is looked at.
-        found: What there is for the key that was asked for.
-        history: At which of the batches that are kept its value changed, the newest first.
-        rows: Some rows of the state, where no key was asked for.
-        more: Whether there are more.
-        example: A key that the state has, as it is written on a command line; None of a state without one.
-        problem: Why nothing was found, in the form of all errors.
+        batch: The batch.
+        at_ms: The time when that batch was planned.
+        states: The available states.
+        state: The selected state.
+        found: The content of the selected key.
+        history: The stored batches at which the key's value changed, newest first.
+        rows: Some rows of the state, if no key was selected.
+        more: True if there are more rows.
+        example: A key of the state, as written on a command line; None for an empty state.
+        problem: The error if nothing was found, in the common format of errors.
     """
 
     batch: int | None = None
@@ -664,9 +664,9 @@ class StateView(StateLook):
     """The state of a query at its newest committed batch, or of a savepoint.
 
     Attributes:
-        address: Where it was read.
-        key: The key that was asked for, as it was written.
-        offset: How many rows were left out before those that are shown.
+        address: The address it was read from.
+        key: The selected key, as written.
+        offset: The number of rows before those shown.
     """
 
     now_ms: int

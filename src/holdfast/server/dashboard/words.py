@@ -1,4 +1,4 @@
-"""Views in plain words, for a terminal: the jobs, how they stand, and where the rest is."""
+"""Render views as plain text for a terminal: jobs, their states, and further addresses."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ _GAP: Final = "  "
 
 
 def words_of(view: Any, address: str, base: str) -> str:
-    """A view as text.
+    """Render a view as text.
 
     Args:
-        view: What a page would show.
+        view: The view of a page.
         address: The address of the page.
-        base: The address of the server, with a slash at its end.
+        base: The address of the server, with a trailing slash.
     """
     place, _, query = address.partition("?")
     as_json = f"{base}ui/jobs.json" if isinstance(view, JobsView) else f"{place}.json"
@@ -35,7 +35,7 @@ def words_of(view: Any, address: str, base: str) -> str:
         lines = [f"Holdfast {__version__}, state home {view.home}", "", *_jobs(view)]
         more |= _where(base)
     elif isinstance(view, AlertsView):
-        lines = _alerts(view.standing, view.now_ms) or ["nothing is wrong"]
+        lines = _alerts(view.standing, view.now_ms) or ["no open alerts"]
     elif hasattr(view, "job"):
         lines = [*_job(view.job, view.now_ms), *(_details(view) if isinstance(view, JobView) else ())]
     else:
@@ -49,7 +49,7 @@ def words_of(view: Any, address: str, base: str) -> str:
 
 
 def error_words(error: Mapping[str, Any]) -> str:
-    """An error as the command line tells it."""
+    """Render an error as on the command line."""
     code = f" [{error['code']}]" if error.get("code") else ""
     lines = [f"error: {error['error']}{code}"]
     if error.get("where"):
@@ -115,7 +115,7 @@ def _alerts(alerts: Iterable[AlertLine], now_ms: int) -> list[str]:
 
 
 def _table(rows: Sequence[Sequence[str]], names: int = 1) -> list[str]:
-    """Lines of a table, of which the first columns are names and the others numbers."""
+    """Return the lines of a table whose first columns are names and whose others are numbers."""
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     return [
         _GAP.join(

@@ -1,1 +1,1 @@
-"""Flink's REST resources: its paths, its shapes, its codes, told of Spark's jobs."""
+"""Flink's REST resources for Spark's jobs: its paths, formats and codes."""

@@ -1,4 +1,4 @@
-"""Shared parts of all Flink resources: requests, vertices, refusals, and errors for Java clients."""
+"""Common parts of all Flink resources: requests, vertices, refusals, and errors for Java clients."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ _LONGEST: Final = 8000
 
 
 def failure_cause(error: Mapping[str, Any]) -> dict[str, str]:
-    """Return Flink's form of a failed operation.
+    """Return a failed operation in Flink's format.
 
     Args:
-        error: The error as `HoldfastError.as_dict` gives it.
+        error: The error as returned by `HoldfastError.as_dict`.
     """
     text = describe_error(error)
     return {
@@ -47,17 +47,17 @@ def failure_cause(error: Mapping[str, Any]) -> dict[str, str]:
 
 
 def describe_error(error: Mapping[str, Any]) -> str:
-    """An error in words: the fact and what belongs to it."""
+    """Return an error as text: the fact and its details."""
     names = ("where", "found", "expected", "hint")
     facts = [f"{name}: {error[name]}" for name in names if error.get(name)]
     return "\n".join([str(error["error"]), *facts])
 
 
 def serialized(text: str) -> bytes:
-    """A Java exception with this message, as Java's own serialisation writes it.
+    """Return a Java exception with this message in Java serialization.
 
     Raises:
-        Internal: The template is not what it was.
+        Internal: The template is damaged.
     """
     data = _template()
     inner = data.find(_STREAM, 1)
@@ -82,7 +82,7 @@ def _template() -> bytes:
 
 
 def _with_message(data: bytes, message: bytes) -> bytes:
-    """Put the message in place of the mark in every text, with the length before it set right."""
+    """Replace the mark with the message in every text, and correct the length before it."""
     written = bytearray()
     while (mark := data.find(_MARK)) >= 0:
         start = _start_of_text(data, mark)
@@ -90,7 +90,7 @@ def _with_message(data: bytes, message: bytes) -> bytes:
         text = data[start + 3 : start + 3 + length].replace(_MARK, message)
         if len(text) > 0xFFFF:
             raise Internal(
-                "the message is too long for Java's short texts", code="HF-E9034", found=f"{len(text)} bytes"
+                "the message is too long for a Java UTF string", code="HF-E9034", found=f"{len(text)} bytes"
             )
         written += data[:start] + _TEXT + len(text).to_bytes(2, "big") + text
         data = data[start + 3 + length :]
@@ -106,7 +106,7 @@ def _start_of_text(data: bytes, mark: int) -> int:
             return start
         start = data.rfind(_TEXT, 0, start)
     raise Internal(
-        "the template of Java's exceptions is damaged", code="HF-E9033", found="a mark outside of any text"
+        "the template of Java's exceptions is damaged", code="HF-E9033", found="a mark outside any text"
     )
 
 
@@ -115,11 +115,11 @@ NOT_A_NUMBER: Final = "NaN"
 
 
 def stats(values: Sequence[int], *, percentiles: bool = True) -> dict[str, Any]:
-    """The numbers of a sample; percentiles are the text `NaN` where there are none.
+    """Return the statistics of a sample; percentiles are the text `NaN` if omitted.
 
     Args:
         values: The sample.
-        percentiles: Whether to work them out. Flink does not for the tasks of a single checkpoint.
+        percentiles: Compute percentiles. Flink omits them for the tasks of a single checkpoint.
     """
     ordered = sorted(values)
     known = percentiles and bool(ordered)
@@ -132,7 +132,7 @@ def stats(values: Sequence[int], *, percentiles: bool = True) -> dict[str, Any]:
 
 
 def percentile(ordered: Sequence[int], part: float) -> float:
-    """A percentile between the two values nearest to it, counted from one to n + 1."""
+    """Return a percentile, interpolated between its neighbours at position part * (n + 1)."""
     position = part * (len(ordered) + 1) / 100
     below = int(position)
     if below < 1:
@@ -181,9 +181,9 @@ class Vertex:
     """A query of a job.
 
     Attributes:
-        vertex_id: 32 digits that depend on the names of job and query alone.
+        vertex_id: 32 hex digits derived from the names of job and query alone.
         query: The query.
-        parallelism: The partitions of its state; one where it has none, or none was seen yet.
+        parallelism: The partitions of its state; 1 without state, or before the first batch.
         batches: Its newest batches, oldest first.
     """
 
@@ -200,7 +200,7 @@ class Vertex:
 
 
 def vertices(details: JobDetails) -> list[Vertex]:
-    """The vertices of a job, in the order in which its queries were started."""
+    """Return the vertices of a job, in the order in which its queries were started."""
     job_id = details.status.job.job_id
     nodes = []
     for query in details.queries:
@@ -211,18 +211,18 @@ def vertices(details: JobDetails) -> list[Vertex]:
 
 
 def vertex_id(job_id: str, query: str) -> str:
-    """The id of a query as a vertex."""
+    """Return the id of a query as a vertex."""
     return uuid.uuid5(uuid.NAMESPACE_URL, f"holdfast:{job_id}:{query}").hex
 
 
 def state_of(details: JobDetails) -> str:
-    """The job's state in Flink's words; one whose supervisor died is suspended until it is run again."""
+    """Return the job's state in Flink's terms; a job whose supervisor died is suspended."""
     status = details.status
     return SUSPENDED if not status.job.state.terminal and not status.supervised else status.job.state.value
 
 
 def job_counts(state: str, tasks: int) -> dict[str, int]:
-    """Return the number of a job's tasks in each state, as the overview of jobs counts them."""
+    """Return the number of a job's tasks in each state, for the overview of jobs."""
     return {"total": tasks, **{name.lower(): count for name, count in task_counts(state, tasks).items()}}
 
 
@@ -232,12 +232,12 @@ def task_counts(state: str, tasks: int) -> dict[str, int]:
 
 
 def task_state(state: str) -> str:
-    """The state of a job's tasks."""
+    """Return the state of a job's tasks."""
     return _TASK_OF_JOB.get(state, state)
 
 
 def timestamps(details: JobDetails) -> dict[str, int]:
-    """Return when a job entered each of its states; 0 for those that it never was in."""
+    """Return the time at which a job entered each state; 0 if never."""
     job = details.status.job
     times = dict.fromkeys(_JOB_STATES, 0)
     times["INITIALIZING"] = times["CREATED"] = job.started_ms
@@ -254,7 +254,7 @@ def timestamps(details: JobDetails) -> dict[str, int]:
 
 
 def traffic(vertex: Vertex) -> dict[str, Any]:
-    """Return what a query has read and how long it was busy, over the kept batches."""
+    """Return the rows that a query has read and its busy time, over the stored batches."""
     rows = sum(batch.input_rows for batch in vertex.batches)
     whole = bool(vertex.batches) and vertex.batches[0].batch_id == 0
     return {
@@ -279,7 +279,7 @@ _NOT_FOUND = "org.apache.flink.runtime.rest.NotFoundException"
 
 
 class FlinkRefusal(Exception):
-    """A request that is answered with an error as Flink words it."""
+    """A request that is answered with one of Flink's errors."""
 
     def __init__(self, status: int, text: str, thrower: str = _REST) -> None:
         super().__init__(text)
@@ -292,11 +292,11 @@ class Call:
     """A request, parsed.
 
     Attributes:
-        plane: What the server knows.
-        path: The parameters in the path.
-        query: The parameters behind it; of a repeated one the last.
-        body: The JSON object that was sent; empty where none was. Unknown fields are left alone.
-        what: What Flink calls the body.
+        plane: The control plane.
+        path: The path parameters.
+        query: The query parameters; of a repeated one the last.
+        body: The JSON object of the body; empty without one. Unknown fields are ignored.
+        what: Flink's name of the body.
     """
 
     plane: ControlPlane
@@ -306,10 +306,10 @@ class Call:
     what: str = NO_BODY
 
     def id(self, name: str) -> str:
-        """An id in the path.
+        """Return an id in the path.
 
         Raises:
-            Refused: It is not 32 hexadecimal digits.
+            Refused: The value is not 32 hexadecimal digits.
         """
         text = self.path[name]
         if not ID.fullmatch(text):
@@ -320,7 +320,7 @@ class Call:
         """Return the id of the job in the path, which Holdfast also takes by the job's name.
 
         Raises:
-            Refused: It is neither 32 hexadecimal digits nor the name of a job.
+            Refused: The value is neither 32 hexadecimal digits nor the name of a job.
         """
         text = self.path["jobid"]
         if ID.fullmatch(text):
@@ -331,17 +331,17 @@ class Call:
             raise unreadable("path", "jobid", text) from None
 
     def number(self, name: str) -> int:
-        """A number in the path."""
+        """Return a number in the path."""
         text = self.path[name]
         if not re.fullmatch(r"-?[0-9]{1,18}", text):
             raise unreadable("path", name, text)
         return int(text)
 
     def job(self, batches: int | None = None) -> JobDetails:
-        """The job that the path names, with a number of its newest batches; by default one of each query.
+        """Return the job in the path with its newest batches; by default one of each query.
 
         Raises:
-            Refused: There is none, or this is not an id.
+            Refused: The job does not exist, or the id is invalid.
         """
         job_id = self.job_id()
         try:
@@ -350,10 +350,10 @@ class Call:
             raise FlinkRefusal(404, f"Job {job_id} not found", _NOT_FOUND) from None
 
     def vertex(self, batches: int) -> tuple[JobDetails, Vertex]:
-        """The query that the path names as a vertex, and its job with a number of the newest batches.
+        """Return the query in the path as a vertex, and its job with its newest batches.
 
         Raises:
-            Refused: There is none.
+            Refused: The query does not exist.
         """
         wanted = self.id("vertexid")
         details = self.job(batches)
@@ -367,14 +367,14 @@ class Call:
         return [part for part in self.query.get(name, default).split(",") if part]
 
     def text(self, name: str) -> str | None:
-        """A text of the body; None where it is missing or null."""
+        """Return a text of the body; None if missing or null."""
         value = self.body.get(name)
         if value is not None and not isinstance(value, str):
             raise unfit(self.what, f"{name} is {json.dumps(value)[:60]}, expected text")
         return value
 
     def choice(self, name: str, allowed: tuple[str, ...]) -> str | None:
-        """One of several words in the body; None where it is missing or null."""
+        """Return a choice in the body; None if missing or null."""
         value = self.text(name)
         if value is not None and value not in allowed:
             names = ", ".join(allowed)
@@ -382,7 +382,7 @@ class Call:
         return value
 
     def flag(self, name: str) -> bool:
-        """A yes or no in the body; no where it is missing or null."""
+        """Return a boolean of the body; False if missing or null."""
         value = self.body.get(name)
         if value is not None and not isinstance(value, bool):
             raise unfit(self.what, f"{name} is {json.dumps(value)[:60]}, expected true or false")
@@ -390,7 +390,7 @@ class Call:
 
 
 def unreadable(kind: str, name: str, value: str) -> FlinkRefusal:
-    """The refusal of a parameter; `kind` is `path` or `query`."""
+    """Return the refusal of a parameter; `kind` is `path` or `query`."""
     return FlinkRefusal(
         400,
         "Bad request, could not parse parameters:"
@@ -399,7 +399,7 @@ def unreadable(kind: str, name: str, value: str) -> FlinkRefusal:
 
 
 def unfit(what: str, why: str) -> FlinkRefusal:
-    """The refusal of a body."""
+    """Return the refusal of a body."""
     return FlinkRefusal(400, f"Request did not match expected format {what}.\n{why}")
 
 
@@ -411,10 +411,11 @@ class Resource:
     """One of Flink's resources.
 
     Attributes:
-        method: How it is asked.
-        path: Where it is.
-        handler: What answers: plain values for JSON, or a whole answer. It runs on a thread of its own.
-        what: What Flink calls the body.
+        method: The HTTP method.
+        path: The path.
+        handler: The function that answers with plain values for JSON, or a whole response, on a thread of its
+            own.
+        what: Flink's name of the body.
     """
 
     method: str
@@ -423,7 +424,7 @@ class Resource:
     what: str = NO_BODY
 
     def routes(self, plane: ControlPlane) -> list[Route]:
-        """It as routes, bare and below `/v1`."""
+        """Return the resource's routes, with and without `/v1`."""
 
         async def answer(request: Request) -> Response:
             try:

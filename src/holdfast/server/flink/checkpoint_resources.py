@@ -34,16 +34,15 @@ _BACKENDS: Final = {
 class FlinkCheckpoint:
     """A committed batch, or a savepoint of one, as a checkpoint.
 
-    Attributes:
-        number: Its id. That of a batch is the batch's; where a job has several queries they share the
-            numbers out among them, so that number modulo their count is the query's place.
-        vertex: The query.
-        began_ms: When the batch was planned.
-        ended_ms: When it was committed.
-        new_bytes: The bytes of state that it added.
-        size_bytes: The bytes of state that a restart after it reads.
-        address: Where it is.
-        savepoint: Whether it is a savepoint.
+    number: The checkpoint's id. For a batch it is derived from the batch id: with several queries the id
+        modulo the number of queries is the index of the query.
+    vertex: The query.
+    began_ms: The time when the batch was planned.
+    ended_ms: The time when it was committed.
+    new_bytes: The bytes of state that it added.
+    size_bytes: The bytes of state that a restart after it reads.
+    address: Its address.
+    savepoint: True for a savepoint.
     """
 
     number: int
@@ -72,7 +71,7 @@ class FlinkCheckpoint:
         }
 
     def as_dict(self, *, tasks: bool = False) -> dict[str, Any]:
-        """Flink's shape of it."""
+        """Return the checkpoint in Flink's format."""
         return {
             "className": "completed",
             **self.facts(),
@@ -87,7 +86,7 @@ class FlinkCheckpoint:
 
 
 def history(call: Call) -> Any:
-    """The newest checkpoints and what they have in common."""
+    """Return the newest checkpoints and their summary."""
     details = call.job(LOOKED_AT)
     nodes = vertices(details)
     done = completed(call.plane, details, nodes)
@@ -116,7 +115,7 @@ def history(call: Call) -> Any:
 
 
 def details(call: Call) -> Any:
-    """One checkpoint, with what each query has in it."""
+    """Return one checkpoint with its part of each query."""
     return _checkpoint(call)[1].as_dict(tasks=True)
 
 
@@ -165,7 +164,7 @@ def subtasks(call: Call) -> Any:
 
 
 def config(call: Call) -> Any:
-    """Return how a job takes checkpoints: with each batch. The interval is the observed one."""
+    """Return a job's checkpoint settings; the interval is the observed one."""
     details = call.job(SHOWN)
     checkpoints = [call.plane.readable(query.checkpoint) for query in details.queries]
     providers = [checkpoint.provider for checkpoint in checkpoints if checkpoint is not None]
@@ -193,12 +192,12 @@ def config(call: Call) -> Any:
 
 
 def number_of(nodes: Sequence[Vertex], index: int, batch_id: int) -> int:
-    """The id of a query's batch as a checkpoint of its job."""
+    """Return the id of a query's batch as a checkpoint of its job."""
     return batch_id * len(nodes) + index
 
 
 def completed(plane: ControlPlane, details: JobDetails, nodes: Sequence[Vertex]) -> list[FlinkCheckpoint]:
-    """The committed batches that a job's checkpoints still keep."""
+    """Return the committed batches that are still in a job's checkpoints."""
     shown = []
     for index, vertex in enumerate(nodes):
         uri = vertex.query.checkpoint
@@ -218,7 +217,7 @@ def completed(plane: ControlPlane, details: JobDetails, nodes: Sequence[Vertex])
 
 
 def savepoints(details: JobDetails, nodes: Sequence[Vertex]) -> list[FlinkCheckpoint]:
-    """The savepoints that were taken of a job."""
+    """Return the savepoints of a job."""
     places = {node.query.name: (index, node) for index, node in enumerate(nodes)}
     return [
         _saved(note, places[note.query][1], number_of(nodes, places[note.query][0], note.batch_id))
@@ -228,7 +227,7 @@ def savepoints(details: JobDetails, nodes: Sequence[Vertex]) -> list[FlinkCheckp
 
 
 def in_progress(plane: ControlPlane, details: JobDetails, nodes: Sequence[Vertex]) -> list[dict[str, Any]]:
-    """The batches that are planned and not committed."""
+    """Return the batches that are planned but not committed."""
     if details.status.job.state.terminal:
         return []
     shown = []
@@ -252,10 +251,10 @@ def _saved(note: SavepointNote, vertex: Vertex, number: int) -> FlinkCheckpoint:
 
 
 def _checkpoint(call: Call) -> tuple[JobDetails, FlinkCheckpoint]:
-    """The checkpoint that the path names.
+    """Return the checkpoint in the path.
 
     Raises:
-        Refused: It is not kept.
+        Refused: The checkpoint does not exist any more.
     """
     number = call.number("checkpointid")
     details = call.job(LOOKED_AT)
@@ -267,7 +266,7 @@ def _checkpoint(call: Call) -> tuple[JobDetails, FlinkCheckpoint]:
 
 
 def _partitions(plane: ControlPlane, one: FlinkCheckpoint) -> list[tuple[int, int]]:
-    """New bytes and all bytes of each partition; nothing where the checkpoint is not the newest one."""
+    """Return new bytes and all bytes per partition; empty unless the checkpoint is the newest."""
     checkpoint = plane.readable(one.vertex.query.checkpoint)
     if checkpoint is None or f"{checkpoint.uri}@{checkpoint.batch_id}" != one.address:
         return []
@@ -279,7 +278,7 @@ def _partitions(plane: ControlPlane, one: FlinkCheckpoint) -> list[tuple[int, in
 
 
 def _commit_ms(details: JobDetails, one: FlinkCheckpoint) -> int:
-    """Return how long the stores of a batch took to commit."""
+    """Return the commit time of a batch's stores."""
     for batch in details.batches:
         if batch.query == one.vertex.query.name and one.address.endswith(f"@{batch.batch_id}"):
             return max((operator.commit_ms for operator in batch.operators), default=0)
@@ -294,7 +293,7 @@ def _times(batch: Batch, heard: BatchProgress | None) -> tuple[int, int]:
 
 
 def _interval(batches: Sequence[BatchProgress]) -> int:
-    """The time from one batch to the next that is in the middle of those seen."""
+    """Return the median time between two batches."""
     by_query: dict[str, list[int]] = {}
     for batch in batches:
         by_query.setdefault(batch.query, []).append(batch.committed_ms)
@@ -319,7 +318,7 @@ def _first(shown: Sequence[FlinkCheckpoint]) -> dict[str, Any] | None:
 
 
 def _restored(details: JobDetails, nodes: Sequence[Vertex]) -> dict[str, Any] | None:
-    """Return the checkpoint that the running driver continued from."""
+    """Return the checkpoint from which the running driver resumed."""
     attempt = details.attempts[-1] if details.attempts else None
     if attempt is None or attempt.running_ms is None or not nodes or not nodes[0].batches:
         return None
@@ -349,12 +348,12 @@ _SUMS: Final = ("min", "max", "avg", "sum", "skew")
 
 
 def job(call: Call) -> Any:
-    """Names of metrics; with `get` their values, which are texts."""
+    """Return the names of metrics; with `get` their values as text."""
     return _requested_values(call, _of_job(call))
 
 
 def jobs(call: Call) -> Any:
-    """The metrics of all jobs, added up."""
+    """Return the metrics of all jobs, aggregated."""
     by_name: dict[str, list[float]] = {}
     for status in call.plane.jobs():
         for name, value in _of_job(Call(call.plane, {"jobid": status.job.job_id})).items():
@@ -364,7 +363,7 @@ def jobs(call: Call) -> Any:
 
 
 def vertex(call: Call) -> Any:
-    """The metrics of a query, by partition: `<subtask>.<name>`."""
+    """Return the metrics of a query by partition: `<subtask>.<name>`."""
     subtasks = enumerate(_subtasks(call))
     return _requested_values(
         call, {f"{n}.{name}": text for n, known in subtasks for name, text in known.items()}
@@ -372,7 +371,7 @@ def vertex(call: Call) -> Any:
 
 
 def subtask_metrics(call: Call) -> Any:
-    """The metrics of a query, with its partitions added up."""
+    """Return the metrics of a query, aggregated over its partitions."""
     chosen = _range(call.query.get("subtasks", ""))
     by_name: dict[str, list[float]] = {}
     for index, known in enumerate(_subtasks(call)):
@@ -417,7 +416,7 @@ def _of_job(call: Call) -> dict[str, str]:
 
 
 def _subtasks(call: Call) -> list[dict[str, str]]:
-    """Return the data on each partition: rows are shared out evenly, bytes are counted in its files."""
+    """Return the metrics of each partition; rows are divided evenly, bytes are those of its files."""
     one = call.vertex(_SEEN)[1]
     sizes: Counter[int] = Counter()
     for store in call.plane.stores(one.query.checkpoint):
@@ -437,7 +436,7 @@ def _subtasks(call: Call) -> list[dict[str, str]]:
 
 
 def _rates(one: Vertex) -> tuple[int, float, float]:
-    """Rows that were read, rows a second, and milliseconds of each second at work."""
+    """Return rows read, rows per second, and busy milliseconds per second."""
     rows = sum(batch.input_rows for batch in one.batches)
     if not one.batches:
         return 0, 0.0, 0.0
@@ -474,7 +473,7 @@ def _sum(way: str, values: Sequence[float]) -> float:
 
 
 def _range(text: str) -> set[int] | None:
-    """`0-3,5` as numbers; None for all."""
+    """Parse `0-3,5` into numbers; None for all."""
     if not text:
         return None
     chosen: set[int] = set()

@@ -1,4 +1,4 @@
-"""Jobs as Flink shows them."""
+"""Jobs in Flink's format."""
 
 from __future__ import annotations
 
@@ -31,19 +31,19 @@ _SEEN: Final = 100
 
 
 def listed(call: Call) -> Any:
-    """Every job's id and state."""
+    """Return every job's id and state."""
     return {
         "jobs": [{"id": known.status.job.job_id, "status": state_of(known)} for known in _every(call.plane)]
     }
 
 
 def overview(call: Call) -> Any:
-    """Every job in a line, as Flink's command line lists them."""
+    """Return every job as a line, for Flink's command line."""
     return {"jobs": [_line(known, call.plane.clock()) for known in _every(call.plane)]}
 
 
 def details(call: Call) -> Any:
-    """One job in full."""
+    """Return one job in full."""
     details = call.job(_SEEN)
     job, state, now = details.status.job, state_of(details), call.plane.clock()
     nodes = vertices(details)
@@ -69,12 +69,12 @@ def details(call: Call) -> Any:
 
 
 def status(call: Call) -> Any:
-    """One job's state."""
+    """Return one job's state."""
     return {"status": state_of(call.job())}
 
 
 def config(call: Call) -> Any:
-    """Return the settings of a job, as far as the registry has them."""
+    """Return the settings of a job that the registry has."""
     details = call.job()
     job = details.status.job
     return {
@@ -90,12 +90,12 @@ def config(call: Call) -> Any:
 
 
 def plan(call: Call) -> Any:
-    """A job's queries as a graph."""
+    """Return a job's queries as a graph."""
     return {"plan": _plan(call.job())}
 
 
 def vertex(call: Call) -> Any:
-    """One query, with its partitions as subtasks."""
+    """Return one query, with its partitions as subtasks."""
     details, one = call.vertex(_SEEN)
     now = call.plane.clock()
     shown = _vertex(one, details, now)
@@ -127,7 +127,7 @@ def vertex(call: Call) -> Any:
 
 
 def exceptions(call: Call) -> Any:
-    """Return why a job's drivers ended, the newest first."""
+    """Return the failures of a job's drivers, newest first."""
     details = call.job()
     most = call.query.get("maxExceptions", str(_EXCEPTIONS))
     if not most.isascii() or not most.isdigit():
@@ -240,7 +240,7 @@ def _exception(attempt: Attempt) -> dict[str, Any] | None:
 
 
 def _labels(texts: Sequence[str]) -> dict[str, str]:
-    """`key:value` each, as Flink filters by labels."""
+    """Parse Flink's label filters, `key:value` each."""
     return {key: value for key, _, value in (text.partition(":") for text in texts)}
 
 

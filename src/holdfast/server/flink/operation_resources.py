@@ -47,7 +47,7 @@ def savepoint(call: Call) -> Any:
 
 
 def stop(call: Call) -> Any:
-    """Stop a job after its batch, with a savepoint. There is nothing to drain: a batch ends as it began."""
+    """Stop a job after its batch, with a savepoint; `drain` has no effect."""
     call.choice("formatType", _FORMATS)
     call.flag("drain")
     return _of_job(call, "stop", call.text("targetDirectory"))
@@ -59,7 +59,7 @@ def savepoint_status(call: Call) -> Any:
 
 
 def checkpoint(call: Call) -> Any:
-    """Wait for the batch that runs to be committed."""
+    """Wait until the running batch is committed."""
     kind = call.choice("checkpointType", _TYPES)
     if kind == "INCREMENTAL":
         text = (
@@ -76,7 +76,7 @@ def checkpoint_status(call: Call) -> Any:
 
 
 def dispose(call: Call) -> Any:
-    """Delete a savepoint; of a job with several queries, all that it was told the addresses of."""
+    """Delete a savepoint; for a job with several queries all given addresses."""
     path = call.text("savepoint-path")
     if path is None:
         raise FlinkRefusal(400, "Field savepoint-path must not be omitted or be null.")
@@ -88,7 +88,7 @@ def dispose(call: Call) -> Any:
 
 
 def dispose_status(call: Call) -> Any:
-    """Return whether it is gone."""
+    """Return the progress of a deletion."""
     return _status(call, ("dispose",), "savepoint disposal", lambda _: {})
 
 
@@ -143,7 +143,7 @@ def _is_job(call: Call, name: str | None, job_id: str) -> bool:
 
 
 def _location(done: Operation) -> dict[str, Any]:
-    """The addresses, one behind the other where a job has several queries."""
+    """Return the addresses, joined if the job has several queries."""
     taken = (done.result or {}).get("savepoints", [])
     return {"location": ",".join(savepoint["savepoint"] for savepoint in taken)}
 
@@ -182,7 +182,7 @@ def requirements(call: Call) -> Any:
 
 
 def require(call: Call) -> Any:
-    """Bring queries into other partitions; the job stops between two batches for it."""
+    """Change the number of partitions of queries; the job stops between two batches for it."""
     details = call.job()
     nodes = {vertex.vertex_id: vertex for vertex in vertices(details)}
     wanted = _requested_partitions(call, nodes)
@@ -200,10 +200,10 @@ def ask(
     partitions: Mapping[str, int],
     operation_id: str | None = None,
 ) -> Operation:
-    """Ask a running job to bring queries into other partitions.
+    """Ask a running job to change the number of partitions of queries.
 
     Raises:
-        HoldfastError: It cannot be: that is told now, and not when the job has been stopped for it.
+        HoldfastError: It is not possible, which is reported before the job is stopped.
     """
     name = details.status.job.name
     leader = plane.registry.leader(name)
@@ -230,12 +230,12 @@ def overview(call: Call) -> Any:
 
 
 def history(call: Call) -> Any:
-    """The newest rescales, the newest first."""
+    """Return the newest rescales, newest first."""
     return [_brief(operation) for operation in _rescales(call)]
 
 
 def details(call: Call) -> Any:
-    """One rescale."""
+    """Return one rescale."""
     wanted = call.id("rescaleuuid")
     for operation in _rescales(call):
         if operation.operation_id == wanted:
@@ -276,16 +276,16 @@ def config(call: Call) -> Any:
 
 
 def old_way(call: Call) -> Any:
-    """The resource of older Flinks, which has been off for long."""
+    """Answer the rescale resource of older Flinks, which is disabled."""
     call.job()
     raise FlinkRefusal(503, "Rescaling is temporarily disabled. See FLINK-12312.")
 
 
 def _requested_partitions(call: Call, nodes: Mapping[str, Vertex]) -> dict[str, int]:
-    """The partitions that each vertex is to have.
+    """Return the requested partitions of each vertex.
 
     Raises:
-        Refused: Not every vertex is named, one is unknown, or a number cannot be.
+        Refused: A vertex is missing or unknown, or a number is invalid.
     """
     wanted: dict[str, int] = {}
     problems = []

@@ -1,4 +1,4 @@
-"""All Flink resources in the order of their paths, those of a cluster included."""
+"""All Flink resources in the order of their paths, including those of a cluster."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _JARS: Final[dict[str, Any]] = {"address": "", "files": []}
 
 
 def overview(call: Call) -> Any:
-    """Return the number of jobs in each state. A job is a task manager, a partition of its state a slot."""
+    """Return the number of jobs by state; a job counts as a task manager, a partition as a slot."""
     known = [call.plane.brief(status.job.name) for status in call.plane.jobs()]
     states = Counter(state_of(details) for details in known)
     running = [details for details in known if state_of(details) == "RUNNING"]
@@ -67,7 +67,7 @@ def manager_config(call: Call) -> Any:
 
 
 def job_manager_config(call: Call) -> Any:
-    """The same, asked of a job."""
+    """Return the settings of the control plane, for a job."""
     call.job()
     return manager_config(call)
 
@@ -83,7 +83,7 @@ RESOURCES: Final = (
 
 
 def routes(plane: ControlPlane) -> list[Route]:
-    """Every resource, bare and below `/v1`; what is named in full before what a parameter would match too."""
+    """Return the routes of every resource, with and without `/v1`; fixed paths come first."""
     resources = [
         *RESOURCES,
         *checkpoint_resources.CHECKPOINT_RESOURCES,

@@ -1,1 +1,1 @@
-"""The server as a process beside a job, and its connections."""
+"""The server as a process next to a job, and its connections."""

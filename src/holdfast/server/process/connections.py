@@ -1,7 +1,7 @@
-"""Connections as a server lets them in: bounded in number and in time, whatever a client sends or does not.
+"""Connections of a server, limited in number and time, whatever a client sends or does not send.
 
-A connection that asks for nothing costs a descriptor. When all places are taken, the one that has asked for
-nothing for longest makes room, so that who does ask is always answered.
+An idle connection costs a descriptor. When the limit is reached, the longest idle one is closed, so that
+active clients are always answered.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ class Bounds:
     """The limits of connections: their number, and the time of each.
 
     Attributes:
-        connections: So many at the same time.
-        head_s: Until TLS is agreed upon, and until a request's line and headers are there.
-        answer_s: Until an answer that has begun is taken.
+        connections: The maximum number of connections.
+        head_s: The time limit for TLS and for a request's line and headers.
+        answer_s: The time limit for a client to read an answer that has begun.
     """
 
     connections: int = _MOST
@@ -50,7 +50,7 @@ class Bounds:
 
 
 def bounds() -> Bounds:
-    """The bounds of this process, once it may open as many files as the machine allows it."""
+    """Return the limits of this process, after raising its limit of open files."""
     return Bounds(connections=max(_FEWEST, min(_MOST, _descriptors() // _SHARE)))
 
 
@@ -67,12 +67,12 @@ def _descriptors() -> int:
 
 
 class Connection(H11Protocol):
-    """One connection, which knows what it waits for and since when.
+    """One connection, with the start of its current wait.
 
     Attributes:
-        head_since: Since when the head of a request is expected; None while a request is worked on, and
-            between two requests, where uvicorn's own clock runs.
-        answer_since: Since when an answer has not been taken; None where none is.
+        head_since: The time since when the head of a request is expected; None while a request is processed,
+            and between two requests, where uvicorn's own timeout applies.
+        answer_since: The time since when an answer waits to be read; None without one.
     """
 
     def __init__(self, lost: Callable[[Connection], None], **given: Any) -> None:
@@ -83,13 +83,13 @@ class Connection(H11Protocol):
 
     @property
     def answering(self) -> bool:
-        """Return whether a request is processed, or still arriving."""
+        """True while a request is processed or still arriving."""
         cycle = cast("RequestResponseCycle | None", self.cycle)  # there is none before the first request
         return cycle is not None and not cycle.response_complete
 
     @property
     def dispensable(self) -> int | None:
-        """Return how readily it may be closed for a new one, lower first; None if it may not be."""
+        """The rank for closing it in favour of a new one, lowest first; None if it must stay open."""
         if self.answer_since is not None:
             return 2  # the client does not take what it has asked for
         if not self.answering:
@@ -97,37 +97,37 @@ class Connection(H11Protocol):
         return 1 if self.cycle.more_body else None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """It is open: its requests carry who is at its other end."""
+        """Attach the peer to the requests of a new connection."""
         super().connection_made(transport)
         self.app_state = with_peer(self.app_state, transport)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """It is closed."""
+        """Handle the end of the connection."""
         super().connection_lost(exc)
         self._lost(self)
 
     def data_received(self, data: bytes) -> None:
-        """Something has come."""
+        """Handle received data."""
         if not self.answering and self.head_since is None:
             self.head_since = self.loop.time()
         super().data_received(data)
         self._note_request()
 
     def on_response_complete(self) -> None:
-        """A request is answered; the next one may be there already."""
+        """Handle the end of an answer; the next request may have arrived already."""
         self.head_since = None
         super().on_response_complete()
         self._note_request()
 
     def send_400_response(self, msg: str) -> None:
-        """Refuse what is no HTTP; in the middle of an answer there is nothing more to say."""
+        """Refuse invalid HTTP, unless an answer has already begun."""
         try:
             super().send_400_response(msg)
         except h11.LocalProtocolError:
             self.transport.abort()
 
     def late(self, now: float, within: Bounds) -> bool:
-        """Return whether it has used up its time."""
+        """Return True if the connection has exceeded a time limit."""
         if self.head_since is not None and now - self.head_since > within.head_s:
             return True
         transport = cast(
@@ -150,7 +150,7 @@ class Connection(H11Protocol):
 
 @dataclass(slots=True)
 class _Place:
-    """A place that a connection has taken, from the moment it was accepted."""
+    """A slot of a connection, from the moment it was accepted."""
 
     socket: socket.socket
     connection: Connection
@@ -164,13 +164,13 @@ class _Place:
 
 
 class Acceptor:
-    """Accepts connections on a socket, and closes those that take too long; uvicorn knows it as a server.
+    """Accepts connections on a socket and closes those that take too long; uvicorn uses it as a server.
 
     Args:
-        listening: The socket that is listened on.
-        make: Makes what speaks HTTP on a connection; it is given whom to tell that it was lost.
-        tls: How TLS is spoken; None without.
-        within: The bounds.
+        listening: The listening socket.
+        make: Creates the HTTP protocol of a connection; it takes the callback for a lost connection.
+        tls: The TLS context; None without TLS.
+        within: The limits.
     """
 
     def __init__(
@@ -192,7 +192,7 @@ class Acceptor:
         self._sweeper = self._loop.create_task(self._sweep())
 
     def close(self) -> None:
-        """Let nobody in any more."""
+        """Stop accepting connections."""
         if self._closed:
             return
         self._closed = True
@@ -203,7 +203,7 @@ class Acceptor:
                 place.give_up()
 
     async def wait_closed(self) -> None:
-        """Wait until `close` is through."""
+        """Wait until `close` has finished."""
         with suppress(asyncio.CancelledError):
             await self._sweeper
 
@@ -246,7 +246,7 @@ class Acceptor:
         )
 
     def _finish_opening(self, place: _Place, opening: asyncio.Task[None]) -> None:
-        """It is a connection now, or has made room, gone, or spoken no TLS."""
+        """Handle the end of the opening of a connection, successful or not."""
         if opening.cancelled() or opening.exception() is not None:
             self._forget(place.connection)
             place.socket.close()
@@ -255,7 +255,7 @@ class Acceptor:
         self._places.pop(connection, None)
 
     def _make_room(self) -> bool:
-        """Close the connection that is missed least; False if each has asked for something."""
+        """Close the most dispensable connection; False if all are active."""
         ranked = (
             (rank, place)
             for connection, place in self._places.items()  # the oldest first, which comes out of several

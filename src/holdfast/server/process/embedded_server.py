@@ -1,4 +1,4 @@
-"""The server beside a job: a process of its own that is started again if it dies, and no job notices."""
+"""The server next to a job: a separate process that is restarted if it dies, without effect on the job."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ class EmbeddedServer:
 
     Args:
         home: The state home.
-        settings: How it is reached.
-        failed: Called where the server cannot be started or has died; on a thread of its own.
+        settings: The server's settings.
+        failed: Called when the server cannot be started or has died, on a thread of its own.
 
     Raises:
-        Conflict: The port is taken.
-        Invalid: The address is none of this machine's.
+        Conflict: The port is in use.
+        Invalid: The address is not one of this machine.
     """
 
     def __init__(self, home: Path, settings: ServerSettings, failed: Callable[[HoldfastError], None]) -> None:
@@ -48,11 +48,11 @@ class EmbeddedServer:
         self._keeper = threading.Thread(target=self._keep, name="holdfast-server", daemon=True)
 
     def start(self) -> None:
-        """Begin; returns at once."""
+        """Start the server; returns at once."""
         self._keeper.start()
 
     def close(self) -> None:
-        """End; what was asked for is done first, and told to who asks."""
+        """Stop the server after its operations are done."""
         self._closing.set()
         try:
             with self._lock:
@@ -77,7 +77,7 @@ class EmbeddedServer:
             pause = min(2 * pause, _LONGEST_PAUSE_S)
 
     def _serve(self) -> bool:
-        """Serve until the server ends; whether another one is wanted."""
+        """Serve until the server ends; return True if it is to be restarted."""
         server: ServerProcess | None = None
         why: HoldfastError | None = None
         again = True
@@ -94,13 +94,16 @@ class EmbeddedServer:
         except OSError as error:
             found = error.strerror or str(error)
             why = Unavailable(
-                "the server could not be started", code="HF-E5042", found=found, hint="it is tried again"
+                "the server cannot be started",
+                code="HF-E5042",
+                found=found,
+                hint="no action is needed; the start is retried",
             )
         ending = self._collected(server)
         if self._closing.is_set():
             return False
         self._failed(
-            why or Unavailable("the server has died and is started again", code="HF-E5043", found=ending)
+            why or Unavailable("the server has died and is restarted", code="HF-E5043", found=ending)
         )
         return again
 

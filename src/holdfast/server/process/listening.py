@@ -1,4 +1,4 @@
-"""The socket of a server, opened before anything else is loaded: who asks meanwhile waits."""
+"""The socket of a server, opened before anything else is loaded, so that early callers wait."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ _NOT_OURS: Final = (errno.EADDRNOTAVAIL, errno.EINVAL)
 
 
 def listen(settings: ServerSettings) -> socket.socket:
-    """The socket that is listened on; from then on callers wait instead of being refused.
+    """Return the listening socket; from then on callers wait instead of being refused.
 
     Raises:
-        Conflict: The port is taken.
-        Invalid: The address is none of this machine's.
+        Conflict: The port is in use.
+        Invalid: The address is not one of this machine.
     """
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
     made = socket.socket(family, socket.SOCK_STREAM)
@@ -31,18 +31,18 @@ def listen(settings: ServerSettings) -> socket.socket:
         made.close()
         if isinstance(error, socket.gaierror) or error.errno in _NOT_OURS:
             raise Invalid(
-                "the server cannot listen there",
+                "the server cannot listen on this address",
                 code="HF-E2277",
                 where=settings.host,
                 found=error.strerror or str(error),
-                hint="name an address of this machine with --host",
+                hint="give an address of this machine with --host",
             ) from error
         raise Conflict(
-            "the port of the server is taken",
+            "the server's port is in use",
             code="HF-E4061",
             where=settings.url(settings.port),
             found=error.strerror or str(error),
-            hint="name another with --port",
+            hint="choose a different port with --port",
         ) from error
     made.set_inheritable(False)
     return made

@@ -1,6 +1,6 @@
-"""The process that a server has to itself beside a job: what it runs out of, the job's supervisor still has.
+"""The process of a server next to a job, so that it cannot exhaust the resources of the job's supervisor.
 
-It ends with the supervisor, whose line it holds, and what it was asked is in the state home as ever.
+It ends with the supervisor, whose channel it holds; requested operations are kept in the state home.
 """
 
 from __future__ import annotations
@@ -39,12 +39,13 @@ _OUT_OF_MEMORY_SCORE: Final = "500"
 
 
 class ServerProcess:
-    """A running server, and the line to it.
+    """A running server, and the channel to it.
 
     Args:
         home: The state home.
-        settings: How it is reached.
-        listening: The socket that it accepts on; it stays open here, so that callers wait for the next one.
+        settings: The server's settings.
+        listening: The socket that it accepts on; it stays open here, so that callers wait for a restarted
+            server.
     """
 
     def __init__(self, home: Path, settings: ServerSettings, listening: socket.socket) -> None:
@@ -71,16 +72,16 @@ class ServerProcess:
         return self._channel.messages()
 
     def close(self) -> None:
-        """Let it end once what was asked for is done."""
+        """Stop the server after its operations are done."""
         self._channel.send(CloseServer())
 
     def kill(self) -> None:
-        """End it and what it has started, at once."""
+        """Kill the server and its children."""
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.pid, signal.SIGKILL)
 
     def reap(self) -> str:
-        """Collect it, and say how it has ended."""
+        """Collect the process, and return how it ended."""
         self.kill()
         code = self._process.wait()
         self._channel.close()
@@ -93,7 +94,7 @@ def _settings(plain: Mapping[str, Any]) -> ServerSettings:
 
 
 def _first_to_go() -> None:
-    """Let everybody else go first, and be ended first when memory runs out."""
+    """Lower the priority, and be the first process to be killed when memory runs out."""
     give_way()
     with suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text(_OUT_OF_MEMORY_SCORE, encoding="ascii")
@@ -108,7 +109,7 @@ def _end(close: Callable[[], None]) -> None:
 
 
 def main() -> None:
-    """Serve for a supervisor, until it says so or is gone."""
+    """Serve for a supervisor, until it closes the server or ends."""
     _first_to_go()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     channel = Channel.inherited()

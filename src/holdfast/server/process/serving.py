@@ -1,4 +1,4 @@
-"""A server that runs on a thread of its own, with those who do what is asked of it."""
+"""A server on a thread of its own, with the executor of its operations."""
 
 from __future__ import annotations
 
@@ -34,14 +34,13 @@ _LOOK_S: Final = 0.1
 
 
 class Serving:
-    """Serves a state home on a thread that gives way to everybody else.
+    """Serves a state home on a low-priority thread.
 
     Args:
         home: The state home.
-        settings: How it is reached.
-        listening: The socket that `listen` gave for these settings.
-        within: How many connections there may be and for how long; by default as many as this process can
-            bear.
+        settings: The server's settings.
+        listening: The socket from `listen` for these settings.
+        within: The limits of connections; by default as many as this process can bear.
 
     Raises:
         Invalid: The certificate cannot be used.
@@ -67,7 +66,7 @@ class Serving:
                 code="HF-E2278",
                 where=self.url,
                 found=str(error),
-                hint="--tls-cert takes a certificate chain and --tls-key its key, both as PEM",
+                hint="give a certificate chain with --tls-cert and its key with --tls-key, both as PEM",
             ) from error
         self._executor = OperationExecutor(StateHome(home), now_ms)
         self._plane: ControlPlane = made.state.plane
@@ -75,15 +74,15 @@ class Serving:
         self._thread = threading.Thread(target=self._run, name="holdfast-server", daemon=True)
 
     def start(self) -> None:
-        """Begin to answer."""
+        """Start answering."""
         self._executor.start()
         self._thread.start()
         self._server.answers.wait(_START_S)
 
     def close_gently(self) -> None:
-        """End once what was asked for is done, and who asked has had the time to hear of it.
+        """Stop after requested operations are done and their results can be read.
 
-        A job that is stopped with a savepoint has ended before that is taken.
+        A job that is stopped with a savepoint has ended before the savepoint is taken.
         """
         self._executor.settle(_LAST_S)
         deadline = time.monotonic() + _HEARD_S
@@ -95,7 +94,7 @@ class Serving:
         self.close()
 
     def close(self) -> None:
-        """End; requests that are being answered are given a few seconds."""
+        """Stop; running requests get a few seconds."""
         self._executor.close()
         self._server.should_exit = True
         if self._thread.is_alive():
@@ -109,7 +108,7 @@ class Serving:
 
 
 class _Server(uvicorn.Server):
-    """Lets connections in within bounds, and says when it answers."""
+    """Accepts connections within limits, and signals its start."""
 
     def __init__(self, config: uvicorn.Config, within: Bounds) -> None:
         super().__init__(config)
@@ -117,7 +116,7 @@ class _Server(uvicorn.Server):
         self.answers = threading.Event()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Begin to accept: uvicorn itself would let in whoever comes, for as long as he stays."""
+        """Accept connections within limits, which uvicorn itself does not have."""
         await self.lifespan.startup()
         tls = self.config.ssl
         self.servers: list[Any] = [
