@@ -237,9 +237,11 @@ def _what(error: HoldfastError) -> str:
 
 def _look(catalog: Storage, file: SavedFile, *, read: bool) -> Problem | None:
     path = object_path(file.sha256)
-    try:
-        sha256, size = hash_file(catalog, path, file.size_bytes)
-    except NotFound:
+    sha256, size = file.sha256, catalog.size(path)
+    if read:
+        with suppress(NotFound):
+            sha256, size = hash_file(catalog, path, file.size_bytes)
+    if size is None:
         return Problem(path, f"the object of {file.path} is missing", _MISSING)
     if size != file.size_bytes:
         return Problem(path, f"{size} bytes instead of the {file.size_bytes} of {file.path}", _DELETE)
