@@ -113,7 +113,7 @@ def test_memory_is_bounded_whoever_takes_it(shop: Served) -> None:
         ("select repeat('x', 1000000) as t from range(10000)", 700 << 20),  # Arrow
         ("select count(*) from aggregate", 60 << 20),  # what is loaded before
     ):
-        with pytest.raises(Unavailable, match="needs more memory than"):
+        with pytest.raises(Unavailable, match="needs more memory than allowed"):
             asked(shop, sql, rows=10_000, memory_bytes=most)
     check_nothing_is_left()
 

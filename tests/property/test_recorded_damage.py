@@ -154,7 +154,7 @@ def test_what_sparks_memory_provider_has_cleaned_up_is_not_missed(tmp_path: Path
     assert verify(MemoryStorage(left, URI), record=record).problems == ()
     taken = without_checksums({path: data for path, data in files.items() if path != "state/0/0/7.delta"})
     [problem] = verify(MemoryStorage(taken, URI), record=record).problems
-    assert (problem.file, "it is gone" in problem.what) == ("state/0/0/7.delta", True)
+    assert (problem.file, "the file is missing" in problem.what) == ("state/0/0/7.delta", True)
 
 
 class CleanedUp(MemoryStorage):

@@ -212,7 +212,7 @@ def test_a_stale_log_file_over_a_newer_one_is_seen(name: str) -> None:
 
 
 def test_nothing_is_no_checkpoint() -> None:
-    with pytest.raises(NotFound, match="there is no checkpoint"):
+    with pytest.raises(NotFound, match="no checkpoint in this directory"):
         verify(MemoryStorage())
 
 

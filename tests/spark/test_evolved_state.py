@@ -147,7 +147,7 @@ def test_many_changes_in_one_query(
         hf.evolve(query.folder / "old", query.folder / "new", **wanted, stopped=True)
     pairs = {(event["customer"], event["shop"]) for event in before}
     shared = len(pairs) - len({customer for customer, _ in pairs})
-    assert f"{shared} rows with the key of another one without shop" in str(refused.value.found)
+    assert f"{shared} rows with the same key as others without shop" in str(refused.value.found)
     assert not (query.folder / "new").exists()
     plan = hf.plan_evolve(query.folder / "old", query.folder / "new", **wanted, merge=True)
     told = [(each.change, each.before, each.after) for each in plan.operators]

@@ -228,4 +228,4 @@ def test_what_is_not_read_here_spark_reads(
     frame = states.frame("aggregate")
     assert frame.columns == ["window", "who", "count", "partition_id"]
     assert frame.count() > 0
-    assert "Spark's reader is used" in caplog.text
+    assert "using Spark's reader" in caplog.text

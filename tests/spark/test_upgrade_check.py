@@ -131,7 +131,7 @@ CASES = {
         [Verdict.INCOMPATIBLE],
         "STATE_STORE_VALUE_SCHEMA_NOT_COMPATIBLE",
         frozenset({("aggregation", Effect.FAILS)}),
-        "give --initial 'count(1)=0': from there it goes on with the rows that come",
+        "give --initial 'count(1)=0'; new rows then update it",
     ),
     "sum to avg": Case(
         averaged,

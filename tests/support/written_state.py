@@ -8,7 +8,7 @@ file is to be in it. `files_by_pattern` says what there is by name and field, fo
     catalog/      savepoints: with digests, with digests pending, a later label, an edit and its undo, a drill
     erased/       a catalog from which a key was erased; certificate.json is its certificate
     restored/     a checkpoint made of a savepoint; forked/ one for another query
-    home/         a state home: registry, operations, alerts, records of good batches
+    home/         a state home: registry, operations, alerts, integrity records
     leases/       elections by lease, with the leader's record
     ledger.db     a ledger in SQLite
     home-v1/, home-v2/   registries of earlier versions

@@ -26,13 +26,13 @@ _LOG: Final = logging.getLogger(__name__)
 
 
 def frame(reader: StateReader, state: NamedState, spark: SparkSession | None) -> DataFrame:
-    """The rows of a state as a DataFrame; read here, and handed to Spark as Arrow.
+    """Return the rows of a state as a DataFrame; they are read here, and handed to Spark as Arrow.
 
-    What cannot be read here, such as rows encoded as Avro, Spark's own reader reads where it can, and the log
-    says so.
+    State that Holdfast cannot read, such as rows in Avro encoding, is read by Spark's own reader if possible,
+    and a warning is logged.
 
-    Cost: about 3 microseconds a row in this process, and its memory. Spark's own reader of state takes
-    several times as long, knows neither savepoints nor Holdfast's keyed state, and names no columns.
+    Cost: about 3 microseconds a row in this process, and its memory. Spark's own state reader takes several
+    times as long, does not support savepoints or Holdfast's keyed state, and does not name columns.
 
     Args:
         reader: The checkpoint or savepoint at its batch.
@@ -52,13 +52,13 @@ def frame(reader: StateReader, state: NamedState, spark: SparkSession | None) ->
     except Unsupported as error:
         if not state.source.spark_reads(state):
             raise
-        _LOG.warning("%s: Spark's reader is used in place of ours", error.fact)
+        _LOG.warning("%s; using Spark's reader instead", error.fact)
         return _by_spark(running, reader, state)
     return running.createDataFrame(table)  # type: ignore[no-any-return]
 
 
 def _by_spark(spark: SparkSession, reader: StateReader, state: NamedState) -> DataFrame:
-    """The same rows through Spark's reader, under the same names as far as it has the columns."""
+    """Return the rows through Spark's reader, with the same names for the columns that it has."""
     # Readers of state need the coordinator of state stores, which Spark creates when it first lists streams.
     spark.streams.active  # noqa: B018 - for this effect
     source = spark.read.format("statestore").option("operatorId", state.operator_id)
@@ -84,44 +84,47 @@ def check_target(target: Path) -> None:
     """Refuse a file that cannot be written, before anything is read.
 
     Raises:
-        Invalid: Its name does not say which kind it is to be.
-        Conflict: It is there already.
-        Unavailable: Its directory is missing.
+        Invalid: Its extension is not supported.
+        Conflict: It exists already.
+        Unavailable: Its directory does not exist.
     """
     if target.suffix not in (PARQUET, *LINES):
         raise Invalid(
-            "the name does not say what kind of file it is to be",
+            "unsupported file extension",
             code="HF-E2017",
             found=str(target),
-            expected=f"a name that ends in {PARQUET} or {LINES[0]}",
-            hint="`.parquet` is smaller; `.jsonl` can be read by eye",
+            expected=f"a file name that ends in {PARQUET} or {LINES[0]}",
+            hint="use `.parquet` for a smaller file, or `.jsonl` for readable text",
         )
     if target.exists():
         raise Conflict(
-            "the file is there already",
+            "the file exists already",
             code="HF-E4001",
             where=str(target),
-            hint="name another one, or remove it",
+            hint="give a different file, or delete this one",
         )
     if not target.parent.is_dir():
         raise Unavailable(
-            "there is no such directory", code="HF-E5001", where=str(target.parent), hint="make it first"
+            "the directory does not exist",
+            code="HF-E5001",
+            where=str(target.parent),
+            hint="create the directory first",
         )
 
 
 def export(rows: pa.RecordBatchReader, target: Path) -> int:
-    """Write rows into a new file: it is there whole, or not at all.
+    """Write rows into a new file, which appears only when it is complete.
 
     Args:
         rows: The rows; read while they are written.
-        target: The file; its end says which kind it is.
+        target: The file; its extension sets the format.
 
     Returns:
-        How many rows.
+        The number of rows.
 
     Raises:
-        Invalid: The file's name does not say which kind it is to be.
-        Conflict: The file is there already.
+        Invalid: The file's extension is not supported.
+        Conflict: The file exists already.
         Unavailable: It cannot be written.
     """
     check_target(target)
@@ -139,10 +142,10 @@ def _beside(target: Path) -> Iterator[Path]:
         os.link(part, target)
     except FileExistsError as error:
         raise Conflict(
-            "the file is there already",
+            "the file exists already",
             code="HF-E4001",
             where=str(target),
-            hint="name another one, or remove it",
+            hint="give a different file, or delete this one",
         ) from error
     except OSError as error:
         raise Unavailable(
@@ -150,7 +153,7 @@ def _beside(target: Path) -> Iterator[Path]:
             code="HF-E5002",
             where=str(target),
             found=str(error),
-            hint="name a file on another disk, or in a directory that may be written to",
+            hint="give a file on a different disk, or in a writable directory",
         ) from error
     finally:
         part.unlink(missing_ok=True)

@@ -45,14 +45,14 @@ SET, CHANGED, REMOVED = "set", "changed", "removed"
 
 @dataclass(frozen=True, slots=True)
 class KeyVersion(JsonShape):
-    """A batch after which the state held another value for the key than before.
+    """A batch after which the state held a different value for the key than before.
 
     Attributes:
         batch_id: The batch.
-        planned_ms: When it was planned, in epoch milliseconds.
-        change: `set`, `changed` or `removed`; `first` for what the key had when what is kept begins.
-        savepoint: The savepoint's address, where only that still has the batch.
-        found: What the state held.
+        planned_ms: The time when it was planned, in epoch milliseconds.
+        change: `set`, `changed` or `removed`; `first` for the value in the oldest kept batch.
+        savepoint: The savepoint's address, if only a savepoint still has the batch.
+        found: The content of the state.
     """
 
     batch_id: int
@@ -69,30 +69,32 @@ class KeyHistory(JsonShape):
     Attributes:
         state: The state.
         key: The key.
-        versions: Each value that it has had, oldest first.
-        batches: The batches that were looked at, ascending.
-        last_written: The newest batch that has written the key, be it with the value that it had; None where
-            that was before what is kept, or where the files tell only of other values and there was none.
-        exact: Whether the files record each write, and not only of other values.
+        versions: Each of its values, oldest first.
+        batches: The batches that were read, ascending.
+        last_written: The newest batch that has written the key, even with an unchanged value; None if that
+            was before the oldest kept batch, or if the files show only changed values and there was none.
+        exact: True if the files record each write, and not only changed values.
     """
 
     state: NamedState = field(metadata=json_spread("operator_id", "operator", "state"))
     key: Mapping[str, Any] = field(metadata=json_as(convert=plain))
     versions: tuple[KeyVersion, ...]
-    batches: tuple[int, ...] = field(metadata=json_as(convert=len, says="How many batches were looked at."))
+    batches: tuple[int, ...] = field(
+        metadata=json_as(convert=len, says="The number of batches that were read.")
+    )
     last_written: int | None
     exact: bool
 
     @property
     @in_json
     def first_batch(self) -> int | None:
-        """The oldest batch that was looked at."""
+        """The oldest batch that was read."""
         return self.batches[0] if self.batches else None
 
     @property
     @in_json
     def last_batch(self) -> int | None:
-        """The newest batch that was looked at."""
+        """The newest batch that was read."""
         return self.batches[-1] if self.batches else None
 
 
@@ -117,20 +119,20 @@ def key_history(
 ) -> KeyHistory:
     """Return the values that a state has held for a key, batch by batch.
 
-    Cost: each file of the key's partition is read once, for this key alone. Of a savepoint that has a batch
-    which the checkpoint no longer has, the files that can hold the key.
+    Cost: each file of the key's partition is read once, for this key alone. For batches that only a savepoint
+    has, the savepoint's files that can hold the key.
 
     Args:
-        reader: The checkpoint, at its newest batch or at the last one to look at.
+        reader: The checkpoint, at its newest batch or at the last one to read.
         operator: The operator.
         state: One of its states.
         key: The key, its values of the types of the columns.
         catalog: Savepoints of the same query, for batches that the checkpoint does not keep.
 
     Raises:
-        NotFound: A file has gone while it was about to be read.
+        NotFound: A file was deleted before it was read.
         Corrupt: A file is damaged.
-        Unsupported: The state is of a kind that cannot be read.
+        Unsupported: The state's format cannot be read.
     """
     seen = {seen_at.batch_id: seen_at for seen_at in _retained(reader, operator, state, key)}
     if catalog is not None:
@@ -190,7 +192,7 @@ def _retained(
 def _stretches(
     reader: StateReader, operator: NamedOperator, batches: Sequence[int]
 ) -> Iterator[tuple[OperatorStates, list[int]]]:
-    """Batches in a row under which the operator had as many partitions, and what reads its files then."""
+    """Yield runs of batches with the same number of partitions, each with the reader of their files."""
     logs = operator.files.logs
 
     def partitions_at(batch_id: int) -> int | None:
@@ -209,7 +211,7 @@ def _files_at(reader: StateReader, operator: NamedOperator, batch_id: int) -> Op
 
 
 def _together(walks: Sequence[Iterator[KeptRows]]) -> Iterator[list[KeptRows]]:
-    """The same batch of each partition that was looked into, as far as all have it."""
+    """Yield each batch that all searched partitions have."""
     found = [{rows.batch_id: rows for rows in walk} for walk in walks]
     for batch_id in sorted(set.intersection(*map(set, found))):
         yield [partition[batch_id] for partition in found]
@@ -243,7 +245,7 @@ def _written(
 def _saved(
     catalog: Storage, reader: StateReader, state: NamedState, key: Mapping[str, Any]
 ) -> Iterator[_Seen]:
-    """The key in each savepoint of the query."""
+    """Yield the key in each savepoint of the query."""
     query_id = _query_id(reader)
     for listed in catalogs.listed(catalog):
         manifest = listed.manifest
@@ -279,12 +281,12 @@ _BY_NO_WATERMARK: Final = frozenset({"processor", "groups", "limit"})
 
 @dataclass(frozen=True, slots=True)
 class Rank(JsonShape):
-    """The rank of a key among all of its state, by bytes.
+    """The rank of a key among all keys of its state, by bytes.
 
     Attributes:
         rank: 1 for the largest.
-        keys: How many keys there are.
-        share: Its part of all bytes.
+        keys: The number of keys.
+        share: Its share of all bytes.
     """
 
     rank: int
@@ -297,23 +299,23 @@ class KeyExplanation(JsonShape):
     """The explanation of a key's value.
 
     Attributes:
-        found: What the state holds.
-        written_batch: The newest batch that has written it; None where that was before what is kept.
-        exact: Whether the files record each write, and not only of other values.
-        first_kept: The oldest batch that is kept.
-        written_ms: When that batch was planned.
-        inputs: What the batch had read from each source: files, or offsets of topics and tables.
-        watermark_ms: The watermark that the batch ran under.
-        watermark_now_ms: The watermark that the newest batch has left.
-        expires_ms: When the first and the last of its rows expire. Those of an aggregation stay for good in
-            the output mode `complete`, which no file tells.
-        clock: Which clock that goes by: `processing` or `event`. With it and without a time, the rows of a
-            join go with the watermark, at a time that follows from its condition.
-        left_ms: How long until the first expires; negative where it has.
+        found: The content of the state.
+        written_batch: The newest batch that has written it; None if that was before the oldest kept batch.
+        exact: True if the files record each write, and not only changed values.
+        first_kept: The oldest kept batch.
+        written_ms: The time when the writing batch was planned.
+        inputs: The batch's input from each source: files, or offsets of topics and tables.
+        watermark_ms: The watermark that the batch ran with.
+        watermark_now_ms: The watermark after the newest batch.
+        expires_ms: The expiry of the first and the last of its rows. Rows of an aggregation never expire in
+            the output mode `complete`, which no file shows.
+        clock: The clock for expiry: `processing` or `event`. If it is set without a time, the watermark
+            removes the rows of a join, at a time that depends on its condition.
+        left_ms: The time until the first row expires; negative if it has.
         partition: The partition that it is in.
-        partitions: How many there are.
-        key_group: The key group, of Holdfast's keyed operators.
-        rank: Where it stands among the largest; None if not given.
+        partitions: The number of partitions.
+        key_group: The key group, for Holdfast's keyed operators.
+        rank: Its rank among the largest; None if not computed.
     """
 
     found: KeyState = field(metadata=json_spread())
@@ -343,7 +345,7 @@ def explain(
     rank: bool = True,
     tell: ProgressCallback | None = None,
 ) -> KeyExplanation:
-    """Say of a key what its files and the logs tell.
+    """Explain a key's value from its files and the logs.
 
     Cost: that of `key_history`; with `rank` every row of the state is read too, about a microsecond each.
 
@@ -352,14 +354,14 @@ def explain(
         operator: The operator.
         state: One of its states.
         key: The key, its values of the types of the columns.
-        now_ms: The wall clock, by which time to live in processing time goes.
-        rank: Whether to say where it stands among the largest.
-        tell: Called with stores done, stores in all, and what is being done.
+        now_ms: The wall clock, for a TTL in processing time.
+        rank: Whether to compute its rank among the largest.
+        tell: Called with stores done, stores in all, and the current step.
 
     Raises:
-        NotFound: A file has gone while it was about to be read.
+        NotFound: A file was deleted before it was read.
         Corrupt: A file is damaged.
-        Unsupported: The state is of a kind that cannot be read.
+        Unsupported: The state's format cannot be read.
     """
     found = reader.read_key(state, key)
     history = key_history(reader, operator, state, key)
@@ -394,7 +396,7 @@ def explain(
 def _expiry(
     operator: NamedOperator, state: NamedState, found: KeyState
 ) -> tuple[str | None, tuple[int, int] | None]:
-    """By which clock the rows of a key expire, and when the first and the last of them do."""
+    """Return the clock for the expiry of a key's rows, and the times of the first and the last."""
     if state.ttl:
         clock: str | None = state.source.ttl_clock(state)
         times = [entry.expires_ms for entry in found.entries if entry.expires_ms is not None]
@@ -410,7 +412,7 @@ def _removed_by_watermark(
 ) -> tuple[str | None, tuple[int, int] | None]:
     """Return when the watermark removes the rows: at the end of their window, or at the time in the key.
 
-    Of a join only the clock is known: the time follows from its condition, which no file has.
+    For a join only the clock is known: the time depends on its condition, which no file has.
     """
     does = short_name(operator.kind)
     column = None if does in _BY_NO_WATERMARK else watermark_column(state)
@@ -425,7 +427,7 @@ def _removed_by_watermark(
 
 
 def _ms(time: dt.datetime) -> int:
-    """A time in epoch milliseconds; one without a zone is compared with the watermark as UTC."""
+    """Return a time in epoch milliseconds; one without a zone is compared with the watermark as UTC."""
     return round((time if time.tzinfo else time.replace(tzinfo=dt.timezone.utc)).timestamp() * 1000)
 
 
@@ -440,13 +442,13 @@ def _ranked(state: NamedState, found: KeyState, tell: ProgressCallback | None) -
 
 @dataclass(frozen=True, slots=True)
 class LargestKey(JsonShape):
-    """A key and what it has of a state.
+    """A key and its size in a state.
 
     Attributes:
         key: Its columns.
-        rows: Its rows: those of a join that wait, the entries of a map, the sessions.
-        size_bytes: Their bytes, as they are stored.
-        share: Their part of the bytes of the state.
+        rows: The number of its rows: waiting rows of a join, entries of a map, or sessions.
+        size_bytes: Their stored size.
+        share: Their share of the bytes of the state.
         partition: The partition that they are in.
     """
 
@@ -463,9 +465,9 @@ class HeavyKeys(JsonShape):
 
     Attributes:
         state: The state.
-        keys: How many keys it has.
-        size_bytes: The bytes of them all.
-        heaviest: The largest, first the largest of all.
+        keys: The number of its keys.
+        size_bytes: The size of all keys.
+        heaviest: The largest keys, the largest first.
     """
 
     state: NamedState = field(metadata=json_spread("operator_id"))
@@ -476,25 +478,25 @@ class HeavyKeys(JsonShape):
     @property
     @in_json_as("state")
     def name(self) -> str:
-        """The state, OPERATOR.STATE, or the operator alone where it has one state."""
+        """The state as OPERATOR.STATE, or the operator alone if it has one state."""
         return self.state.full_name
 
 
 def heaviest(state: NamedState, *, most: int = 10, tell: ProgressCallback | None = None) -> HeavyKeys:
-    """Find the keys that have the most bytes of a state.
+    """Find the keys with the most bytes of a state.
 
-    Cost: every row is read, one or two microseconds each. Where a key has several rows, such as those of a
-    join that wait for a partner, all keys are held in memory.
+    Cost: every row is read, one or two microseconds each. If a key has several rows, such as those of a join
+    that wait for a partner, all keys are held in memory.
 
     Args:
         state: The state.
-        most: How many keys.
-        tell: Called with stores done, stores in all, and what is being done.
+        most: The number of keys.
+        tell: Called with stores done, stores in all, and the current step.
 
     Raises:
-        NotFound: A file has gone while it was about to be read.
+        NotFound: A file was deleted before it was read.
         Corrupt: A file is damaged.
-        Unsupported: The state is of a kind that cannot be read.
+        Unsupported: The state's format cannot be read.
     """
     keys = total = 0
     largest: list[tuple[int, int, KeySize]] = []
@@ -544,11 +546,11 @@ class Bar(JsonShape):
     """Rows of about one age.
 
     Attributes:
-        label: Its range, in words.
-        from_ms: The least age in it; None for what lies ahead of the clock.
-        to_ms: Where the next bar begins; None for the last.
-        rows: How many rows.
-        size_bytes: Their bytes.
+        label: Its range, as text.
+        from_ms: Its least age; None for times ahead of the clock.
+        to_ms: The start of the next bar; None for the last.
+        rows: The number of rows.
+        size_bytes: Their size.
     """
 
     label: str
@@ -560,21 +562,21 @@ class Bar(JsonShape):
 
 @dataclass(frozen=True, slots=True)
 class WhatIf(JsonShape):
-    """One state under the rule that was asked about.
+    """The effect of a rule on one state.
 
     Attributes:
         operator_id: The operator's number.
         name: The state.
-        form: What it holds for a key.
-        rows: Its rows: keys, or elements and entries where a key has several.
-        size_bytes: Their bytes.
-        clock: By which clock its times go; None where it carries none.
-        what: What its times are; or why the rule cannot be applied.
-        now_ms: What that clock showed after the batch.
-        timed_rows: Rows that carry a time.
-        freed_rows: Rows that the rule would free; None where it cannot be applied.
-        freed_bytes: Their bytes.
-        histogram: Rows by age, from the youngest that there are to the oldest.
+        form: The form of its values.
+        rows: The number of its rows: keys, or elements and entries if a key has several.
+        size_bytes: Their size.
+        clock: The clock of its times; None if it has none.
+        what: The meaning of its times, or the reason why the rule cannot be applied.
+        now_ms: The time of that clock after the batch.
+        timed_rows: The number of rows with a time.
+        freed_rows: The number of rows that the rule would free; None if it cannot be applied.
+        freed_bytes: Their size.
+        histogram: Rows by age, from the youngest to the oldest.
     """
 
     operator_id: int
@@ -602,39 +604,37 @@ def what_if(
     current_ttl_ms: int | None = None,
     tell: ProgressCallback | None = None,
 ) -> tuple[WhatIf, ...]:
-    """Apply a rule to the state that exists; nothing is changed.
+    """Apply a rule to existing state; nothing is changed.
 
-    A time to live frees what is older by the clock of its state: the time of the newest batch where the state
-    carries times of processing, the watermark where it carries event times. A watermark delay frees what the
-    watermark would have passed had it had this delay; a longer one frees nothing.
+    A TTL frees rows that are older by the clock of their state: the time of the newest batch if the state has
+    processing times, the watermark if it has event times. A watermark delay frees the rows that the watermark
+    would have passed with this delay; a longer one frees nothing.
 
     Cost: every row is read, about 2 microseconds each.
 
     Args:
         reader: The checkpoint or savepoint at its batch.
-        ttl_ms: A time to live.
+        ttl_ms: A TTL.
         watermark_ms: A delay of the watermark.
         state: Only this state; all by default.
         operator: Only this operator; all by default.
-        by: A column of the state that has the time, where the state carries none of itself.
-        current_ttl_ms: The time to live that a state of Spark's has now, where it cannot be computed.
-        tell: Called with stores done, stores in all, and what is being done.
+        by: A column of the state with the time, if the state records none.
+        current_ttl_ms: The current TTL of a Spark state, if it cannot be computed.
+        tell: Called with stores done, stores in all, and the current step.
 
     Raises:
-        Invalid: Neither rule or both were given, or the column of times does not exist.
-        NotFound: The state or operator does not exist, or a file that the batch needs is gone.
+        Invalid: Neither or both rules were given, or the column of times does not exist.
+        NotFound: The state or operator does not exist, or a file that the batch needs is missing.
         Corrupt: A file or a row is damaged.
     """
     if (ttl_ms is None) == (watermark_ms is None):
         raise Invalid(
-            "ask about a time to live, or about a watermark's delay",
+            "give either a TTL or a watermark delay",
             code="HF-E2018",
-            hint="give one of the two",
+            hint="give exactly one of the two",
         )
     if by is not None and state is None:
-        raise Invalid(
-            "a column is one of a certain state", code="HF-E2019", found=by, hint="name the state too"
-        )
+        raise Invalid("a time column needs a state", code="HF-E2019", found=by, hint="give the state too")
     asked: NamedState | None = None
     if state is None:
         operators = pick_operators(reader.operators, operator)
@@ -671,7 +671,7 @@ def _applied(aged: StateAges, ttl_ms: int | None, watermark_ms: int | None) -> W
 
 
 def _cut(aged: StateAges, ttl_ms: int | None, watermark_ms: int | None) -> tuple[int | None, str | None]:
-    """The time up to which rows would be freed; or why there is none."""
+    """Return the time up to which rows would be freed, or why there is none."""
     if aged.clock is None:
         return None, None
     if aged.now_ms is None:
@@ -679,9 +679,9 @@ def _cut(aged: StateAges, ttl_ms: int | None, watermark_ms: int | None) -> tuple
     if ttl_ms is not None:
         return aged.now_ms - ttl_ms, None
     if aged.clock != "event":
-        return None, "its times are those of processing, which no watermark touches"
+        return None, "its times are processing times, which the watermark does not affect"
     if aged.delay_ms is None or watermark_ms is None:
-        return None, "its files do not tell the delay that the watermark has now"
+        return None, "its files do not show the current watermark delay"
     return aged.now_ms + aged.delay_ms - watermark_ms, None
 
 

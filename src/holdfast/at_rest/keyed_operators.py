@@ -36,12 +36,12 @@ class KeptState:
     """One state of a keyed operator.
 
     Attributes:
-        name: The user's name of it.
+        name: The user's name for it.
         kind: "value", "list", "map", "reducing", "aggregating" or "broadcast".
         type: The Arrow type of its values, of a list's elements, of a map's values or of an accumulator.
         key_type: The type of a map's keys.
-        ttl_ms: How long values live; None for ever.
-        clock: Which clock that goes by, "processing" or "event".
+        ttl_ms: The TTL of its values; None if they do not expire.
+        clock: The clock of the TTL, "processing" or "event".
     """
 
     name: str
@@ -53,29 +53,29 @@ class KeptState:
 
     @property
     def has_elements(self) -> bool:
-        """Return whether a key may have several values of it."""
+        """Return whether a key may have several values in it."""
         return self.kind in (LIST, MAP, BROADCAST)
 
 
 @dataclass(frozen=True, slots=True)
 class KeyedOperator:
-    """A keyed operator of Holdfast's as a checkpoint has it at a batch.
+    """A keyed operator of Holdfast in a checkpoint at a batch.
 
     Attributes:
         operator_id: Its number in the plan.
-        name: The user's name of it; `operator-NUMBER` if none was recorded.
-        partitions: How many partitions its state has.
-        key_groups: How many key groups its keys are put into.
+        name: The user's name for it; `operator-NUMBER` if none was recorded.
+        partitions: The number of partitions of its state.
+        key_groups: The number of key groups of its keys.
         keys: The key columns. If their names were not recorded, they are `key`, or `key_1`, `key_2`, …
-        states: What is kept for each key.
+        states: The states of each key.
         timers: Whether keys may have timers.
-        form: The newest form of its tables.
-        planned_ms: When the batch was planned, by which what is written now is stamped.
+        form: The newest schema of its tables.
+        planned_ms: The time when the batch was planned, which is the stamp of new values.
         watermark_ms: The watermark of the batch.
-        placed: Whether a function of the user's decides a key's group; None if not recorded.
+        placed: Whether a user's function decides a key's group; None if not recorded.
         instances: Whether its keys are the instances of an `hf.Operator`.
-        note_path: Where the operator's note is; None where there is none.
-        numbering: How the groups are stored.
+        note_path: The path of the operator's note; None if it has none.
+        numbering: The numbering of stored groups.
     """
 
     operator_id: int
@@ -94,45 +94,46 @@ class KeyedOperator:
     numbering: Numbering = EVEN
 
     def partition_of(self, group: int) -> int:
-        """The partition of a key group."""
+        """Return the partition of a key group."""
         return self.numbering.partition_of(group, self.partitions)
 
     def state(self, name: str) -> KeptState:
-        """A state by its name.
+        """Return a state by its name.
 
         Raises:
-            NotFound: There is none; the error says which there are.
+            NotFound: The state does not exist; the error lists the existing ones.
         """
         for state in self.states:
             if state.name == name:
                 return state
         raise NotFound(
-            "the operator has no such state",
+            "unknown state of this operator",
             code="HF-E3005",
             where=f"operator {self.name}",
             found=name,
-            expected=", ".join(state.name for state in self.states) or "none: it has no state",
-            hint="see its states with `holdfast state list`",
+            expected=", ".join(state.name for state in self.states)
+            or "none, because the operator has no state",
+            hint="list its states with `holdfast state list`",
         )
 
 
 def belongs_to_no_key(where: str, state: str) -> Invalid:
-    """The error for rows of a broadcast stream that are asked for or changed by key."""
+    """Return the error for rows of a broadcast stream that are read or changed by key."""
     return Invalid(
         "the rows of a broadcast stream belong to no key",
         code="HF-E2020",
         where=f"{where}, state {state}",
-        hint="every key group has a copy of all of them: send the stream other rows to change them",
+        hint="send new rows to the stream to change them; every key group has a copy of all of them",
     )
 
 
 def keyed_operators(storage: Storage, batch_id: int | None = None) -> tuple[KeyedOperator, ...]:
-    """Holdfast's keyed operators at a committed batch, by their numbers.
+    """Return Holdfast's keyed operators at a committed batch, by their numbers.
 
-    An operator that has neither a note nor any state yet is left out, since nothing says what it keeps.
+    An operator that has neither a note nor any state yet is left out, since its states are unknown.
 
-    Cost: a few small files; where a query was started without Holdfast there are no notes, and the rows of a
-    partition or more are read until one tells.
+    Cost: a few small files; if a query was started without Holdfast there are no notes, and the rows of at
+    least one partition are read to find the schema.
 
     Args:
         storage: The checkpoint, or a savepoint's view.
@@ -148,7 +149,7 @@ def keyed_operators(storage: Storage, batch_id: int | None = None) -> tuple[Keye
 def keyed_with_states(
     storage: Storage, batch_id: int | None = None
 ) -> list[tuple[KeyedOperator, OperatorStates]]:
-    """The same, each with what reads its rows."""
+    """Return the keyed operators, each with the reader of its rows."""
     own = [operator for operator in operator_states(storage, batch_id) if is_keyed(operator)]
     if not own:
         return []
@@ -193,7 +194,7 @@ def _operator(
 
 
 def key_schema(form: BlobSchema, names: Sequence[str] | None = None) -> pa.Schema:
-    """The key columns of a form, under the user's names where these are known."""
+    """Return the key columns of a schema, under the user's names if these are known."""
     import pyarrow as pa
 
     from holdfast.worker.state.layout import KEY_PREFIX, ROWS
@@ -205,7 +206,7 @@ def key_schema(form: BlobSchema, names: Sequence[str] | None = None) -> pa.Schem
 
 
 def kept_states(form: BlobSchema) -> tuple[KeptState, ...]:
-    """The states of a form that a person has declared."""
+    """Return the states of a schema that the user has declared."""
     from holdfast.worker.state.layout import stored_types
 
     return tuple(
@@ -224,7 +225,7 @@ def _from_note(note: Mapping[str, Any]) -> tuple[BlobSchema | None, int]:
 
 
 def _from_rows(storage: Storage, states: OperatorStates) -> tuple[BlobSchema | None, int]:
-    """The form of any group, and how many groups its record knows."""
+    """Return the schema of any group, and the number of groups in its record."""
     for codec, _, pairs in state_chunks(storage, states.batch_id, operator_id=states.operator_id):
         if codec.name.family != META:
             continue
@@ -256,10 +257,10 @@ def _notes(storage: Storage) -> Iterator[tuple[str, Mapping[str, Any]]]:
 def _name_operators(
     storage: Storage, own: Sequence[OperatorStates], notes: Mapping[str, Mapping[str, Any]]
 ) -> Iterator[tuple[OperatorStates, str | None]]:
-    """Each operator with the name it has in the notes: they do not say which of Spark's operators they are.
+    """Yield each operator with its name from the notes, which do not name Spark's operators.
 
-    A single one needs no telling, and the plan of a query that Holdfast started has them in Spark's order.
-    Else the form of the stored rows tells, where only one note has it.
+    A single operator needs no matching, and the plan of a query that Holdfast started has them in Spark's
+    order. Otherwise the schema of the stored rows decides, if only one note has it.
     """
     planned = _planned(storage, own[0].batch_id)
     if len(planned) == len(own) and set(planned) <= set(notes):
@@ -281,7 +282,7 @@ def _name_operators(
 
 
 def _planned(storage: Storage, batch_id: int) -> tuple[str, ...]:
-    """The names of the keyed operators in the plan of a batch, in Spark's order."""
+    """Return the names of the keyed operators in the plan of a batch, in Spark's order."""
     path = OwnFile(PLAN_NOTE).render()
     try:
         note = parse_note(storage.read(path), full(storage.uri, path))

@@ -55,11 +55,11 @@ class GroupSource(Protocol):
     """The source of one operator's key groups."""
 
     def group(self, number: int) -> KeyGroup | None:
-        """One group; None where it has no state."""
+        """Return one group; None if it has no state."""
         ...
 
     def groups(self) -> Iterator[KeyGroup]:
-        """Every group that has state; numbers ascend within a partition."""
+        """Yield every group that has state; numbers ascend within a partition."""
         ...
 
 
@@ -69,7 +69,7 @@ class StoredGroups:
 
     Attributes:
         storage: The checkpoint.
-        states: What reads its rows.
+        states: The reader of its rows.
     """
 
     storage: Storage
@@ -85,7 +85,7 @@ class StoredGroups:
 
 
 class GroupsInMemory:
-    """Key groups in memory: made, changed or gathered elsewhere."""
+    """Key groups held in memory."""
 
     def __init__(self, groups: Iterable[KeyGroup]) -> None:
         self._groups: Mapping[int, KeyGroup] = {group.group: group for group in groups}
@@ -100,13 +100,13 @@ class GroupsInMemory:
 
 
 def key_table(run: Run, keys: pa.Schema) -> pa.Table:
-    """The key columns of rows, under the user's names."""
+    """Return the key columns of rows, under the user's names."""
     columns = [run.column(f"{KEY_PREFIX}{at}") for at in range(len(keys))]
     return pa.Table.from_arrays(columns, schema=keys)
 
 
 def owners_of(parts: Sequence[Part]) -> Run | None:
-    """The keys of a group with their identities, of whatever form; None where it has none."""
+    """Return the keys of a group with their identities, of any schema; None if it has none."""
     batches = []
     for part in parts:
         run = part.tables.get(ROWS)
@@ -117,18 +117,18 @@ def owners_of(parts: Sequence[Part]) -> Run | None:
 
 
 def state_rows(part: Part, owners: Run, state: KeptState) -> tuple[Run, list[pa.Array]] | None:
-    """The rows of a state in one part of a group: whose they are, and map keys, values and stamps beside.
+    """Return the rows of a state in one part of a group: owners, map keys, values and stamps.
 
     Args:
         part: The part.
         owners: The keys of the group.
-        state: The state, as it is to come out: values of an older type are widened.
+        state: The state in its current form: values of an older type are widened.
 
     Returns:
-        None where the part has nothing of it.
+        None if the part has no rows of it.
 
     Raises:
-        Unsupported: The part has the state in another type.
+        Unsupported: The part has the state in a different type.
     """
     if state.has_elements:
         return _element_rows(part, owners, state)
@@ -158,10 +158,10 @@ def _element_rows(part: Part, owners: Run, state: KeptState) -> tuple[Run, list[
 
 
 def fitted(column: pa.Array, kind: pa.DataType | None, name: str) -> pa.Array:
-    """A column in a wider type of its kind.
+    """Return a column cast to a wider type.
 
     Raises:
-        Unsupported: It has another type altogether.
+        Unsupported: The types do not match.
     """
     if kind is None or column.type == kind:
         return column
@@ -169,17 +169,17 @@ def fitted(column: pa.Array, kind: pa.DataType | None, name: str) -> pa.Array:
         return column.cast(kind)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:
         raise Unsupported(
-            "a state has rows of a former type that were not brought into today's yet",
+            "a state has rows of an earlier type that have not been converted yet",
             code="HF-E7002",
             where=f"state {name}",
             found=str(column.type),
             expected=str(kind),
-            hint="run the query until all of its key groups are written anew, then look again",
+            hint="run the query until its batches have rewritten all key groups, then try again",
         ) from error
 
 
 def cell_bytes(column: pa.Array) -> NDArray[np.int64]:
-    """About how many bytes each cell of a column has: exact for numbers, texts and bytes."""
+    """Return the approximate bytes of each cell of a column: exact for numbers, texts and bytes."""
     kind = column.type
     if pa.types.is_null(kind) or not len(column):
         return np.zeros(len(column), np.int64)
@@ -205,12 +205,12 @@ _RESERVED: Final = frozenset({VALUE, MAP_KEY, STAMP, SIZE})
 
 @dataclass(frozen=True, slots=True)
 class KeyedStateReader:
-    """The state of one keyed operator.
+    """A reader of the state of one keyed operator.
 
     Attributes:
-        operator: What it keeps.
-        source: Where its key groups are.
-        hashes: What finds keys: Spark's hash.
+        operator: The operator and its states.
+        source: The source of its key groups.
+        hashes: The hash function of keys: Spark's hash.
     """
 
     operator: KeyedOperator
@@ -223,33 +223,33 @@ class KeyedStateReader:
         return f"operator {self.operator.name}"
 
     def keys_of(self, key: Any) -> pa.Table:
-        """A key as a table of one row; given by column, in their order, or as the value of the only one.
+        """Return a key, given by column, in their order, or as the only value, as a table of one row.
 
         Raises:
-            Invalid: It has other columns, or a value of another type.
+            Invalid: It has other columns, or a value of a different type.
         """
         return key_table_of(key, self.operator.keys, self.where)
 
     def group_of(self, key: Any) -> int:
-        """The key group that the hash of a key gives it; a placement may have put it elsewhere."""
+        """Return the key group of a key's hash; a placement function may have put it elsewhere."""
         return int(group_of(self.hash_of(self.keys_of(key)), self.operator.key_groups)[0])
 
     def get(self, key: Any) -> KeyRow | None:
-        """All state of one key; None where it has none. What has expired and was not cleaned up is there.
+        """Return all state of one key, including expired values not cleaned up yet; None without any.
 
-        Cost: one key group is looked up and decoded. Where a function of the user's places keys, or nobody
-        noted whether one does, a key that is not in the group of its hash is looked for in all of them.
+        Cost: one key group is looked up and decoded. If a user's function places keys, or it is unknown
+        whether one does, a key that is not in the group of its hash is searched in all of them.
 
         Raises:
-            Invalid: The key has other columns, or a value of another type.
-            NotFound: A file that the batch needs is gone.
+            Invalid: The key has other columns, or a value of a different type.
+            NotFound: A file that the batch needs is missing.
             Corrupt: A file or a row is damaged.
         """
         place = self.find(key)
         return None if place is None else place[1]
 
     def find(self, key: Any) -> tuple[KeyGroup, KeyRow] | None:
-        """The same with the key group that it is in."""
+        """Return all state of one key with its key group."""
         wanted = self.keys_of(key)
         h = self.hash_of(wanted)
         if not self.operator.instances:
@@ -266,27 +266,27 @@ class KeyedStateReader:
         return None
 
     def rows(self) -> Iterator[KeyRow]:
-        """Every key with its state, key group after key group. Cost: some 10 microseconds a key."""
+        """Yield every key with its state, key group after key group. Cost: some 10 microseconds a key."""
         for group in self.source.groups():
             yield from key_rows(group, self.where)
 
     def schema(self, state: str) -> pa.Schema:
-        """The columns that `scan` gives: the key's, `map_key` of a map, `value`, `stamp_ms` with a TTL."""
+        """Return the columns of `scan`: the key's, `map_key` of a map, `value`, `stamp_ms` with a TTL."""
         return self._schema(self.operator.state(state))
 
     def scan(self, state: str, *, sizes: bool = False) -> Iterator[pa.Table]:
-        """The rows of one state as tables, one or more a key group: the quick way to all of them.
+        """Yield the rows of one state as tables, one or more per key group: the fastest full read.
 
-        A list has a row for each element, in its order, and a map one for each entry. `stamp_ms` is when a
-        value with a time to live was last stamped, by the clock of its TTL.
+        A list has a row for each element, in its order, and a map one for each entry. `stamp_ms` is the time
+        when a value with a TTL was last stamped, by the clock of its TTL.
 
         Args:
             state: The state's name.
-            sizes: Put `size_bytes` beside: about how many bytes the key and the value have.
+            sizes: Add `size_bytes`: the approximate bytes of the key and the value.
 
         Raises:
-            NotFound: The state does not exist; or a file that the batch needs is gone.
-            Unsupported: Some rows are of a former type that is not just narrower.
+            NotFound: The state does not exist; or a file that the batch needs is missing.
+            Unsupported: Some rows are of an earlier type that is not just narrower.
             Corrupt: A file or a row is damaged.
         """
         kept = self.operator.state(state)
@@ -295,9 +295,9 @@ class KeyedStateReader:
             yield from self._scanned(group, kept, schema, sizes=sizes)
 
     def ages(self, state: str) -> Iterator[pa.Table]:
-        """Return the ages for a TTL: of each value the key columns, `stamp_ms` and `size_bytes`.
+        """Yield the ages for a TTL: for each value the key columns, `stamp_ms` and `size_bytes`.
 
-        The stamp is null where the state has no time to live, since then nobody noted when it was written.
+        The stamp is null if the state has no TTL, since the time of writing is then not recorded.
         """
         columns = [*self.operator.keys.names, STAMP, SIZE]
         stamped = self.operator.state(state).ttl_ms is not None
@@ -306,7 +306,7 @@ class KeyedStateReader:
             yield (table if stamped else table.append_column(STAMP, none)).select(columns)
 
     def hash_of(self, keys: pa.Table) -> Hashes:
-        """The hashes of keys, of which a placement may have made others."""
+        """Return the hashes of keys, before any placement function."""
         if self.operator.instances:
             return np.zeros(keys.num_rows, np.uint64)
         return self.hashes(keys)
@@ -321,7 +321,7 @@ class KeyedStateReader:
         )
 
     def is_by_hash(self, owners: Run) -> bool:
-        """Return whether keys are placed by their hashes, and not by a placement."""
+        """Return whether keys are placed by their hashes, and not by a placement function."""
         keys = key_table(owners, self.operator.keys)
         return bool((self.hash_of(keys) == owners.h).all())
 
@@ -329,11 +329,11 @@ class KeyedStateReader:
         taken = _RESERVED & set(self.operator.keys.names)
         if taken:
             raise Invalid(
-                "a key column has the name of a column beside it",
+                "a key column has the name of one of Holdfast's own columns",
                 code="HF-E2021",
                 where=self.where,
                 found=", ".join(sorted(taken)),
-                hint="read it key by key, as `holdfast state get` does",
+                hint="read the state key by key with `holdfast state get`",
             )
         return pa.schema([*self.operator.keys, *value_fields(kept)])
 
@@ -362,17 +362,17 @@ class KeyedStateReader:
 
 
 def value_fields(kept: KeptState) -> list[pa.Field]:
-    """The columns beside the keys in the table of a state."""
+    """Return the columns other than the keys in the table of a state."""
     fields = [pa.field(MAP_KEY, kept.key_type)] if kept.kind == MAP else []
     fields.append(pa.field(VALUE, kept.type))
     return [*fields, pa.field(STAMP, pa.int64())] if kept.ttl_ms is not None else fields
 
 
 def key_table_of(key: Any, schema: pa.Schema, where: str) -> pa.Table:
-    """A key as a table of one row; given by column, in their order, or as the value of the only one.
+    """Return a key as a table of one row; given by column, in their order, or as the value of the only one.
 
     Raises:
-        Invalid: It has other columns, or a value of another type.
+        Invalid: It has other columns, or a value of a different type.
     """
     values = _values_of(key, schema, where)
     arrays = [_key_column(value, column, where) for value, column in zip(values, schema, strict=True)]
@@ -384,7 +384,7 @@ def _key_column(value: Any, column: pa.Field, where: str) -> pa.Array:
         return column_of([value], column.type)
     except Unfit as error:
         raise Invalid(
-            "a key does not have the type of its column",
+            "a key value does not have the type of its column",
             code="HF-E2022",
             where=f"{where}, key column {column.name}",
             found=repr(value),
@@ -394,7 +394,7 @@ def _key_column(value: Any, column: pa.Field, where: str) -> pa.Array:
 
 
 def placed_hash(h: Hashes, group: int, key_groups: int) -> Hashes:
-    """The hashes that keys have where a placement has put them into a group: brought into its range."""
+    """Return the hashes of keys that a placement function has put into a group, moved into its range."""
     if key_groups == 1:
         return h
     low, high = range_of(group, key_groups)
@@ -403,7 +403,7 @@ def placed_hash(h: Hashes, group: int, key_groups: int) -> Hashes:
 
 
 def keyed_states(storage: Storage, batch_id: int | None = None) -> tuple[KeyedStateReader, ...]:
-    """The state of each keyed operator of Holdfast's at a committed batch, by their numbers.
+    """Return the state reader of each keyed operator at a committed batch, by number.
 
     Args:
         storage: The checkpoint, or a savepoint's view.
@@ -427,7 +427,7 @@ def _values_of(key: Any, schema: pa.Schema, where: str) -> list[Any]:
     elif isinstance(key, (tuple, list)) and len(key) == len(names):
         return list(key)
     raise Invalid(
-        "a key has a value for each key column",
+        "a key needs one value for each key column",
         code="HF-E2023",
         where=where,
         found=repr(key),
@@ -449,8 +449,8 @@ class KeyedContent(JsonShape):
 
     Attributes:
         operator: Its name.
-        keys: How many keys it has.
-        digest: A hash of them with all their state and timers, in no order.
+        keys: The number of its keys.
+        digest: A hash of the keys with all their state and timers, independent of their order.
     """
 
     operator: str
@@ -459,12 +459,12 @@ class KeyedContent(JsonShape):
 
 
 def keyed_contents(checkpoint: Storage) -> tuple[KeyedContent, ...]:
-    """The content of each keyed operator at the newest committed batch.
+    """Return the content of each keyed operator at the newest committed batch.
 
     Cost: some 15 microseconds a key.
 
     Raises:
-        NotFound: A file is gone.
+        NotFound: A file is missing.
         Corrupt: A file or a blob is damaged.
     """
     found = []
@@ -484,5 +484,5 @@ def _comparable_bytes(row: KeyRow) -> bytes:
 
 
 def _ordered(value: Any) -> str:
-    """A value in words; a map's entries in an order of their own, since theirs means nothing."""
+    """Return a value as text, with a map's entries sorted."""
     return repr(sorted(map(repr, value.items()))) if isinstance(value, dict) else repr(value)

@@ -1,4 +1,4 @@
-"""Holdfast's own keyed operators, as states among the others: named, typed and read by their users' keys."""
+"""Holdfast's own keyed operators as named states, read by their users' keys."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ _ATOMS: Final = {
 def name_states(
     keyed: KeyedStateReader, files: OperatorStates, operator: OperatorName
 ) -> Iterator[NamedState]:
-    """The states of a keyed operator: all of a key at once under the operator's name, and each by itself."""
+    """Yield the states of a keyed operator: all of a key under the operator's name, and each by itself."""
     source = KeyedSource(keyed, files)
     declared = keyed.operator
     key = _struct(declared.keys)
@@ -83,11 +83,11 @@ def name_states(
 
 @dataclass(frozen=True, slots=True)
 class KeyedSource:
-    """Reads the states of one of Holdfast's keyed operators, out of its key groups.
+    """A reader of the states of one of Holdfast's keyed operators, from its key groups.
 
     Attributes:
         keyed: The key groups.
-        files: What reads the operator's files.
+        files: The reader of the operator's files.
     """
 
     keyed: KeyedStateReader
@@ -95,17 +95,17 @@ class KeyedSource:
 
     @property
     def notes_writes(self) -> bool:
-        """A key group is written whole, and a base tells nothing of single writes."""
+        """False: a key group is written whole, and a base does not show single writes."""
         return False
 
     def get(self, state: NamedState, key: Mapping[str, Any]) -> Iterator[Entry]:
-        """The rows of a key. Cost: one key group is looked up and decoded."""
+        """Yield the rows of a key. Cost: one key group is looked up and decoded."""
         place = self.keyed.find(dict(key))
         if place is not None:
             yield from self._entries(state, *place)
 
     def scan(self, state: NamedState, tell: ProgressCallback | None = None) -> Iterator[Entry]:  # noqa: ARG002 - key groups are no stores to count
-        """Every row, key group after key group. Cost: some 10 microseconds a key."""
+        """Yield every row, key group after key group. Cost: some 10 microseconds a key."""
         from holdfast.checkpoints.keyed import key_rows
 
         for group in self.keyed.source.groups():
@@ -118,7 +118,7 @@ class KeyedSource:
         schema: pa.Schema,
         tell: ProgressCallback | None = None,  # noqa: ARG002 - as above
     ) -> Iterator[pa.RecordBatch]:
-        """The rows as record batches: a single state's column by column, all of a key's row by row."""
+        """Yield the rows as record batches: a single state by column, all states of a key by row."""
         from holdfast.at_rest.keyed_reader import GroupsInMemory, KeyedStateReader
 
         operator = self.keyed.operator
@@ -141,7 +141,7 @@ class KeyedSource:
         )
 
     def has_ages(self, state: NamedState) -> bool:
-        """Each state has ages by itself, and timers have none."""
+        """Return whether it has ages: single states do; timers and the combined state do not."""
         return state.form not in (StateForm.KEYED, StateForm.TIMERS)
 
     def ages(
@@ -156,7 +156,7 @@ class KeyedSource:
 
         empty = np.empty(0, np.int64)
         if state.form is StateForm.KEYED:
-            return StateAges(state, None, "its states are looked at one by one", None, empty, empty, 0, 0)
+            return StateAges(state, None, "each of its states has its own ages", None, empty, empty, 0, 0)
         if state.form is StateForm.TIMERS:
             rows = sum(1 for _ in self.scan(state, tell))
             return StateAges(state, None, "timers have no age", None, empty, empty, rows, 0)
@@ -171,7 +171,7 @@ class KeyedSource:
             times.append(stamps[known].astype(np.int64))
             sizes.append(size[known])
         if not state.ttl:
-            what = "it has no time to live, so nobody noted when its values were written"
+            what = "it has no TTL, so the time of writing is not recorded"
             return StateAges(state, None, what, None, empty, empty, rows, total)
         clock = self.ttl_clock(state)
         now = clock_ms(self.files, clock)
@@ -182,7 +182,7 @@ class KeyedSource:
     def locate(
         self, state: NamedState, key: Mapping[str, Any], files: OperatorStates
     ) -> tuple[list[Sought], int | None]:
-        """The rows of Spark's store that hold the key's group."""
+        """Return the lookup of the Spark rows that hold the key's group."""
         from holdfast.formats.operators import KEYED_VARIABLES
 
         number = self.keyed.operator.numbering.number_of(self.key_group(state, key))
@@ -203,20 +203,20 @@ class KeyedSource:
         return KeyedSource(KeyedStateReader(self.keyed.operator, groups), self.files).get(state, key)
 
     def ttl_clock(self, state: NamedState) -> str:
-        """The clock that the state declares."""
+        """Return the clock that the state declares."""
         return self.keyed.operator.state(state.name).clock or PROCESSING
 
     def key_group(self, state: NamedState, key: Mapping[str, Any]) -> int:  # noqa: ARG002 - all states of a key are in one
-        """The key group that has a key; the one that its hash gives where none has."""
+        """Return the key group that has a key, or the one of its hash."""
         place = self.keyed.find(dict(key))
         return self.keyed.group_of(dict(key)) if place is None else place[0].group
 
     def plain_value(self, state: NamedState, entry: Entry) -> Any:
-        """A state by itself has no columns, so it is the value itself."""
+        """Return the value itself for a single state, which has no columns."""
         return dict(entry.value) if state.form is StateForm.KEYED else entry.value[state.name]
 
     def spark_reads(self, state: NamedState) -> bool:  # noqa: ARG002 - none of them
-        """Spark sees key groups as bytes."""
+        """Return False: Spark sees key groups as bytes."""
         return False
 
     def _by_row(self, state: NamedState, group: KeyGroup, schema: pa.Schema) -> pa.RecordBatch:
@@ -238,7 +238,7 @@ class KeyedSource:
         return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
     def _entries(self, state: NamedState, group: KeyGroup, row: KeyRow) -> Iterator[Entry]:
-        """A key's rows of one state, or its one row of all."""
+        """Yield a key's rows of one state, or its one row of all."""
         operator = self.keyed.operator
         key = dict(zip(state.key.names, row.key, strict=True))
         partition = operator.partition_of(group.group)
@@ -297,7 +297,7 @@ def _elements(state: NamedState, row: KeyRow) -> Iterator[tuple[dict[str, Any], 
 
 
 def _size(value: Any) -> int:
-    """About how many bytes a value has: exact for numbers, texts and bytes."""
+    """Return the approximate bytes of a value: exact for numbers, texts and bytes."""
     if value is None:
         return 0
     if isinstance(value, str):
@@ -323,10 +323,10 @@ def _struct(schema: pa.Schema) -> Struct:
 
 
 def spark_type(type_: pa.DataType) -> DataType:
-    """The type of Spark's for a type of Arrow's.
+    """Return the Spark type for an Arrow type.
 
     Raises:
-        Unsupported: Spark has none.
+        Unsupported: Spark has no such type.
     """
     import pyarrow as pa
 
@@ -346,7 +346,7 @@ def spark_type(type_: pa.DataType) -> DataType:
         name = "micros"
     if name is None:
         raise Unsupported(
-            "state of this type cannot be shown",
+            "state of this type cannot be displayed",
             code="HF-E7003",
             found=str(type_),
             hint="read the key in the query itself",

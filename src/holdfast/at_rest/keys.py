@@ -1,8 +1,8 @@
-"""Parse a key as a person types it, and decode rows of state into Arrow columns.
+"""Parse a key as a user types it, and decode rows of state into Arrow columns.
 
-An UnsafeRow is a sequence of words of eight bytes, so some thousand rows behind each other are one array
-of words, and a column is every row's word at the same place. What does not fit into a word is gathered from
-where the word says it is. Lists, maps and numbers that are longer than a word are taken apart one by one.
+An UnsafeRow is a sequence of words of eight bytes, so thousands of consecutive rows are one array of words,
+and a column is every row's word at the same offset. A value that does not fit into a word is collected from
+the offset in the word. Lists, maps and numbers longer than a word are decoded one by one.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ _SHORT_DECIMAL: Final = 18
 
 
 class ColumnDecoder:
-    """Takes rows of one type apart into columns.
+    """A decoder of rows of one type into columns.
 
     Args:
         type_: The rows' type.
-        where: What they belong to, for messages.
+        where: The state, for messages.
     """
 
     def __init__(self, type_: Struct, where: str) -> None:
@@ -57,7 +57,7 @@ class ColumnDecoder:
         self._where = where
 
     def take_apart(self, rows: Sequence[bytes]) -> list[pa.Array]:
-        """The columns of rows, in the order of the fields.
+        """Return the columns of rows, in the order of the fields.
 
         Cost: some 50 nanoseconds a row and field.
 
@@ -69,15 +69,15 @@ class ColumnDecoder:
         return self._columns(b"".join(rows), np.fromiter(map(len, rows), np.int64, len(rows)))
 
     def take_apart_behind(self, stored: Sequence[bytes], before: int) -> list[pa.Array] | None:
-        """The same of rows that all have so many bytes before them, where all are of one length.
+        """Return the columns of equally long rows that all have the same number of bytes before them.
 
         Args:
-            stored: The rows with what is before them: a byte that is zero last, and with five bytes and more
-                the length of what follows as the four before that.
-            before: How many bytes.
+            stored: The rows with their prefix: its last byte is zero; a prefix of at least five bytes has the
+                length of the rest in the four bytes before that.
+            before: The number of bytes.
 
         Returns:
-            None where they are not of one length, or something else is before one of them.
+            None if their lengths differ, or a prefix has a different form.
         """
         import numpy as np
 
@@ -112,7 +112,7 @@ class ColumnDecoder:
 
 
 class _Rows:
-    """Many rows behind each other."""
+    """Many consecutive rows."""
 
     def __init__(self, data: bytes, where: str) -> None:
         import numpy as np
@@ -123,7 +123,7 @@ class _Rows:
         self._where = where
 
     def column(self, type_: DataType, starts: Words, ends: Words, index: int, count: int) -> pa.Array:
-        """One field of rows that begin and end at these places and have so many fields."""
+        """Return one field of rows with these start and end offsets and this number of fields."""
         import pyarrow as pa
 
         if type_ == Atom("void"):
@@ -220,7 +220,7 @@ class _Rows:
 
 
 def arrow_value(value: Any, type_: DataType) -> Any:
-    """A value as Arrow takes it: pairs for maps, names for the parts of an interval."""
+    """Return a value for Arrow: pairs for maps, names for the parts of an interval."""
     if value is None:
         return None
     if isinstance(type_, Struct):
@@ -238,18 +238,18 @@ def arrow_value(value: Any, type_: DataType) -> Any:
 
 
 def damaged_row(where: str, found: str) -> Corrupt:
-    """The error for a row that cannot be of its state's type."""
+    """Return the error for a row that cannot be of its state's type."""
     return Corrupt(
-        "a row of state is damaged",
+        "a row of state cannot be decoded",
         code="HF-E6001",
         where=where,
         found=found,
-        hint="see what else is damaged with `holdfast checkpoint verify`, and restore a savepoint",
+        hint="list all damage with `holdfast checkpoint verify`, and restore a savepoint",
     )
 
 
 def readable(value: Any) -> Any:
-    """A value as it is; text that is no UTF-8 with marks where it is not."""
+    """Return a value unchanged; in text, bytes that are not UTF-8 are replaced by marks."""
     if isinstance(value, str):
         return value.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
     return value
@@ -262,7 +262,7 @@ def _build_array(type_: pa.DataType, values: Any, null: NDArray[np.bool_]) -> pa
 
 
 def _validity(null: NDArray[np.bool_]) -> pa.Buffer | None:
-    """Arrow's bits for what exists; none where all is."""
+    """Return Arrow's validity bits; None if no value is null."""
     import numpy as np
     import pyarrow as pa
 
@@ -283,7 +283,7 @@ Sample = Callable[[], "str | None"]
 
 
 class _Unfit(ValueError):
-    """A value that is not of its type: what was found, and what would fit."""
+    """A value that is not of its type: the value found, and the expected form."""
 
     def __init__(self, found: str, expected: str) -> None:
         super().__init__(found)
@@ -292,24 +292,24 @@ class _Unfit(ValueError):
 
 
 def no_sample() -> str | None:
-    """No key to show: none was asked for, or the state is empty."""
+    """Return None: no key was requested, or the state is empty."""
     return None
 
 
 def typed_key(
     given: Any, columns: Struct, where: str, *, written: bool = False, sample: Sample = no_sample
 ) -> dict[str, Any]:
-    """The values of a key given in Python or as JSON.
+    """Return the values of a key given in Python or as JSON.
 
     Args:
         given: A dictionary by column, a list or tuple in the order of the columns, or the only one's value.
         columns: The columns of the key, with their types.
         where: The state, for messages.
         written: Whether text may represent a value of any type, as on a command line.
-        sample: Gives a key of the state as text, for messages.
+        sample: Returns a key of the state as text, for messages.
 
     Raises:
-        Invalid: It does not fit; the message has the columns.
+        Invalid: It does not fit; the message lists the columns.
     """
     if isinstance(given, Mapping):
         values = dict(given)
@@ -318,11 +318,15 @@ def typed_key(
     elif len(columns.names) == 1:
         values = {columns.names[0]: given}
     else:
-        raise refused("this is no key of the state", where, repr(given), columns, sample)
+        raise refused("not a valid key of the state", where, repr(given), columns, sample)
     if set(values) != set(columns.names):
         missing = [name for name in columns.names if name not in values]
         extra = [str(name) for name in values if name not in columns.names]
-        fact = f"a key needs {', '.join(missing)}" if missing else f"a key has no {', '.join(extra)}"
+        fact = (
+            f"missing key columns: {', '.join(missing)}"
+            if missing
+            else f"unknown key columns: {', '.join(extra)}"
+        )
         raise refused(fact, where, ", ".join(map(str, values)) or "no column", columns, sample)
     name = ""
     try:
@@ -331,7 +335,7 @@ def typed_key(
             columns_of_key[name] = typed(values[name], type_, written=written)
     except _Unfit as unfit:
         raise Invalid(
-            f"the key's {name} is not of its type",
+            f"invalid value for key column {name}",
             code="HF-E2024",
             where=where,
             found=unfit.found,
@@ -350,16 +354,16 @@ def key_hint(columns: Struct, sample: Sample) -> str:
     """Return an example of a state's key; a real one if possible."""
     names = columns.names
     if not names:
-        return "leave the key out: the state has one row for everything"
+        return "omit the key: the state has a single row"
     text = sample()
     if text is not None:
-        return f"a key of this state: {shlex.quote(text)}"
+        return f"give a key such as {shlex.quote(text)}"
     example = f"{names[0]}=…" if len(names) == 1 else "{" + ", ".join(f'"{name}": …' for name in names) + "}"
-    return f"write it as {example}"
+    return f"write the key as {example}"
 
 
 def refused(fact: str, where: str, given: str, columns: Struct, sample: Sample) -> Invalid:
-    """The error for a key that does not fit its columns."""
+    """Return the error for a key that does not fit its columns."""
     return Invalid(
         fact,
         code="HF-E2025",
@@ -371,13 +375,13 @@ def refused(fact: str, where: str, given: str, columns: Struct, sample: Sample) 
 
 
 def key_text(columns: Struct) -> str:
-    """The columns of a key, for people."""
+    """Return the columns of a key, for display."""
     named = [f"{name} {type_text(type_)}" for name, type_ in zip(columns.names, columns.types, strict=True)]
-    return ", ".join(named) or "empty: the state has one row for everything"
+    return ", ".join(named) or "no key: the state has a single row"
 
 
 def typed(value: Any, type_: DataType, *, written: bool = False) -> Any:
-    """A value as rows of state have it, from what JSON or a person has.
+    """Return a value as in rows of state, from JSON or a user's text.
 
     Raises:
         ValueError: It is not of the type.
@@ -420,7 +424,7 @@ def _of_time(value: Any, name: str, written: bool) -> Any:
 
 def _text(value: Any) -> str:
     if not isinstance(value, str):
-        raise _Unfit(repr(value), "text, in quotes where it is JSON")
+        raise _Unfit(repr(value), "text, in quotes if it is JSON")
     return value
 
 

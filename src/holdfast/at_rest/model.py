@@ -1,4 +1,4 @@
-"""States as people see them: operators, their states, and the rows that these hold for a key."""
+"""States as users see them: operators, their states, and the rows that these hold for a key."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ PROCESSING: Final = "processing"
 
 
 class StateForm(str, Enum):
-    """The kind of value that a state holds for a key."""
+    """The form of the value that a state holds for a key."""
 
     VALUE = "value"
     LIST = "list"
@@ -48,22 +48,23 @@ def _columns(columns: Struct) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class NamedState(JsonShape):
-    """A state as people name it.
+    """A state with its display names.
 
     Attributes:
         operator_id: The operator's number in the plan.
-        operator: What people call the operator: the user's own name of it, or what it does.
-        kind: Spark's name for what the operator does.
-        named: What the operator is called.
-        name: What people call the state; the operator's own name where it has only one.
-        form: What it holds for a key: a value, a list, a map, timers, rows.
+        operator: The operator's display name: the user's own name for it, or its type.
+        kind: Spark's name for the operator's type.
+        named: The operator's names.
+        name: The state's display name; the operator's own name if it has only one state.
+        form: The form of a key's value: a value, a list, a map, timers, rows.
         key: The columns of its key.
-        sub: What tells the rows of one key apart: a map's key, a session's start, a row's place, a time.
+        sub: The columns that distinguish the rows of one key: a map's key, a session's start, a row's index,
+            a time.
         value: The columns of its value.
-        ttl: Whether each value has a time at which it expires.
-        source: What reads it.
-        codec: What takes apart its rows in Spark's store; None where that holds key groups.
-        counts: What reads how many rows a key of a join has.
+        ttl: Whether each value has an expiry time.
+        source: The reader of its rows.
+        codec: The codec of its rows in Spark's store; None if that holds key groups.
+        counts: The codec of the row counts of a join's keys.
     """
 
     operator_id: int
@@ -83,7 +84,7 @@ class NamedState(JsonShape):
     @property
     @in_json_as("name")
     def full_name(self) -> str:
-        """Operator and state, as they can be asked for."""
+        """Operator and state, as accepted in requests."""
         return self.operator if self.name == self.operator else f"{self.operator}.{self.name}"
 
     @property
@@ -99,14 +100,14 @@ class NamedOperator(JsonShape):
 
     Attributes:
         operator_id: Its number in the plan.
-        name: What people call it: the user's own name of it, or what it does.
-        kind: Spark's name for what it does.
-        named: What it is called.
-        partitions: How many partitions its state has.
-        states: Its states. One of Holdfast's keyed operators has one with all state of a key, under its own
-            name, and then each by itself.
-        files: What reads its files.
-        keyed: The key groups of one of Holdfast's keyed operators, for who writes them anew.
+        name: Its display name: the user's own name for it, or its type.
+        kind: Spark's name for its type.
+        named: Its names.
+        partitions: The number of partitions of its state.
+        states: Its states. A keyed operator of Holdfast has one with all state of a key, under its own name,
+            and then each by itself.
+        files: The reader of its files.
+        keyed: The key groups of a keyed operator of Holdfast, for rewriting them.
     """
 
     operator_id: int
@@ -121,13 +122,14 @@ class NamedOperator(JsonShape):
 
 @dataclass(frozen=True, slots=True)
 class Entry(JsonShape):
-    """One row of a state; of a list one element.
+    """One row of a state; for a list one element.
 
     Attributes:
         key: The key's columns.
-        sub: What tells it from the other rows of its key: a map's key, a session's start, a timer's time.
+        sub: The columns that distinguish it from other rows of its key: a map's key, a session's start, a
+            timer's time.
         value: The value's columns.
-        expires_ms: When it expires, in epoch milliseconds; None without a time to live.
+        expires_ms: The expiry time, in epoch milliseconds; None without a TTL.
         partition: The partition that it is in.
         size_bytes: The bytes of its key and value as they are stored.
     """
@@ -148,7 +150,7 @@ class KeyState(JsonShape):
         state: The state.
         batch_id: The batch.
         key: The key.
-        entries: Its rows; none where the state does not know the key.
+        entries: Its rows; empty if the state does not have the key.
     """
 
     state: NamedState = field(metadata=json_spread("operator_id", "operator", "state", "form"))
@@ -159,7 +161,7 @@ class KeyState(JsonShape):
     @property
     @in_json
     def exists(self) -> bool:
-        """Return whether the state has the key."""
+        """True if the state has the key."""
         return bool(self.entries)
 
     @property
@@ -177,11 +179,11 @@ class KeyState(JsonShape):
     @property
     @in_json_as(convert=plain)
     def value(self) -> Any:
-        """The value as its form has it; None where the state does not know the key.
+        """The value in its form; None if the state does not have the key.
 
-        The columns of a value; a list of them for lists, for the rows of a join and for sessions; of a map a
-        dictionary by its key, or pairs where that has several columns; of timers their times. A state of one
-        of Holdfast's keyed operators has no columns, so it is the value itself.
+        The columns of a value; a list of them for lists, for the rows of a join and for sessions; for a map a
+        dictionary by its key, or pairs if that has several columns; for timers their times. A state of one of
+        Holdfast's keyed operators has no columns, so it is the value itself.
         """
         if not self.entries:
             return None
@@ -208,7 +210,7 @@ class KeyState(JsonShape):
     @property
     @in_json
     def expires_ms(self) -> list[int | None] | None:
-        """Return the expiry of each row, in epoch milliseconds; None for a state without a TTL."""
+        """The expiry of each row, in epoch milliseconds; None for a state without a TTL."""
         return [entry.expires_ms for entry in self.entries] if self.state.ttl else None
 
 
@@ -217,10 +219,10 @@ class KeySize:
     """The size of one key in a state.
 
     Attributes:
-        rows: Its rows.
-        size_bytes: Their bytes.
+        rows: The number of its rows.
+        size_bytes: Their size.
         partition: The partition that they are in.
-        read: Gives the key's columns, of `stored`; one function for many keys.
+        read: Returns the key's columns from `stored`; one function for many keys.
         stored: The key as it is stored.
     """
 
@@ -231,7 +233,7 @@ class KeySize:
     stored: Any
 
     def key(self) -> Mapping[str, Any]:
-        """The key's columns."""
+        """Return the key's columns."""
         return self.read(self.stored)
 
 
@@ -241,14 +243,14 @@ class StateAges:
 
     Attributes:
         state: The state.
-        clock: By which clock they go, `processing` or `event`; None where the state carries no times.
-        what: What the times are, in words; or why there are none.
-        now_ms: What that clock showed after the batch.
+        clock: The clock of the times, `processing` or `event`; None if the state has no times.
+        what: The meaning of the times, as text, or why there are none.
+        now_ms: The time of that clock after the batch.
         times: The time of each row that has one, in epoch milliseconds.
         sizes: The bytes of each of these rows, key and value.
-        rows: All rows, with a time or without.
-        size_bytes: Their bytes.
-        delay_ms: The watermark's delay, where it decides when rows go.
+        rows: The number of all rows, with a time or without.
+        size_bytes: Their size.
+        delay_ms: The watermark's delay, if it decides when rows are removed.
     """
 
     state: NamedState
@@ -263,22 +265,22 @@ class StateAges:
 
 
 class StateSource(Protocol):
-    """Reads the states of one operator at one batch, whatever the operator keeps them in."""
+    """A reader of the states of one operator at one batch, in any kind of store."""
 
     @property
     def notes_writes(self) -> bool:
         """Return whether the files show each write of a key, and not only changed values."""
 
     def get(self, state: NamedState, key: Mapping[str, Any]) -> Iterable[Entry]:
-        """The rows of a key whose values have their types."""
+        """Return the rows of a key whose values have their types."""
 
     def scan(self, state: NamedState, tell: ProgressCallback | None = None) -> Iterator[Entry]:
-        """Every row."""
+        """Yield every row."""
 
     def tables(
         self, state: NamedState, schema: pa.Schema, tell: ProgressCallback | None = None
     ) -> Iterator[pa.RecordBatch]:
-        """Every row, column by column."""
+        """Yield every row, column by column."""
 
     def key_sizes(self, state: NamedState, tell: ProgressCallback | None = None) -> Iterator[KeySize]:
         """Yield the size of each key."""
@@ -293,18 +295,18 @@ class StateSource(Protocol):
         current_ttl_ms: int | None = None,
         tell: ProgressCallback | None = None,
     ) -> StateAges:
-        """The times of a state's rows.
+        """Return the times of a state's rows.
 
         Args:
             state: One of its states.
-            by: A column of key or value that has the time, where the state carries none of itself.
-            current_ttl_ms: The time to live that the state has now, where it cannot be computed.
-            tell: Called with stores done, stores in all, and what is being done.
+            by: A column of key or value with the time, if the state records none.
+            current_ttl_ms: The current TTL of the state, if it cannot be computed.
+            tell: Called with stores done, stores in all, and the current step.
 
         Raises:
             Invalid: The column does not exist, or it holds no times.
             Corrupt: A file or a row is damaged.
-            NotFound: A file that the batch needs is gone.
+            NotFound: A file that the batch needs is missing.
         """
 
     def locate(
@@ -315,16 +317,16 @@ class StateSource(Protocol):
     def decode(
         self, state: NamedState, key: Mapping[str, Any], stored: Iterable[tuple[StateCodec, int, Pairs]]
     ) -> Iterable[Entry]:
-        """The rows of a key, out of what was found where `locate` says; each with its partition."""
+        """Return the rows of a key, decoded from the rows that `locate` finds; each with its partition."""
 
     def ttl_clock(self, state: NamedState) -> str:
-        """The clock that the time to live of a state goes by."""
+        """Return the clock for the TTL of a state."""
 
     def key_group(self, state: NamedState, key: Mapping[str, Any]) -> int | None:
-        """The key group that has a key, or that its hash gives; None where there are no key groups."""
+        """Return the key group that has a key, or that of its hash; None if there are no key groups."""
 
     def plain_value(self, state: NamedState, entry: Entry) -> Any:
-        """The value of a row as people see it: its columns, or the value itself where it has none."""
+        """Return the value of a row for display: its columns, or the value itself if it has none."""
 
     def spark_reads(self, state: NamedState) -> bool:
         """Return whether Spark's own state reader can read it."""
@@ -362,7 +364,7 @@ def clock_ms(files: OperatorStates, clock: str) -> int | None:
 
 
 def type_text(type_: Any) -> str:
-    """A type as Spark's SQL writes it."""
+    """Return a type as Spark's SQL writes it."""
     if isinstance(type_, Atom):
         return _TYPE_WORDS.get(type_.name, type_.name)
     if isinstance(type_, Decimal):

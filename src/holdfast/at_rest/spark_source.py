@@ -1,8 +1,8 @@
 """The states of Spark's operators, with the ages of their rows.
 
-Which times these are differs. States with a time to live note when each value will expire, from which the
-time to live is computed if it is not given. Windows and sessions have their ends, joins the event time of
-each row, duplicates within a watermark the time until which they are remembered. Other states carry no times.
+The meaning of the times differs. States with a TTL record the expiry of each value, from which the TTL is
+computed if it is not given. Windows and sessions have their ends, joins the event time of each row,
+duplicates within a watermark the time until which they are remembered. Other states have no times.
 """
 
 from __future__ import annotations
@@ -75,43 +75,43 @@ def spark_ages(
     by: str | None,
     current_ttl_ms: int | None,
 ) -> StateAges:
-    """The times of the rows of one of Spark's states.
+    """Return the times of the rows of one of Spark's states.
 
     Args:
-        files: What reads the operator's files.
+        files: The reader of the operator's files.
         state: The state.
         chunks: Its rows as they are stored.
-        by: A column of key or value that has the time, where the state carries none of itself.
-        current_ttl_ms: The time to live that the state has now, where it cannot be computed.
+        by: A column of key or value with the time, if the state records none.
+        current_ttl_ms: The current TTL of the state, if it cannot be computed.
 
     Raises:
         Invalid: The column does not exist, or it holds no times.
         Corrupt: A file or a row is damaged.
-        NotFound: A file that the batch needs is gone.
+        NotFound: A file that the batch needs is missing.
     """
     source = _chosen(state, by) if by is not None else _time_column(state)
     times, sizes, rows, total = _collected(state, chunks, source)
     if source is None:
-        return StateAges(state, None, "its rows carry no times", None, times, sizes, rows, total)
+        return StateAges(state, None, "its rows have no times", None, times, sizes, rows, total)
     if source.column == EXPIRES and by is None:
         ttl = current_ttl_ms if current_ttl_ms is not None else _worked_out(files, times)
         if ttl is None:
-            what = "its rows say when they expire, and nobody when they were written: name the time to live"
+            what = "its rows have expiry times but no write times: give the current TTL"
             return StateAges(state, None, what, None, times[:0], sizes[:0], rows, total)
         times = times - ttl
-        source = _TimeColumn(EXPIRES, PROCESSING, f"written, from a time to live of {ttl} ms")
+        source = _TimeColumn(EXPIRES, PROCESSING, f"written, computed from a TTL of {ttl} ms")
     now = clock_ms(files, source.clock)
     return StateAges(state, source.clock, source.what, now, times, sizes, rows, total, source.delay_ms)
 
 
 def watermark_column(state: NamedState) -> str | None:
-    """The column whose time, or end of a window, is compared with the watermark; None without a watermark."""
+    """Return the column that is compared with the watermark by time or end of window; None without one."""
     source = _time_column(state)
     return None if source is None or source.delay_ms is None else source.column
 
 
 def _time_column(state: NamedState) -> _TimeColumn | None:
-    """The times that a state carries of itself."""
+    """Return the times that a state records itself."""
     event = _event_column(state)
     names = column_names(state)
     if state.ttl:
@@ -126,7 +126,7 @@ def _time_column(state: NamedState) -> _TimeColumn | None:
 
 
 def _event_column(state: NamedState) -> _TimeColumn | None:
-    """The column that the watermark is of, as Spark notes it in a schema: a time, or a window of any name."""
+    """Return the watermark's column from the schema: a time, or a window of any name."""
     schema = None if state.codec is None else state.codec.schema
     if schema is None:
         return None
@@ -155,12 +155,12 @@ def _chosen(state: NamedState, by: str) -> _TimeColumn:
     able = [name for name, type_ in zip(names, types, strict=False) if type_ in _TIMESTAMPS]
     if by not in able:
         raise Invalid(
-            "there is no such column of times",
+            "not a time column of this state",
             code="HF-E2026",
             where=state.full_name,
             found=by,
-            expected=", ".join(able) or "none: no column of this state is a timestamp",
-            hint="leave the column out, or name one that `holdfast state list` shows as a timestamp",
+            expected=", ".join(able) or "none: this state has no timestamp column",
+            hint="omit the column, or give one that `holdfast state list` shows as a timestamp",
         )
     return _TimeColumn(by, EVENT, f"column {by}", micros=False)
 
@@ -215,10 +215,10 @@ def _times(column: Any, source: _TimeColumn) -> tuple[NDArray[np.bool_], Times]:
 
 
 def _worked_out(files: OperatorStates, expiries: Times) -> int | None:
-    """The time to live that values were written with.
+    """Return the TTL that values were written with.
 
-    A value expires exactly that long after the time of the batch that wrote it, so it is the difference that
-    most expiries have to the time of a batch which is kept; None where that cannot be told.
+    A value expires exactly one TTL after the time of the batch that wrote it, so the TTL is the most frequent
+    difference between expiry times and times of kept batches; None if that is not unique.
     """
     import numpy as np
 
@@ -245,11 +245,11 @@ _NESTED_KEY = (StateForm.MAP, StateForm.TIMERS)
 
 @dataclass(frozen=True, slots=True)
 class SparkSource:
-    """Reads the states of one of Spark's operators.
+    """A reader of the states of one of Spark's operators.
 
     Attributes:
         storage: The checkpoint, or a savepoint's view.
-        files: What reads the operator's files.
+        files: The reader of the operator's files.
     """
 
     storage: Storage
@@ -257,11 +257,11 @@ class SparkSource:
 
     @property
     def notes_writes(self) -> bool:
-        """Each change of a row is a record."""
+        """True: each change of a row is a record."""
         return True
 
     def get(self, state: NamedState, key: Mapping[str, Any]) -> Iterable[Entry]:
-        """The rows of a key. Cost: the files of one partition that can hold it."""
+        """Return the rows of a key. Cost: the files of one partition that can hold it."""
         codec = self._codec(state)
         return _in_order(
             state,
@@ -274,14 +274,14 @@ class SparkSource:
         )
 
     def scan(self, state: NamedState, tell: ProgressCallback | None = None) -> Iterator[Entry]:
-        """Every row. Cost: some microseconds a row."""
+        """Yield every row. Cost: some microseconds a row."""
         for codec, partition, pairs in self.chunks(state, tell):
             yield from _entries_of(state, codec, partition, pairs)
 
     def tables(
         self, state: NamedState, schema: pa.Schema, tell: ProgressCallback | None = None
     ) -> Iterator[pa.RecordBatch]:
-        """Every row, column by column. Cost: about 2 microseconds a row."""
+        """Yield every row, column by column. Cost: about 2 microseconds a row."""
         from holdfast.at_rest.tables import gathered, row_batch
 
         for codec, partition, pairs in gathered(self.chunks(state, tell)):
@@ -298,7 +298,7 @@ class SparkSource:
                 yield KeySize(1, len(key) + len(value), partition, read, key)
 
     def has_ages(self, state: NamedState) -> bool:  # noqa: ARG002 - any state of Spark's may have times
-        """Any state may have times."""
+        """Return True: any state may have times."""
         return True
 
     def ages(
@@ -308,13 +308,13 @@ class SparkSource:
         current_ttl_ms: int | None = None,
         tell: ProgressCallback | None = None,
     ) -> StateAges:
-        """The times of a state's rows. Cost: about 2 microseconds a row, and 16 bytes of memory."""
+        """Return the times of a state's rows. Cost: about 2 microseconds a row, and 16 bytes of memory."""
         return spark_ages(self.files, state, self.chunks(state, tell), by, current_ttl_ms)
 
     def locate(
         self, state: NamedState, key: Mapping[str, Any], files: OperatorStates
     ) -> tuple[list[Sought], int | None]:
-        """The stored key, or the bytes that its rows begin with."""
+        """Return the lookup of the stored key, or of the bytes that its rows begin with."""
         codec = files.codec_of(*state.stored)
         values = {codec.key_type.names[0]: key} if state.form in _NESTED_KEY else dict(key)
         placing = dict(list(values.items())[: placing_fields(codec)])
@@ -326,30 +326,30 @@ class SparkSource:
         key: Mapping[str, Any],  # noqa: ARG002 - each row says its key
         stored: Iterable[tuple[StateCodec, int, Pairs]],
     ) -> Iterable[Entry]:
-        """Rows as they are stored, taken apart."""
+        """Return stored rows, decoded."""
         return _in_order(state, [entry for rows in stored for entry in _entries_of(state, *rows)])
 
     def ttl_clock(self, state: NamedState) -> str:  # noqa: ARG002 - the same for all states of Spark's
-        """Spark's time to live goes by processing time."""
+        """Return the processing-time clock: Spark's TTL uses no other."""
         return PROCESSING
 
     def key_group(self, state: NamedState, key: Mapping[str, Any]) -> int | None:  # noqa: ARG002 - as said
-        """Spark knows no key groups."""
+        """Return None: Spark has no key groups."""
         return None
 
     def plain_value(self, state: NamedState, entry: Entry) -> Any:  # noqa: ARG002 - all states have columns
-        """The columns of the value."""
+        """Return the columns of the value."""
         return dict(entry.value)
 
     def spark_reads(self, state: NamedState) -> bool:
-        """Spark's reader knows no savepoints, and gives collections in another shape."""
+        """Return whether Spark's reader can read it: no savepoints, and no collections."""
         collection = state.form in (StateForm.LIST, *_NESTED_KEY)
         return not collection and not isinstance(self.storage, SavepointView)
 
     def chunks(
         self, state: NamedState, tell: ProgressCallback | None = None
     ) -> Iterator[tuple[StateCodec, int, Pairs]]:
-        """The rows of a state as they are stored, some thousand at a time, with their partition."""
+        """Yield the stored rows of a state in chunks, with their partition."""
         name = self._codec(state).name
         for codec, partition, pairs in state_chunks(
             self.storage, self.files.batch_id, operator_id=state.operator_id, tell=tell
@@ -363,17 +363,17 @@ class SparkSource:
             raise Internal("a state of Spark's has no codec", code="HF-E9001", where=state.full_name)
         if codec.values.avro:
             raise Unsupported(
-                "state that is encoded as Avro is not read from its files",
+                "state in Avro encoding cannot be read from its files",
                 code="HF-E7004",
                 where=state.full_name,
-                hint="hf.state(…).frame(…) has Spark read it",
+                hint="let Spark read it with hf.state(…).frame(…)",
             )
         return codec
 
     def _stored_keys(
         self, state: NamedState, codec: StateCodec, key: Mapping[str, Any]
     ) -> Iterator[Mapping[str, Any]]:
-        """The stored keys of a key, or what they begin with."""
+        """Yield the stored keys of a key, or their beginnings."""
         counts = state.counts
         if state.form is StateForm.ROWS and counts is not None:
             index = state.sub.names[0]
@@ -390,7 +390,7 @@ class SparkSource:
             yield key
 
     def _row_sizes(self, state: NamedState, tell: ProgressCallback | None) -> Iterator[tuple[Any, KeySize]]:
-        """Rows of keys that have several, with something that is one for each key."""
+        """Yield rows of keys that have several, with a value that is unique for each key."""
         for codec, partition, pairs in self.chunks(state, tell):
             prefixed = codec.values.rocksdb and codec.key_form.kind is KeyKind.PREFIX
             read = partial(_key_of, state, codec)
@@ -403,11 +403,11 @@ class SparkSource:
 
 
 def _entries_of(state: NamedState, codec: StateCodec, partition: int, pairs: Pairs) -> Iterator[Entry]:
-    """Rows as they are stored, taken apart.
+    """Yield stored rows, decoded.
 
     Raises:
-        Corrupt: One is damaged.
-        Unsupported: Its schema has a type that is not known here.
+        Corrupt: A row is damaged.
+        Unsupported: Its schema has a type that is not supported.
     """
     for stored, value in pairs:
         fields = codec.key_values(codec.key_row(stored))
@@ -422,11 +422,11 @@ def _entries_of(state: NamedState, codec: StateCodec, partition: int, pairs: Pai
 
 
 def _key_of(state: NamedState, codec: StateCodec, stored: bytes) -> Mapping[str, Any]:
-    """The key's columns of a row as it is stored.
+    """Return the key's columns of a stored row.
 
     Raises:
-        Corrupt: It is damaged.
-        Unsupported: Its schema has a type that is not known here.
+        Corrupt: The row is damaged.
+        Unsupported: Its schema has a type that is not supported.
     """
     return _key_parts(state, codec.key_values(codec.key_row(stored)))[0]
 
@@ -448,7 +448,7 @@ def _value_parts(state: NamedState, fields: Any) -> tuple[dict[str, Any], int | 
 
 
 def _in_order(state: NamedState, entries: list[Entry]) -> list[Entry]:
-    """A key's rows in the order of what tells them apart."""
+    """Return a key's rows in the order of their distinguishing columns."""
     if state.form in (StateForm.ROWS, StateForm.SESSIONS, StateForm.TIMERS):
         return sorted(entries, key=lambda entry: next(iter(entry.sub.values())))
     if state.form is StateForm.MAP:

@@ -1,4 +1,4 @@
-"""SQL over states: DuckDB over tables of Arrow, in this process.
+"""SQL over states: DuckDB over Arrow tables, in this process.
 
 The dialect is DuckDB's, which is close to PostgreSQL's. A query sees the states and nothing else: it can
 read no file, load no extension and change no setting.
@@ -27,14 +27,14 @@ _FEW_ROWS: Final = 2048
 
 
 def tables_in(query: str, known: Mapping[str, pa.Schema]) -> list[str]:
-    """The tables that a query names, such as `regulars` and `processor.count`.
+    """Return the tables that a query names, such as `regulars` and `processor.count`.
 
     Args:
         query: The query.
-        known: The columns of each table that there is.
+        known: The columns of each existing table.
 
     Raises:
-        Invalid: It is not a query, or names something else.
+        Invalid: It is not a query, or names an unknown table.
     """
     import duckdb
 
@@ -52,7 +52,7 @@ def tables_in(query: str, known: Mapping[str, pa.Schema]) -> list[str]:
 
 
 def _tables(parsed: Any) -> Iterator[str]:
-    """The names of tables in a query that DuckDB has parsed, in lower case."""
+    """Yield the names of tables in a query that DuckDB has parsed, in lower case."""
     for node in nodes(parsed):
         if node.get("type") == "BASE_TABLE":
             schema, name = str(node.get("schema_name") or ""), str(node.get("table_name") or "")
@@ -60,7 +60,7 @@ def _tables(parsed: Any) -> Iterator[str]:
 
 
 def nodes(parsed: Any) -> Iterator[Mapping[str, Any]]:
-    """Every node of SQL that DuckDB has parsed, those that hold others first."""
+    """Yield every node of SQL that DuckDB has parsed, parents first."""
     if isinstance(parsed, dict):
         yield parsed
     parts = parsed.values() if isinstance(parsed, dict) else parsed if isinstance(parsed, list) else ()
@@ -70,11 +70,11 @@ def nodes(parsed: Any) -> Iterator[Mapping[str, Any]]:
 
 def _no_select(query: str) -> Invalid:
     return Invalid(
-        "state is only asked, by one statement",
+        "the query is not a single SELECT",
         code="HF-E2027",
         found=query[:200],
-        expected="a SELECT",
-        hint="write one SELECT; named parts may stand before it, as in `with t as (…) select …`",
+        expected="one SELECT statement",
+        hint="write one SELECT; it may begin with named parts, as in `with t as (…) select …`",
     )
 
 
@@ -89,12 +89,12 @@ def answer(
 
     Args:
         query: A `SELECT` in DuckDB's dialect.
-        tables: What it may read, by name; a name with a dot is a table of a schema.
-        most_rows: So many rows of the answer at most; the rest is left out.
-        timeout_s: So long at most.
+        tables: The tables that it may read, by name; a name with a dot is a table of a schema.
+        most_rows: The maximum number of result rows; the rest is left out.
+        timeout_s: The maximum duration.
 
     Raises:
-        Invalid: The query is wrong, or reaches for something else than the tables.
+        Invalid: The query is wrong, or names an unknown table.
         Unavailable: It took too long.
     """
     with _connected(tables) as connection, _translate_errors(query), _within(connection, timeout_s):
@@ -109,17 +109,17 @@ def streamed(
     most_rows: int | None = None,
     threads: int | None = None,
 ) -> Iterator[pa.RecordBatchReader]:
-    """The same as a stream of some rows at a time; read it inside the block.
+    """Yield the result of a query as a stream; read it inside the block.
 
     Args:
         query: As for `answer`.
         tables: As for `answer`.
         most_rows: As for `answer`.
-        threads: So many threads of DuckDB; as many as there are cores by default.
+        threads: The number of DuckDB threads; the number of cores by default.
 
     Raises:
         Invalid: As `answer`.
-        Unavailable: It needs more memory than it may take.
+        Unavailable: It needs more memory than allowed.
     """
     with _connected(tables, threads) as connection, _translate_errors(query):
         yield _run_query(connection, query, most_rows).to_arrow_reader(_FEW_ROWS)
@@ -135,7 +135,7 @@ def _run_query(
 
 
 def _whole_numbers(table: pa.Table) -> pa.Table:
-    """Sums of whole numbers as such, where they fit: DuckDB gives them as decimals of 38 digits."""
+    """Return a table with whole-number sums as integers if they fit; DuckDB returns decimals of 38 digits."""
     import pyarrow as pa
 
     for at, field in enumerate(table.schema):
@@ -149,10 +149,10 @@ def _whole_numbers(table: pa.Table) -> pa.Table:
 
 @contextmanager
 def filtered(table: pa.RecordBatchReader, where: str) -> Iterator[pa.RecordBatchReader]:
-    """The rows of a stream for which a condition holds, as a stream; read them inside the block.
+    """Yield the rows of a stream that match a condition, as a stream; read them inside the block.
 
     Raises:
-        Invalid: It is no condition on the columns.
+        Invalid: It is not a condition on the columns.
     """
     query = f'SELECT * FROM "{ROWS}" WHERE ({where}\n)'  # noqa: S608 - it reaches the rows and nothing else
     failed: list[HoldfastError] = []
@@ -162,7 +162,7 @@ def filtered(table: pa.RecordBatchReader, where: str) -> Iterator[pa.RecordBatch
 
 
 def _noting(table: pa.RecordBatchReader, failed: list[HoldfastError]) -> pa.RecordBatchReader:
-    """The same stream; why it fails would be lost on its way through DuckDB."""
+    """Return the same stream, and store its errors, which DuckDB would lose."""
     import pyarrow as pa
 
     def batches() -> Iterator[pa.RecordBatch]:
@@ -179,7 +179,7 @@ def _noting(table: pa.RecordBatchReader, failed: list[HoldfastError]) -> pa.Reco
 def _connected(
     tables: Mapping[str, pa.Table | pa.RecordBatchReader], threads: int | None = None
 ) -> Iterator[duckdb.DuckDBPyConnection]:
-    """A database in memory that knows the tables and can reach nothing else."""
+    """Yield an in-memory database that has the tables and no other access."""
     import duckdb
 
     config: dict[str, Any] = {"memory_limit": _MEMORY, "temp_directory": ""}
@@ -199,7 +199,7 @@ def _connected(
 
 
 def lock_down(connection: duckdb.DuckDBPyConnection) -> None:
-    """Let a database reach nothing but the tables that it has."""
+    """Restrict a database to the tables that it has."""
     for setting in (
         "python_enable_replacements=false",
         "enable_external_access=false",
@@ -227,7 +227,7 @@ def _within(connection: duckdb.DuckDBPyConnection, timeout_s: float | None) -> I
             "the query took too long",
             code="HF-E5003",
             found=f"more than {timeout_s:g} s",
-            hint="ask for less, or take a savepoint and ask that with `holdfast state scan --sql`",
+            hint="query less data, or take a savepoint and query that with `holdfast state scan --sql`",
         ) from error
     finally:
         clock.cancel()
@@ -237,7 +237,7 @@ def _within(connection: duckdb.DuckDBPyConnection, timeout_s: float | None) -> I
 def _translate_errors(
     query: str, failed: Sequence[HoldfastError] = (), tables: Iterable[str] = ()
 ) -> Iterator[None]:
-    """DuckDB's errors, and those of Arrow on the way from it, as ours; ours from behind it as they were."""
+    """Turn errors of DuckDB and Arrow into Holdfast's; pass Holdfast's own through."""
     import duckdb
 
     try:
@@ -258,19 +258,20 @@ def _as_ours(
     # Arrow tells what DuckDB says on the way to it as an error of its own.
     if isinstance(error, duckdb.OutOfMemoryException) or "Out of Memory Error" in str(error):
         return Unavailable(
-            "the query needs more memory than it may take",
+            "the query needs more memory than allowed",
             code="HF-E5004",
             found=_first(error),
             expected=_MEMORY,
-            hint="ask for less, or export the state with `holdfast state scan --to FILE` and ask that",
+            hint="query less data, or export the state with `holdfast state scan --to FILE` and query "
+            "the file",
         )
     return Invalid(
-        "the query cannot be answered",
+        "the query is not valid",
         code="HF-E2028",
         where=query[:200],
         found=_first(error),
         expected=f"the states {', '.join(tables)}" if tables else None,
-        hint="the dialect is DuckDB's; a state's columns are listed by `holdfast state list`",
+        hint="use DuckDB's dialect; list a state's columns with `holdfast state list`",
     )
 
 

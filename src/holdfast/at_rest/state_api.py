@@ -1,4 +1,4 @@
-"""State by address: what `hf.state(…)` offers. From files alone; the query may run or not."""
+"""State by address: `hf.state(…)`. From files alone, whether the query is running or not."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ Address = str | os.PathLike[str]
 
 
 def state(address: Address, batch: int | None = None) -> StatesAtRest:
-    """The state of a checkpoint or a savepoint at one batch, to be read.
+    """Open the state of a checkpoint or a savepoint at one batch, for reading.
 
-    Nothing is changed, no query is disturbed, and no Spark is started. A query that runs continues, and
-    deletes in time the files that old batches need; what was opened at one batch stays at it.
+    Nothing is changed, no query is disturbed, and no Spark is started. A running query continues, and
+    eventually deletes the files that old batches need; the opened state stays at its batch.
 
     Args:
-        address: A savepoint's address (`DIR/ID`, `DIR@LABEL`), or a checkpoint's path or URI, with `@BATCH`
-            behind it for another batch than the newest.
-        batch: The batch, where the address does not name it.
+        address: A savepoint's address (`DIR/ID`, `DIR@LABEL`), or a checkpoint's path or URI, with the suffix
+            `@BATCH` for a batch other than the newest.
+        batch: The batch, if the address does not name it.
 
     Raises:
         NotFound: The checkpoint or savepoint does not exist, or the batch is not committed or no longer kept.
         Corrupt: A file that had to be read is damaged.
-        Unsupported: The state is of a provider that is not known here.
-        Invalid: The address cannot be one.
+        Unsupported: The state's provider is not supported.
+        Invalid: The address is not valid.
     """
     if batch is not None:
         whole(batch, "batch", least=0)
@@ -51,13 +51,13 @@ class StatesAtRest:
     """The states of a checkpoint or savepoint at one batch.
 
     A state is named by its own name, by its operator's if that has one state, or by both with a dot between.
-    An operator has the name that its user gave it (Holdfast's keyed operators), what it does (`aggregate`,
+    An operator can be named by the user's name for it (Holdfast's keyed operators), its type (`aggregate`,
     `dedupe`, `join`, `sessions`, `groups`, `processor`), Spark's name for that, and its number. A join has
     the states `left` and `right`.
 
     Args:
-        reader: What reads it.
-        name: The address, as messages show it.
+        reader: The reader of the states.
+        name: The address, for messages.
     """
 
     def __init__(self, reader: StateReader, name: str) -> None:
@@ -70,7 +70,7 @@ class StatesAtRest:
         return self._reader.batch_id
 
     def operators(self) -> tuple[NamedOperator, ...]:
-        """The stateful operators with their states and the columns of these."""
+        """Return the stateful operators with their states and columns."""
         return self._reader.operators
 
     def state(self, state: str, *, operator: str | int | None = None) -> StateRows:
@@ -99,27 +99,27 @@ class StatesAtRest:
         return page(f"{self.name}, batch {self.batch}", table(rows))
 
     def get(self, state: str, key: Any, *, operator: str | int | None = None) -> KeyState:
-        """Return the state of one key: `exists`, `value`, `entries`, its location and size.
+        """Return the state of one key: `exists`, `value`, `entries`, its partition and size.
 
-        Straight from the files that can hold it: milliseconds at a million keys.
+        Reads only the files that can hold the key: milliseconds at a million keys.
 
         Args:
             state: The state.
             key: A dictionary by column, a list in the order of the columns, or the value of the only one.
-            operator: The operator, where the state's name alone would not do.
+            operator: The operator, if the state's name alone is ambiguous.
 
         Raises:
-            NotFound: The state does not exist, or a file that the batch needs is gone.
+            NotFound: The state does not exist, or a file that the batch needs is missing.
             Invalid: Several states have this name, or the key does not fit its columns.
             Corrupt: A file is damaged.
-            Unsupported: The state is of a kind that cannot be read.
+            Unsupported: The state's format cannot be read.
         """
         return self._reader.get(state, key, operator)
 
     def scan(
         self, state: str, *, operator: str | int | None = None, tell: ProgressCallback | None = None
     ) -> Iterator[Entry]:
-        """Every row of a state, one by one, in no order that means anything; `arrow` is many times faster.
+        """Yield every row of a state, in no particular order; `arrow` is many times faster.
 
         Raises:
             As `get`.
@@ -129,11 +129,11 @@ class StatesAtRest:
     def arrow(
         self, state: str, *, operator: str | int | None = None, tell: ProgressCallback | None = None
     ) -> pa.RecordBatchReader:
-        """The rows of a state as a stream of Arrow; `.read_all()` makes one table of it.
+        """Return the rows of a state as a stream of Arrow; `.read_all()` makes one table of it.
 
-        The columns are those of the key, what tells rows of one key apart (a map's key, a session's start),
-        those of the value, `expires_ms` where values have a time to live, and `partition_id`. A value's
-        column that is called like one of the key has `value_` before its name.
+        The columns are those of the key, those that distinguish rows of one key (a map's key, a session's
+        start), those of the value, `expires_ms` if values have a TTL, and `partition_id`. A value column with
+        the name of a key column gets the prefix `value_`.
 
         Raises:
             As `get`.
@@ -150,9 +150,9 @@ class StatesAtRest:
         read into memory whole.
 
         Args:
-            query: Such as `select customer, visits from regulars order by visits desc limit 10`.
-            most_rows: So many rows of the answer at most.
-            timeout_s: So long at most, once the states have been read.
+            query: A query such as `select customer, visits from regulars order by visits desc limit 10`.
+            most_rows: The maximum number of result rows.
+            timeout_s: The maximum duration, once the states have been read.
 
         Raises:
             NotFound: The state does not exist.
@@ -165,11 +165,11 @@ class StatesAtRest:
     def frame(
         self, operator: str, state: str | None = None, *, spark: SparkSession | None = None
     ) -> DataFrame:
-        """The rows of a state as a DataFrame of Spark, with the columns that `arrow` has.
+        """Return the rows of a state as a Spark DataFrame, with the columns of `arrow`.
 
         Args:
             operator: The operator, or a state's name.
-            state: Its state, where it has several.
+            state: Its state, if it has several.
             spark: The session; the running one, or a new one, by default.
 
         Raises:
@@ -190,15 +190,15 @@ class StatesAtRest:
         operator: str | int | None = None,
         savepoints: Address | None = None,
     ) -> KeyHistory:
-        """Each value that a state has had for a key, over the batches that are kept up to this one.
+        """Return each value that a state has had for a key, over the kept batches up to this one.
 
         The files of the key's partition are read once, for this key alone.
 
         Args:
             state: The state.
             key: As for `get`.
-            operator: The operator, where the state's name alone would not do.
-            savepoints: A directory of savepoints, for batches that the checkpoint no longer keeps.
+            operator: The operator, if the state's name alone is ambiguous.
+            savepoints: A catalog of savepoints, for batches that the checkpoint no longer keeps.
 
         Raises:
             As `get`.
@@ -222,9 +222,9 @@ class StatesAtRest:
     ) -> KeyExplanation:
         """Explain why a state holds its value for a key.
 
-        The batch that last wrote it and what that had read, the watermark then, the time it has left, its
-        partition and key group, its bytes, and with `rank` where it stands among the largest keys, for
-        which every row of the state is read.
+        Returns the batch that last wrote it, that batch's input and watermark, the time left until expiry,
+        its partition and key group, its bytes, and with `rank` its rank among the largest keys, for which
+        every row of the state is read.
 
         Raises:
             As `get`.
@@ -269,20 +269,20 @@ class StatesAtRest:
     ) -> tuple[WhatIf, ...]:
         """Estimate what a TTL, or a different watermark delay, would free; nothing is changed.
 
-        By the times that the states carry, as of the batch: a checkpoint at rest does not age.
+        Uses the times that the states record, as of the batch: a checkpoint at rest does not age.
 
         Args:
-            ttl: A time to live, such as `"24h"`.
+            ttl: A TTL, such as `"24h"`.
             watermark: A delay of the watermark.
             state: Only this state; all by default.
             operator: Only this operator; all by default.
-            by: A column of the state that has the time, where the state carries none of itself.
-            current_ttl: The time to live that a state of Spark's has now, where it cannot be computed.
-            tell: Called with stores done, stores in all, and what is being done.
+            by: A column of the state with the time, if the state records none.
+            current_ttl: The current TTL of a Spark state, if it cannot be computed.
+            tell: Called with stores done, stores in all, and the current step.
 
         Raises:
-            Invalid: Neither rule or both were given, or the column of times does not exist.
-            NotFound: The state or operator does not exist, or a file that the batch needs is gone.
+            Invalid: Neither or both rules were given, or the column of times does not exist.
+            NotFound: The state or operator does not exist, or a file that the batch needs is missing.
             Corrupt: A file or a row is damaged.
         """
         require_package("pyarrow")
@@ -300,7 +300,7 @@ class StatesAtRest:
         )
 
     def pick(self, state: str, operator: str | int | None = None) -> NamedState:
-        """The state that a name means, with its columns.
+        """Return the state of a name, with its columns.
 
         Raises:
             NotFound: The state does not exist.

@@ -1,7 +1,7 @@
 """Read state by key and row by row, and the states of a checkpoint by their names.
 
-What Spark keeps for its own use, such as counters of list elements and indexes of expiry times, is not
-listed. A join's two stores of a side are one state, and so are the two families of timers.
+Spark's internal state, such as counters of list elements and indexes of expiry times, is not listed. A join's
+two stores of a side are one state, and so are the two families of timers.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _MAP_KEY: Final = ("key", "userKey")
 
 
 def named_operators(storage: Storage, batch_id: int | None = None) -> tuple[NamedOperator, ...]:
-    """The stateful operators at a committed batch, by number.
+    """Return the stateful operators at a committed batch, by number.
 
     Cost: the newest files of the logs, and a few small ones and listings for each operator.
 
@@ -62,7 +62,7 @@ def named_operators(storage: Storage, batch_id: int | None = None) -> tuple[Name
     Raises:
         NotFound: The checkpoint does not exist, or the batch is not committed or no longer kept.
         Corrupt: A file that had to be read is damaged.
-        Unsupported: The state is of a provider that is not known here.
+        Unsupported: The state's provider is not supported.
     """
     operators = operator_states(storage, batch_id)
     keyed = _keyed_states(storage, operators)
@@ -85,17 +85,17 @@ def named_operators(storage: Storage, batch_id: int | None = None) -> tuple[Name
 def pick(
     operators: Sequence[NamedOperator], name: str, operator: str | int | None = None
 ) -> tuple[NamedOperator, NamedState]:
-    """The state that a person means.
+    """Return the state of a name.
 
     Args:
         operators: Those of the checkpoint.
-        name: `STATE`, `OPERATOR.STATE`, or an operator that has one state. An operator is known by its name,
-            its number and Spark's name for it. Nothing means the only state that there
-            is, or all that the only operator, a keyed one, holds.
-        operator: The operator, where the state's name alone would not do.
+        name: `STATE`, `OPERATOR.STATE`, or an operator that has one state. An operator can be given by its
+            name, its number and Spark's name for it. An empty name means the only state, or the combined
+            state of the only operator, if that is keyed.
+        operator: The operator, if the state's name alone is ambiguous.
 
     Raises:
-        NotFound: The state does not exist; the message lists those that there are.
+        NotFound: The state does not exist; the message lists the existing ones.
         Invalid: Several have this name.
     """
     chosen = _of_name(operators, operator)
@@ -115,20 +115,18 @@ def pick(
         fits = [fit for fit in fits if fit[1].form is StateForm.KEYED] or fits
     if not name and len(fits) != 1:
         raise Invalid(
-            "name the state",
+            "the state is not specified",
             code="HF-E2029",
             found=f"{len(fits)} states",
             expected=listed or "a query that keeps state",
-            hint="put one of them in front of the key, as in `holdfast state get CHECKPOINT STATE KEY`",
+            hint="give one of them before the key, as in `holdfast state get CHECKPOINT STATE KEY`",
         )
     if not fits:
         raise NotFound(
-            f"there is no state {name!r}"
-            if operator is None
-            else f"there is no state {name!r} of {operator!r}",
+            f"unknown state {name!r}" if operator is None else f"operator {operator!r} has no state {name!r}",
             code="HF-E3006",
             expected=listed or "a query that keeps state",
-            hint="see them with `holdfast state list`",
+            hint="list the states with `holdfast state list`",
         )
     if len(fits) > 1:
         numbered = ", ".join(f"{owner.operator_id}.{state.name}" for owner, state in fits)
@@ -136,25 +134,25 @@ def pick(
             f"several operators have a state {name!r}",
             code="HF-E2030",
             expected=numbered,
-            hint="name the operator too: its number or its name, a dot, and the state",
+            hint="give the operator too: its number or its name, a dot, and the state",
         )
     return fits[0]
 
 
 def pick_operators(operators: Sequence[NamedOperator], operator: str | int | None) -> Sequence[NamedOperator]:
-    """The operators that a person means; all of them where none is named.
+    """Return the operators of a name; all of them if none is given.
 
     Raises:
-        NotFound: The operator does not exist; the message lists those that there are.
+        NotFound: The operator does not exist; the message lists the existing ones.
     """
     chosen = _of_name(operators, operator)
     if operator is not None and not chosen:
         raise NotFound(
-            f"there is no operator {operator!r}",
+            f"unknown operator {operator!r}",
             code="HF-E3007",
             expected=", ".join(f"{each.operator_id} {each.name}" for each in operators)
             or "a query that keeps state",
-            hint="see them with `holdfast state list`",
+            hint="list the operators with `holdfast state list`",
         )
     return chosen
 
@@ -164,7 +162,7 @@ def _of_name(operators: Sequence[NamedOperator], operator: str | int | None) -> 
 
 
 def is_the_only(operators: Sequence[NamedOperator], name: str, operator: str | int | None = None) -> bool:
-    """Return whether a state need not be named, and a word is not a state's name."""
+    """Return whether the state's name can be omitted, and a word is not a state's name."""
     try:
         pick(operators, "", operator)
     except Invalid:
@@ -177,7 +175,7 @@ def is_the_only(operators: Sequence[NamedOperator], name: str, operator: str | i
 
 
 def table_names(operators: Sequence[NamedOperator]) -> dict[str, tuple[NamedOperator, NamedState]]:
-    """The states by their names as tables in SQL: `OPERATOR.STATE`, and shorter where that will do."""
+    """Return the states by their SQL table names: `OPERATOR.STATE`, and shorter ones if unique."""
     tables: dict[str, tuple[NamedOperator, NamedState]] = {}
     times = Counter(state.name for owner in operators for state in owner.states)
     for operator in operators:
@@ -295,12 +293,12 @@ FirstKey = Callable[[], "Mapping[str, Any] | None"]
 
 
 def no_key() -> Mapping[str, Any] | None:
-    """No key to take an example from."""
+    """Return None: no existing key is available."""
     return None
 
 
 def first_key(state: NamedState) -> Mapping[str, Any] | None:
-    """A key that a state has; None if it is empty or cannot be read: whoever reads it reports that."""
+    """Return a key of a state; None if it is empty or unreadable, which other reads report."""
     try:
         return next((entry.key for entry in state.source.scan(state)), None)
     except HoldfastError:
@@ -308,46 +306,46 @@ def first_key(state: NamedState) -> Mapping[str, Any] | None:
 
 
 def parse_key(words: Sequence[str], columns: Struct, where: str, first: FirstKey = no_key) -> dict[str, Any]:
-    """The values of a key written on a command line.
+    """Return the values of a key written on a command line.
 
     A JSON object with all columns, a JSON list in their order, `column=value` for each, the values in their
-    order with commas between them, or, of a key with one column, just its value. Behind `=` stands the value
-    as it is, or its JSON. A window may be given by its start, where the state has a key to tell its length.
+    order separated by commas, or, for a key with one column, just its value. The text after `=` is the value
+    itself, or its JSON. A window may be given by its start, if the state has a key that shows its length.
 
     Args:
-        words: What was written; several words are several `column=value`, or a value for each column.
+        words: The text; several words are several `column=value`, or a value for each column.
         columns: The columns of the key, with their types.
         where: The state, for messages.
-        first: Gives a key that the state has; called for an error, and for the length of a window.
+        first: Returns a key that the state has; called for an error, and for the length of a window.
 
     Raises:
-        Invalid: It does not fit; the message has the columns, and a key of the state.
+        Invalid: It does not fit; the message lists the columns, and a key of the state.
     """
     return _Keys(columns, where, first).parse(words)
 
 
 def key_in(state: NamedState, words: Sequence[str]) -> dict[str, Any]:
-    """The values of a key of a state written on a command line; see `parse_key`."""
+    """Return the values of a state's key written on a command line; see `parse_key`."""
     return parse_key(words, state.key, state.full_name, partial(first_key, state))
 
 
 def key_of(state: NamedState, given: Any) -> dict[str, Any]:
-    """The values of a key of a state given in Python; see `typed_key`."""
+    """Return the values of a state's key given in Python; see `typed_key`."""
     return typed_key(given, state.key, state.full_name, sample=partial(sample_key, state))
 
 
 def sample_key(state: NamedState) -> str | None:
-    """A key that a state has, as `parse_key` reads it; None if there is none to show."""
+    """Return a key of a state as `parse_key` reads it; None if there is none."""
     return _Keys(state.key, state.full_name, partial(first_key, state)).sample()
 
 
 def written_key(state: NamedState, key: Mapping[str, Any]) -> str | None:
-    """A key of a state as `parse_key` reads it; None of a state without one."""
+    """Return a key of a state as `parse_key` reads it; None if the state has no key."""
     return _Keys(state.key, state.full_name, lambda: key).sample()
 
 
 class _Keys:
-    """The keys of one state; its first row is read where it is needed, and once."""
+    """A parser for the keys of one state; its first row is read on demand, once."""
 
     def __init__(self, columns: Struct, where: str, first: FirstKey) -> None:
         self._columns = columns
@@ -369,7 +367,7 @@ class _Keys:
         parts = [words[0]] if len(words) == len(names) == 1 else _parts(words)
         if parts and len(parts) == len(names):
             return self._typed_texts(dict(zip(names, parts, strict=True)))
-        fact = "this is no key of the state" if any(words) else "name the key"
+        fact = "not a valid key of the state" if any(words) else "the key is missing"
         raise self._refused(fact, " ".join(words) or "no key")
 
     def sample(self) -> str | None:
@@ -399,7 +397,7 @@ class _Keys:
         return typed_key(values, self._columns, self._where, written=True, sample=self.sample)
 
     def _value(self, name: str, text: str) -> Any:
-        """JSON of what has parts, and of text in quotes; a window by its start; anything else as it is."""
+        """Parse JSON for nested values and quoted text, a window by its start, and anything else as text."""
         type_ = self._types[name]
         if text[:1] and text[:1] in ('"' if isinstance(type_, Atom) else "{["):
             try:
@@ -434,7 +432,7 @@ class _Keys:
         try:
             return json.loads(text)
         except ValueError as error:
-            raise self._refused("this key is not JSON", f"{text}: {error}") from error
+            raise self._refused("the key is not valid JSON", f"{text}: {error}") from error
 
     def _refused(self, fact: str, given: str) -> Invalid:
         return refused(fact, self._where, given, self._columns, self.sample)
@@ -486,7 +484,7 @@ class StateReader:
     Raises:
         NotFound: The checkpoint does not exist, or the batch is not committed or no longer kept.
         Corrupt: A file that had to be read is damaged.
-        Unsupported: The state is of a provider that is not known here.
+        Unsupported: The state's provider is not supported.
     """
 
     def __init__(self, storage: Storage, batch_id: int | None = None) -> None:
@@ -499,7 +497,7 @@ class StateReader:
         self.batch_id: int = batch_id or 0
 
     def pick(self, name: str, operator: str | int | None = None) -> tuple[NamedOperator, NamedState]:
-        """The state that a person means; see the function `pick`."""
+        """Return the state of a name; see the function `pick`."""
         return pick(self.operators, name, operator)
 
     def ask(self, query: str, *, tell: ProgressCallback | None = None, **bounds: Any) -> pa.Table:
@@ -515,7 +513,7 @@ class StateReader:
         return streamed(query, self._named_in(query, None), **bounds)
 
     def _named_in(self, query: str, tell: ProgressCallback | None) -> dict[str, pa.Table]:
-        """The states that a query names, read whole: it may read each of them several times."""
+        """Return the states that a query names, read whole, since it may read each several times."""
         from holdfast.at_rest.sql import tables_in
         from holdfast.at_rest.tables import schema_of, state_table
 
@@ -531,19 +529,19 @@ class StateReader:
         Args:
             name: The state.
             key: A dictionary by column, a list in the order of the columns, or the value of the only one.
-            operator: The operator, where the state's name alone would not do.
+            operator: The operator, if the state's name alone is ambiguous.
 
         Raises:
-            NotFound: The state does not exist, or a file that the batch needs is gone.
+            NotFound: The state does not exist, or a file that the batch needs is missing.
             Invalid: Several states have this name, or the key does not fit.
             Corrupt: A file is damaged.
-            Unsupported: The state is of a kind that cannot be read.
+            Unsupported: The state's format cannot be read.
         """
         _, state = self.pick(name, operator)
         return self.read_key(state, key_of(state, key))
 
     def get_written(self, name: str, words: Sequence[str], operator: str | int | None = None) -> KeyState:
-        """The same with the key as it is written on a command line; see `parse_key`."""
+        """Return the state of a key written on a command line; see `parse_key`."""
         _, state = self.pick(name, operator)
         return self.read_key(state, key_in(state, words))
 
@@ -554,7 +552,7 @@ class StateReader:
     def scan(
         self, name: str, operator: str | int | None = None, *, tell: ProgressCallback | None = None
     ) -> Iterator[Entry]:
-        """Every row of a state, partition by partition, in no order that means anything.
+        """Yield every row of a state, partition by partition, in no particular order.
 
         Cost: some microseconds a row; `tables.state_table` is many times faster.
 

@@ -1,4 +1,4 @@
-"""States as tables of Arrow, one row for each row of state, with the columns that people know."""
+"""States as Arrow tables, one row for each row of state, with the users' columns."""
 
 from __future__ import annotations
 
@@ -26,22 +26,22 @@ _BATCH: Final = 1 << 16
 
 
 def state_table(state: NamedState, *, tell: ProgressCallback | None = None) -> pa.RecordBatchReader:
-    """The rows of a state as a stream of Arrow; they are read while they are taken.
+    """Return the rows of a state as a stream of Arrow; they are read on demand.
 
-    The columns are those of the key, what tells rows of one key apart, those of the value, the time at which
-    a value with a time to live expires, and the partition.
+    The columns are those of the key, those that distinguish rows of one key, those of the value, the expiry
+    time of a value with a TTL, and the partition.
 
     Cost: about 2 microseconds a row; no Spark. The memory of a batch, and of one partition's changes since
     its base.
 
     Args:
         state: The state.
-        tell: Called with stores done, stores in all, and what is being done.
+        tell: Called with stores done, stores in all, and the current step.
 
     Raises:
         Corrupt: A file or a row is damaged.
-        NotFound: A file that the batch needs is gone.
-        Unsupported: The state is of a kind that cannot be read.
+        NotFound: A file that the batch needs is missing.
+        Unsupported: The state's format cannot be read.
     """
     import pyarrow as pa
 
@@ -50,7 +50,7 @@ def state_table(state: NamedState, *, tell: ProgressCallback | None = None) -> p
 
 
 def column_names(state: NamedState) -> list[str]:
-    """The names of a state's columns; a value's that is called like one of the key has `value_` before it."""
+    """Return the names of a state's columns; a value column named like a key column gets `value_`."""
     names: list[str] = list(state.key.names)
     for prefix, columns in (("map_", state.sub), ("value_", state.value)):
         for name in columns.names:
@@ -59,7 +59,7 @@ def column_names(state: NamedState) -> list[str]:
 
 
 def schema_of(state: NamedState) -> pa.Schema:
-    """The columns of a state's table."""
+    """Return the columns of a state's table."""
     import pyarrow as pa
 
     types = [arrow_type(type_) for type_ in (*state.key.types, *state.sub.types, *state.value.types)]
@@ -70,7 +70,7 @@ def schema_of(state: NamedState) -> pa.Schema:
 def gathered(
     chunks: Iterable[tuple[StateCodec, int, Pairs]],
 ) -> Iterator[tuple[StateCodec, int, Pairs]]:
-    """Chunks of one partition put together: taking apart has a price for each batch."""
+    """Yield chunks of one partition merged: decoding has a fixed cost per batch."""
     held: list[Pairs] = []
     last: tuple[StateCodec, int] | None = None
     rows = 0
@@ -88,10 +88,10 @@ def gathered(
 def row_batch(
     state: NamedState, codec: StateCodec, partition: int, pairs: Pairs, schema: pa.Schema
 ) -> pa.RecordBatch:
-    """Rows as they are stored, taken apart into columns.
+    """Return stored rows, decoded into columns.
 
     Raises:
-        Corrupt: One is damaged.
+        Corrupt: A row is damaged.
     """
     import numpy as np
     import pyarrow as pa
@@ -134,7 +134,7 @@ def _flat(column: pa.Array) -> list[pa.Array]:
 
 
 def _two_parts(codec: StateCodec, keys: Sequence[bytes]) -> list[pa.Array]:
-    """Keys whose first part is before the rest, with its length before it."""
+    """Return the columns of keys that begin with their first part and its length."""
     split = len(codec.key_form.first)
     type_ = codec.key_type
     sizes = [int.from_bytes(key[:4], "little") for key in keys]
@@ -172,7 +172,7 @@ def _single_values(state: NamedState, codec: StateCodec, pairs: Pairs) -> list[p
 
 
 def _value_columns(state: NamedState, columns: list[pa.Array]) -> list[pa.Array]:
-    """The columns that people know, of those that are stored."""
+    """Return the users' columns, from the stored ones."""
     if not state.value.names and not state.ttl:
         return []
     return [*_flat(columns[0]), columns[1]] if state.ttl else columns

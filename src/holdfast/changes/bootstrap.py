@@ -1,14 +1,14 @@
-"""Make a savepoint with initial state, from a history or from tables.
+"""Create a savepoint with initial state, from a history or from tables.
 
-A source of files keeps a list of what it has seen, every other its offset in the offset log. Both are put
-into the checkpoint as if the query had got so far by itself.
+A file source keeps a list of the files it has read; every other source has its offset in the offset log. Both
+are put into the checkpoint as if the query had read that far by itself.
 
-The query itself is run over the history, in a hidden directory, with its sink left out. So what
-it keeps is what it would keep; nothing here knows how an operator does that. Then its sources are set to
-where it is to begin, and a savepoint is taken of it.
+The query itself is run over the history, in a hidden directory, without its sink, so its operators keep what
+they would keep; nothing here depends on how. Then its sources are set to their starting points, and a
+savepoint is taken of it.
 
-Where a table for each state is given in place of a history, the query runs over nothing, which makes its
-operators and their schemas, and the tables are put into the stores that it has made.
+If a table for each state is given instead of a history, the query runs over empty input, which creates its
+operators and their schemas, and the tables are put into the stores that it created.
 """
 
 from __future__ import annotations
@@ -66,24 +66,24 @@ class Beginning(JsonShape):
     """The starting point of one source.
 
     Attributes:
-        offset: The source's own offset, as JSON; None to begin where the query's options say.
-        seen: For a source of files, those that it counts as read, with when they were last changed.
+        offset: The source's own offset, as JSON; None to start as the query's options say.
+        seen: For a file source, the files that count as read, with the time of their last change.
     """
 
     offset: str | None = field(default=None, metadata=json_as(convert=_parsed))
     seen: tuple[tuple[str, int], ...] | None = field(
         default=None,
-        metadata=json_as("files_read", _count, "How many files a source of files counts as read."),
+        metadata=json_as("files_read", _count, "The number of files that a file source counts as read."),
     )
 
 
 def files_read(seen: Iterable[tuple[str, int]]) -> Beginning:
-    """A source of files begins behind these."""
+    """Return a file source's starting point after these files."""
     return Beginning(seen=tuple(sorted(set(seen))))
 
 
 def offset_of(given: Any) -> Beginning:
-    """Any other source begins at an offset of its own: JSON, or values that become it.
+    """Return a starting point at a source's own offset: JSON, or values that can be written as JSON.
 
     Raises:
         Invalid: It is neither.
@@ -102,16 +102,16 @@ def offset_of(given: Any) -> Beginning:
 
 def _no_offset(given: str) -> Invalid:
     return Invalid(
-        "where a source begins is not JSON",
+        "the starting offset of a source is not valid JSON",
         code="HF-E2031",
         found=given,
-        expected='its offset, such as {"orders":{"0":1234}} of Kafka',
-        hint="`holdfast checkpoint show` shows the offsets of a query that has run",
+        expected='an offset, such as {"orders":{"0":1234}} for Kafka',
+        hint="see the offsets of a query that has run with `holdfast checkpoint show`",
     )
 
 
 def after_kafka(last: Iterable[tuple[str, int, int]]) -> Beginning:
-    """Kafka begins behind the last row that was read of each partition.
+    """Return a Kafka starting point after the last row that was read of each partition.
 
     Args:
         last: Topic, partition, and the largest offset that was read.
@@ -123,7 +123,7 @@ def after_kafka(last: Iterable[tuple[str, int, int]]) -> Beginning:
 
 
 def begin_at(checkpoint: Storage, beginnings: Sequence[Beginning]) -> None:
-    """Have a checkpoint's sources begin there, in place of where they have come to.
+    """Set the starting points of a checkpoint's sources.
 
     Args:
         checkpoint: The checkpoint; no query may use it. It is changed.
@@ -131,7 +131,7 @@ def begin_at(checkpoint: Storage, beginnings: Sequence[Beginning]) -> None:
 
     Raises:
         NotFound: No batch is committed.
-        Invalid: There are more or fewer sources.
+        Invalid: The number of sources differs.
     """
     logs = Logs(checkpoint)
     newest = logs.newest
@@ -151,7 +151,7 @@ def begin_at(checkpoint: Storage, beginnings: Sequence[Beginning]) -> None:
 
 
 def begin_under(checkpoint: Storage, watermark_ms: int) -> None:
-    """Have a checkpoint's next batch run under a watermark.
+    """Set the watermark of a checkpoint's next batch.
 
     Args:
         checkpoint: The checkpoint; no query may use it. It is changed.
@@ -176,11 +176,11 @@ def begin_under(checkpoint: Storage, watermark_ms: int) -> None:
 def _moved(offsets: OffsetLog, beginnings: Sequence[Beginning]) -> OffsetLog:
     if len(offsets.offsets) != len(beginnings):
         raise Invalid(
-            "the query has another number of sources",
+            "the number of starting points differs from the number of sources",
             code="HF-E2032",
             found=str(len(beginnings)),
             expected=str(len(offsets.offsets)),
-            hint="say for each of its sources where it begins",
+            hint="give a starting point for each source",
         )
     moved: Mapping[str, str | None] = {
         name: _offset(beginning) for name, beginning in zip(offsets.offsets, beginnings, strict=True)
@@ -210,21 +210,21 @@ _WHOLE: Final = (StateForm.VALUE, StateForm.SESSIONS)
 
 
 def put_states(checkpoint: Storage, tables: Mapping[str, pa.Table], folder: Path) -> None:
-    """Give states the rows of tables, in batches of their own.
+    """Fill states with the rows of tables, in separate batches.
 
-    Cost: about 20 microseconds a row of Spark's operators, and one of Holdfast's keyed state; everything is
+    Cost: about 20 microseconds a row for Spark's operators, and one for Holdfast's keyed state; everything is
     held in memory.
 
     Args:
         checkpoint: The checkpoint; no query may use it, and its operators are empty. It is changed.
-        tables: For each state, by `STATE` or `OPERATOR.STATE` as `holdfast state list` has them, the columns
-            that `hf.state(…).scan` gives.
-        folder: A directory to work in that does not exist yet.
+        tables: For each state, by `STATE` or `OPERATOR.STATE` as listed by `holdfast state list`, the columns
+            that `hf.state(…).scan` returns.
+        folder: A working directory that does not exist yet.
 
     Raises:
-        NotFound: The state does not exist; the message lists those that there are.
-        Invalid: A table has other columns or types, or a key twice.
-        Unsupported: The state cannot be made so.
+        NotFound: The state does not exist; the message lists the existing ones.
+        Invalid: A table has the wrong columns or types, or a duplicate key.
+        Unsupported: The state cannot be filled from a table.
     """
     folder.mkdir()
     # A table is for one state, never for all that a keyed operator has of a key.
@@ -253,10 +253,10 @@ def put_states(checkpoint: Storage, tables: Mapping[str, pa.Table], folder: Path
 
 
 def fitted(state: NamedState, table: pa.Table) -> pa.Table:
-    """A table in the columns and types of a state.
+    """Return a table with the columns and types of a state.
 
     Raises:
-        Invalid: A column is missing, there is one too many, or a value does not fit its type.
+        Invalid: A column is missing or unknown, or a value does not fit its type.
     """
     import pyarrow as pa
 
@@ -272,7 +272,7 @@ def fitted(state: NamedState, table: pa.Table) -> pa.Table:
             where=f"state {state.full_name}",
             found=", ".join(table.column_names),
             expected=", ".join(f"{column.name} {column.type}" for column in wanted),
-            hint="`holdfast state list` shows the columns of each state",
+            hint="list the columns of each state with `holdfast state list`",
         )
     try:
         return table.select([column.name for column in wanted]).cast(pa.schema(wanted))
@@ -288,17 +288,17 @@ def fitted(state: NamedState, table: pa.Table) -> pa.Table:
 
 
 def _writable(operator: NamedOperator, state: NamedState) -> StateCodec:
-    """Return the writer for the rows of a Spark state, if these are all that Spark stores of it."""
+    """Return the codec for the rows of a Spark state, if Spark stores nothing else for it."""
     codec = state.codec
     if codec is None or state.form not in _WHOLE or state.ttl or codec.values.avro:
         raise Unsupported(
-            "this state cannot be made of a table: Spark keeps more beside it than its rows say",
+            "this state cannot be filled from a table, because Spark stores more than its rows",
             code="HF-E7005",
             where=f"state {state.full_name}",
             found=f"{operator.named.operator_kind}, {state.form.value}"
-            + (", with a time to live" if state.ttl else ""),
+            + (", with a TTL" if state.ttl else ""),
             expected="an aggregate, a deduplication, sessions, or a value of transformWithState",
-            hint="give the query a history, which it reads itself",
+            hint="give a history instead, which the query itself reads",
         )
     return codec
 
@@ -334,7 +334,7 @@ def _check_once(state: NamedState, table: pa.Table, keys: Sequence[bytes]) -> No
     again, _ = Counter(keys).most_common(1)[0]
     row = table.slice(keys.index(again), 1).to_pylist()[0]
     raise Invalid(
-        "a key is there twice",
+        "the table has a duplicate key",
         code="HF-E2035",
         where=f"state {state.full_name}",
         found=", ".join(f"{name}={row.get(name)!r}" for name in state.key.names),
@@ -359,10 +359,10 @@ def _put_keyed(
         keyed = operator.keyed
         if keyed.operator.placed:
             raise Unsupported(
-                "a function of the program's places the keys, and only that knows their groups",
+                "the operator uses placement=, so key groups cannot be computed outside the job",
                 code="HF-E7006",
                 where=f"operator {operator.name}",
-                hint="give the query a history, which it reads itself",
+                hint="give a history instead, which the query itself reads",
             )
         timers = given.pop(TIMERS, None)
         groups = build_groups(keyed.operator, given, timers)
@@ -381,8 +381,8 @@ class SourceBeginning(JsonShape):
 
     Attributes:
         kind: `files`, or the name of the source.
-        history: Whether it has a history.
-        beginning: Where it begins.
+        history: True if it has a history.
+        beginning: Its starting point.
     """
 
     kind: str
@@ -395,11 +395,11 @@ class BootstrapPlan(JsonShape):
     """The plan of a bootstrap.
 
     Attributes:
-        catalog: Where the savepoint is to be.
+        catalog: The catalog for the savepoint.
         name: The query's name.
         sources: Its sources, in the order of its offset log.
-        states: The states that are given, by the name that was given; none where there is a history.
-        watermark_ms: The watermark that it is to begin under, where it was given.
+        states: The given states, by the names used; none if there is a history.
+        watermark_ms: The given initial watermark, if any.
     """
 
     catalog: str
@@ -420,14 +420,14 @@ class Bootstrapped(JsonShape):
     """A savepoint that a query can be started from.
 
     Attributes:
-        plan: What was done.
+        plan: The plan that was carried out.
         savepoint_id: The savepoint.
-        query_id: The query's id, a new one.
+        query_id: The query's new id.
         batch_id: The newest batch in it.
-        input_rows: The rows of history that the query has read.
-        watermark_ms: The watermark that it begins under; None without one.
-        states: What it knows.
-        size_bytes: The bytes of the savepoint.
+        input_rows: The number of history rows that the query has read.
+        watermark_ms: The initial watermark; None without one.
+        states: The content of its states.
+        size_bytes: The size of the savepoint.
     """
 
     plan: BootstrapPlan = field(metadata=json_spread())
@@ -448,21 +448,21 @@ class Bootstrapped(JsonShape):
     @property
     @in_json
     def rows(self) -> int:
-        """The rows of all states."""
+        """The number of rows of all states."""
         return sum(state.rows for state in self.states)
 
 
 @dataclass(frozen=True, slots=True)
 class WarmQuery:
-    """A query that is to be started warm, with what it is to have read.
+    """A query to start with initial state.
 
     Attributes:
         frame: Its frame.
         mode: Its output mode.
-        name: Its name; the savepoint's checkpoint is called so.
+        name: Its name, also that of the savepoint's checkpoint.
         histories: For each of its sources a batch frame with the columns of that source, or None.
         states: Tables, by the names of states.
-        plan: Where each source begins.
+        plan: The starting point of each source.
     """
 
     frame: DataFrame
@@ -483,20 +483,20 @@ def plan_bootstrap(
     states: Mapping[str, Any] | None = None,
     watermark_ms: int | None = None,
 ) -> WarmQuery:
-    """Look at a query, its history, and where it is to begin; nothing is read but lists of files.
+    """Plan a bootstrap from a query, its history and its starting points; only lists of files are read.
 
     Args:
         frame: The query's frame.
         mode: Its output mode.
         name: Its name.
-        catalog: Where the savepoint is to be.
+        catalog: The catalog for the savepoint.
         history: See `holdfast.bootstrap`.
         start: See `holdfast.bootstrap`.
         states: See `holdfast.bootstrap`.
-        watermark_ms: The watermark that the query is to begin under, where states are given.
+        watermark_ms: The query's initial watermark, if states are given.
 
     Raises:
-        Invalid: They do not fit the query's sources, or where a source begins is not known.
+        Invalid: They do not fit the query's sources, or the starting point of a source is unknown.
     """
     from holdfast.engine.described import like_source, sources_once
 
@@ -506,15 +506,18 @@ def plan_bootstrap(
     told = any(past is not None for past in given)
     if told is bool(states):
         raise Invalid(
-            "there are both a history and states" if told else "there is no history",
+            "history and states cannot be combined" if told else "neither history nor states are given",
             code="HF-E2036",
             where="history=…, states=…",
             expected="a batch DataFrame with the columns of a source, or a table for each state",
-            hint="give one of the two",
+            hint="give either history= or states=",
         )
     if watermark_ms is not None and told:
         raise Invalid(
-            "a history has its own watermark", code="HF-E2037", where="watermark=…", hint="leave it out"
+            "a history has its own watermark, so watermark= cannot be set",
+            code="HF-E2037",
+            where="watermark=…",
+            hint="remove watermark=",
         )
     histories = tuple(
         None if past is None else like_source(past, schema, _called(number, read_))
@@ -536,14 +539,14 @@ def bootstrap_query(
     label: str | None = None,
     tell: ProgressCallback | None = None,
 ) -> Bootstrapped:
-    """Make the savepoint that was planned.
+    """Create the planned savepoint.
 
     Args:
-        query: What `plan_bootstrap` gave.
+        query: The query from `plan_bootstrap`.
         catalog: The catalog.
-        folder: A local directory to work in, which is the caller's to remove.
-        label: A name for people.
-        tell: Called with what is done, what there is in all, and what is being done.
+        folder: A local working directory, which the caller removes.
+        label: A display name.
+        tell: Called with the progress done, the total, and the current step.
 
     Raises:
         Failed: The query failed over the history.
@@ -551,15 +554,15 @@ def bootstrap_query(
     """
     place = folder / query.name
     if tell is not None:
-        tell(0, 0, "running the job over its history")
+        tell(0, 0, "running the query over its history")
     rows = _run(query, folder / "history", place)
     checkpoint = LocalStorage(place)
     if not read(checkpoint).operators:
         raise Invalid(
-            "the query keeps no state, so there is nothing to be warm with",
+            "the query keeps no state, so it needs no bootstrap",
             code="HF-E2038",
             where=query.name,
-            hint="start it as it is; where its sources begin is for their own options",
+            hint="start the query directly; its sources' own options set where they start",
         )
     if query.plan.watermark_ms is not None:
         begin_under(checkpoint, query.plan.watermark_ms)
@@ -583,7 +586,7 @@ def bootstrap_query(
 
 
 def _run(query: WarmQuery, histories: Path, place: Path) -> int:
-    """Run the query over its history, and once more without input, so that what has ended by then is gone."""
+    """Run the query over its history, and once more without input to remove what has expired by then."""
     from holdfast.engine.queries.dry_run import with_files
     from holdfast.stream.trials import QueryFailed, Trial
 
@@ -598,11 +601,11 @@ def _run(query: WarmQuery, histories: Path, place: Path) -> int:
     except QueryFailed as error:
         lines = [line for line in error.text.splitlines() if line.strip()]
         raise Failed(
-            "the query failed over its history",
+            "the query failed while it read its history",
             code="HF-E1001",
             where=query.name,
             found=next((line for line in reversed(lines) if line.startswith("Caused by: ")), lines[0])[:300],
-            hint="run it over a few rows of the history by hand to see where",
+            hint="run the query over a few rows of the history to find the error",
         ) from error
     return rows
 
@@ -623,7 +626,7 @@ def _written(query: WarmQuery, folder: Path) -> list[str]:
 
 
 def _table(given: Any, name: str) -> pa.Table:
-    """A table, out of what people have: Arrow's, or a frame of Spark's or of pandas'."""
+    """Return an Arrow table from an Arrow table, a Spark frame or a pandas frame."""
     import pyarrow as pa
 
     if isinstance(given, pa.Table):
@@ -633,12 +636,12 @@ def _table(given: Any, name: str) -> pa.Table:
     if hasattr(given, "iloc"):
         return pa.Table.from_pandas(given, preserve_index=False)
     raise Invalid(
-        "this is no table",
+        "not a table",
         code="HF-E2039",
         where=f"states={{{name!r}: …}}",
         found=type(given).__name__,
-        expected="a batch DataFrame of Spark's, an Arrow table, or a pandas frame",
-        hint="read it with `spark.read`, `pyarrow` or pandas first",
+        expected="a batch DataFrame of Spark, an Arrow table, or a pandas DataFrame",
+        hint="read the data with `spark.read`, `pyarrow` or pandas first",
     )
 
 
@@ -650,10 +653,10 @@ def _by_source(given: Any, sources: Sequence[tuple[SourceRead, StructType]], wha
     if not isinstance(given, Mapping) or (what == "start" and not _names_sources(given, sources)):
         if len(sources) != 1:
             raise Invalid(
-                "the query has several sources, and it is not said which is meant",
+                "the query has several sources, and none was chosen",
                 code="HF-E2040",
                 where=where,
-                expected=f"a dictionary by {_choices(sources)}",
+                expected=f"a dictionary with the keys {_choices(sources)}",
                 hint=f"write {what}={{0: …, 1: …}}",
             )
         return [given]
@@ -675,12 +678,12 @@ def _index(name: Any, sources: Sequence[tuple[SourceRead, StructType]], where: s
     if kinds.count(name) == 1:
         return kinds.index(name)
     raise Invalid(
-        "the query has no such source",
+        "unknown source",
         code="HF-E2041",
         where=where,
         found=str(name),
         expected=_choices(sources),
-        hint="name a source by its number in the query; `--dry-run` lists them",
+        hint="use a source's number in the query; `--dry-run` lists them",
     )
 
 
@@ -711,10 +714,10 @@ def _beginning(
     if last:
         return after_kafka(last)
     raise Invalid(
-        "it is not known where this source begins",
+        "the starting point of this source is unknown",
         code="HF-E2042",
         where=_called(number, read_),
-        expected=f"its offset in `start`, or {AT_FIRST!r} for where its own options say",
+        expected=f"its offset in `start`, or {AT_FIRST!r} to use the source's own options",
         hint=f"give start={{{number}: …}}",
     )
 
@@ -723,10 +726,10 @@ def _paths(number: int, read_: SourceRead, past: DataFrame | None) -> list[str]:
     paths = [] if past is None else list(past.inputFiles())
     if not paths:
         raise Invalid(
-            "it is not known which files count as read: the history is not of files",
+            "the files that count as read are unknown, because the history does not read files",
             code="HF-E2043",
             where=_called(number, read_),
-            expected=f"their paths in `start`, or {AT_FIRST!r} if none does",
+            expected=f"their paths in `start`, or {AT_FIRST!r} if there are none",
             hint=f'give start={{{number}: ["PATH", …]}}',
         )
     return paths

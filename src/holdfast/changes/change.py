@@ -39,7 +39,7 @@ _ENDING: Final = "changed"
 
 
 class StepOrder(IntEnum):
-    """The order of steps. Rows are changed in the old form of the state, offsets in its last."""
+    """The order of steps. Rows are changed before the state is converted, offsets last."""
 
     ROWS = 1
     CODE = 2
@@ -53,7 +53,7 @@ class StepPlan(JsonShape):
 
     Attributes:
         step: The name of the step.
-        plan: The plan, as the verb of the step alone shows it.
+        plan: The plan, as the step's own command shows it.
     """
 
     step: str
@@ -85,7 +85,7 @@ class StepReport(JsonShape):
 
     Attributes:
         step: The name of the step.
-        report: What the step counted.
+        report: The step's counts.
     """
 
     step: str
@@ -185,7 +185,7 @@ class StateChange:
         return self.add_step(StepOrder.ROWS, _simple(step, {"state": state, "statement": asked.statement}))
 
     def drop_expired(self) -> Self:
-        """Delete what has expired in keyed state, as `hf.drop_expired` does."""
+        """Delete expired values of keyed state, as `hf.drop_expired` does."""
         from holdfast.changes.rows import DropExpired
 
         return self.add_step(StepOrder.ROWS, _simple(DropExpired(), {}))
@@ -224,7 +224,7 @@ class StateChange:
         """Plan the change. Changes nothing.
 
         Args:
-            checkpoint: The new checkpoint; by default next to the old one, with `-changed` after its name.
+            checkpoint: The new checkpoint; by default next to the old one, with the suffix `-changed`.
 
         Raises:
             As `to`.
@@ -242,16 +242,16 @@ class StateChange:
     ) -> Changed:
         """Carry the change out: create a checkpoint with the changed state.
 
-        The source is copied once, by hard links where that is possible. Each step proves its result on the
-        copy, and the checkpoint is created after all proofs. The query resumes after the same batch. Let no
-        query run on the old checkpoint afterwards.
+        The source is copied once, by hard links if possible. Each step proves its result on the
+        copy, and the checkpoint is created after all proofs. The query continues after the same batch. Do not
+        run a query on the old checkpoint afterwards.
 
         Args:
             checkpoint: A directory that does not exist; by default next to the old checkpoint, with
                 `-changed` after its name.
             stopped: Your confirmation that no query uses the checkpoint, which is required; a savepoint
-                needs none. The checkpoint is watched all the same, for some seconds to two minutes.
-            tell: Called with what is done, what there is in all, and what is being done.
+                needs none. The checkpoint is watched nevertheless, for some seconds to two minutes.
+            tell: Called with the progress done, the total, and the current step.
 
         Raises:
             Invalid: The change has no step, or a step does not fit the state.
@@ -303,7 +303,7 @@ class StateChange:
     def _prepared(self, source: ChangeSource, target: Storage) -> Iterator[tuple[StepsPlan, list[Step[Any]]]]:
         if not self._steps:
             raise Invalid(
-                "this change has no step",
+                "the change has no step",
                 code="HF-E2044",
                 where=source.uri,
                 expected="at least one step, such as .partitions(64) or .code('new.py')",

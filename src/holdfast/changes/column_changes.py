@@ -31,12 +31,12 @@ class ColumnChange(JsonShape):
     """The change of a column of state.
 
     Attributes:
-        column: What the new code calls it; of one that goes, what it was called.
+        column: Its name in the new code; for a dropped column, its name before.
         part: `key` or `value`.
         change: `kept`, `renamed`, `widened`, `new` or `dropped`.
-        before: What it was: name and type, and the call where that is another; None of a new one.
-        after: What it is; None of one that goes.
-        initial: What a new one starts with, as text.
+        before: Its name and type before, and its function if that differs; None for a new one.
+        after: Its name and type now; None for a dropped one.
+        initial: The initial value of a new one, as text.
     """
 
     column: str
@@ -53,10 +53,10 @@ class FieldSource:
 
     Attributes:
         column: The column of the new code.
-        saved: The saved column; None of a new one.
-        convert: Brings a saved value into the new type.
-        initial: What a new one starts with.
-        merge: Puts two values together where their rows get one key; None where that is not exact.
+        saved: The saved column; None for a new one.
+        convert: The conversion of a saved value into the new type.
+        initial: The initial value of a new one.
+        merge: The merge of two values whose rows get the same key; None if it is not exact.
     """
 
     column: StateColumn
@@ -87,11 +87,11 @@ class OperatorConversion:
     Attributes:
         old: The saved operator.
         new: That of the new code.
-        keys: Where the columns of its keys come from.
-        window: Where the window of a session comes from.
-        values: Where the columns of its values come from, without those that repeat the key.
-        dropped: The columns that go.
-        merge: Whether rows that get the same key are put together.
+        keys: The origins of the columns of its keys.
+        window: The origin of a session's window.
+        values: The origins of the columns of its values, without those that repeat the key.
+        dropped: The dropped columns.
+        merge: Whether rows that get the same key are merged.
     """
 
     old: OperatorColumns
@@ -162,17 +162,17 @@ def _describe_column(part: str, source: FieldSource) -> ColumnChange:
 
 
 def row_change(old: OperatorColumns, new: OperatorColumns, wishes: Wishes, where: str) -> OperatorConversion:
-    """Find each column of an operator again, by its name, and what each new one starts with.
+    """Match the columns of an operator by name, and find the initial values of new ones.
 
     Args:
         old: The saved operator.
         new: That of the new code.
-        wishes: What a person has said.
+        wishes: The user's options.
         where: The saved state, for messages.
 
     Raises:
-        Invalid: Which column is which cannot be told, or what a new one starts with.
-        Unsupported: A column cannot be brought into the new form without a loss.
+        Invalid: The matching is ambiguous, or a new column has no initial value.
+        Unsupported: A column cannot be converted without loss.
     """
     matching = _Columns(old, new, wishes, where)
     keys = matching.keys()
@@ -183,7 +183,8 @@ def row_change(old: OperatorColumns, new: OperatorColumns, wishes: Wishes, where
     )
     if change.drops_keys and new.kind == SESSIONS:
         raise Unsupported(
-            "sessions cannot be kept by fewer columns: those of several keys would overlap",
+            "grouping columns of session windows cannot be dropped, because sessions of different "
+            "keys could overlap",
             code="HF-E7007",
             where=where,
             found=f"{described(old)}; {described(new)} in the new code",
@@ -286,12 +287,11 @@ class _Columns:
         keys = any(column in self._new.keys for column in self._missing)
         initial = shlex.quote(f"{next(iter(names))}={'VALUE' if keys else '0'}")
         raise Invalid(
-            "it is not said what a new column has for the rows that are there",
+            "a new column has no initial value for existing rows",
             code="HF-E2045",
             where=self._where,
             found=", ".join(f"{column.label} {column.type_text}" for column in self._missing),
-            hint=f"give --initial {initial}"
-            + ("" if keys else ": from there it goes on with the rows that come"),
+            hint=f"give --initial {initial}" + ("" if keys else "; new rows then update it"),
         )
 
     def _by_aggregate(self) -> list[tuple[StateColumn, StateColumn]]:
@@ -334,7 +334,7 @@ class _Columns:
         return pairs
 
     def _by_name(self) -> list[tuple[StateColumn, StateColumn]]:
-        """Without the plan that made the state: by what Spark calls the columns, where that is clear."""
+        """Match columns by Spark's names if the old code has no plan and the names are unambiguous."""
         pairs: list[tuple[StateColumn, StateColumn]] = []
         old = {column.name: column for column in self._old.values if not self._drops(column)}
         for was, now in self._said.items():
@@ -376,19 +376,19 @@ class _Columns:
                 value = value_from_text(told, column.type)
             except ValueError as error:
                 raise Invalid(
-                    "a new column cannot start with this",
+                    "invalid initial value of a new column",
                     code="HF-E2046",
                     where=self._where,
                     found=f"{column.label}={told}: {error}",
                     expected=f"a value of type {column.type_text}, or null",
-                    hint="write numbers as 0 or 1.5, text as it is",
+                    hint="write numbers as 0 or 1.5, and text without quotes",
                 ) from error
             if value is None and not column.nullable:
                 raise Invalid(
                     "a new column cannot start with null",
                     code="HF-E2047",
                     where=self._where,
-                    found=f"{column.label} {column.type_text}, which has no nulls",
+                    found=f"{column.label} {column.type_text}, which is not nullable",
                     hint=f"give a value: --initial {column.label}=0",
                 )
         return FieldSource(column, None, initial=value, merge=keep_first)
@@ -403,22 +403,21 @@ class _Columns:
 
     def _lossy(self, old: StateColumn, new: StateColumn) -> Unsupported:
         return Unsupported(
-            "a column cannot be brought into its new type without a loss",
+            "a column cannot be converted to its new type without loss",
             code="HF-E7008",
             where=self._where,
             found=f"{old.label} {old.type_text}, and {new.label} {new.type_text} in the new code",
             expected="the same type, or a wider one",
-            hint=f"give it another name in the code, so that it starts anew, or say --drop {old.label}",
+            hint=f"rename it in the code, so that it starts from scratch, or give --drop {old.label}",
         )
 
     def _redefined(self, old: StateColumn, new: StateColumn) -> Invalid:
         return Invalid(
-            "a grouping column has its name still and is another expression",
+            "a grouping column has the same name but a different expression",
             code="HF-E2048",
             where=self._where,
             found=f"{old.label} was {old.expression}, and is {new.expression} in the new code",
-            hint=f"say --map {old.label}={new.label} if the values in the state are what the new code would"
-            " give",
+            hint=f"if the saved values are those of the new expression, give --map {old.label}={new.label}",
         )
 
     def _which(
@@ -429,18 +428,18 @@ class _Columns:
 
         first = f"--map {name(old[0])}={name(new[0])}"
         if what == "grouping column":
-            rest = f"or --drop {name(old[0])} and --initial {name(new[0])}=VALUE if it is another"
+            rest = f"or --drop {name(old[0])} and --initial {name(new[0])}=VALUE if it is a different one"
         elif all(column.aggregate for column in self._old.values):
-            rest = f"or --drop {name(old[0])} where its state goes"
+            rest = f"or --drop {name(old[0])} to drop its state"
         else:
-            rest = "or give the code that made the state with --old"
+            rest = "or give the code that wrote the state with --old"
         return Invalid(
-            f"which {what} is which cannot be told",
+            f"the {what} cannot be matched between state and new code",
             code="HF-E2049",
             where=self._where,
             found=f"{', '.join(map(name, old))} in the state",
             expected=f"{', '.join(map(name, new))} in the new code",
-            hint=f"say {first} if it is the same, {rest}",
+            hint=f"give {first} if it is the same, {rest}",
         )
 
 
@@ -474,20 +473,20 @@ def _typed(value: Any, column: StateColumn) -> Any:
 def refuse_merge(
     change: OperatorConversion, where: str, collisions: int, example: str
 ) -> Invalid | Unsupported:
-    """Return the error for rows that get one key and cannot be merged.
+    """Return the error for rows that get the same key and cannot be merged.
 
     Args:
         change: The change.
         where: The saved state.
-        collisions: How many rows have the key of another one.
+        collisions: The number of rows with another row's key.
         example: A key that several get.
     """
     inexact = [source.column.label for source in change.values if source.merge is None]
     names = ", ".join(column.label for part, column in change.dropped if part == "key")
-    found = f"{counted(collisions, 'row')} with the key of another one without {names}, such as {example}"
+    found = f"{counted(collisions, 'row')} with the same key as others without {names}, such as {example}"
     if inexact:
         return Unsupported(
-            "rows get the same key, and what they have cannot be put together exactly",
+            "rows get the same key, and their values cannot be merged exactly",
             code="HF-E7009",
             where=f"{where}, operator {change.old.named.label}",
             found=f"{found}; {', '.join(inexact)}",
@@ -499,6 +498,6 @@ def refuse_merge(
         code="HF-E2050",
         where=f"{where}, operator {change.old.named.label}",
         found=found,
-        expected="keys that stay different",
-        hint="give --merge to put such rows together, as if the column had never been there",
+        expected="a different key for each row",
+        hint="give --merge to merge such rows, as if the column had never existed",
     )

@@ -20,7 +20,7 @@ _BOOLEANS: Final = {"true": True, "false": False}
 
 
 def same(value: Any) -> Any:
-    """The value as it is."""
+    """Return the value unchanged."""
     return value
 
 
@@ -97,10 +97,10 @@ def _struct(old: Struct, new: Struct) -> Convert | None:
 
 
 def value_from_text(text: str, type_: DataType) -> Any:
-    """A value of a type, as a person writes it; `null` is none.
+    """Parse a user's value of a type; `null` is None.
 
     Raises:
-        ValueError: It is not one, or values of the type are not written so.
+        ValueError: The text is not a value of the type, or the type has no text form.
     """
     if text.lower() == "null":
         return None
@@ -118,7 +118,7 @@ def value_from_text(text: str, type_: DataType) -> Any:
         return _BOOLEANS[text.lower()]
     if name == "string":
         return text
-    raise ValueError("a value of this type cannot be written here")
+    raise ValueError("values of this type cannot be given as text")
 
 
 Merge = Callable[[Any, Any], Any]
@@ -165,7 +165,7 @@ def _sum(one: Any, other: Any) -> Any:
 
 
 def _decimal_sum(one: Any, other: Any) -> Any:
-    """Null is a sum that was too large for its type."""
+    """Return the sum of two decimals; null marks a sum that was too large for its type."""
     return None if one is None or other is None else one + other
 
 
@@ -178,5 +178,5 @@ def _most(one: Any, other: Any) -> Any:
 
 
 def _order(value: Any) -> Any:
-    """Text by its bytes, as Spark orders it."""
+    """Return a sort key: Spark orders text by its bytes."""
     return value.encode("utf-8", "surrogateescape") if isinstance(value, str) else value

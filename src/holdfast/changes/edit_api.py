@@ -1,4 +1,4 @@
-"""Edits by address: what `hf.edit`, `hf.undo` and `hf.erase` offer. Without Spark."""
+"""Edits by address: `hf.edit`, `hf.undo` and `hf.erase`. Without Spark."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from holdfast.changes.edit.editing import Edited, EditPlan
 
 
-SAY_STOPPED = "stop the query, and say so with --stopped (in Python `stopped=True`)"
+SAY_STOPPED = "stop the query, and confirm it with --stopped (in Python `stopped=True`)"
 
 
 def edit(
@@ -63,41 +63,41 @@ def edit(
     who: str | None = None,
     tell: ProgressCallback | None = None,
 ) -> Edited:
-    """Make a savepoint whose state is another one's with some rows set, deleted or inserted.
+    """Create a savepoint with some rows of a state set, deleted or inserted.
 
-    What is edited stays as it is. The new savepoint is of the same batch and query; restore it, and the query
-    continues from there. What Spark keeps beside the rows (counters, indexes of what expires, timers both
-    ways, the counts of a join) is changed with them. Before it is published, every row of each store that was
-    touched is read back: those that change hold what they should, all others are byte for byte the same.
+    The original stays unchanged. The new savepoint is of the same batch and query; restore it, and the query
+    continues from there. Spark's companion data (counters, expiry indexes, timers in both directions, the
+    counts of a join) is updated too. Before the savepoint is published, every row of each affected store is
+    read back: the changed rows must have their new values, and all others must be byte for byte the same.
 
     `where` and the values of `set` are SQL in DuckDB's dialect over the columns of one row. The classic
-    mistake is to start the query on its old checkpoint afterwards: that one has not changed.
+    mistake is to start the query on its old checkpoint afterwards, which has not changed.
 
     Args:
         source: A savepoint; or a checkpoint that no query uses, of which a savepoint is taken first.
         state: The state, as `holdfast state list` names it.
-        where: Which rows.
+        where: The condition for the rows.
         key: Only the rows of this key: JSON, `column=value`, or the value of a key with one column.
-        set: New values by column: SQL, or a number, truth value or None as it is.
+        set: New values by column: SQL, or a number, boolean or None as it is.
         delete: Delete the rows.
-        insert: Rows that come, each by column, in the values of JSON.
-        change: A function from a `pyarrow.Table` of all rows to one of what they are to be. A row that is
-            left out is deleted; one whose key was not there is new.
-        to: The catalog that the new savepoint goes to; by default the one that the source is in.
-        why: What for; kept with the savepoint.
+        insert: New rows, each by column, in JSON values.
+        change: A function from a `pyarrow.Table` of all rows to the new table. A row that is left out is
+            deleted; one with a new key is inserted.
+        to: The catalog for the new savepoint; by default that of the source.
+        why: The reason; kept with the savepoint.
         label: A name for the new savepoint; none by default, so that the label of the source stays unique.
-        who: Who does it; user and machine by default.
-        tell: Called with what is done, what there is in all, and what is being done.
+        who: The author; user and machine by default.
+        tell: Called with the progress done, the total, and the current step.
 
     Returns:
         The new savepoint: its address is `uri`.
 
     Raises:
-        NotFound: The savepoint does not exist, checkpoint or state.
+        NotFound: The savepoint, checkpoint or state does not exist.
         Invalid: The edit does not fit the state, or changes nothing.
         Conflict: A query uses the checkpoint, or savepoints are being removed from the catalog.
-        Corrupt: What was to be edited is damaged.
-        Unsupported: The state is of a kind that cannot be edited.
+        Corrupt: The source is damaged.
+        Unsupported: The state cannot be edited.
     """
     require_package("pyarrow")
     from holdfast.changes.edit import editing  # it needs Arrow, which erasing does not
@@ -143,22 +143,22 @@ def undo(
     who: str | None = None,
     tell: ProgressCallback | None = None,
 ) -> Undone:
-    """Take an edit back: make a savepoint with the state that there was before.
+    """Undo an edit: create a savepoint with the state before it.
 
-    All three are in the catalog afterwards: what was edited, the edit, and the undo, which is the newest.
+    All three are in the catalog afterwards: the original, the edit, and the undo, which is the newest.
 
     Args:
-        savepoint: A savepoint that an edit has made.
-        why: What for; kept with the savepoint.
+        savepoint: A savepoint that an edit has created.
+        why: The reason; kept with the savepoint.
         label: A name for the new savepoint; none by default, so that the label of the original stays unique.
-        who: Who does it; user and machine by default.
-        tell: Called with what is done, what there is in all, and what is being done.
+        who: The author; user and machine by default.
+        tell: Called with the progress done, the total, and the current step.
 
     Raises:
-        NotFound: It is missing, or what it was made of is gone.
-        Invalid: No edit has made it.
+        NotFound: The savepoint, or the one before the edit, is missing.
+        Invalid: It was not created by an edit.
         Conflict: Something was erased since, or savepoints are being removed from the catalog.
-        Corrupt: The savepoint that it was made of is damaged.
+        Corrupt: The savepoint before the edit is damaged.
     """
     check_label(label)
     plan = plan_undo(savepoint, tell=tell)
@@ -191,37 +191,37 @@ def erase(
 ) -> Certificate:
     """Erase a key from every savepoint of a catalog, and from the checkpoint of a stopped query.
 
-    It goes from the rows that count and from every byte that is left of others: what was deleted or
-    overwritten is still in a file until that is rewritten. Savepoints keep their addresses, and restore as
-    before; of the checkpoint only the newest batch is left. Edits and labels that name the key have it taken
-    out. The state home, logs and notes are searched for its text, and left as they are: the certificate says
-    where it was found, and what was not searched. The classic mistake is to forget where else it is: the
-    source that is read again, the sink, other catalogs.
+    It is erased from current rows and from all remaining bytes of old ones: a deleted or overwritten row
+    stays in its file until that is rewritten. Savepoints keep their addresses, and restore as before; of the
+    checkpoint only the newest batch is left. The key is removed from edit records and labels. The state home,
+    logs and notes are searched for its text but not changed: the certificate lists where it was found, and
+    what was not searched. The classic mistake is to forget other copies: the source that is read again, the
+    sink, other catalogs.
 
     Args:
-        key: Who is meant: a value, which is looked for in every column of keys; or a JSON object or
-            `column=value`, which are looked for in columns of keys and of values.
+        key: The key to erase: a value, which is searched in every column of keys; or a JSON object or
+            `column=value`, which are searched in columns of keys and of values.
         everywhere: The catalog.
-        column: The column that a bare value is looked for in, of keys and of values.
+        column: The column in which a bare value is searched, of keys and of values.
         checkpoint: A stopped query's checkpoint on a local disk, which is erased from first.
-        stopped: Your word that no query uses that checkpoint, without which it is refused. It is watched
-            all the same, for some seconds to two minutes.
-        why: What for; in the certificate, and kept with the savepoints.
-        who: Who does it; user and machine by default.
+        stopped: Your confirmation that no query uses that checkpoint, which is required. It is watched
+            nevertheless, for some seconds to two minutes.
+        why: The reason; in the certificate, and kept with the savepoints.
+        who: The author; user and machine by default.
         home: The state home that is searched; by default that of the settings.
-        tell: Called with what is done, what there is in all, and what is being done.
+        tell: Called with the progress done, the total, and the current step.
 
     Returns:
-        The certificate: what was searched, found and rewritten. The key is in it by its hash alone. Where the
-        key is nowhere, `outcome` is `not found`.
+        The certificate: what was searched, found and rewritten. It contains the key only as a hash. If the
+        key was not found, `outcome` is `not found`.
 
     Raises:
         NotFound: The catalog or checkpoint does not exist, or no state has such a column.
-        Invalid: The directory is not a catalog, or the key is none.
+        Invalid: The directory is not a catalog, or the key is not valid.
         Conflict: A query uses the checkpoint, it is not confirmed that none does, a savepoint is being taken,
             or a removal is under way.
         Corrupt: Something that had to be searched is damaged.
-        Unsupported: Some state is of a kind that cannot be searched.
+        Unsupported: Some state cannot be searched.
     """
     meant, by = subject(key, column), who or person()
     catalog, storage = _places_of(everywhere, checkpoint)
@@ -259,7 +259,7 @@ def plan_erase(
     home: Address | None = None,
     tell: ProgressCallback | None = None,
 ) -> ErasePlan:
-    """Plan an erasure: where the key is, and what would be given up. Changes nothing.
+    """Plan an erasure: find the key, and list what would be given up. Changes nothing.
 
     Raises:
         As `erase`.
@@ -280,7 +280,7 @@ def plan_erase(
 
 
 def _places_of(everywhere: Address, checkpoint: Address | None) -> tuple[Storage, Storage | None]:
-    """The catalog and the checkpoint that a key is erased from.
+    """Open the catalog and the checkpoint that a key is erased from.
 
     Raises:
         NotFound: The catalog or checkpoint does not exist.
@@ -297,7 +297,7 @@ def _places_of(everywhere: Address, checkpoint: Address | None) -> tuple[Storage
 
 
 def checkpoint_usage(checkpoint: Address) -> CheckpointUsage:
-    """Report who may be using a checkpoint that is to be erased from. Changes nothing.
+    """Return the possible users of a checkpoint to erase from. Changes nothing.
 
     Raises:
         Conflict: A job holds it, a process has it open, or a batch is under way.
@@ -318,7 +318,7 @@ def apply(
     who: str | None,
     tell: ProgressCallback | None,
 ) -> Edited:
-    """Make the savepoint that was planned, working beside the catalog that it goes to."""
+    """Create the planned savepoint, working next to its catalog."""
     from holdfast.changes.edit import editing  # it needs Arrow, which erasing does not
 
     with workplace(target, "edit") as folder:
@@ -335,7 +335,7 @@ def apply(
 
 
 def as_asked(plan: EditPlan, source: Address) -> EditPlan:
-    """A plan that names what a person has named: of a checkpoint, the savepoint was only for looking."""
+    """Return a plan that names the user's source: the checkpoint instead of its temporary savepoint."""
     if is_savepoint(savepoint_address(os.fspath(source))):
         return plan
     return replace(plan, savepoint=plan.manifest.checkpoint)
@@ -350,14 +350,14 @@ def source_of(
     keep: bool,
     home: Address | None = None,
 ) -> Iterator[tuple[Storage, str, Storage]]:
-    """The savepoint that is to be edited, and the catalog that the new one goes to.
+    """Yield the savepoint to edit, and the catalog for the new one.
 
-    Of a checkpoint one is taken first: into that catalog, or with `keep` off into a directory that is gone at
-    the end.
+    For a checkpoint, a savepoint is taken first: in that catalog, or with `keep` off in a directory that is
+    deleted at the end.
 
     Raises:
         Conflict: A query uses the checkpoint.
-        Invalid: It is not said where a checkpoint's savepoints are to go.
+        Invalid: No catalog was given for a checkpoint's savepoints.
     """
     text = savepoint_address(os.fspath(source))
     if is_savepoint(text):
@@ -367,11 +367,11 @@ def source_of(
     checkpoint = open_checkpoint(text)
     if to is None:
         raise Invalid(
-            "a checkpoint is never edited itself: a savepoint of it is",
+            "editing a checkpoint needs a catalog for the new savepoint",
             code="HF-E2068",
             where=checkpoint.uri,
-            found="no directory for savepoints",
-            hint="name one: --to DIR, or `to=` in Python",
+            found="no catalog",
+            hint="give one with --to DIR, or `to=` in Python",
         )
     require_stopped(checkpoint)
     target = open_storage(os.fspath(to), "to")
@@ -403,13 +403,14 @@ def require_stopped(checkpoint: Storage) -> None:
     progress = read(checkpoint)
     if progress.uncommitted is not None:
         raise Conflict(
-            "a batch is planned and not committed: it runs now, or will run again",
+            "a planned batch is not committed: it is running, or will run at the next start",
             code="HF-E4003",
             where=checkpoint.uri,
             found=f"batch {progress.uncommitted}",
             expected=f"none after batch {progress.batch_id}",
-            hint="stop the query between two batches, as `holdfast stop` does, or start it once more, with"
-            " `availableNow` as its trigger, and let it finish; a savepoint of it can be changed meanwhile",
+            hint="stop the query between two batches, as `holdfast stop` does; or start it once more "
+            "with the trigger `availableNow` and let it finish. Meanwhile, a savepoint of it can "
+            "be changed",
         )
 
 
@@ -423,21 +424,21 @@ def request(
     insert: Sequence[Mapping[str, Any]],
     change: TableChange | None,
 ) -> Edit:
-    """An edit from what a caller has given."""
+    """Return an edit from a caller's arguments."""
     assigned = tuple(f"{column} = {_sql(value)}" for column, value in (set_ or {}).items())
     return Edit(state, where, key, assigned, delete, tuple(insert), change)
 
 
 def _sql(value: Any) -> str:
-    """A value of `set` as SQL: text is SQL already."""
+    """Return a value of `set` as SQL: text is SQL already."""
     if isinstance(value, str):
         return value
     if value is None or isinstance(value, (bool, int, float)):
         return json.dumps(value)
     raise Invalid(
-        "this is neither SQL nor a number",
+        "not a valid value for `set`",
         code="HF-E2069",
         found=repr(value)[:200],
-        expected="text with an expression, or a number",
-        hint="give text as SQL: `\"'gold'\"`",
+        expected="an SQL expression as text, a number, a boolean or None",
+        hint="write text as an SQL literal: `\"'gold'\"`",
     )

@@ -1,6 +1,6 @@
 """The engine of every change: copy the source, change the copy, prove each step, publish the result.
 
-A change never writes to its source. `state_at_rest` reads the source, each step makes its plan of it, and
+A change never writes to its source. `state_at_rest` reads the source, each step plans its work from it, and
 `carry_out` applies the steps to a working copy. A step raises if its proof fails, and nothing is published.
 """
 
@@ -36,13 +36,13 @@ _STRICT: Final = "spark.sql.streaming.statefulOperator.useStrictDistribution"
 
 @dataclass(frozen=True, slots=True)
 class ChangePlan:
-    """The plan of a change, as every kind of change has it.
+    """The common part of every plan.
 
     Attributes:
         source: The checkpoint or savepoint.
-        original: The checkpoint; of a savepoint, the one that it was taken of.
-        checkpoint: The checkpoint that is to be made.
-        batch_id: The batch whose state it is.
+        original: The checkpoint; for a savepoint, the one that it was taken of.
+        checkpoint: The checkpoint to create.
+        batch_id: The batch whose state is used.
         query_id: The query, which stays the same.
     """
 
@@ -60,8 +60,8 @@ class StateReport:
     Attributes:
         plan: The plan that was carried out.
         batch_id: The newest batch in it: that of the source.
-        before: What each state held.
-        after: What each state holds: the same.
+        before: The content of each state before.
+        after: The content of each state after: the same.
     """
 
     plan: ChangePlan = field(metadata=json_spread())
@@ -77,7 +77,7 @@ class StateReport:
     @property
     @in_json
     def rows(self) -> int:
-        """The rows of all states."""
+        """The number of rows of all states."""
         return sum(state.rows for state in self.after)
 
 
@@ -86,13 +86,13 @@ class StateAtRest:
     """A checkpoint or savepoint whose state is to be moved.
 
     Attributes:
-        source: It, as a person has named it.
-        view: It as a checkpoint.
-        original: The address of the checkpoint; of a savepoint, of the one that it was taken of.
-        found: What is in it.
+        source: The address that the user gave.
+        view: A view of it as a checkpoint.
+        original: The address of the checkpoint; for a savepoint, of the one that it was taken of.
+        found: Its content.
         batch_id: Its batch.
-        shape: How it keeps its state.
-        partitions: How many partitions each operator has, but for those that one task has all of.
+        shape: The layout of its state.
+        partitions: The number of partitions of each operator, except those that one task has all of.
     """
 
     source: ChangeSource
@@ -104,27 +104,27 @@ class StateAtRest:
     partitions: tuple[int, ...]
 
     def common(self, target: Storage) -> tuple[str, str, str, int, str]:
-        """The fields of every plan."""
+        """Return the fields of every plan."""
         return self.source.uri, self.original, target.uri, self.batch_id, self.found.query_id
 
     def refuse_uncertain(self) -> None:
-        """Refuse other partitions where Spark does not say that the hash of a key decides its own.
+        """Refuse a change of partitions if keys are not always partitioned by their own hash.
 
         Raises:
-            Unsupported: It does not.
+            Unsupported: They are not.
         """
         if self.found.confs.get(_STRICT, "true") != "true":
             raise Unsupported(
-                "which partition a key belongs to is not certain in this checkpoint",
+                "the partition of a key is not certain in this checkpoint",
                 code="HF-E7016",
                 where=self.source.uri,
                 found=f"{_STRICT}={self.found.confs[_STRICT]}",
-                expected="true, as every Spark since 3.3 fixes it",
-                hint="keep the number of partitions that it has",
+                expected="true, as fixed by every Spark since 3.3",
+                hint="keep the current number of partitions",
             )
 
     def moving(self, partitions: int) -> list[StatefulOperator]:
-        """The operators whose keys go to other partitions."""
+        """Return the operators whose keys move to different partitions."""
         return [
             operator
             for operator in self.found.operators
@@ -141,11 +141,11 @@ class StateAtRest:
             where = full(self.source.uri, f"{layout.STATE}/{operator.operator_id}")
             if states[operator.operator_id].values.avro:
                 return Unsupported(
-                    "where keys that are encoded as Avro go is not known here",
+                    "the partition of keys in Avro encoding cannot be computed",
                     code="HF-E7017",
                     where=where,
                     found=f"operator {operator.named.label}",
-                    hint="keep the number of partitions, or let Spark move them with `holdfast rescale`",
+                    hint="keep the number of partitions, or let Spark move the keys with `holdfast rescale`",
                 )
             for state in states[operator.operator_id].declared_codecs():
                 if state.schema is None:  # without rows it needs none; with some, whoever reads them says so
@@ -160,41 +160,42 @@ class StateAtRest:
 def state_at_rest(
     source: ChangeSource, target: Storage, operation: RestoreKind, *, needs_state: bool = True
 ) -> StateAtRest:
-    """Look at state that is to be moved, and where to; changes nothing and reads no rows.
+    """Read the state to be moved, and check the target; changes nothing and reads no rows.
 
     Args:
         source: The checkpoint or savepoint.
-        target: The checkpoint that is to be made.
-        operation: What makes it.
+        target: The checkpoint to create.
+        operation: The operation that creates it.
         needs_state: Whether a query without state is refused.
 
     Raises:
         NotFound: The checkpoint or savepoint does not exist.
-        Conflict: Something is at the target, or a batch is under way in the checkpoint.
+        Conflict: The target exists, or a batch is under way in the checkpoint.
         Invalid: The query has no state.
-        Unsupported: Its state store is not one that is known here.
+        Unsupported: Its state store is not supported.
     """
     view, original = source.view()
     free(target, source.uri, operation)
     found = read(view)
     if found.batch_id is None or (needs_state and not found.operators):
         raise Invalid(
-            "there is no state to be moved",
+            "there is no state to move",
             code="HF-E2070",
             where=source.uri,
             found="no committed batch" if found.batch_id is None else "a query without stateful operators",
-            hint="restore it as it is; a query without state takes the number of the session that starts it",
+            hint="restore it unchanged; a query without state uses the number of partitions of its session",
         )
     if source.savepoint_id is None and found.uncommitted is not None:
         raise Conflict(
-            "a batch is planned and not committed: it runs now, or will run again",
+            "a planned batch is not committed: it is running, or will run at the next start",
             code="HF-E4003",
             where=source.uri,
             found=f"batch {found.uncommitted}",
             expected=f"none after batch {found.batch_id}",
-            hint="take a savepoint and use that, which needs nothing; or stop the query between two batches,"
-            " as `holdfast stop` does, or start it once more, with `availableNow` as its trigger, and let"
-            " it finish; a sink that has rows of that batch already would get them twice",
+            hint="take a savepoint and use that, which is possible at any time; or stop the query "
+            "between two batches, as `holdfast stop` does, or start it once more with the trigger "
+            "`availableNow` and let it finish; a sink that already has rows of that batch would "
+            "get them twice",
         )
     partitions = tuple(operator.partitions for operator in found.operators if not operator.gathered)
     noted = found.confs.get("spark.sql.shuffle.partitions", "")
@@ -208,21 +209,21 @@ def state_at_rest(
 
 
 def require_same_rows(before: Sequence[StateContent], after: Sequence[StateContent], where: str) -> None:
-    """Require that every state has the rows that it had.
+    """Check that every state has the same rows.
 
     Raises:
-        Internal: A state has not.
+        Internal: A state has different rows.
     """
     lost = [one for one in before if one not in after] or [one for one in after if one not in before]
     if not lost:
         return
     raise Internal(
-        "the rows of a state have changed, and nothing was written",
+        "verification failed: the rows of a state have changed. Nothing was written",
         code="HF-E9003",
         where=where,
         found=f"{lost[0].state.shown}: {counted(lost[0].rows, 'row')}",
         expected="the same rows before and after",
-        hint="the source is as it was; please report this with the query's operators and Spark's version",
+        hint="please report this with the query's operators and Spark's version; the source is unchanged",
     )
 
 
@@ -239,7 +240,7 @@ class Step(Protocol[ReportT_co]):
         Args:
             work: The copy. Its newest committed batch is the batch of the change, before and after.
             folder: An empty directory for the step alone.
-            tell: Called with what is done, what there is in all, and what is being done.
+            tell: Called with the progress done, the total, and the current step.
 
         Raises:
             Internal: The proof failed.
@@ -260,8 +261,8 @@ def carry_out(
 ) -> list[ReportT_co]:
     """Apply steps to a copy of the source, and publish the copy as a new checkpoint.
 
-    The source is copied by hard links where that is possible. The target is written after all proofs, its
-    `metadata` last.
+    The source is copied by hard links if possible. The target is written after all proofs, its `metadata`
+    last.
 
     Args:
         source: The checkpoint or savepoint.
@@ -269,16 +270,16 @@ def carry_out(
         plan: The plan of the change.
         steps: The steps, in their order.
         operation: The operation that creates the checkpoint.
-        purpose: What the copy is made for, for messages.
-        folder: A local directory to work in; the caller removes it.
+        purpose: The purpose of the copy, for messages.
+        folder: A local working directory; the caller removes it.
         guard: The guard of the source; None for a savepoint.
-        tell: Called with what is done, what there is in all, and what is being done.
+        tell: Called with the progress done, the total, and the current step.
 
     Returns:
         The report of each step.
 
     Raises:
-        Conflict: The source has moved on since the plan or is in use, or the target is not empty any more.
+        Conflict: The source has advanced since the plan or is in use, or the target is not empty any more.
         Corrupt: The source is damaged.
         Internal: A proof failed; nothing was written.
     """

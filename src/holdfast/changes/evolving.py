@@ -1,4 +1,4 @@
-"""Make a checkpoint whose state fits new code: plan it, convert the rows, prove the result."""
+"""Create a checkpoint whose state fits new code: plan it, convert the rows, prove the result."""
 
 from __future__ import annotations
 
@@ -56,9 +56,9 @@ class OperatorChange(JsonShape):
 
     Attributes:
         change: `kept`, `changed`, `inserted` or `removed`.
-        before: The operator in the state; None of an inserted one.
-        after: The operator in the new code; None of a removed one.
-        columns: What becomes of each column, where the rows change.
+        before: The operator in the state; None for an inserted one.
+        after: The operator in the new code; None for a removed one.
+        columns: The change of each column, if the rows change.
     """
 
     change: str
@@ -73,7 +73,7 @@ class OperatorStep:
 
     Attributes:
         matched: The operator before and after.
-        rows: How its rows change; None where they are moved as they are, or there are none.
+        rows: The conversion of its rows; None if they are moved unchanged, or there are none.
     """
 
     matched: Matched
@@ -81,12 +81,12 @@ class OperatorStep:
 
     @property
     def moved(self) -> bool:
-        """Return whether its rows stay as they are."""
+        """Return whether its rows stay unchanged."""
         both = self.matched.old is not None and self.matched.new is not None
         return both and (self.rows is None or self.rows.rows_stay)
 
     def describe(self) -> OperatorChange:
-        """Describe the change of the operator."""
+        """Return a description of the operator's change."""
         old, new = self.matched.old, self.matched.new
         before = None if old is None else described(old)
         after = None if new is None else described(new)
@@ -99,16 +99,16 @@ class OperatorStep:
 
 @dataclass(frozen=True, slots=True)
 class EvolutionPlan(ChangePlan, JsonShape):
-    """The plan of bringing state into the form of new code.
+    """The plan of converting state for new code.
 
     Attributes:
         target: The new code.
-        operators: What becomes of the state of each operator.
-        changes: What else is different in the new code and changes what the state represents.
-        merge: Whether rows that get the same key are put together.
-        steps: What is done for each operator.
+        operators: The change of each operator's state.
+        changes: Other differences of the new code that change the meaning of the state.
+        merge: True if rows that get the same key are merged.
+        steps: The conversion of each operator.
         state_format: The state-checkpoint format.
-        usage: Who may be using the checkpoint, where that was asked; a person must confirm that none does.
+        usage: The possible users of the checkpoint, if checked; a person must confirm that there are none.
     """
 
     target: str
@@ -129,12 +129,12 @@ class EvolutionPlan(ChangePlan, JsonShape):
 def operator_columns(
     shapes: Sequence[OperatorShape], plan: QueryPlan | None, confs: Mapping[str, str], where: str
 ) -> tuple[OperatorColumns, ...]:
-    """The operators of a query with the columns of their states.
+    """Return the operators of a query with the columns of their states.
 
     Args:
-        shapes: What Spark noted of each operator.
+        shapes: Spark's metadata of each operator.
         plan: The query's plan; None if unknown.
-        confs: What the checkpoint is fixed to.
+        confs: The settings that the checkpoint is fixed to.
         where: The checkpoint, for messages.
     """
     stateful = [] if plan is None else [step.text for step in plan.steps if step.stateful]
@@ -157,12 +157,12 @@ def steps_for(
     Args:
         old: The saved state's operators.
         new: Those of the new code.
-        wishes: What a person has said.
+        wishes: The user's options.
         where: The saved state, for messages.
 
     Raises:
-        Invalid: Which operator or column is which cannot be told, or what a new one starts with.
-        Unsupported: An operator's state cannot be brought into the new form.
+        Invalid: The matching of operators or columns is ambiguous, or a new column has no initial value.
+        Unsupported: An operator's state cannot be converted.
     """
     steps = []
     for matched in match_operators(old, new, wishes, where):
@@ -180,9 +180,10 @@ def steps_for(
 
 
 def _refuse_other_rows(old: OperatorColumns, new: OperatorColumns, where: str) -> None:
-    """Refuse another form of rows that can only be moved as they are.
+    """Refuse a different schema for rows that can only be moved unchanged.
 
-    transformWithState is let through: Spark, and Holdfast for its own, read such state through a new schema.
+    transformWithState is exempt: Spark, and Holdfast for its own operators, read such state with a new
+    schema.
     """
     if old.shape.variables or new.shape.variables:
         return
@@ -203,14 +204,15 @@ def _refuse_other_rows(old: OperatorColumns, new: OperatorColumns, where: str) -
                 one, other = json.loads(before), json.loads(after)
                 if now is None or not fits(other, one):
                     raise Unsupported(
-                        f"the state of {old.named.operator_kind} cannot be brought into another form",
+                        f"the state of {old.named.operator_kind} cannot be converted to a different schema",
                         code="HF-E7021",
                         where=f"{where}, operator {old.named.label}",
                         found=f"({text_of(one)}), and ({text_of(other)}) in the new code"
                         if now is not None
                         else f"{store.name}, which the new code does not have",
-                        expected="the same rows; aggregations, session windows and deduplication can change",
-                        hint=f"leave this operator as it was, or let its state go with --drop {old.number}",
+                        expected="the same rows; only aggregations, session windows and deduplication can "
+                        "change",
+                        hint=f"leave this operator unchanged, or drop its state with --drop {old.number}",
                     )
 
 
@@ -218,13 +220,13 @@ _Values = dict[str, Any]
 
 
 class RowConversion:
-    """Brings rows of one operator into their new form.
+    """A conversion of one operator's rows.
 
     Cost: about a microsecond a column, and as much again for each column of the new row.
 
     Args:
-        change: What becomes of its columns.
-        codec: Takes the saved rows apart.
+        change: The conversion of its columns.
+        codec: The codec of the saved rows.
     """
 
     def __init__(self, change: OperatorConversion, codec: StateCodec) -> None:
@@ -238,26 +240,26 @@ class RowConversion:
         ]
 
     def rows(self, pairs: Pairs) -> Iterator[tuple[bytes, bytes]]:
-        """The new key and value of each row, as UnsafeRows.
+        """Yield the new key and value of each row, as UnsafeRows.
 
         Args:
             pairs: Rows as they are stored.
 
         Raises:
             Corrupt: A row is damaged.
-            Unsupported: A row has a null where the new code has none.
+            Unsupported: A row has a null in a column that is not nullable in the new code.
         """
         codec = self._codec
         for stored_key, stored_value in pairs:
             rows, is_list = codec.values.rows(stored_value, codec.where)
             if is_list:
                 raise Corrupt(
-                    "a row of state is damaged",
+                    "a row of state cannot be decoded",
                     code="HF-E6001",
                     where=codec.where,
                     found="a list of values",
                     expected="one value for each key",
-                    hint="`holdfast checkpoint verify` tells whether files were exchanged",
+                    hint="check for exchanged files with `holdfast checkpoint verify`",
                 )
             key_row = codec.key_row(stored_key)
             if self._change.rows_stay:
@@ -269,7 +271,7 @@ class RowConversion:
             yield self._keys.encode(key), self._encoded(key, value, old)
 
     def merged(self, key_row: bytes, one: bytes, other: bytes) -> bytes:
-        """Two rows of the same key put together; only where every column can be."""
+        """Return two rows of the same key, merged; every column must have a merge function."""
         first, second = (self._values.decode(row, self._codec.where) for row in (one, other))
         value = {
             source.column.name: source.merge(first[source.column.name], second[source.column.name])
@@ -282,7 +284,7 @@ class RowConversion:
         """Describe a key by the labels and values of its columns."""
         values = self._keys.decode(key_row, self._codec.where)
         labels = {column.name: column.label for column in self._change.new.keys}
-        return ", ".join(f"{labels[name]} {value!r}" for name, value in values.items()) or "the one key"
+        return ", ".join(f"{labels[name]} {value!r}" for name, value in values.items()) or "the single key"
 
     def _encoded(self, key: _Values, value: _Values, old: _Values) -> bytes:
         for name, place in self._copied:
@@ -303,12 +305,12 @@ class RowConversion:
                 value = source.convert(value)
             elif not source.column.nullable:
                 raise Unsupported(
-                    "a row has a null where the new code has none",
+                    "a row has a null in a column that is not nullable in the new code",
                     code="HF-E7022",
                     where=self._codec.where,
                     found=source.column.label,
-                    hint="let the new code allow nulls in it, or change these rows with"
-                    " `holdfast state edit` first",
+                    hint="make the column nullable in the new code, or change these rows with `holdfast "
+                    "state edit` first",
                 )
             found[source.column.name] = value
         return found
@@ -327,8 +329,8 @@ class NewCode:
     """The state of the new code's operators.
 
     Attributes:
-        state: A checkpoint with Spark's notes of them: metadata and schemas.
-        plan: Its plan; None where that cannot be told.
+        state: A checkpoint with Spark's metadata and schemas of them.
+        plan: Its plan; None if unknown.
     """
 
     state: Storage
@@ -340,11 +342,11 @@ class Evolved(JsonShape):
     """A checkpoint that new code can continue from.
 
     Attributes:
-        plan: What was done.
+        plan: The plan that was carried out.
         batch_id: The newest batch in it: that of the source.
-        before: What each state held.
-        states: What each state holds.
-        merged: How many rows were put together with another one that got the same key.
+        before: The content of each state before.
+        states: The content of each state.
+        merged: The number of rows that were merged into another row with the same key.
     """
 
     plan: EvolutionPlan = field(metadata=json_spread())
@@ -361,7 +363,7 @@ class Evolved(JsonShape):
     @property
     @in_json
     def rows(self) -> int:
-        """The rows of all states."""
+        """The number of rows of all states."""
         return sum(state.rows for state in self.states)
 
 
@@ -372,7 +374,7 @@ class _Written:
     Attributes:
         ids: The unique ids of its files, by partition and store.
         sums: Its rows.
-        merged: How many rows had the key of another one.
+        merged: The number of rows with another row's key.
         example: Such a key.
     """
 
@@ -394,32 +396,32 @@ def apply_evolution(
     tell: ProgressCallback | None = None,
     guard: CheckpointGuard | None = None,
 ) -> Evolved:
-    """Make the checkpoint that was planned.
+    """Create the planned checkpoint.
 
-    The source is copied into a directory of its own, by hard links where that is possible; the state in the
-    new form is written next to it, read back, and shown to the new code. Only then the target is written, its
-    `metadata` last.
+    The source is copied into its own directory, by hard links if possible; the converted state is written
+    next to it, read back, and checked with the new code. Only then the target is written, its `metadata`
+    last.
 
-    Cost: all state is read twice and written once. Where grouping columns go, the rows of 32 partitions at a
-    time are held in memory, to see which get the same key.
+    Cost: all state is read twice and written once. If grouping columns are dropped, the rows of 32 partitions
+    at a time are held in memory, to find equal keys.
 
     Args:
         source: The checkpoint or savepoint.
         target: The checkpoint.
-        plan: What is to be done.
-        code: What the new code's operators keep.
-        folder: A local directory to work in, which is the caller's to remove.
-        shape: How the state is kept, before as after.
-        accepts: A last look at it.
-        tell: Called with what is done, what there is in all, and what is being done.
-        guard: The guard of the source, where that is a checkpoint.
+        plan: The plan.
+        code: The state of the new code's operators.
+        folder: A local working directory, which the caller removes.
+        shape: The layout of the state, before as after.
+        accepts: A final check of the checkpoint.
+        tell: Called with the progress done, the total, and the current step.
+        guard: The guard of the source, if that is a checkpoint.
 
     Raises:
-        Invalid: Rows get the same key, and they are not to be merged.
-        Unsupported: They cannot be put together exactly, or a row cannot be brought into its new form.
-        Conflict: The source has moved on since the plan, or somebody has begun to write to the target.
+        Invalid: Rows get the same key, and merging was not requested.
+        Unsupported: They cannot be merged exactly, or a row cannot be converted.
+        Conflict: The source has advanced since the plan, or the target is no longer free.
         Corrupt: The source is damaged.
-        Internal: What was written does not read as it should; nothing was made.
+        Internal: The written state does not read back correctly; nothing was created.
     """
     step = ConvertState(plan, code, shape, accepts)
     purpose = changing("nothing was migrated", "state migrate")
@@ -431,13 +433,13 @@ def apply_evolution(
 
 @dataclass(frozen=True, slots=True)
 class ConvertState:
-    """The step that brings the state of operators into the form of new code.
+    """The step that converts the state of operators for new code.
 
     Attributes:
         plan: The plan.
         code: The state of the new code's operators.
         shape: The layout of the state, before as after.
-        accepts: A last look at the copy.
+        accepts: A final check of the copy.
     """
 
     plan: EvolutionPlan
@@ -447,7 +449,7 @@ class ConvertState:
     name: str = "code"
 
     def apply(self, work: WorkingCopy, folder: Path, tell: ProgressCallback | None) -> Evolved:
-        """See `Step`; rows that stay are compared with what they were, others with what was written."""
+        """See `Step`; unchanged rows are compared with the old ones, others with what was written."""
         plan = self.plan
         before = contents(work.checkpoint, plan.batch_id, tell=tell)
         made = folder / "evolved"
@@ -470,7 +472,7 @@ def _prove(
     after: tuple[StateContent, ...],
     written: Mapping[int, _Written],
 ) -> None:
-    """See that each state reads as it should: rows that moved as they were, others as they were made.
+    """Check that each state reads as it should: moved rows unchanged, others as they were written.
 
     Raises:
         Internal: One does not.
@@ -494,16 +496,17 @@ def _prove(
             right = had == rows + merged and digests == ({(sums.rows, sums.digest())} if sums.rows else set())
         if not right:
             raise Internal(
-                "the rows of a state are not what they should be, and nothing was written",
+                "verification failed: the rows of a state are wrong after the conversion. Nothing "
+                "was written",
                 code="HF-E9009",
                 where=plan.source,
                 found=f"operator {new.named.label}: {counted(rows, 'row')}",
-                hint="the source is as it was; please report this with the query's operators",
+                hint="please report this with the query's operators; the source is unchanged",
             )
 
 
 class _Evolution:
-    """Writes a checkpoint with the state in its new form, beside a copy of the old one."""
+    """A writer of a checkpoint with the converted state, next to a copy of the old one."""
 
     def __init__(
         self,
@@ -524,7 +527,7 @@ class _Evolution:
         self._saved = {operator.operator_id: operator for operator in operator_states(old, plan.batch_id)}
 
     def written(self, tell: ProgressCallback | None) -> dict[int, _Written]:
-        """Write everything, and say what was written of each operator."""
+        """Write everything, and return the written rows of each operator."""
         self._folder.mkdir(parents=True)
         self._copy_logs()
         for step in self._plan.steps:
@@ -558,7 +561,7 @@ class _Evolution:
         return written
 
     def _copy_logs(self) -> None:
-        """Everything but state; the newest commit names the state files of what still exists."""
+        """Copy everything except state; the newest commit names the state files of remaining operators."""
         last = LogFile(Log.COMMITS, self._plan.batch_id).render()
         gone = {
             layout.operator_note(step.matched.old.named.user_name)
@@ -588,7 +591,7 @@ class _Evolution:
         self._made.write(last, commit.render())
 
     def _copy_state(self, step: OperatorStep) -> None:
-        """All files of an operator's, under the number that it has in the new code."""
+        """Copy all files of an operator, under its number in the new code."""
         if step.matched.old is None or step.matched.new is None:
             return
         before, after = (f"{layout.STATE}/{each.number}/" for each in (step.matched.old, step.matched.new))
@@ -611,7 +614,7 @@ class _Evolution:
         return _Written(work.ids())
 
     def _note_operator(self, number: int) -> None:
-        """Have the new code's notes of an operator in place of what exists."""
+        """Replace an operator's metadata and schemas with those of the new code."""
         folder = f"{layout.STATE}/{number}/"
         for path, place in list(Tree(self._made).places()):
             if path.startswith(folder) and isinstance(place, (SchemaFile, OperatorMetadataFile)):
@@ -639,7 +642,7 @@ class _Evolution:
         self._made.write(path, now.render().encode(), replace=True)
 
     def _changed(self, batch: MaintenanceCommit, states: OperatorStates, step: OperatorStep) -> _Written:
-        """Write an operator's state in its new form; without rows where there were none."""
+        """Write an operator's converted state; without rows if there were none."""
         form = StoreForm(
             states.values,
             states.codec,

@@ -1,8 +1,8 @@
 """Savepoints without expired values of keyed state.
 
-A value has expired when the clock of its state, as the batch itself had it, has reached its stamp plus the
-time to live: the time at which the batch was planned, or its watermark. No other clock is read, so that the
-same batch always gives the same answer. Timers do not expire, and a key that still has one stays.
+A value has expired when the clock of its state, at the time of the batch, has reached its stamp plus the TTL:
+the time at which the batch was planned, or its watermark. No other clock is read, so the same batch always
+gives the same result. Timers do not expire, and a key that still has one stays.
 """
 
 from __future__ import annotations
@@ -53,9 +53,9 @@ class Dropped(JsonShape):
     Attributes:
         operator: The operator.
         state: The state.
-        clock: By which clock its values expire, `processing` or `event`.
-        as_of_ms: What that clock showed in the batch; None where there was no watermark.
-        values: How many values, elements of lists and entries of maps had expired.
+        clock: The clock for expiry: `processing` or `event`.
+        as_of_ms: The time of that clock in the batch; None if there was no watermark.
+        values: The number of values, elements of lists and entries of maps that had expired.
     """
 
     operator: str
@@ -67,12 +67,12 @@ class Dropped(JsonShape):
 
 @dataclass(frozen=True, slots=True)
 class WithoutExpired:
-    """An operator's key groups without what has expired.
+    """An operator's key groups without expired values.
 
     Attributes:
-        groups: Those that are rewritten; all others have nothing that has expired.
-        dropped: What had expired, by state with a time to live.
-        keys: How many keys have nothing left and go.
+        groups: The rewritten groups; all others have no expired values.
+        dropped: The expired values, by state with a TTL.
+        keys: The number of keys without any state left, which are deleted.
     """
 
     groups: tuple[GroupChange, ...]
@@ -81,18 +81,18 @@ class WithoutExpired:
 
 
 def without_expired(state: KeyedStateReader) -> WithoutExpired:
-    """Compute the key groups of an operator without what has expired at its batch; nothing is written.
+    """Return the key groups of an operator without the values expired at its batch; nothing is written.
 
-    A group that is recreated is compared with what it was, key by key: what is not in it any more had expired
-    by the rule of a single value, and all else is the same.
+    A rewritten group is compared with the original, key by key: every missing value must have expired by the
+    rule for a single value, and everything else must be unchanged.
 
-    Cost: all state of the operator is read; groups in which something has expired are recreated and compared,
-    at some 20 microseconds a key.
+    Cost: all state of the operator is read; groups with expired values are rewritten and compared, at some 20
+    microseconds a key.
 
     Raises:
-        Unsupported: A group has rows of a former version, which only the program brings into today's.
+        Unsupported: A group has rows of an earlier schema, which only the program can convert.
         Corrupt: A blob cannot be read.
-        Internal: A group is not what it should be.
+        Internal: The comparison failed.
     """
     operator = state.operator
     times = _times(operator.form)
@@ -120,7 +120,7 @@ def without_expired(state: KeyedStateReader) -> WithoutExpired:
 
 
 def _times(form: BlobSchema) -> dict[str, Ttl]:
-    """The time to live of each state of keys that has one."""
+    """Return the TTL of each keyed state that has one."""
     return {
         name: Ttl(int(declared["ttl_ms"]), clock=str(declared["clock"]))
         for name, declared in form.states.items()
@@ -140,7 +140,7 @@ def _in_one_form(group: KeyGroup, form: BlobSchema, where: str) -> Part:
 
 
 def _cleaned(part: Part, times: Mapping[str, Ttl], moment: Moment) -> Part | None:
-    """The rows that have not expired; None where nothing has."""
+    """Return the rows that have not expired; None if nothing has."""
     states = [
         State(StateKind(declared["kind"]), *_types(part.form, name), ttl=times.get(name))
         for name, declared in part.form.states.items()
@@ -169,10 +169,10 @@ def _types(form: BlobSchema, name: str) -> tuple[pa.DataType, str, pa.DataType |
 def _compared(
     before: KeyGroup, after: KeyGroup, times: Mapping[str, Ttl], moment: Moment, where: str
 ) -> tuple[Counter[str], int]:
-    """See that a group holds what has not expired, and only that; what had expired, and how many keys went.
+    """Check that a group has exactly the unexpired values; return the counts of expired values and keys.
 
     Raises:
-        Internal: It does not.
+        Internal: It has not.
     """
     has = {(row.h, row.ordinal): _content(row.values, row) for row in key_rows(after, where)}
     gone: Counter[str] = Counter()
@@ -215,7 +215,7 @@ def _alive(row: KeyRow, times: Mapping[str, Ttl], moment: Moment, gone: Counter[
 
 
 def _places(value: Any, stamps: Any) -> Iterator[tuple[Any, int | None]]:
-    """Each place of a state with its stamp: the value itself, elements of a list, entries of a map."""
+    """Yield each part of a state with its stamp: the value itself, elements of a list, entries of a map."""
     if isinstance(stamps, Mapping):
         yield from ((key, stamps[key]) for key in value)
     elif not isinstance(stamps, list):
@@ -234,7 +234,7 @@ def _shaped(value: Any, left: list[Any], stamps: Any) -> Any:
 
 def _differs(where: str) -> Internal:
     return Internal(
-        "a key group without what has expired is not what it should be, and no savepoint was made",
+        "verification failed: a key group is wrong after dropping expired values. No savepoint was created",
         code="HF-E9010",
         where=where,
         hint="take a savepoint without `--drop-expired`, and please report this",
@@ -249,22 +249,22 @@ def drop_expired(
     deep: bool = False,
     tell: ProgressCallback | None = None,
 ) -> Taken:
-    """Make a savepoint of another one, without what has expired in it; that one stays as it is.
+    """Create a savepoint from another one, without its expired values; the original stays unchanged.
 
-    The batch of the savepoint says what has expired: the time at which it was planned, and its watermark,
-    with the time to live that the state was last written with. Values, elements of lists and entries of maps
-    go, and keys that have nothing left. Timers stay, and so does a key that has one. The manifest of the new
-    savepoint counts what went. Spark removes by itself what has expired in its own states, at the end of
-    each batch; that nothing is left there is made sure of.
+    The batch of the savepoint decides what has expired: the time at which it was planned, and its watermark,
+    with the TTL that the state was last written with. Expired values, elements of lists and entries of maps
+    are deleted, and so are keys without any state left. Timers stay, and so does a key that has one. The
+    manifest of the new savepoint has the counts. Spark removes expired values of its own states at the end of
+    each batch; this is checked.
 
-    The classic mistake is to lengthen a time to live afterwards, and to wait for values to come back.
+    The classic mistake is to lengthen a TTL afterwards, and to expect values to come back.
 
     Args:
         savepoint: The savepoint.
-        to: The catalog that the new one goes to; by default the one that it is in.
+        to: The catalog for the new one; by default that of the original.
         label: A name for the new savepoint; none by default, so that the label of the old one stays unique.
-        deep: Read the rows of the state however many there are, for exact counts and digests.
-        tell: Called with what is done, what there is in all, and what is being done.
+        deep: Read all rows of the state, however many, for exact counts and digests.
+        tell: Called with the progress done, the total, and the current step.
 
     Returns:
         The new savepoint: its address is `uri`.
@@ -273,9 +273,9 @@ def drop_expired(
         NotFound: The savepoint does not exist.
         Corrupt: It is damaged.
         Conflict: Savepoints are being removed from the catalog.
-        Unsupported: A key group has rows of a former version, which only the program brings into today's; or
-            Spark has left something that has expired.
-        Internal: What was made is not what it should be; there is no new savepoint.
+        Unsupported: A key group has rows of an earlier schema, which only the program can convert; or Spark's
+            own state has expired values.
+        Internal: The result is wrong; no savepoint was created.
     """
     catalog, savepoint_id = open_savepoint(savepoint)
     target = catalog if to is None else open_storage(os.fspath(to), "to")
@@ -309,10 +309,10 @@ def drop_expired(
 
 
 def _spark_has_removed(operator: NamedOperator) -> Iterator[Dropped]:
-    """See that nothing has expired in states of Spark's own with a time to live.
+    """Check that Spark's own states with a TTL have no expired values.
 
     Raises:
-        Unsupported: Something has.
+        Unsupported: One has.
     """
     for state in operator.states:
         if not state.ttl:
@@ -322,19 +322,19 @@ def _spark_has_removed(operator: NamedOperator) -> Iterator[Dropped]:
         left = int((ages.times <= now).sum())
         if left:
             raise Unsupported(
-                "Spark has left something in its own state that has expired, which is not dropped here",
+                "Spark's own state has expired values, which Holdfast does not drop",
                 code="HF-E7023",
                 where=f"state {state.full_name}",
                 found=counted(left, "row"),
-                expected="none: Spark removes them at the end of each batch",
-                hint=f"delete them: `holdfast state edit SP {state.full_name} --where"
-                f" '{EXPIRES} <= {now}' --delete`",
+                expected="none, since Spark removes them at the end of each batch",
+                hint=f"delete the rows with `holdfast state edit SP {state.full_name} --where '{EXPIRES} "
+                f"<= {now}' --delete`",
             )
         yield Dropped(operator.name, state.name, "processing", now, 0)
 
 
 def _valid_notes(manifest: Manifest) -> dict[str, Any]:
-    """Return the notes of the savepoint that are true of the new one too."""
+    """Return the fields of the manifest that also apply to the new savepoint."""
     return {name: manifest.fields[name] for name in ("operation", ERASURES) if name in manifest.fields}
 
 

@@ -56,7 +56,7 @@ class KeepNewerThan:
                 code="HF-E2073",
                 where=checkpoint.uri,
                 found="; ".join(known) or "no column with a timestamp or a date",
-                hint="`holdfast state list` shows the columns of each state",
+                hint="list the columns of each state with `holdfast state list`",
             )
         return fitting
 

@@ -1,4 +1,4 @@
-"""Bring the state of a working copy into a different layout, and prove that its rows are the same."""
+"""Move the state of a working copy to a different layout, and prove that its rows are the same."""
 
 from __future__ import annotations
 
@@ -34,15 +34,15 @@ class StatesMoved:
 def moved(
     work: WorkingCopy, plan: ChangePlan, backend: Backend | None, tell: ProgressCallback | None
 ) -> StatesMoved:
-    """Bring the state of a copy into a different layout; prove that its rows are the same.
+    """Move the state of a copy to a different layout, and prove that its rows are the same.
 
-    The rows of each state are counted and hashed before and after, without regard to partition and order.
+    The rows of each state are counted and hashed before and after, independent of partition and order.
 
     Args:
         work: The copy.
         plan: The plan.
-        backend: Writes the state; None where it is not moved.
-        tell: Called with stores read, stores in all, and what is being done.
+        backend: The writer of the state; None if it is not moved.
+        tell: Called with stores read, stores in all, and the current step.
 
     Raises:
         Corrupt: The state is damaged.
@@ -58,12 +58,12 @@ def moved(
 
 
 def by_files(shape: StateShape, folder: Path, tell: ProgressCallback | None) -> Backend:
-    """Rewrite the files of the state without Spark, in a directory that does not exist yet."""
+    """Return a function that rewrites the state files without Spark, in a new directory."""
     return lambda work: rewrite(work.checkpoint, shape, folder, tell)
 
 
 def by_spark(shape: StateShape, repartition: Repartition) -> Backend:
-    """Have Spark bring the state of RocksDB into other partitions."""
+    """Return a function that lets Spark move RocksDB's state to different partitions."""
 
     def run(work: WorkingCopy) -> None:
         repartition(work.place, shape.partitions, shape.state_format)

@@ -11,13 +11,13 @@ from holdfast.errors import Invalid
 
 @dataclass(slots=True)
 class Wishes:
-    """The stated wishes, and which of them have been used.
+    """The user's options for matching, and which of them were used.
 
     Attributes:
-        renames: Operators or columns of the new code by what they were.
-        drops: Operators or columns whose state is let go.
-        initial: What new columns start with, by their names.
-        merge: Whether rows that get the same key are put together.
+        renames: New names of operators or columns, by the old ones.
+        drops: Operators or columns to drop.
+        initial: Initial values of new columns, by their names.
+        merge: Whether rows that get the same key are merged.
     """
 
     renames: Mapping[str, str] = field(default_factory=dict)
@@ -29,7 +29,7 @@ class Wishes:
     def operator_pairs(
         self, old: Iterable[OperatorColumns], new: Iterable[OperatorColumns]
     ) -> dict[int, int]:
-        """The operators that were said to be the same, by number."""
+        """Return the operators that the user matched, by number."""
         before, after = list(old), list(new)
         pairs: dict[int, int] = {}
         for was, now in self.renames.items():
@@ -40,7 +40,7 @@ class Wishes:
         return pairs
 
     def dropped_operators(self, old: Iterable[OperatorColumns]) -> set[int]:
-        """The operators that were said to go, by number."""
+        """Return the operators that the user dropped, by number."""
         found = set()
         before = list(old)
         for name in self.drops:
@@ -51,12 +51,12 @@ class Wishes:
         return found
 
     def columns(self, operator: OperatorColumns, old: frozenset[str], new: frozenset[str]) -> dict[str, str]:
-        """The columns of an operator that were said to be the same: new names by old ones.
+        """Return the columns of an operator that the user matched: new names by old ones.
 
         Args:
             operator: The operator of the new code.
-            old: What its columns were called.
-            new: What they are called.
+            old: The old names of its columns.
+            new: The new names.
         """
         found = {}
         for was, now in self.renames.items():
@@ -84,7 +84,7 @@ class Wishes:
         return None
 
     def refuse_unused(self, known: Iterable[str]) -> None:
-        """Refuse what represents nothing.
+        """Refuse names that match nothing.
 
         Raises:
             Invalid: A name is neither an operator nor a column that changes.
@@ -99,18 +99,18 @@ class Wishes:
             return
         word, name = left
         raise Invalid(
-            "this stands for nothing that changes",
+            "the option names no operator or column that changes",
             code="HF-E2102",
             where=f"--{word}",
             found=f"{name}={self.renames[name]}" if word == "map" else name,
-            expected=", ".join(sorted(set(known))) or "nothing: the states are as they were",
-            hint="see what would be done with --dry-run; an operator's number may stand before a column, as"
-            " in 0.total",
+            expected=", ".join(sorted(set(known))) or "nothing, because the states are unchanged",
+            hint="see the plan with --dry-run; a column can have its operator's number as prefix, such "
+            "as 0.total",
         )
 
 
 def _called(name: str, operators: Iterable[OperatorColumns]) -> OperatorColumns | None:
-    """The one operator that has this number or name."""
+    """Return the only operator that has this number or name."""
     found = [
         operator for operator in operators if name in (str(operator.number), operator.named.display_name)
     ]
@@ -118,7 +118,7 @@ def _called(name: str, operators: Iterable[OperatorColumns]) -> OperatorColumns 
 
 
 def _own(name: str, operator: OperatorColumns) -> str:
-    """A column's name without the number of its operator before it."""
+    """Return a column's name without the prefix of its operator's number."""
     return name.removeprefix(f"{operator.number}.")
 
 
@@ -130,8 +130,8 @@ class Matched:
     """An operator before and after.
 
     Attributes:
-        old: The saved one; None where the new code has inserted it.
-        new: The new code's; None where it has none.
+        old: The saved one; None if the new code inserted it.
+        new: The new code's; None if it has none.
     """
 
     old: OperatorColumns | None
@@ -141,18 +141,18 @@ class Matched:
 def match_operators(
     old: Sequence[OperatorColumns], new: Sequence[OperatorColumns], wishes: Wishes, where: str
 ) -> tuple[Matched, ...]:
-    """Find each operator again: by its name, else by what it does and by the columns that it goes by.
+    """Match each operator: by its name, else by its type and key columns.
 
-    Of several that are alike, each is the one at its place where there are as many as before.
+    Operators that are alike are matched in their order, if their number is unchanged.
 
     Args:
         old: The saved state's operators.
         new: Those of the new code.
-        wishes: What a person has said.
+        wishes: The user's options.
         where: The saved state, for messages.
 
     Raises:
-        Invalid: Which is which cannot be told; the candidates are named.
+        Invalid: The matching is ambiguous; the candidates are named.
     """
     said = wishes.operator_pairs(old, new)
     gone = wishes.dropped_operators(old)
@@ -164,19 +164,19 @@ def match_operators(
             continue
         if numbers[there].kind != operator.kind:
             raise Invalid(
-                "two operators that do not do the same are not the same",
+                "operators of different types cannot be matched",
                 code="HF-E2103",
                 where=where,
                 found=f"{operator.named.label}, and {numbers[there].named.label} in the new code",
-                hint="leave that --map out",
+                hint="remove this --map",
             )
         if there in pairs.values():
             raise Invalid(
-                "two operators are said to be one",
+                "two saved operators are mapped to the same new one",
                 code="HF-E2104",
                 where=where,
                 found=numbers[there].named.label,
-                hint="name it in one --map only",
+                hint="give it in one --map only",
             )
         pairs[operator.number] = there
     for tier in (_SAME, _SAME_KEY, _SIMILAR):
@@ -200,7 +200,7 @@ def match_operators(
 def _at_tier(
     old: Sequence[OperatorColumns], new: Sequence[OperatorColumns], tier: int, wishes: Wishes, where: str
 ) -> dict[int, int]:
-    """The pairs that are alike to a degree, and to no higher one."""
+    """Return the pairs that are alike to exactly this degree."""
     alike = {
         one.number: [other.number for other in new if _likeness(one, other, wishes) == tier] for one in old
     }
@@ -246,17 +246,17 @@ def _likeness(old: OperatorColumns, new: OperatorColumns, wishes: Wishes) -> int
 def _ambiguous(old: Sequence[OperatorColumns], new: Sequence[OperatorColumns], where: str) -> Invalid:
     one, other = old[0], new[0]
     return Invalid(
-        "which operator is which cannot be told",
+        "the operators cannot be matched between state and new code",
         code="HF-E2105",
         where=where,
         found="; ".join(f"{described(operator)} in the state" for operator in old),
         expected="one of " + "; ".join(f"{described(operator)} in the new code" for operator in new),
-        hint=f"say it: --map {one.number}={other.number} where the state is that operator's,"
-        f" --drop {one.number} where it goes",
+        hint=f"give --map {one.number}={other.number} if the state belongs to that operator, or --drop "
+        f"{one.number} to drop it",
     )
 
 
 def described(operator: OperatorColumns) -> str:
-    """An operator in words: number, name, and what it goes by."""
+    """Return an operator's description: number, name and key columns."""
     keys = ", ".join(f"{column.label} {column.type_text}" for column in operator.keys)
     return operator.named.label + (f" by ({keys})" if keys else "")

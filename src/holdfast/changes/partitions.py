@@ -1,4 +1,4 @@
-"""Change the number of partitions of state; Spark moves only keys whose hash is not known here."""
+"""Change the number of partitions of state; Spark is used only for keys whose hash is not supported."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ class RescalePlan(ChangePlan, JsonShape):
     """The plan of a rescale.
 
     Attributes:
-        before: How many partitions each operator has, but for those that one task has all of.
-        after: How the state is to be kept: as it is, in another number of partitions.
-        size_bytes: The bytes of the state.
-        starts_spark: Whether Spark does it: where some keys go is not known here.
-        usage: Who may be using the checkpoint, where that was asked; a person must confirm that none does.
+        before: The number of partitions of each operator, except those that one task has all of.
+        after: The layout of the state, with the new number of partitions.
+        size_bytes: The size of the state.
+        starts_spark: True if Spark moves the keys, because the partition of some cannot be computed.
+        usage: The possible users of the checkpoint, if checked; a person must confirm that there are none.
     """
 
     before: tuple[int, ...] = field(metadata=json_as("partitions_before"))
@@ -84,7 +84,7 @@ class RescalePlan(ChangePlan, JsonShape):
 
 @dataclass(frozen=True, slots=True)
 class Rescaled(StateReport, JsonShape):
-    """A checkpoint in other partitions; where nothing had to move, its newest batch is the source's."""
+    """A checkpoint with a different number of partitions; its newest batch is the source's."""
 
     plan: RescalePlan = field(metadata=json_spread())
 
@@ -95,18 +95,18 @@ class Rescaled(StateReport, JsonShape):
 
 
 def planned_rescale(source: ChangeSource, target: Storage, partitions: int) -> RescalePlan:
-    """Look at what is to be rescaled, and where to; changes nothing and reads no rows.
+    """Plan a rescale; changes nothing and reads no rows.
 
     Args:
         source: A checkpoint, or a savepoint.
-        target: The checkpoint that is to be made.
-        partitions: How many partitions the state is to have.
+        target: The checkpoint to create.
+        partitions: The new number of partitions.
 
     Raises:
         NotFound: The checkpoint or savepoint does not exist.
-        Conflict: Something is at the target, or a batch is under way in the checkpoint.
+        Conflict: The target exists, or a batch is under way in the checkpoint.
         Invalid: The query has no state.
-        Unsupported: Its state store is not one that is known here, or the hash of its keys is unknown.
+        Unsupported: Its state store, or the hash of its keys, is not supported.
     """
     state = state_at_rest(source, target, RestoreKind.RESCALE)
     state.refuse_uncertain()
@@ -120,7 +120,7 @@ def planned_rescale(source: ChangeSource, target: Storage, partitions: int) -> R
 
 
 def _starts_spark(state: StateAtRest, partitions: int) -> bool:
-    """Return whether Spark has to move the state; its own repartitioning knows RocksDB only."""
+    """Return whether Spark has to move the state; its own repartitioning supports RocksDB only."""
     unplaced = state.unplaced(partitions)
     if unplaced is None:
         return False
@@ -129,11 +129,12 @@ def _starts_spark(state: StateAtRest, partitions: int) -> bool:
     for operator in state.found.operators:
         if operator.gathered:
             raise Unsupported(
-                "Spark's repartitioning would lose the state of an operator that goes by no key",
+                "Spark's repartitioning would lose the state of an operator without keys",
                 code="HF-E7029",
                 where=state.source.uri,
-                found=f"operator {operator.named.label}, beside others",
-                hint="keep the number of partitions, or let the aggregate without keys be a query of its own",
+                found=f"operator {operator.named.label}, with others",
+                hint="keep the number of partitions, or move the aggregate without keys into a separate "
+                "query",
             )
     return True
 
@@ -200,34 +201,33 @@ def rescale(
     home: Address | None = None,
     tell: ProgressCallback | None = None,
 ) -> Rescaled:
-    """Make a new checkpoint with the same state in another number of partitions.
+    """Create a checkpoint with the same state in a different number of partitions.
 
-    The rows of every state are counted and hashed before and after, and are the same, or nothing is made.
-    What is rescaled stays as it is. The query resumes after the same batch, so its sink sees no gap in the
-    batch numbers. Let no other query run on the old checkpoint afterwards.
+    The rows of every state are counted and hashed before and after, and must be the same, or nothing is
+    created. The source stays unchanged. The query continues after the same batch, so its sink sees no gap in
+    the batch numbers. Do not run any other query on the old checkpoint afterwards.
 
     Cost: all state is read three times and written once, about 100,000 rows a second on one core, without
-    Spark. Only where RocksDB has keys whose place is not known here (rows encoded as Avro; intervals and maps
-    as keys) Spark moves them, in a session that is started for it, or the running one.
+    Spark. Only if RocksDB has keys whose partition cannot be computed here (rows in Avro encoding; intervals
+    and maps as keys), Spark moves them, in a session that is started for it, or the running one.
 
     Args:
         source: A checkpoint that no query uses, or a savepoint.
-        checkpoint: A directory that does not exist; by default next to the checkpoint, with `-pN` after its
-            name.
-        partitions: How many partitions the state is to have.
-        master: Where Spark runs, should it be needed.
-        stopped: Your word that no query uses the checkpoint, without which it is refused; a savepoint needs
-            none. The checkpoint is watched all the same, for some seconds to two minutes.
-        home: The state home, which may have a record of the checkpoint's good batches; by default the one
-            that holds here.
-        tell: Called with what is done, what there is in all, and what is being done.
+        checkpoint: A directory that does not exist; by default next to the checkpoint, with the suffix `-pN`.
+        partitions: The new number of partitions.
+        master: The master of a Spark session, if one is needed.
+        stopped: Your confirmation that no query uses the checkpoint, which is required; a savepoint needs
+            none. The checkpoint is watched nevertheless, for some seconds to two minutes.
+        home: The state home, which may have an integrity record of the checkpoint; by default the one in
+            effect here.
+        tell: Called with the progress done, the total, and the current step.
 
     Raises:
         NotFound: The checkpoint or savepoint does not exist.
         Conflict: The target exists, a batch is under way in the checkpoint, a query uses it, or it is not
             confirmed that none does.
         Corrupt: The source is damaged.
-        Invalid: The query has no state, or an argument cannot be right.
+        Invalid: The query has no state, or an argument is not valid.
         Unsupported: Its state cannot be moved.
     """
     given, target, plan = _rescale(source, checkpoint, partitions, home)

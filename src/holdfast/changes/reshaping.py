@@ -1,4 +1,4 @@
-"""Move state to another backend, other partitions, another format: on a copy, with a proof."""
+"""Move state to a different backend, number of partitions, or format: on a copy, with a proof."""
 
 from __future__ import annotations
 
@@ -51,14 +51,14 @@ class MigrationPlan(ChangePlan, JsonShape):
     """The plan of a migration.
 
     Attributes:
-        before: What its state is like.
-        partitions_before: How many partitions each operator has, but for those that one task has all of.
-        after: What its state is to be like.
-        size_bytes: The bytes of the state before.
-        key_groups_before: How many key groups each of Holdfast's keyed operators has, by its name.
-        key_groups: How many each of them is to have; None leaves them.
-        has_formats: Whether the Spark that wrote the state can be told a state-checkpoint format.
-        usage: Who may be using the checkpoint, where that was asked; a person must confirm that none does.
+        before: The layout of its state.
+        partitions_before: The number of partitions of each operator, except those that one task has all of.
+        after: The new layout of its state.
+        size_bytes: The size of the state before.
+        key_groups_before: The number of key groups of each of Holdfast's keyed operators, by its name.
+        key_groups: The new number of key groups; None leaves them.
+        has_formats: Whether the Spark that wrote the state has a setting for the state-checkpoint format.
+        usage: The possible users of the checkpoint, if checked; a person must confirm that there are none.
     """
 
     before: StateShape = field(metadata=NOT_IN_JSON)
@@ -94,9 +94,9 @@ class Migrated(StateReport, JsonShape):
     """A checkpoint whose state was migrated.
 
     Attributes:
-        size_bytes: The bytes of the state after.
-        keyed: The keys of Holdfast's keyed operators, before as after, where they were put into other groups.
-            `before` and `after` are then of the rows that their groups are kept in afterwards.
+        size_bytes: The size of the state after.
+        keyed: The keys of Holdfast's keyed operators, before as after, if they were moved to different
+            groups. `before` and `after` then describe the stored rows of the new groups.
     """
 
     plan: MigrationPlan = field(metadata=json_spread())
@@ -118,45 +118,45 @@ def migrate(
     home: Address | None = None,
     tell: ProgressCallback | None = None,
 ) -> Migrated:
-    """Make a new checkpoint with the same state in another backend, other partitions, another format.
+    """Create a checkpoint with the same state in a different backend, number of partitions, or format.
 
-    Any of them, in one go. Spark itself refuses to change the backend of a checkpoint, and continues in the
-    partitions that it has. The rows of every state are counted and hashed before and after, whatever the
-    backend puts around them, and are the same, or nothing is made. The source stays as it is. The query
-    resumes after the same batch, so its sink sees no gap in the batch numbers. Let no other query run on the
-    old checkpoint afterwards.
+    They can be combined. Spark itself refuses to change the backend of a checkpoint, and continues with its
+    number of partitions. The rows of every state are counted and hashed before and after, independent of the
+    backend's framing, and must be the same, or nothing is created. The source stays unchanged. The query
+    continues after the same batch, so its sink sees no gap in the batch numbers. Do not run any other query
+    on the old checkpoint afterwards.
 
     Cost: all state is read three times and written once, about 100,000 rows a second on one core. No Spark
     and no JVM.
 
     Args:
         source: A checkpoint that no query uses, or a savepoint.
-        checkpoint: A directory that does not exist; by default next to the checkpoint, with `-migrated`
-            behind its name.
+        checkpoint: A directory that does not exist; by default next to the checkpoint, with the suffix
+            `-migrated`.
         backend: `rocksdb`; `memory` (also `hashmap`), Spark's store on the heap; `redis`; or `cassandra`. By
-            default as it is.
-        partitions: How many partitions the state is to have; by default as many as it has.
+            default unchanged.
+        partitions: The new number of partitions; by default unchanged.
         state_format: The state-checkpoint format of RocksDB: 1, or 2 with a unique name for each file. By
-            default as it is, and 2 for what comes from the heap. Start the query with the same in
+            default unchanged, and 2 if the state comes from the heap. Start the query with the same value in
             `spark.sql.streaming.stateStore.checkpointFormatVersion`.
-        key_groups: How many key groups Holdfast's keyed operators are to have, which nothing else can change.
-            Start the job with the same number. By default as many as they have.
-        database: For `redis` and `cassandra`: which, such as `redis://redis.example:6379/0` or
-            `cassandra://cassandra.example:9042/holdfast`; by default the one that the state is in. The state
-            gets stores of its own there.
-        stopped: Your word that no query uses the checkpoint, without which it is refused; a savepoint needs
-            none. The checkpoint is watched all the same, for some seconds to two minutes.
-        home: The state home, which may have a record of the checkpoint's good batches; by default the one
-            that holds here.
-        tell: Called with what is done, what there is in all, and what is being done.
+        key_groups: The new number of key groups of Holdfast's keyed operators, which nothing else can change.
+            Start the job with the same number. By default unchanged.
+        database: The address for `redis` and `cassandra`, such as `redis://redis.example:6379/0` or
+            `cassandra://cassandra.example:9042/holdfast`; by default the database that has the state now. The
+            state gets its own stores there.
+        stopped: Your confirmation that no query uses the checkpoint, which is required; a savepoint needs
+            none. The checkpoint is watched nevertheless, for some seconds to two minutes.
+        home: The state home, which may have an integrity record of the checkpoint; by default the one in
+            effect here.
+        tell: Called with the progress done, the total, and the current step.
 
     Raises:
         NotFound: The checkpoint or savepoint does not exist.
         Conflict: The target exists, a batch is under way in the checkpoint, a query uses it, or it is not
             confirmed that none does.
         Corrupt: The source is damaged.
-        Invalid: The query has no state, nothing is asked for, or an argument cannot be right.
-        Unsupported: The backend cannot hold the state, or is not one that state is moved to.
+        Invalid: The query has no state, no change was requested, or an argument is not valid.
+        Unsupported: The backend cannot hold the state, or state cannot be moved to it.
         Unavailable: The database does not answer.
     """
     given, target, plan = _planned(
@@ -240,7 +240,7 @@ def apply_migration(
 def _regrouped(
     checkpoint: Storage, plan: MigrationPlan, folder: Path, tell: ProgressCallback | None
 ) -> tuple[KeyedContent, ...]:
-    """Put keys into other groups, in a batch of their own, and see that they have what they had."""
+    """Move keys to different groups, in a separate batch, and check that their state is unchanged."""
     if plan.key_groups is None:
         return ()
     from holdfast.at_rest.keyed_reader import keyed_contents
@@ -252,11 +252,11 @@ def _regrouped(
     lost = next((old for old, new in zip(before, after, strict=True) if old != new), None)
     if lost is not None:
         raise Internal(
-            "the keys of an operator do not have what they had, and nothing was written",
+            "verification failed: the state of an operator's keys has changed. Nothing was written",
             code="HF-E9013",
             where=plan.source,
             found=f"operator {lost.operator}, {counted(lost.keys, 'key')}",
-            hint="the source is as it was; please report this",
+            hint="please report this; the source is unchanged",
         )
     return after
 
@@ -270,7 +270,7 @@ def planned_migration(
     key_groups: int | None = None,
     database: str | None = None,
 ) -> MigrationPlan:
-    """Look at what is to be moved, and where to; see `migrate`."""
+    """Plan a migration from its source and target; see `migrate`."""
     wanted = _backend(backend)
     state = state_at_rest(source, target, RestoreKind.MIGRATE)
     before = state.shape
@@ -299,17 +299,17 @@ def planned_migration(
 
 
 def _external(backend: str, before: StateShape, database: str | None, where: str) -> ExternalState | None:
-    """The database that the state is to be in."""
+    """Return the database for the state."""
     provider = _OUTSIDE.get(backend)
     if provider is None:
         if database is None:
             return None
         raise Invalid(
-            "this backend is no database",
+            "--database needs a database backend",
             code="HF-E2106",
             where=where,
             found=f"--database, and --backend {backend}",
-            hint=f"leave --database out, or give --backend {' or '.join(_OUTSIDE)}",
+            hint=f"remove --database, or give --backend {' or '.join(_OUTSIDE)}",
         )
     known = ExternalState(provider, "", _PREFIX)
     if before.external is not None:
@@ -321,7 +321,7 @@ def _external(backend: str, before: StateShape, database: str | None, where: str
         return replace(known, database=address)
     if not known.database:
         raise Invalid(
-            f"it is not said which {known.kind} the state is to be moved to",
+            f"the address of the {known.kind} database is missing",
             code="HF-E2107",
             where=where,
             hint="give --database with its address",
@@ -338,10 +338,10 @@ def _key_groups(view: Storage, uri: str, wanted: int | None) -> dict[str, int]:
     found = {operator.name: operator.key_groups for operator in keyed_operators(view)}
     if not found:
         raise Invalid(
-            "there are no key groups: the query has no keyed state of Holdfast's",
+            "the query has no keyed state of Holdfast, and so no key groups",
             code="HF-E2108",
             where=uri,
-            hint="leave --key-groups out; --partitions is for every query",
+            hint="remove --key-groups; use --partitions for other queries",
         )
     return found
 
@@ -358,7 +358,7 @@ def _planned(
 ) -> tuple[ChangeSource, Storage, MigrationPlan]:
     if (backend, partitions, state_format, key_groups, database) == (None, None, None, None, None):
         raise Invalid(
-            "it is not said what the state is to be moved to",
+            "no change was requested",
             code="HF-E2109",
             expected="a backend, a number of partitions or of key groups, or a format",
             hint="give --backend, --partitions, --key-groups or --state-format",
@@ -384,7 +384,7 @@ def _backend(name: str | None) -> str | None:
         code="HF-E7030",
         found=text,
         expected=f"{ROCKSDB}, {MEMORY} (hashmap), {' or '.join(_OUTSIDE)}",
-        hint="any other store needs a provider of its own, and tools of its own",
+        hint="move state of other stores with the tools of their providers",
     )
 
 
@@ -397,19 +397,19 @@ def _format(wanted: int | None, before: StateShape, *, rocksdb: bool, spark_4: b
         return wanted
     if rocksdb and wanted == 2:
         raise Unsupported(
-            "the Spark that wrote this checkpoint does not know this state-checkpoint format",
+            "the Spark that wrote this checkpoint does not support this state-checkpoint format",
             code="HF-E7031",
             where=where,
-            found="format 2, which came with Spark 4.0",
+            found="format 2, which needs Spark 4.0",
             expected="1",
-            hint="leave --state-format out",
+            hint="remove --state-format",
         )
     raise Invalid(
-        "this backend does not have this state-checkpoint format",
+        "this backend does not support this state-checkpoint format",
         code="HF-E2110",
         found=f"format {wanted}",
-        expected="1 or 2" if rocksdb else "1, the only one that Spark's store on the heap knows",
-        hint="leave --state-format out",
+        expected="1 or 2" if rocksdb else "1, the only format of Spark's store on the heap",
+        hint="remove --state-format",
     )
 
 
@@ -421,9 +421,9 @@ def _refuse_impossible(state: StateAtRest, after: StateShape) -> None:
         }
         if not after.rocksdb and (families or is_processor(operator.name)):
             why = (
-                "transformWithState, as Holdfast's keyed state is, runs on RocksDB only"
+                "transformWithState, which Holdfast's keyed state uses, needs RocksDB"
                 if is_processor(operator.name)
-                else "its stores have column families, which only RocksDB's do"
+                else "its stores have column families, which need RocksDB"
             )
             raise Unsupported(
                 f"{heap} cannot hold this operator: {why}",
@@ -431,17 +431,17 @@ def _refuse_impossible(state: StateAtRest, after: StateShape) -> None:
                 where=state.source.uri,
                 found=f"operator {operator.named.label}",
                 expected=ROCKSDB,
-                hint="leave --backend out, or move it to rocksdb",
+                hint="remove --backend, or move the state to rocksdb",
             )
         if after.external is not None:
             refuse_unfit(operator, after.external)
         if operator.values.avro and state.shape.rocksdb != after.rocksdb:
             raise Unsupported(
-                "rows that are encoded as Avro stay in the backend that they are in",
+                "rows in Avro encoding cannot be moved to a different backend",
                 code="HF-E7033",
                 where=state.source.uri,
                 found=f"operator {operator.named.label}",
-                hint="leave --backend out",
+                hint="remove --backend",
             )
     if state.moving(after.partitions):
         state.refuse_uncertain()

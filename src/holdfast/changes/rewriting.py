@@ -1,7 +1,7 @@
-"""All state of a checkpoint, rewritten: by another provider, in other partitions, in another format.
+"""Rewrite all state of a checkpoint: with a different provider, number of partitions, or format.
 
-The rows stay what they are; only what is around them and the files that they are in change. What is done is a
-batch of its own that reads nothing: the state of every partition is written whole, under the next version.
+The rows stay the same; only their framing and their files change. The rewrite is a separate batch that reads
+nothing: the state of every partition is written whole, under the next version.
 """
 
 from __future__ import annotations
@@ -49,10 +49,10 @@ class StateShape:
     """The layout of a checkpoint's state.
 
     Attributes:
-        rocksdb: By RocksDB, else on the heap.
-        partitions: In how many partitions; operators that go by no key are in one all the same.
+        rocksdb: True for RocksDB, False for the heap.
+        partitions: The number of partitions; operators without a key have one nevertheless.
         state_format: The state-checkpoint format, 1 or 2.
-        external: The database that it is brought to in the end, from files as the heap's store has them.
+        external: The database that the state is moved to in the end, from files in the heap store's format.
     """
 
     rocksdb: bool = field(metadata=NOT_IN_JSON)
@@ -68,7 +68,7 @@ class StateShape:
     @property
     @in_json
     def backend(self) -> str:
-        """The store that keeps it: `rocksdb`, `memory`, or the name of a database such as `redis`."""
+        """The store that holds it: `rocksdb`, `memory`, or the name of a database such as `redis`."""
         if self.external is not None:
             return self.external.kind.lower()
         return ROCKSDB if self.rocksdb else MEMORY
@@ -76,36 +76,35 @@ class StateShape:
     @property
     @in_json
     def database(self) -> str | None:
-        """The database that keeps it; None where files do."""
+        """The database that holds it; None if files do."""
         return None if self.external is None else self.external.database
 
 
 def rewrite(
     checkpoint: Storage, shape: StateShape, folder: Path, tell: ProgressCallback | None = None
 ) -> int:
-    """Bring all state into another shape, in a batch of its own.
+    """Rewrite all state in a different layout, in a separate batch.
 
-    No query may use the checkpoint meanwhile, and its newest batch has to be committed. Where the number of
-    partitions changes, every key has to be in the one that Spark's hash gives it now: else its place is
-    decided by something that is not known here.
+    No query may use the checkpoint meanwhile, and its newest batch has to be committed. If the number of
+    partitions changes, every key has to be in the partition of its hash now: else its partition is decided by
+    something unknown.
 
-    Cost: all state is read and written once, about 150,000 rows a second on one core; RocksDB's stores take
-    their room on the disk, the heap's are held in memory, at most 32 at a time. Where the old and the new
-    number of partitions have no large divisor in common, it is read once for every 32 new partitions. No
-    Spark.
+    Cost: all state is read and written once, about 150,000 rows a second on one core; RocksDB's stores need
+    disk space, the heap's are held in memory, at most 32 at a time. If the old and the new number of
+    partitions have no large common divisor, it is read once for every 32 new partitions. No Spark.
 
     Args:
         checkpoint: The checkpoint; it is changed.
-        shape: What its state is to be like.
-        folder: A directory to work in that does not exist yet.
-        tell: Called with stores done, stores in all, and what is being done.
+        shape: The new layout of its state.
+        folder: A working directory that does not exist yet.
+        tell: Called with stores done, stores in all, and the current step.
 
     Returns:
         The batch.
 
     Raises:
-        Unsupported: An operator, or the type of a key, whose partition is not known here; or one that the
-            provider cannot keep.
+        Unsupported: The partition of an operator's keys cannot be computed, or the provider cannot hold the
+            operator.
         Corrupt: A file is damaged.
     """
     folder.mkdir()
@@ -137,10 +136,10 @@ def rewrite(
 
 
 def note_partitions(checkpoint: Storage, batch_id: int, partitions: int) -> None:
-    """Have the metadata of the operators say how many partitions there are.
+    """Write the number of partitions to the metadata of the operators.
 
-    Spark's own repartitioning leaves metadata of version 1 as it was; whoever reads the state by it, Spark's
-    own reader among them, misses the partitions that are new.
+    Spark's own repartitioning does not update metadata of version 1; readers that use it, such as Spark's
+    own, miss the new partitions.
     """
     for folder in operator_folders(checkpoint, batch_id):
         noted = read_operator(checkpoint, folder.metadata_path)
@@ -154,11 +153,11 @@ def note_partitions(checkpoint: Storage, batch_id: int, partitions: int) -> None
 
 
 def sweeps(before: int, after: int) -> Iterator[tuple[range, range]]:
-    """Old and new partitions, such that no row goes from an old one to a new one of another group.
+    """Yield groups of old and new partitions, such that no row moves from one group to another.
 
-    A partition is the rest of a hash divided by their number. By the greatest divisor that both numbers have,
-    a key's old and new partition leave the same rest. Where a group has more new partitions than may be open
-    at once, its old ones are read several times.
+    A partition is a hash modulo their number. A key's old and new partition are equal modulo the greatest
+    common divisor of both numbers. If a group has more new partitions than may be open at once, its old ones
+    are read several times.
     """
     step = math.gcd(before, after)
     for first in range(step):
@@ -168,14 +167,14 @@ def sweeps(before: int, after: int) -> Iterator[tuple[range, range]]:
 
 
 class OperatorRewrite:
-    """One operator's state, rewritten as it is.
+    """A rewrite of one operator's state.
 
     Args:
         batch: The batch that writes it.
-        operator: The operator, as it was before.
-        states: Its states, as they were before.
-        shape: What its state is to be like.
-        folder: A directory to work in.
+        operator: The operator before.
+        states: Its states before.
+        shape: The new layout of its state.
+        folder: A working directory.
         now_ms: The time, in epoch milliseconds.
     """
 
@@ -210,7 +209,7 @@ class OperatorRewrite:
         self._where = full(self._checkpoint.uri, f"{layout.STATE}/{operator.operator_id}")
 
     def store(self, name: str) -> None:
-        """Write what every partition has of one store."""
+        """Write one store of every partition."""
         families = self._families(name)
         for origins, targets in sweeps(self._operator.partitions, self._partitions):
             buffer_bytes = min(_BUFFERS // len(targets), _MOST)
@@ -224,7 +223,7 @@ class OperatorRewrite:
                     self._ids[to].append(writer.finish().unique_id or "")
 
     def ids(self) -> tuple[tuple[str, ...], ...]:
-        """The unique ids of what was written, by partition and store."""
+        """Return the unique ids of the written files, by partition and store."""
         return tuple(tuple(stores) for stores in self._ids)
 
     def _copy(self, store: StoreId, families: Families, writers: Mapping[int, StoreWriter]) -> None:
@@ -251,7 +250,7 @@ class OperatorRewrite:
         return base_families(self._checkpoint, self._states, store)
 
     def _families(self, name: str) -> Families:
-        """Numbers for the column families, as the first partition that has some numbers them."""
+        """Return numbers for the column families, as in the first partition that has some."""
         known = {codec.name.family for codec in self._states.declared_codecs() if codec.name.store == name}
         for partition in range(self._operator.partitions):
             given = self._base_families(StoreId(self._operator.operator_id, partition, name))
@@ -262,7 +261,7 @@ class OperatorRewrite:
         return Families({}).with_names(known)
 
     def _placed(self, state: StateCodec, store: StoreId, pairs: Pairs) -> dict[int, Pairs]:
-        """Rows by the partition that they go to."""
+        """Return the rows by their new partition."""
         placement = self._placements.get(state.name)
         if placement is None:
             placement = KeyPartitions(self._operator, state, self._where)
@@ -288,11 +287,11 @@ class OperatorRewrite:
             found = [state.values.rows(value, state.where) for _, value in pairs]
         except (struct.error, ValueError, IndexError) as error:
             raise Corrupt(
-                "a row of state is damaged",
+                "a row of state cannot be decoded",
                 code="HF-E6001",
                 where=self._where,
                 found=str(error),
-                hint="`holdfast checkpoint verify` names the batches that can still be restored",
+                hint="find the batches that can be restored with `holdfast checkpoint verify`",
             ) from error
         if not any(is_list for _, is_list in found):
             writer.add(keys, [rows[0] for rows, _ in found], family)

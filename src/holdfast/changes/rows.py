@@ -30,11 +30,11 @@ class EditedRows(JsonShape):
 
     Attributes:
         state: The state.
-        rows_before: Its rows before.
-        rows_after: Its rows after.
-        changed: Rows with a different value.
-        deleted: Rows that were deleted.
-        inserted: Rows that were inserted.
+        rows_before: The number of its rows before.
+        rows_after: The number of its rows after.
+        changed: The number of rows with a different value.
+        deleted: The number of deleted rows.
+        inserted: The number of inserted rows.
     """
 
     state: str
@@ -91,8 +91,8 @@ class ExpiredRows(JsonShape):
     """The expired values that a step deleted.
 
     Attributes:
-        values: Values, elements of lists and entries of maps.
-        keys: Keys that had nothing left.
+        values: The number of values, elements of lists and entries of maps.
+        keys: The number of keys without any state left.
     """
 
     values: int
@@ -111,7 +111,7 @@ class DropExpired:
         folder: Path,  # noqa: ARG002 - the protocol's
         tell: ProgressCallback | None,
     ) -> ExpiredRows:
-        """See `Step`; all values that have not expired are compared with what they were."""
+        """See `Step`; all values that have not expired are compared with the original."""
 
         def dropped(catalog: Storage, savepoint_id: str) -> tuple[Taken, ExpiredRows]:
             taken = drop_expired(savepoint_uri(catalog, savepoint_id), tell=tell)

@@ -1,8 +1,8 @@
 """The columns of an operator's state, named as the query names them.
 
-Spark names the columns of an aggregation's state after what a function keeps, `sum` or `count`, and never
-after the query's own columns. What belongs to which is given by the plan: the functions stand there in the
-order in which their columns are in the state.
+Spark names the columns of an aggregation's state after the parts of a function, such as `sum` or `count`, and
+never after the query's own columns. The plan assigns them: it lists the functions in the order of their
+columns in the state.
 """
 
 from __future__ import annotations
@@ -69,8 +69,8 @@ class AggregateFunction:
 
     Attributes:
         name: Its name, such as `sum`.
-        text: The whole call, as the plan has it.
-        alias: What its result is called, where the result is nothing but that; else None.
+        text: The whole call, as in the plan.
+        alias: The name of its result, if the result is nothing else; else None.
     """
 
     name: str
@@ -83,9 +83,9 @@ class AggregateStep:
     """The description of a grouping step.
 
     Attributes:
-        keys: The expressions that it groups by.
-        key_names: What each of them is called in the result; the expression where it is not in there.
-        functions: Its functions, each once, in the order in which they keep their columns.
+        keys: The grouping expressions.
+        key_names: The name of each in the result; the expression if the result does not have it.
+        functions: Its functions, each once, in the order of their columns.
     """
 
     keys: tuple[str, ...]
@@ -94,10 +94,10 @@ class AggregateStep:
 
 
 def parse_step(text: str) -> AggregateStep | None:
-    """Read the text of an `Aggregate` step of a plan: what it groups by, then what it gives.
+    """Parse the text of an `Aggregate` step of a plan: its grouping expressions, then its results.
 
     Returns:
-        None where the text cannot be taken apart: an alias or a literal has brackets in it.
+        None if the text cannot be parsed: an alias or a literal contains brackets.
     """
     lists = _lists(text)
     if lists is None or len(lists) > 2 or not lists:
@@ -149,7 +149,7 @@ def _alternatives(name: str, columns: Sequence[str]) -> tuple[_Kept, ...]:
 
 
 def _split_alias(result: str) -> tuple[str, str]:
-    """An expression, and what its result is called."""
+    """Return an expression, and the name of its result."""
     expression, separator, alias = result.rpartition(" AS ")
     return (expression, alias) if separator else (result, result)
 
@@ -167,7 +167,7 @@ def _calls(expression: str) -> Iterator[tuple[str, str]]:
 
 
 def _closed(text: str, start: int) -> int | None:
-    """Behind the bracket that closes the one at a place."""
+    """Return the position after the bracket that closes the one at a position."""
     depth = 0
     for at in range(start, len(text)):
         if text[at] in _OPEN:
@@ -180,7 +180,7 @@ def _closed(text: str, start: int) -> int | None:
 
 
 def _lists(text: str) -> list[list[str]] | None:
-    """Lists in brackets, one behind the other, each by its items."""
+    """Return bracketed lists, one after the other, each as its items."""
     found: list[list[str]] = []
     at = 0
     while at < len(text):
@@ -230,17 +230,17 @@ class StateColumn:
     """A column of a key or of a value.
 
     Attributes:
-        label: What the query calls it: a grouping column, the result of an aggregate, or of one that keeps
-            several columns that and the column, as in `mean.sum`.
-        name: Its name in the schema; where two have the same, the later ones with a number.
+        label: The query's name for it: a grouping column, the result of an aggregate, or that and the column
+            for an aggregate with several columns, as in `mean.sum`.
+        name: Its name in the schema; of equal names, the later ones have a number.
         type: Its type.
-        type_text: Its type in words.
+        type_text: Its type as text.
         nullable: Whether it may have nulls.
-        function: The aggregate function that keeps it; None where nothing tells.
-        aggregate: What the query calls the aggregate; empty where there is none.
-        expression: What a key is computed by; empty where nothing tells.
-        kept: The column as Spark calls it among those of its function.
-        empty: What it has before the first row; `UNKNOWN` where that has to be said.
+        function: The aggregate function that keeps it; None if unknown.
+        aggregate: The query's name for the aggregate; empty if there is none.
+        expression: The expression of a key; empty if unknown.
+        kept: Spark's name for the column within its function.
+        empty: Its value before the first row; `UNKNOWN` if the user has to give it.
     """
 
     label: str
@@ -260,13 +260,13 @@ class OperatorColumns:
     """An operator, and the columns of its state.
 
     Attributes:
-        shape: What Spark noted of it.
-        named: What it is called.
-        step: What the plan says of it; None where there is no plan.
+        shape: Spark's metadata of it.
+        named: Its names.
+        step: The text of its step in the plan; None if there is no plan.
         keys: The columns of its keys.
-        copies: The columns of its values that repeat the key. Each is given by the place of the key column
+        copies: The columns of its values that repeat the key. Each is given by the index of the key column
             that it repeats; None for the window of a session.
-        copied: The columns behind `copies`.
+        copied: The columns of `copies`.
         values: The other columns of its values.
         key_type: The type of its keys.
         value_type: The type of its values.
@@ -284,12 +284,12 @@ class OperatorColumns:
 
     @property
     def number(self) -> int:
-        """Spark's number of it."""
+        """Spark's number for it."""
         return self.shape.operator_id
 
     @property
     def kind(self) -> str:
-        """Spark's name for what it does."""
+        """Spark's name for its type."""
         return self.shape.kind
 
     @property
@@ -299,7 +299,7 @@ class OperatorColumns:
 
     @property
     def labels(self) -> frozenset[str]:
-        """All that one of its columns may be called."""
+        """All names of its columns."""
         return frozenset(
             name for column in (*self.keys, *self.values) for name in (column.label, column.aggregate) if name
         )
@@ -308,17 +308,17 @@ class OperatorColumns:
 def columns_of(
     shape: OperatorShape, named: OperatorName, step: str | None, confs: Mapping[str, str], where: str
 ) -> OperatorColumns:
-    """The columns of an operator's state.
+    """Return the columns of an operator's state.
 
     Args:
-        shape: What Spark noted of it.
-        named: What it is called.
-        step: The text of its step in the plan; None where there is no plan.
-        confs: What the checkpoint is fixed to.
+        shape: Spark's metadata of it.
+        named: Its names.
+        step: The text of its step in the plan; None if there is no plan.
+        confs: The settings that the checkpoint is fixed to.
         where: The checkpoint, for messages.
 
     Raises:
-        Unsupported: A column has a type that is not known here.
+        Unsupported: A column has a type that is not supported.
         Corrupt: A schema is damaged.
     """
     plain = OperatorColumns(shape, named, step)
@@ -413,7 +413,7 @@ def _column(column: Mapping[str, Any], type_: Struct, at: int, **more: Any) -> S
 
 
 def type_text(given: Any) -> str:
-    """A type of Spark's in words, from its JSON."""
+    """Return a Spark type as text, from its JSON."""
     if isinstance(given, str):
         return given
     kind = given.get("type")

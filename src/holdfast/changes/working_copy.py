@@ -1,9 +1,9 @@
 """Change state in a hidden copy, and publish the result as a new checkpoint or savepoint.
 
-It follows the newest committed batch and has the same offsets, as in Spark's own repartitioning. Its offsets
-are written first, its commit last. No sink ever sees it, and Spark's file sink fails for good at a batch
-number that its log lacks. So a checkpoint that is published has the changed state under the number of the
-batch before: `copy_as_batch`.
+A maintenance batch follows the newest committed batch and has the same offsets, as in Spark's own
+repartitioning. Its offsets are written first, its commit last. No sink ever sees it, and Spark's file sink
+fails for good at a batch number that its log lacks. So a published checkpoint has the changed state under the
+number of the batch before: `copy_as_batch`.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ _IDS = "stateUniqueIds"
 
 @dataclass(frozen=True, slots=True)
 class MaintenanceCommit:
-    """The batch that is under way.
+    """A maintenance batch under way.
 
     Attributes:
         checkpoint: The checkpoint; no query may use it.
-        found: What was in it before.
+        found: Its content before.
         before: The batch before.
-        offsets: What it is fixed to.
+        offsets: The settings that it is fixed to.
     """
 
     checkpoint: Storage
@@ -67,8 +67,8 @@ class MaintenanceCommit:
         """Write its commit: from now on its state is the checkpoint's.
 
         Args:
-            ids: The unique ids of its state files, as `CommitLog.state_ids` has them; None under
-                state-checkpoint format 1.
+            ids: The unique ids of its state files, as in `CommitLog.state_ids`; None under state-checkpoint
+                format 1.
         """
         path = LogFile(Log.COMMITS, self.before).render()
         last = parse_commit(self.checkpoint.read(path), path)
@@ -88,7 +88,7 @@ def begin(checkpoint: Storage, confs: Mapping[str, str | None] | None = None) ->
 
     Args:
         checkpoint: The checkpoint. No query may use it, and its newest batch has to be committed.
-        confs: What it is fixed to in place of what the batch before was; None leaves a setting out.
+        confs: Settings that replace those of the batch before; None removes one.
 
     Raises:
         NotFound: No batch is committed.
@@ -167,7 +167,7 @@ def _snapshots(checkpoint: Storage, batch_id: int) -> frozenset[str]:
                         where=full(checkpoint.uri, store.folder),
                         found=", ".join(file.name for file in chain) or "no file",
                         expected=f"a snapshot of version {batch_id + 1}",
-                        hint="the source is as it was; please report this",
+                        hint="please report this; the source is unchanged",
                     )
                 paths.add(chain[0].render())
     return frozenset(paths)
@@ -183,12 +183,12 @@ def _newest_metadata(checkpoint: Storage) -> dict[int, int]:
 
 
 def no_batch(checkpoint: Storage) -> NotFound:
-    """The error for a checkpoint that has no state to be changed."""
+    """Return the error for a checkpoint without a committed batch."""
     return NotFound(
         "no batch is committed",
         code="HF-E3015",
         where=checkpoint.uri,
-        hint="let the query finish a batch; `holdfast checkpoint show` says which it has committed",
+        hint="let the query finish a batch; see its committed batches with `holdfast checkpoint show`",
     )
 
 
@@ -196,9 +196,9 @@ class WorkingCopy:
     """A copy of a checkpoint or savepoint, in a hidden directory, that may be changed.
 
     Args:
-        folder: The directory, which is the caller's to remove. Links lead into it from the same disk.
-        purpose: What the copy is made for.
-        tell: Called with what is done, what there is in all, and what is being done.
+        folder: The directory, which the caller removes. It has links to files on the same disk.
+        purpose: The purpose of the copy.
+        tell: Called with the progress done, the total, and the current step.
     """
 
     def __init__(self, folder: Path, purpose: Purpose, tell: ProgressCallback | None) -> None:
@@ -210,32 +210,32 @@ class WorkingCopy:
         self._tell = tell
 
     def go_on_with(self, place: Path) -> None:
-        """Take another local directory, which nobody else sees either, for what the copy has become."""
+        """Continue with a different local directory, which is hidden too."""
         self.place = place
         self.checkpoint = LocalStorage(place)
 
     def copied(self, source: ChangeSource) -> int:
-        """Copy the source to where it may be changed, and say its batch."""
+        """Copy the source into the working directory, and return its batch."""
         if source.savepoint_id is None:
             taken = self._take(source.storage, source.record)
             return self._restore(self._catalog, taken, self.checkpoint).batch_id
         return self._restore(source.storage, source.savepoint_id, self.checkpoint).batch_id
 
     def copied_at(self, source: ChangeSource, batch_id: int) -> None:
-        """Copy the source, which has to be at a batch still.
+        """Copy the source, which must still be at this batch.
 
         Raises:
-            Conflict: It has continued.
+            Conflict: It has advanced.
         """
         copy = self.copied(source)
         if copy != batch_id:
             raise Conflict(
-                "the query has gone on since this was planned",
+                "the query has advanced since this was planned",
                 code="HF-E4004",
                 where=source.uri,
                 found=f"batch {copy}",
                 expected=f"batch {batch_id}",
-                hint="stop it first",
+                hint="stop the query first",
             )
 
     def end_at(self, batch_id: int) -> None:
@@ -254,11 +254,11 @@ class WorkingCopy:
         self.go_on_with(place)
 
     def replace_by(self, change: Callable[[Storage, str], tuple[Taken | None, _ReportT]]) -> _ReportT:
-        """Continue with a savepoint that is made of the copy.
+        """Continue with a savepoint that is made from the copy.
 
         Args:
-            change: Takes the catalog and the id of a savepoint of the copy; returns the new savepoint and a
-                report. Without a new savepoint the copy stays as it is.
+            change: A function of the catalog and the id of a savepoint of the copy; returns the new savepoint
+                and a report. Without a new savepoint the copy stays unchanged.
         """
         taken, report = change(self._catalog, self._take(self.checkpoint))
         if taken is not None:
@@ -289,16 +289,16 @@ class WorkingCopy:
         named: tuple[str, str],
         guard: CheckpointGuard | None = None,
     ) -> Restored:
-        """Make a checkpoint of what the copy has become.
+        """Publish the copy as a checkpoint.
 
         Args:
-            target: The checkpoint that is to be made.
-            operation: What makes it.
-            named: The address that a person has named, and that of its checkpoint.
-            guard: The guard of the checkpoint that was copied; None where it was a savepoint.
+            target: The checkpoint to create.
+            operation: The operation that creates it.
+            named: The address that the user gave, and that of its checkpoint.
+            guard: The guard of the copied checkpoint; None for a savepoint.
 
         Raises:
-            Conflict: The checkpoint that was copied is used after all; nothing was made.
+            Conflict: The copied checkpoint is used after all; nothing was created.
         """
         if guard is not None:
             guard.require_unmoved()

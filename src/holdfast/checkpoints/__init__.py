@@ -1,11 +1,11 @@
 """Checkpoints of any Structured Streaming query, read from their files: no Spark, no JVM.
 
-`read` says what is in one, `history` what each batch did, `verify` whether it is whole. All work while the
-query runs, and change nothing. Each takes the address of a checkpoint: a path, or a URI (`file:`, `hdfs:`,
-`s3:`, `s3a:`, `abfs:`, `gs:`).
+`read` describes a checkpoint, `history` lists its batches, `verify` checks that it is whole. All work while
+the query runs, and change nothing. Each takes the address of a checkpoint: a path, or a URI (`file:`,
+`hdfs:`, `s3:`, `s3a:`, `abfs:`, `gs:`).
 
-For a `Storage` in place of an address, see `checkpoint`, `verification.verifying`, and `copy`, which selects
-the files of a copy that a query can continue from.
+To pass a `Storage` instead of an address, see `checkpoint`, `verification.verifying`, and `copy`, which
+selects the files of a copy that a query can continue from.
 """
 
 from __future__ import annotations
@@ -69,19 +69,19 @@ def verify(
     *,
     home: str | os.PathLike[str] | None = None,
 ) -> Verification:
-    """Look for damage in every file, and in how the files fit together. Reads all of them.
+    """Check every file for damage, and that the files are consistent with each other.
 
-    A damaged checkpoint is not an error here: the problems are in what is returned. Where a state home has a
-    record of the checkpoint's good batches, made by `holdfast run` or `holdfast watch`, each file is
-    compared with it too; where there is none, a remark says so.
+    A damaged checkpoint is not an error here: the result lists the problems. If the state home has an
+    integrity record of the checkpoint, written by `holdfast run` or `holdfast watch`, each file is also
+    compared with the record; without one, a remark says so.
 
     Args:
         address: The checkpoint.
         tell: Called with files done, files in all, and a note.
-        home: The state home; by default the one that holds here.
+        home: The state home; by default the one in effect here.
 
     Raises:
-        Invalid: The address is none.
+        Invalid: The address is not valid.
         NotFound: The checkpoint does not exist.
         Unavailable: The storage does not answer.
         Unsupported: The library for this kind of storage is not installed.
@@ -98,16 +98,16 @@ def verify(
     found = verifying.verify(storage, tell, record=record)
     if record is not None:
         return found
-    what = f"{why}: swapped and stale files, and edited logs, are found only as far as checksums and ids tell"
+    what = f"{why}; files that were replaced by older valid ones cannot be detected"
     return replace(found, remarks=(*found.remarks, Remark(WHOLE, what)))
 
 
 def record_of(storage: Storage, home: str | os.PathLike[str] | None = None) -> Record | None:
-    """The record of a checkpoint's good batches in a state home; None where there is none that counts.
+    """Return the integrity record of a checkpoint in a state home; None if there is none for it.
 
     Args:
         storage: The checkpoint.
-        home: The state home; by default the one that holds here.
+        home: The state home; by default the one in effect here.
 
     Raises:
         Unavailable: The storage does not answer.

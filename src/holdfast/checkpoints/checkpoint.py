@@ -49,8 +49,8 @@ class Source(JsonShape):
 
     Attributes:
         name: Its number in the query, or the name that the query gave it.
-        offset: Where the newest committed batch ended, as the source's own JSON; None before its first row.
-        planned: Where the batch ends that is planned but not committed, if there is one.
+        offset: The end of the newest committed batch, as the source's own JSON; None before its first row.
+        planned: The end of the batch that is planned but not committed, if there is one.
     """
 
     name: str
@@ -64,18 +64,18 @@ class Store(JsonShape):
 
     Attributes:
         id: Operator, partition and name.
-        version: The version that the batch made: one more than its id.
-        files: What has to be read for it: a base, then one change for each batch since, oldest first.
-        missing: The first file that is missing though it is needed.
-        size_bytes: The bytes of those files, and of the data files that the base shares.
+        version: The version that the batch wrote: its id plus one.
+        files: The files to read: a base, then one change for each batch since, oldest first.
+        missing: The first needed file that is missing.
+        size_bytes: The size of those files, and of the data files that the base shares.
         new_bytes: The bytes that the newest batch added.
-        base_keys: The keys in the base, where RocksDB counts them.
+        base_keys: The number of keys in the base, if RocksDB counts them.
     """
 
     id: StoreId = field(metadata=json_spread("partition", "store"))
     version: int
     files: tuple[StoreFile, ...] = field(
-        metadata=json_as(convert=len, says="How many files are read for it.")
+        metadata=json_as(convert=len, says="The number of files to read for it.")
     )
     missing: str | None
     size_bytes: int
@@ -85,7 +85,7 @@ class Store(JsonShape):
     @property
     @in_json
     def base_version(self) -> int:
-        """The version of the base; 0 where the changes begin with the first batch."""
+        """The version of the base; 0 if the changes begin with the first batch."""
         first = self.files[0] if self.files else None
         return first.version if first is not None and first.kind.whole else 0
 
@@ -96,16 +96,16 @@ class StatefulOperator(JsonShape):
 
     Attributes:
         operator_id: Its number in the plan.
-        name: Spark's name for what it does, as `OperatorName.spark_name` has it.
-        partitions: How many partitions its state has.
-        gathered: Whether one task has all of it, since it goes by no key, however many are set.
+        name: Spark's name for its type, as in `OperatorName.spark_name`.
+        partitions: The number of partitions of its state.
+        gathered: True if one task has all of its state, because it has no key, whatever number is set.
         store_names: Its stores in each partition.
-        format_version: 2 where state files have unique names, else 1.
+        format_version: 2 if state files have unique names, else 1.
         variables: The state variables of transformWithState.
         stores: Every store of every partition.
         oldest: The oldest version that partition 0 has a file of; the others are cleaned up with it.
-        named: What it is called.
-        noted: Whether Spark has noted anything of it, as every Spark since 4.0 does.
+        named: Its names.
+        noted: True if Spark recorded its metadata, as every Spark since 4.0 does.
     """
 
     operator_id: int
@@ -123,7 +123,7 @@ class StatefulOperator(JsonShape):
     @property
     @in_json
     def state_names(self) -> tuple[str, ...]:
-        """Return the names of its states, without those that only serve a different one."""
+        """The names of its states, without internal ones."""
         if self.variables and self.named.operator_kind != KEYED_WORDS:
             return self.variables
         stores = (name for name in self.store_names if use_of(self.name, name) in (None, FamilyUse.JOIN_ROWS))
@@ -151,16 +151,16 @@ class StatefulOperator(JsonShape):
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint(JsonShape):
-    """A checkpoint as its files tell it.
+    """The content of a checkpoint's files.
 
     Attributes:
         uri: Its address.
-        query_id: The id of its query, for life.
+        query_id: The permanent id of its query.
         offered: The batches in the offset log that are still kept, ascending.
         committed: The batches in the commit log that are still kept, ascending.
         batch_id: The newest committed batch; None before the first.
         watermark_ms: The watermark of the next batch; None without one.
-        planned_ms: When the newest committed batch was planned, in epoch milliseconds.
+        planned_ms: The time when the newest committed batch was planned, in epoch milliseconds.
         confs: The settings that the checkpoint has fixed.
         sources: The query's sources.
         operators: Its stateful operators.
@@ -170,7 +170,9 @@ class Checkpoint(JsonShape):
     uri: str = field(metadata=json_as("checkpoint"))
     query_id: str
     offered: tuple[int, ...] = field(metadata=NOT_IN_JSON)
-    committed: tuple[int, ...] = field(metadata=json_as("batches", len, "How many batches are kept."))
+    committed: tuple[int, ...] = field(
+        metadata=json_as("batches", len, "The number of batches that are kept.")
+    )
     batch_id: int | None
     watermark_ms: int | None
     planned_ms: int | None
@@ -182,14 +184,14 @@ class Checkpoint(JsonShape):
     @property
     @in_json
     def uncommitted(self) -> int | None:
-        """The batch that is planned and not committed: it runs now, or runs again at the next start."""
+        """The batch that is planned and not committed: it is running, or runs again at the next start."""
         newest = self.offered[-1] if self.offered else None
         return newest if newest is not None and newest != self.batch_id else None
 
     @property
     @in_json
     def provider(self) -> str | None:
-        """The short name of the state store provider if Spark or Holdfast has it, else its class."""
+        """The short name of the state store provider if Spark or Holdfast has one, else its class."""
         external = self.external
         name = self.confs.get(PROVIDER) if external is None else external.provider
         return None if name is None or not self.operators else provider_name(name)
@@ -197,7 +199,7 @@ class Checkpoint(JsonShape):
     @property
     @in_json
     def database(self) -> str | None:
-        """The database that has the state, or that had it before a savepoint; None where files have it."""
+        """The database that holds the state, or held it before a savepoint; None if files hold it."""
         external = self.external
         return None if external is None else external.database
 
@@ -231,10 +233,10 @@ class OperatorBatch:
 
     Attributes:
         operator_id: Its number in the plan.
-        name: Spark's name for what it does.
-        files: The state files that the batch added.
-        new_bytes: Their bytes.
-        named: What it is called.
+        name: Spark's name for its type.
+        files: The number of state files that the batch added.
+        new_bytes: Their size.
+        named: Its names.
     """
 
     operator_id: int
@@ -250,9 +252,9 @@ class BatchFailure:
 
     Attributes:
         attempt: The number of the driver, over the job's whole life.
-        at_ms: When it ended, in epoch milliseconds.
-        cause: Whose it is to mend: `user code`, `source`, `sink`, `state`, `resources`, or `unknown`.
-        error: The error in a line.
+        at_ms: The time when it ended, in epoch milliseconds.
+        cause: The area of the failure: `user code`, `source`, `sink`, `state`, `resources`, or `unknown`.
+        error: The error in one line.
     """
 
     attempt: int
@@ -263,20 +265,20 @@ class BatchFailure:
 
 @dataclass(frozen=True, slots=True)
 class Batch(JsonShape):
-    """A committed batch, as far as the files still tell.
+    """A committed batch, as far as the files still show it.
 
     Attributes:
         batch_id: Its id.
-        planned_ms: When it was planned, in epoch milliseconds.
-        watermark_ms: The watermark it ran under; None without one.
-        next_watermark_ms: The watermark that it made for the next.
+        planned_ms: The time when it was planned, in epoch milliseconds.
+        watermark_ms: The watermark it ran with; None without one.
+        next_watermark_ms: The watermark that it set for the next.
         offsets: The end of each source, as its own JSON.
-        operators: What it did to each operator; empty where its state files are gone.
-        committed_ms: When it was committed, in epoch milliseconds; None where nothing tells.
-        duration_ms: How long it took; None where nothing tells.
-        duration_source: `registry` where a supervisor measured it, `files` where the times of its log files
-            are all there is: an estimate, from the end of its planning to its commit.
-        failures: The drivers that failed before it was committed; None where no registry knows the batch.
+        operators: Its work for each operator; empty if its state files are gone.
+        committed_ms: The time when it was committed, in epoch milliseconds; None if unknown.
+        duration_ms: Its duration; None if unknown.
+        duration_source: `registry` if a supervisor measured it, `files` if it is estimated from the times of
+            the log files, from the end of planning to the commit.
+        failures: The drivers that failed before it was committed; None if no registry knows the batch.
     """
 
     batch_id: int
@@ -299,7 +301,7 @@ class Batch(JsonShape):
     @property
     @in_json
     def files(self) -> int:
-        """The state files that it added."""
+        """The number of state files that it added."""
         return sum(operator.files for operator in self.operators)
 
 
@@ -308,7 +310,7 @@ _IN_STORE = frozenset({layout.OPERATOR_METADATA, layout.SSTS, layout.LOGS})
 
 
 class Tree:
-    """Every folder that Spark's grammar knows, and what is in it.
+    """Every folder that Spark's layout defines, with its listing.
 
     Args:
         storage: The checkpoint.
@@ -320,26 +322,26 @@ class Tree:
         self._walk(storage, "")
 
     def has(self, path: str) -> bool:
-        """Return whether a file existed."""
+        """Return whether a file was listed."""
         folder, name = layout.split(path)
         return name in self._names.get(folder, ())
 
     def names(self, folder: str) -> frozenset[str]:
-        """The names in a folder."""
+        """Return the names in a folder."""
         return self._names.get(folder, frozenset())
 
     def listing(self, folder: str) -> Listing | None:
-        """A folder's listing."""
+        """Return a folder's listing."""
         return self._listings.get(folder)
 
     def size(self, path: str) -> int | None:
-        """A file's bytes; None if it is gone."""
+        """Return a file's size in bytes; None if it is missing."""
         folder, name = layout.split(path)
         listing = self._listings.get(folder)
         return None if listing is None or name not in self._names[folder] else listing.size(name)
 
     def places(self) -> Iterator[tuple[str, Place]]:
-        """Every file, and what it is; folders are left out."""
+        """Yield every file with its type, without folders."""
         for folder, names in self._names.items():
             inner = frozenset(subfolders(folder, names))
             for name in sorted(names - inner):
@@ -354,9 +356,9 @@ class Tree:
 
 
 class ListedCheckpoint(ReadOnly):
-    """A checkpoint as it was listed once, for questions about many batches.
+    """A checkpoint as listed once, for reading many batches.
 
-    No folder is listed a second time, and each file is read at most once: only small files are asked for.
+    No folder is listed a second time, and each file is read at most once: only small files are read.
 
     Args:
         storage: The checkpoint.
@@ -390,13 +392,11 @@ class ListedCheckpoint(ReadOnly):
         return self._tree.size(path)
 
     def _refuse(self, path: str) -> NoReturn:
-        raise Internal(
-            "a listing of a checkpoint is never written", code="HF-E9015", where=full(self.uri, path)
-        )
+        raise Internal("a listing of a checkpoint is read-only", code="HF-E9015", where=full(self.uri, path))
 
 
 def subfolders(folder: str, names: Iterable[str]) -> Iterator[str]:
-    """The names in a folder that are folders, by the grammar; nothing is asked of the storage."""
+    """Yield the names in a folder that are folders by Spark's layout; the storage is not read."""
     parts = folder.split("/") if folder else []
     for name in names:
         if _is_folder(parts, name):
@@ -430,7 +430,7 @@ _LOOKS = 3
 
 
 def read(storage: Storage) -> Checkpoint:
-    """Read a checkpoint, of a query that runs or of one that does not.
+    """Read a checkpoint, whether its query is running or not.
 
     Cost: one listing of each store's folder, the newest files of the logs, and the index of each store's
     newest base. Nothing of the state itself is read, so this is quick for any size of state.
@@ -455,7 +455,7 @@ def read(storage: Storage) -> Checkpoint:
 
 
 def state_format(storage: Storage) -> int | None:
-    """The state-checkpoint format of the newest committed batch; None without one, or without state.
+    """Return the state-checkpoint format of the newest committed batch; None without one, or without state.
 
     Raises:
         Corrupt: The commit is damaged.
@@ -469,14 +469,14 @@ def state_format(storage: Storage) -> int | None:
 
 
 def codec_of(offsets: OffsetLog | None) -> str:
-    """The compression of state files that a batch was fixed to."""
+    """Return the compression of state files that a batch was fixed to."""
     return codec_name(offsets.confs.get(CODEC, DEFAULT_CODEC)) if offsets is not None else DEFAULT_CODEC
 
 
 def listed_stores(
     storage: Storage, logs: Logs, operator: NotedOperator, partition: int
 ) -> Iterator[StoreFolder]:
-    """The stores of one partition with all of their names, for who looks at many batches."""
+    """Yield the stores of one partition with all of their names, for reading many batches."""
     codec = codec_of(None if logs.newest is None else logs.offsets(logs.newest))
     for index, name in enumerate(operator.store_names):
         store = StoreId(operator.folder.operator_id, partition, name)
@@ -510,23 +510,23 @@ def _read(storage: Storage, logs: Logs) -> Checkpoint:
 
 
 def read_query_id(storage: Storage, logs: Logs) -> str:
-    """The id of the query.
+    """Return the id of the query.
 
     Raises:
         NotFound: The checkpoint does not exist.
-        Corrupt: There is one, and its id is lost or damaged.
+        Corrupt: The checkpoint exists, but its id is missing or damaged.
     """
     try:
         return parse_query(storage.read(layout.METADATA), layout.METADATA).query_id
     except NotFound as error:
         if logs.offered or logs.committed:
             raise Corrupt(
-                "the checkpoint has lost its query id",
+                "the checkpoint's query id is missing",
                 code="HF-E6004",
                 where=layout.METADATA,
                 found="no such file",
-                expected="the id of its query",
-                hint="see what else is wrong with `holdfast checkpoint verify`",
+                expected="a file with the query's id",
+                hint="list all damage with `holdfast checkpoint verify`",
             ) from error
         raise no_checkpoint(storage) from error
 
@@ -591,8 +591,7 @@ def _store(folder: StoreFolder, version: int) -> Store:
 def _with_address(error: Corrupt, storage: Storage) -> HoldfastError:
     known = {
         "where": full(storage.uri, error.where or ""),
-        "hint": error.hint
-        or f"see what else is wrong with `holdfast checkpoint verify {place_word(storage.uri)}`",
+        "hint": error.hint or f"list all damage with `holdfast checkpoint verify {place_word(storage.uri)}`",
     }
     return Corrupt(error.fact, **(error.facts() | known))
 
@@ -607,11 +606,11 @@ _PLANNING_MS: Final = 60_000
 def history(
     storage: Storage, last: int | None = None, tell: ProgressCallback | None = None
 ) -> tuple[Batch, ...]:
-    """The committed batches that the checkpoint still knows, oldest first.
+    """Return the committed batches that the checkpoint still keeps, oldest first.
 
-    Spark keeps the newest batches only (`spark.sql.streaming.minBatchesToRetain`, 100 by default), so this is
-    no substitute for metrics. A running query may delete a batch's files while they are counted; what is gone
-    counts as nothing.
+    Spark keeps the newest batches only (`spark.sql.streaming.minBatchesToRetain`, 100 by default), so this
+    does not replace metrics. A running query may delete a batch's files while they are counted; missing files
+    count as nothing.
 
     Cost: one listing of each store's folder, the size of each state file, the logs of each batch, and the
     index of each RocksDB snapshot.
@@ -688,16 +687,16 @@ def _batch(
 def state_bytes(
     storage: Storage, batches: Sequence[int], *, only_whole: bool = False
 ) -> dict[int, dict[int, int]]:
-    """The bytes of state that a restart after each of these batches would read, by batch and operator.
+    """Return the bytes of state that a restart after each of these batches would read, by batch and operator.
 
-    A running query may delete the files of old batches meanwhile; what is gone counts as nothing.
+    A running query may delete the files of old batches meanwhile; missing files count as nothing.
 
     Cost: one listing of each store's folder, the size of each file, and the index of each RocksDB snapshot.
 
     Args:
         storage: The checkpoint.
         batches: Committed batches.
-        only_whole: Whether batches of which a file is gone are left out.
+        only_whole: Whether batches with a missing file are left out.
 
     Raises:
         Corrupt: A file that was read is damaged.

@@ -1,18 +1,18 @@
 """Select the files that make up a copy of a checkpoint, and detect state that is missing from it.
 
 A query without state keeps no `state` directory, and neither does one whose state was deleted. Under
-state-checkpoint format 2 the commit log names every file of state. Under format 1 no file of Spark's tells
-the two apart: what tells is a record of good batches, the note of the query's plan, and other operators that
-are still there, since Spark numbers them from 0.
+state-checkpoint format 2 the commit log names every file of state. Under format 1 no file of Spark's
+distinguishes the two cases: the evidence is an integrity record, the recorded plan of the query, and other
+operators that still exist, since Spark numbers them from 0.
 
-A checkpoint cannot be copied as it is: the query writes on, its sources have noted files that the copied
-batch has not seen (a restart would skip them for good), and some files name others by absolute path. A cut
-says what a consistent copy at one batch consists of; it copies nothing.
+A checkpoint cannot be copied as it is: the query keeps writing, its sources have recorded files that the
+copied batch has not read (a restart would skip them for good), and some files name others by absolute path. A
+cut lists the files of a consistent copy at one batch; it copies nothing.
 
-Spark runs a batch again that is in the offset log and not in the commit log, with the offsets that stand
-there. So two checkpoints of one savepoint read the same input in the same batches, if the second is given
-each batch before it is started. It holds for sources that can give the same range twice: files by the list
-that the source keeps of them, Kafka, Delta and the rate sources by their offsets.
+Spark repeats a batch that is in the offset log and not in the commit log, with the offsets recorded there. So
+two checkpoints of one savepoint read the same input in the same batches, if the second is given each batch
+before it is started. It holds for sources that can return the same range twice: files by the list that the
+source keeps of them, Kafka, Delta and the rate sources by their offsets.
 """
 
 from __future__ import annotations
@@ -52,18 +52,18 @@ from holdfast.storage.port import Storage, full
 
 NONE_OR_GONE: Final = "it keeps no state, or its state is gone"
 _UNTOLD: Final = (
-    f"{NONE_OR_GONE}: under state-checkpoint format 1 no file tells; "
-    "a record of its good batches, as `holdfast watch` keeps it, would"
+    f"{NONE_OR_GONE}: under state-checkpoint format 1 no file shows which; an integrity record, "
+    "as `holdfast watch` writes it, would"
 )
 
 
 @dataclass(frozen=True, slots=True)
 class StateEvidence:
-    """Evidence of a query's stateful operators besides their own files.
+    """Evidence of a query's stateful operators other than their own files.
 
     Attributes:
-        stateful: Whether the query keeps state; None where nothing tells.
-        lost: What is wrong, by the folder of an operator of which nothing is there.
+        stateful: True if the query keeps state; None if unknown.
+        lost: The evidence for each operator whose state is missing, by its folder.
     """
 
     stateful: bool | None
@@ -71,14 +71,14 @@ class StateEvidence:
 
     @property
     def untold(self) -> str | None:
-        """The words for what cannot be told; None where it can."""
+        """Return the message if it is unknown whether the query keeps state; else None."""
         return _UNTOLD if self.stateful is None else None
 
 
 def state_evidence(
     storage: Storage, logs: Logs, present: Collection[int], batch_id: int, record: Record | None = None
 ) -> StateEvidence:
-    """Look for operators that must have state at a batch and have none.
+    """Find operators that must have state at a batch and have none.
 
     Cost: one small file.
 
@@ -87,7 +87,7 @@ def state_evidence(
         logs: Its logs.
         present: The operators that have a folder.
         batch_id: A committed batch.
-        record: What the files were when their batches were committed.
+        record: The integrity record.
     """
     lost: dict[int, str] = {}
     commit = readable(lambda: logs.commit(batch_id))
@@ -96,14 +96,16 @@ def state_evidence(
         lost[operator_id] = f"batch {batch_id} committed some"
     if record is not None:
         for operator_id, files in _recorded(record).items():
-            lost.setdefault(operator_id, f"the record of good batches names {files} files of it")
+            lost.setdefault(operator_id, f"the integrity record names {files} files of it")
     if present:
         for operator_id in range(min(max(present), len(present))):
-            lost.setdefault(operator_id, f"Spark numbers operators from 0, and {max(present)} is there")
+            lost.setdefault(
+                operator_id, f"Spark numbers operators from 0, and operator {max(present)} exists"
+            )
     elif not lost and _plan_keeps_state(storage, batch_id):
-        lost[0] = f"the plan that is noted in {layout.OWN}/{PLAN_NOTE} keeps some"
+        lost[0] = f"the plan recorded in {layout.OWN}/{PLAN_NOTE} keeps some"
     missing = tuple(
-        (f"{layout.STATE}/{operator_id}", f"the state of operator {operator_id} is not there, and {why}")
+        (f"{layout.STATE}/{operator_id}", f"the state of operator {operator_id} is missing, but {why}")
         for operator_id, why in sorted(lost.items())
         if operator_id not in present
     )
@@ -117,7 +119,7 @@ def state_evidence(
 def require_state(
     storage: Storage, logs: Logs, present: Collection[int], batch_id: int, record: Record | None = None
 ) -> StateEvidence:
-    """The same, where state that is lost is an error.
+    """Return the evidence of state, as `state_evidence` does.
 
     Raises:
         Corrupt: An operator has lost its state.
@@ -126,11 +128,11 @@ def require_state(
     if evidence.lost:
         path, what = evidence.lost[0]
         raise Corrupt(
-            "the checkpoint has lost state",
+            "state is missing from the checkpoint",
             code="HF-E6005",
             where=full(storage.uri, path),
             found=what,
-            hint="restore it from a savepoint or another copy; see what else is wrong with "
+            hint="restore the checkpoint from a savepoint or another copy; list all damage with "
             f"`holdfast checkpoint verify {place_word(storage.uri)}`",
         )
     return evidence
@@ -139,13 +141,13 @@ def require_state(
 def lost_notes(
     tree: Tree, folder: OperatorFolder, metadata: OperatorMetadata | None, offsets: OffsetLog | None
 ) -> Iterator[tuple[str, str]]:
-    """Find what Spark must have noted of an operator, and is missing.
+    """Find files that Spark must have written about an operator and that are missing.
 
     Args:
         tree: The checkpoint's listing.
         folder: The operator.
-        metadata: Its metadata at the batch; None where there is none, or where it cannot be read.
-        offsets: What the batch was fixed to; Spark before 4.0 notes no operators.
+        metadata: Its metadata at the batch; None if missing or unreadable.
+        offsets: The settings that the batch was fixed to; Spark before 4.0 records no operators.
 
     Returns:
         The path of each lost file, and what is wrong.
@@ -160,13 +162,13 @@ def lost_notes(
         if metadata is None or metadata.version == 1:
             file = layout.SchemaFile(folder.operator_id, store.name).render()
             if folder.partitions and not tree.has(file):
-                yield file, "the schema of the store is not there"
+                yield file, "the schema of the store is missing"
             continue
         for schema in store.schema_paths:
             place = schema_place(schema)
             if place is None or not tree.has(place):
                 path = folder.metadata_path or ""
-                yield place or path, f"the schema that {path} names is not there"
+                yield place or path, f"the schema that {path} names is missing"
 
 
 def has_schemas(tree: Tree, operator_id: int) -> bool:
@@ -184,7 +186,7 @@ def _recorded(record: Record) -> Counter[int]:
 
 
 def _plan_keeps_state(storage: Storage, batch_id: int) -> bool | None:
-    """Return whether the plan of a batch keeps state; None if none was noted."""
+    """Return whether the plan of a batch keeps state; None if none was recorded."""
     plan = noted_plan(storage, batch_id)
     return None if plan is None else bool(plan.operators) or any(step.stateful for step in plan.steps)
 
@@ -194,7 +196,7 @@ _MOST_ENTRIES = 100_000
 
 
 class How(str, Enum):
-    """The way in which a file is put into the copy."""
+    """The method by which a file is copied."""
 
     WHOLE = "whole"
     SOURCE_LOG = "source log"
@@ -206,10 +208,10 @@ class CutFile:
     """One file of the copy.
 
     Attributes:
-        path: Where it is in the copy.
+        path: Its path in the copy.
         how: `WHOLE` is copied as it is; `SOURCE_LOG` holds only some entries of its origin; `SCHEMA_PATHS` is
-            copied with its paths led into the copy.
-        origin: Where it comes from in the checkpoint.
+            copied with its paths changed to the copy's.
+        origin: Its path in the checkpoint.
         first: The first entry of a source's log that it holds.
         last: The last one.
     """
@@ -221,7 +223,7 @@ class CutFile:
     last: int = 0
 
     def content(self, data: bytes, root: str) -> bytes:
-        """The bytes in the copy.
+        """Return the bytes in the copy.
 
         Args:
             data: The bytes of the origin.
@@ -246,7 +248,7 @@ class FileSet:
         batch_id: The batch.
         query_id: The query's id; a fork must get a new one, since sinks tell batches apart by it.
         files: The files, ascending by path. `metadata` is among them and should be written last.
-        untold: The words for a query that keeps no state or has lost it; None where that can be told.
+        untold: The message if it is unknown whether the query keeps no state or has lost it; else None.
     """
 
     uri: str
@@ -262,9 +264,9 @@ def cut(
     record: Record | None = None,
     damage: DamagedFiles = NO_DAMAGE,
 ) -> FileSet:
-    """Compute the files of a copy at a committed batch.
+    """Return the files of a copy at a committed batch.
 
-    The query may run meanwhile. Then a file may be gone before it is copied, and the copy has to be begun
+    The query may run meanwhile. A file may then be missing before it is copied, and the copy has to start
     again with a new cut; hard links or a second listing at the end make that rare.
 
     Cost: the folders are listed, and the logs of the batch, the operators' metadata and the index of each
@@ -273,14 +275,14 @@ def cut(
     Args:
         storage: The checkpoint.
         batch_id: The batch; the newest committed one by default.
-        record: What the files were when their batches were committed.
-        damage: Damaged files, which the copy has to do without.
+        record: The integrity record.
+        damage: Damaged files, which the copy must not use.
 
     Raises:
-        NotFound: The batch is not committed, or a file that it needs is gone or damaged.
+        NotFound: The batch is not committed, or a file that it needs is missing or damaged.
         Corrupt: A file that had to be read is damaged, or an operator has lost its state, or all commits
             are lost.
-        Unsupported: The state is of a provider that is not known here.
+        Unsupported: The state's provider is not supported.
         Unavailable: The storage does not answer.
     """
     logs = Logs(storage)
@@ -290,17 +292,17 @@ def cut(
 def restorable_batches(
     storage: Storage, tree: Tree, logs: Logs, record: Record | None, damage: DamagedFiles
 ) -> tuple[int, ...]:
-    """Return the committed batches that `cut` makes a copy of, ascending.
+    """Return the committed batches that `cut` can copy, ascending.
 
-    Cost: no folder is listed; the logs and the notes of operators are read once, and each name in a store's
-    folder is looked at once.
+    Cost: no folder is listed; the logs and the metadata of operators are read once, and each name in a
+    store's folder is checked once.
 
     Args:
         storage: The checkpoint.
         tree: Its listing.
         logs: Its logs.
-        record: What the files were when their batches were committed.
-        damage: The damaged files, among them each snapshot of RocksDB that has lost a data file.
+        record: The integrity record.
+        damage: The damaged files, including each RocksDB snapshot that has lost a data file.
     """
     listed = storage if is_external(storage) else ListedCheckpoint(storage, tree)
     checkpoint = _Cut(listed, tree, logs, record, damage)
@@ -314,7 +316,7 @@ class _Cut:
         storage: The checkpoint.
         tree: Its listing.
         logs: Its logs.
-        record: What the files were when their batches were committed.
+        record: The integrity record.
         damage: Damaged files.
     """
 
@@ -335,12 +337,12 @@ class _Cut:
         wanted = logs.newest if batch_id is None else batch_id
         if not logs.committed and logs.offered and logs.offered[-1] > 0 and not Logs(storage).committed:
             raise Corrupt(
-                "the checkpoint has lost its commit log",
+                "the checkpoint's commit log is missing",
                 code="HF-E6006",
                 where=full(storage.uri, layout.COMMITS),
                 found=f"no commit, though batch {logs.offered[-1]} was planned",
                 expected="the commit of every batch before it",
-                hint=f"see what else is wrong with `holdfast checkpoint verify {place_word(storage.uri)}`",
+                hint=f"list all damage with `holdfast checkpoint verify {place_word(storage.uri)}`",
             )
         if wanted is None or wanted not in logs.committed:
             raise batch_not_kept(storage, logs.committed, wanted)
@@ -362,7 +364,7 @@ class _Cut:
         return FileSet(storage.uri, wanted, query_id, ordered, evidence.untold)
 
     def has(self, batch_id: int) -> bool:
-        """Return whether `at` finds all files of a batch; every version of a store is looked at once."""
+        """Return whether `at` finds all files of a batch; every version of a store is checked once."""
         try:
             read_query_id(self._storage, self._logs)
             files = [*self._beside_state(batch_id)]
@@ -380,7 +382,7 @@ class _Cut:
             return False
 
     def _beside_state(self, batch_id: int) -> Iterator[CutFile]:
-        """The files that are in no operator's folder."""
+        """Yield the files that are in no operator's folder."""
         yield from self._log_files(batch_id)
         yield from self._source_files(batch_id)
         yield from (_whole(path) for path, place in self._tree.places() if isinstance(place, layout.OwnFile))
@@ -395,7 +397,7 @@ class _Cut:
                 raise file_gone(self._storage, file.origin, batch_id)
 
     def _sums(self, path: str) -> Iterator[str]:
-        """The checksums of a file. One that cannot be read is left out: Hadoop and Spark do without."""
+        """Yield the checksums of a file. Unreadable ones are left out: Hadoop and Spark do not need them."""
         for sums in (layout.HadoopChecksumFile(path).render(), layout.SparkChecksumFile(path).render()):
             if self._tree.has(sums) and not self._damage.has(sums):
                 yield sums
@@ -438,9 +440,9 @@ class _Cut:
     def _entries(
         self, places: list[layout.SourceLogFile], source: str, last: int, batch_id: int
     ) -> Iterator[CutFile]:
-        """The entries of a file source's log up to one: from the compacted one before it on.
+        """Yield the entries of a file source's log up to one, from the compacted entry before it.
 
-        Where entries were deleted since a later one repeats them, or cannot be read, that one has them.
+        If an entry was deleted after a later compacted one repeated it, or cannot be read, that one is used.
         """
         compact = {place.entry for place in places if place.compact}
         interval = compact_interval(compact)
@@ -450,12 +452,11 @@ class _Cut:
         base = (last + 1) // interval * interval - 1
         if last - base > _MOST_ENTRIES:
             raise Corrupt(
-                "a source's log cannot be as long as it says",
+                "a source's log is implausibly long",
                 code="HF-E6007",
                 where=full(self._storage.uri, f"{layout.SOURCES}/{source}"),
-                found=f"entry {last:,}, {last - base:,} after the one that repeats all before it",
-                hint="see what else is wrong with"
-                f" `holdfast checkpoint verify {place_word(self._storage.uri)}`",
+                found=f"entry {last:,}, {last - base:,} after the last compacted entry",
+                hint=f"list all damage with `holdfast checkpoint verify {place_word(self._storage.uri)}`",
             )
         later = min((entry for entry in compact if entry >= last), default=None)
         for entry in range(max(base, 0), last + 1):
@@ -470,7 +471,7 @@ class _Cut:
                 raise file_gone(self._storage, place.render(), batch_id)
 
     def _notes(self, folder: OperatorFolder, batch_id: int) -> Iterator[CutFile]:
-        """The schemas and the metadata of an operator."""
+        """Yield the schemas and the metadata of an operator."""
         metadata = read_operator(self._storage, folder.metadata_path)
         for path, _ in lost_notes(self._tree, folder, metadata, self._logs.offsets(batch_id)):
             raise file_gone(self._storage, path, batch_id)
@@ -484,7 +485,7 @@ class _Cut:
                 yield CutFile(path, how, path)
 
     def _stores(self, folder: OperatorFolder, batch_id: int) -> Iterator[tuple[StoreId, int]]:
-        """The stores that an operator has at a batch, each with its place among those of its partition."""
+        """Yield the stores that an operator has at a batch, each with its index in its partition."""
         metadata = read_operator(self._storage, folder.metadata_path)
         names = store_names(metadata, self._tree.names(f"{layout.STATE}/{folder.operator_id}/0"))
         offsets = self._logs.offsets(batch_id)
@@ -501,7 +502,7 @@ class _Cut:
         return StoreFolder(self._storage, store, listing, codec, unique_id, self._tree.names(store.folder))
 
     def _unique_id(self, store: StoreId, index: int, version: int) -> str | None:
-        """The id of a version by the commit log; a commit that cannot be read tells as little as none."""
+        """Return the id of a version from the commit log; None if the commit cannot be read."""
         return readable(lambda: self._logs.unique_id(store, index, version))
 
     def _good_versions(self, store: StoreId, index: int) -> frozenset[int]:
@@ -512,7 +513,7 @@ class _Cut:
         return self._good[store]
 
     def _store_files(self, store: StoreId, index: int, batch_id: int) -> Iterator[CutFile]:
-        """The files of one store; a snapshot that has lost a data file is left out where that is possible."""
+        """Yield the files of one store, without a snapshot that has lost a data file if possible."""
         folder = self._folder(store, index, batch_id)
         damage, broken = self._damage, None
         while True:
@@ -545,11 +546,11 @@ def _whole(path: str) -> CutFile:
 
 
 def batch_files(original: Storage, other: Storage, batch_id: int) -> tuple[tuple[str, bytes], ...]:
-    """The files that make `other` run a batch as `original` ran it; the offset log's comes last.
+    """Return the files that make `other` run a batch as `original` ran it; the offset log's comes last.
 
-    Time of processing is the original's too. The watermark is the other's own: it follows from its query.
+    The processing time is the original's too. The watermark is the other's own: it follows from its query.
 
-    Cost: the source logs of both are listed, and what the other lacks is read.
+    Cost: the source logs of both are listed, and the files that the other lacks are read.
 
     Args:
         original: A checkpoint that has planned this batch.
@@ -557,7 +558,7 @@ def batch_files(original: Storage, other: Storage, batch_id: int) -> tuple[tuple
         batch_id: The batch.
 
     Raises:
-        NotFound: One of the two is not where it should be.
+        NotFound: A log file of one of the two is missing.
         Corrupt: A log cannot be read.
     """
     planned = _planned(original, Logs(original), batch_id)
@@ -566,7 +567,7 @@ def batch_files(original: Storage, other: Storage, batch_id: int) -> tuple[tuple
 
 
 def empty_batch(checkpoint: Storage, batch_id: int, now_ms: int) -> tuple[str, bytes]:
-    """The file that makes a checkpoint run its next batch without any input: the offsets stay where they are.
+    """Return the file that makes a checkpoint run its next batch without input, at unchanged offsets.
 
     Raises:
         NotFound: The batch before is not in the logs.
@@ -586,7 +587,7 @@ def _planned(checkpoint: Storage, logs: Logs, batch_id: int) -> OffsetLog:
 def _next(
     checkpoint: Storage, logs: Logs, planned: OffsetLog, batch_id: int, timestamp_ms: int
 ) -> tuple[str, bytes]:
-    """The offset log's file of a batch, under the watermark that the checkpoint's own last batch has left."""
+    """Return the offset log's file of a batch, with the watermark of the checkpoint's own last batch."""
     before = logs.commit(batch_id - 1)
     if before is None:
         raise _missing(checkpoint, LogFile(Log.COMMITS, batch_id - 1))
@@ -599,9 +600,9 @@ def _next(
 
 
 def _sources(original: Storage, other: Storage) -> Iterator[str]:
-    """Return the sources' own logs, as far as the other checkpoint lacks them.
+    """Yield the sources' own log files that the other checkpoint lacks.
 
-    What they have noted of later batches does no harm: a batch that is run again reads what its offsets name.
+    Entries of later batches do no harm: a batch that runs again reads what its offsets name.
     """
     for source in original.list(layout.SOURCES).names:
         folder = f"{layout.SOURCES}/{source}"
@@ -613,9 +614,9 @@ def _sources(original: Storage, other: Storage) -> Iterator[str]:
 
 def _missing(checkpoint: Storage, file: LogFile) -> NotFound:
     return NotFound(
-        "a batch cannot be run again",
+        "a batch cannot be run again, because a log file is missing",
         code="HF-E3016",
         where=full(checkpoint.uri, file.render()),
         found="no such file",
-        hint="`holdfast checkpoint verify` says what else is missing",
+        hint="list all missing files with `holdfast checkpoint verify`",
     )

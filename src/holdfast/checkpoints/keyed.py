@@ -1,11 +1,11 @@
 """Key groups and keys of Holdfast's keyed operators, read from the rows of Spark's store.
 
-The note of an operator names the server, without any password. It is data: Holdfast connects to that server
-only if the operator has named it too. Passwords and certificate authorities come from the environment.
+The note of an operator gives the server, without a password. The note is data: Holdfast connects to that
+server only if the user has allowed it. Passwords and certificate authorities come from the environment.
 
-Spark's store has four entries for a key group: its record, the forms of its tables, and the rows as blobs, a
-base and the changes since. Here a group's rows are put together again as they stand, without the program that
-wrote them: each in the form that it was written in.
+Spark's store has four entries for a key group: its record, the schemas of its tables, and the rows as blobs,
+a base and the changes since. This module reassembles a group's rows without the program that wrote them,
+each with the schema that it was written in.
 """
 
 from __future__ import annotations
@@ -62,17 +62,17 @@ _PATIENCE_MS: Final = 5_000
 
 
 def described(server: BlobServer) -> dict[str, Any]:
-    """Describe a server as a note does."""
+    """Return a server's description as a note stores it."""
     return {_PRODUCT: server.product, **server.described()}
 
 
 def product_in(note: Mapping[str, Any] | None) -> str | None:
-    """The kind of database that a note is of, which was Redis before it was said."""
+    """Return the type of database of a note; Redis for old notes that do not name it."""
     return None if note is None else str(note.get(_PRODUCT, _REDIS))
 
 
 class KeptBlobs:
-    """The blobs of a checkpoint that are in databases; its notes are read once, at the first of them.
+    """The blobs of a checkpoint that are in databases; its notes are read once, on first use.
 
     Args:
         storage: The checkpoint.
@@ -83,11 +83,11 @@ class KeptBlobs:
         self._notes = cache(lambda: dict(_database_notes(storage)))
 
     def of_group(self, group: int, stored: GroupBlobs) -> GroupBlobs:
-        """A key group as it is stored, with its blobs in place of the names of those that are in a database.
+        """Return a key group with its blobs in place of the references to a database.
 
         Raises:
-            Invalid: Nobody says which database it is, or it refuses the password.
-            Corrupt: A blob is gone or damaged.
+            Invalid: The database is unknown, or it refuses the password.
+            Corrupt: A blob is missing or damaged.
             Unavailable: The database does not answer.
             Unsupported: The client for it is not installed.
         """
@@ -99,7 +99,7 @@ class KeptBlobs:
 
 
 def operators_elsewhere(storage: Storage) -> dict[str, str]:
-    """The operators whose blobs are in a database, some or all, each with the database's name."""
+    """Return the operators with blobs in a database, some or all, each with the database's name."""
     return {operator: product_in(note) or "" for operator, note in _database_notes(storage)}
 
 
@@ -111,7 +111,7 @@ def _server(note: Mapping[str, Any] | None, operator: str, where: str) -> BlobSe
         return _with_password(_cassandra_at(note))
     if note is None:
         raise Invalid(
-            "keyed state of this checkpoint is in a database, and nothing says which it is",
+            "keyed state of this checkpoint is in a database whose address is not known",
             code="HF-E2111",
             where=f"{where}, operator {operator}",
             hint=f"set {ADDRESS}=redis://HOST:PORT/DATABASE and {REDIS_PASSWORD_VARIABLE}, or "
@@ -159,10 +159,10 @@ def _server_in(note: Mapping[str, Any], where: str) -> RedisBlobServer | Cassand
     authorities = os.environ.get(CERTIFICATES if redis else cassandra_address.CERTIFICATES)
     try:
         if product not in (_REDIS, _CASSANDRA):
-            raise TypeError(f"an unknown database, {product}")
+            raise TypeError(f"unknown database {product}")
         server = RedisBlobServer(**facts) if redis else CassandraBlobServer(**facts)
         if not isinstance(facts["host" if redis else "contact_points"], str):
-            raise TypeError("an address of the database that is no text")
+            raise TypeError("the database address is not text")
         return replace(server, authorities=authorities)
     except TypeError as error:
         raise Corrupt(
@@ -175,7 +175,7 @@ def _server_in(note: Mapping[str, Any], where: str) -> RedisBlobServer | Cassand
 
 
 def _database_notes(storage: Storage) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """The operators whose blobs are in a database, with what their notes say of the server."""
+    """Yield the operators with blobs in a database, with the server's description from their notes."""
     for name in storage.list(layout.OWN).names:
         operator = layout.noted_operator(name)
         if operator is None:
@@ -212,8 +212,8 @@ class KeyGroup:
 
     Attributes:
         group: Its number.
-        meta: Its record, as bytes; None where there is none.
-        forms: The forms of its tables, as JSON.
+        meta: Its record, as bytes; None if it has none.
+        forms: The schemas of its tables, as JSON.
         base: Its base.
         log: The changes since, in order.
     """
@@ -225,10 +225,10 @@ class KeyGroup:
     log: tuple[bytes, ...]
 
     def record(self, where: str) -> Meta:
-        """Its record.
+        """Return its record.
 
         Raises:
-            Corrupt: There is none, or it cannot be read.
+            Corrupt: The record is missing or cannot be read.
         """
         if self.meta is None:
             raise Corrupt(
@@ -241,7 +241,7 @@ class KeyGroup:
         return Meta.decode(self.meta)
 
     def read_forms(self, where: str) -> Mapping[bytes, BlobSchema]:
-        """Read the forms, by their fingerprints.
+        """Return the schemas, by their fingerprints.
 
         Raises:
             Corrupt: They cannot be read.
@@ -252,7 +252,7 @@ class KeyGroup:
             raise self.unreadable(where, error) from error
 
     def unreadable(self, where: str, error: Exception) -> Corrupt:
-        """The error for what is not a key group."""
+        """Return the error for a group that cannot be decoded."""
         return Corrupt(
             "a key group cannot be read",
             code="HF-E6009",
@@ -264,10 +264,10 @@ class KeyGroup:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Rows of a group that were written in one form.
+    """Rows of a group that were written with one schema.
 
     Attributes:
-        form: The form.
+        form: The schema.
         tables: Rows by table, in the order of their identities.
     """
 
@@ -276,16 +276,16 @@ class Part:
 
 
 def parts_of(group: KeyGroup, where: str, *, dead: bool = False) -> list[Part]:
-    """A group's rows as they stand, by the forms they were written in, the earliest form first.
+    """Return a group's rows, by the schemas they were written with, the earliest first.
 
-    Of each identity the last row counts, and one that is marked as gone is left out. Nearly always all is of
-    one form; of several after an upgrade, until the group has got a new base.
+    The last row of each identity counts; one that is marked as deleted is left out. Nearly always all rows
+    have one schema; after an upgrade there are several until the group gets a new base.
 
     Args:
         group: The group.
         where: The operator, for messages.
-        dead: Keep the last rows that are marked as gone. Who writes rows of several forms needs them: a state
-            that was renamed has rows in tables of both names.
+        dead: Keep the last rows that are marked as deleted. A caller that writes rows of several schemas
+            needs them: a state that was renamed has rows in tables of both names.
 
     Raises:
         Corrupt: A blob cannot be read.
@@ -323,20 +323,20 @@ def _parts(group: KeyGroup, known: Mapping[bytes, BlobSchema]) -> list[Part]:
 
 
 def _require_plain(blob: bytes) -> None:
-    """Refuse what Arrow would unpack to as much as it says.
+    """Refuse a compressed batch, which Arrow would unpack to whatever size it claims.
 
     Raises:
-        ValueError: A batch in it is packed, which none of ours is.
+        ValueError: A batch is compressed, which Holdfast's own never are.
     """
     from holdfast.worker.state.layout import messages
 
     for _, message in messages(blob):
         if is_packed(bytes(message[:_LONGEST_HEAD])):
-            raise ValueError("a packed batch of rows, and Holdfast packs none")
+            raise ValueError("a compressed batch of rows, which Holdfast never writes")
 
 
 def _latest(parts: list[Part]) -> list[Part]:
-    """Each part without the rows that a later one replaces."""
+    """Return each part without the rows that a later one replaces."""
     import numpy as np
 
     made: list[dict[str, Run]] = [{} for _ in parts]
@@ -368,12 +368,12 @@ def _forms_of(text: bytes) -> dict[bytes, BlobSchema]:
 
 @dataclass(slots=True)
 class KeyGroups:
-    """The key groups of one partition, gathered as their rows are read.
+    """The key groups of one partition, collected while their rows are read.
 
     Attributes:
-        storage: The checkpoint, which says where blobs are that it has only the names of.
-        blobs: What each group has, by the variable that it is in: its record and the forms of its tables,
-            a blob each, its base, and its changes since in their order.
+        storage: The checkpoint, whose notes name the databases of referenced blobs.
+        blobs: Each group's blobs, by the variable that holds them: its record and the schemas of its tables,
+            one blob each, its base, and its changes since in order.
     """
 
     storage: Storage
@@ -382,7 +382,7 @@ class KeyGroups:
     )
 
     def add(self, codec: StateCodec, pairs: Pairs) -> None:
-        """Take in rows of Spark's store; those that are not ours are left out."""
+        """Add rows of Spark's store; rows of other variables are ignored."""
         blobs = self.blobs.get(codec.name.family)
         if blobs is None:
             return
@@ -393,7 +393,7 @@ class KeyGroups:
         """Return the collected groups in ascending order, with the blobs from a database.
 
         Raises:
-            Corrupt: A blob is gone or damaged.
+            Corrupt: A blob is missing or damaged.
             Unavailable: The database does not answer.
         """
         kept = KeptBlobs(self.storage)
@@ -409,17 +409,17 @@ class KeyGroups:
 def stored_groups(
     storage: Storage, operator: OperatorStates, tell: ProgressCallback | None = None
 ) -> Iterator[KeyGroup]:
-    """Every key group of an operator that has state, partition by partition.
+    """Yield every key group of an operator that has state, partition by partition.
 
-    Cost: all state of the operator is read, and one partition's held.
+    Cost: all state of the operator is read, and one partition is held in memory.
 
     Args:
         storage: The checkpoint, or a savepoint's view.
         operator: The operator.
-        tell: Called with stores done, stores in all, and what is being done.
+        tell: Called with stores done, stores in all, and the current step.
 
     Raises:
-        NotFound: A file that the batch needs is gone.
+        NotFound: A file that the batch needs is missing.
         Corrupt: A file or a row is damaged.
     """
     gathered, current = KeyGroups(storage), 0
@@ -434,10 +434,10 @@ def stored_groups(
 
 
 def stored_group(storage: Storage, operator: OperatorStates, group: int) -> KeyGroup | None:
-    """One key group, looked up in the partition that it is in; None where it has no state.
+    """Return one key group, read from its partition; None if it has no state.
 
     Raises:
-        NotFound: A file that the batch needs is gone.
+        NotFound: A file that the batch needs is missing.
         Corrupt: A file or a row is damaged.
     """
     numbering = numbering_of(operator)
@@ -455,12 +455,12 @@ def stored_group(storage: Storage, operator: OperatorStates, group: int) -> KeyG
 
 @lru_cache(maxsize=2)
 def group_row(numbering: Numbering) -> RowCodec:
-    """Return the writer of a row's key: the number under which a group is stored."""
+    """Return the codec of a row's key: the number under which a group is stored."""
     return RowCodec(Struct((KEY_GROUP,), (Atom(numbering.key_type),)))
 
 
 def group_key(numbering: Numbering, group: int) -> bytes:
-    """The key of a group's rows."""
+    """Return the key of a group's rows."""
     return group_row(numbering).encode({KEY_GROUP: numbering.number_of(group)})
 
 
@@ -470,22 +470,22 @@ def numbering_of(operator: OperatorStates) -> Numbering:
 
 
 def blobs_in(codec: StateCodec, value: bytes) -> tuple[bytes, ...]:
-    """Return the blobs of an entry: one of bytes, or a list of them."""
+    """Return the blobs of an entry: its bytes, or a list of them."""
     rows, _ = codec.values.rows(value, codec.where)
     return tuple(bytes(codec.value_values(row)["b"]) for row in rows)
 
 
 def group_of_key(codec: StateCodec, key: bytes) -> int:
-    """The group that a key of our rows is of, as it is stored.
+    """Return the group of a stored key.
 
     Raises:
-        Corrupt: It is of none.
+        Corrupt: The key has no group.
     """
     number = int(next(iter(codec.key_values(codec.key_row(key)).values())))
     group = _numbering(codec).group_at(number)
     if not 0 <= group < MOST_GROUPS:
         raise Corrupt(
-            "no key group is stored under this number",
+            "a row has an invalid key-group number",
             code="HF-E6010",
             where=codec.where,
             found=str(number),
@@ -510,9 +510,9 @@ class KeyTimer:
     """A timer of a key.
 
     Attributes:
-        name: The user's name of it, "" where it has none.
+        name: The user's name for it, "" if it has none.
         clock: "event" or "processing".
-        at_ms: When it is due.
+        at_ms: The time when it is due.
     """
 
     name: str
@@ -526,13 +526,14 @@ class KeyRow:
 
     Attributes:
         key: Its values, in the order of the key columns.
-        values: What each state holds that holds anything: a value, a list, or a dictionary. A map whose keys
-            cannot be those of a dictionary is a list of pairs.
-        stamps: When what has a time to live was last stamped, in the shape of the value, in milliseconds.
+        values: The content of each state that is not empty: a value, a list, or a dictionary. A map whose
+            keys cannot be dictionary keys is a list of pairs.
+        stamps: The time when each value with a TTL was last stamped, in the shape of the value, in
+            milliseconds.
         timers: Its timers, by time.
         group: The key group.
         h: The hash that it is found by.
-        ordinal: What tells it from another key with that hash.
+        ordinal: A number that distinguishes it from other keys with that hash.
     """
 
     key: tuple[Any, ...]
@@ -550,8 +551,8 @@ class BroadcastCopy:
 
     Attributes:
         state: The stream's name.
-        key: The columns that tell its rows apart.
-        value: The row, and whether it was taken back.
+        key: The columns that identify the row.
+        value: The row, and whether it was retracted.
         group: The key group.
     """
 
@@ -586,7 +587,7 @@ class _Elements:
         return sorted(self.by_key.get(identity, ()), key=lambda element: element[0])
 
     def shaped(self, found: Sequence[tuple[int, Any, Any, Any]], at: int) -> Any:
-        """One column of a key's elements: a list, or a dictionary by the keys of a map."""
+        """Return one column of a key's elements: a list, or a dictionary by the keys of a map."""
         if not self.is_map:
             return [element[at] for element in found]
         try:
@@ -596,7 +597,7 @@ class _Elements:
 
 
 def key_rows(group: KeyGroup, where: str, h: NDArray[np.uint64] | None = None) -> Iterator[KeyRow]:
-    """Every key of a group with its state, in the order of hashes.
+    """Yield every key of a group with its state, in the order of hashes.
 
     A state that was renamed is found under the name that each row was written with. Cost: some 10
     microseconds a key.
@@ -627,7 +628,7 @@ def key_rows(group: KeyGroup, where: str, h: NDArray[np.uint64] | None = None) -
 
 
 def shared_rows(group: KeyGroup, where: str) -> Iterator[BroadcastCopy]:
-    """A group's copy of the rows of a broadcast stream, in the order of their first arrival.
+    """Yield a group's copy of the rows of a broadcast stream, in the order of their first arrival.
 
     Raises:
         Corrupt: A blob cannot be read.
@@ -687,10 +688,10 @@ def _keys(group: int, part: Part, elements: Mapping[str, _Elements]) -> Iterator
 
 
 def timers_in(text: str | None) -> tuple[KeyTimer, ...]:
-    """The timers in a stored text, by time.
+    """Return the timers in a stored text, by time.
 
     Raises:
-        Corrupt: It is none.
+        Corrupt: The text cannot be decoded.
     """
     from holdfast.worker.runtime.timers import decode, timer_of
 

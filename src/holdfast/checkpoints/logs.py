@@ -1,12 +1,12 @@
 """The offset log, the commit log, the operators and the sources of a checkpoint.
 
-The offset log names sources by where they are in the plan. The folders count sources that are different:
-a stream that is read twice, as in a join with itself, stands there twice and has one folder. Which positions
-are one source is written nowhere; they have the same offset in every batch, and one folder together.
+The offset log names sources by their position in the plan. The folders count distinct sources: a stream that
+is read twice, as in a join with itself, has two positions and one folder. No file records which positions are
+one source; they have the same offset in every batch, and one folder together.
 
 A file source has numbers in the offset log, and the files behind them in its own log under `sources/`. The
-entries of that log are the source's own, and not batches. What Kafka and Delta have read is in the offset
-log itself; where the first batch began is in the source's own log for Kafka.
+entries of that log are the source's own, and not batches. The offset log itself has the ranges that Kafka and
+Delta have read; the start of the first batch is in the source's own log for Kafka.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ T = TypeVar("T")
 class Logs:
     """The offset log and the commit log, listed once.
 
-    List them before anything of the state: what is said of batches must not be newer than what is said of it.
-    The commit log is listed first: Spark writes a batch's offsets before its commit, so what is committed
-    here has been offered, however fast the query is.
+    List them before the state: the batches must not be newer than the listing of the state. The commit log is
+    listed first: Spark writes a batch's offsets before its commit, so every committed batch has its offsets,
+    however fast the query is.
 
     Args:
         storage: The checkpoint.
@@ -63,7 +63,7 @@ class Logs:
         return self.committed[-1] if self.committed else None
 
     def commit(self, batch_id: int) -> CommitLog | None:
-        """A batch's commit, or None if it is missing.
+        """Return a batch's commit, or None if it is missing.
 
         Raises:
             Corrupt: The file is damaged.
@@ -75,7 +75,7 @@ class Logs:
         return self._commits[batch_id]
 
     def offsets(self, batch_id: int) -> OffsetLog | None:
-        """A batch's offsets, or None if they are missing.
+        """Return a batch's offsets, or None if they are missing.
 
         Raises:
             Corrupt: The file is damaged.
@@ -87,7 +87,7 @@ class Logs:
         return self._offsets[batch_id]
 
     def offsets_up_to(self, batch_id: int) -> list[OffsetLog]:
-        """The offsets of the batches up to one, as far as they are kept.
+        """Return the offsets of the batches up to one, as far as they are kept.
 
         Raises:
             Corrupt: A file is damaged.
@@ -96,15 +96,15 @@ class Logs:
         return [offsets for offsets in planned if offsets is not None]
 
     def unique_id(self, store: layout.StoreId, index: int, version: int) -> str | None:
-        """The unique id under which a store's version was committed.
+        """Return the unique id under which a store's version was committed.
 
         Args:
             store: The store.
-            index: Its place among its operator's stores.
+            index: Its index among its operator's stores.
             version: The version.
 
         Returns:
-            None under state-checkpoint format 1, and where the commit log no longer tells.
+            None under state-checkpoint format 1, and if the commit log no longer has it.
         """
         commit = self.commit(version - 1) if version - 1 in self._known else None
         if commit is None or commit.state_ids is None:
@@ -120,7 +120,7 @@ class OperatorFolder:
 
     Attributes:
         operator_id: Its number.
-        metadata_path: Where its metadata is; None if there is none.
+        metadata_path: The path of its metadata; None if it has none.
         partitions: The partitions that have a folder, ascending.
     """
 
@@ -130,12 +130,12 @@ class OperatorFolder:
 
 
 def operator_folders(storage: Storage, newest: int | None) -> list[OperatorFolder]:
-    """The operators that have a folder, by number. Three listings each.
+    """Return the operators that have a folder, by number. Three listings each.
 
     Args:
         storage: The checkpoint.
-        newest: The newest batch whose metadata counts; that of a batch which is not committed is left out
-            where there is an older one.
+        newest: The newest batch whose metadata counts; that of an uncommitted batch is left out if there is
+            an older one.
     """
     folders = []
     for operator_id in numbers(storage.list(layout.STATE).names):
@@ -146,7 +146,7 @@ def operator_folders(storage: Storage, newest: int | None) -> list[OperatorFolde
 
 
 def read_operator(storage: Storage, path: str | None) -> OperatorMetadata | None:
-    """An operator's metadata, or None if there is none.
+    """Return an operator's metadata, or None if there is none.
 
     Raises:
         Corrupt: The file is damaged.
@@ -156,7 +156,7 @@ def read_operator(storage: Storage, path: str | None) -> OperatorMetadata | None
 
 
 def readable(ask: Callable[[], T]) -> T | None:
-    """Return what a file says, or None where it is damaged: verification reports that damage by itself."""
+    """Return the content of a file, or None if it is damaged: verification reports that damage itself."""
     try:
         return ask()
     except (Corrupt, Unsupported, NotFound):
@@ -164,13 +164,13 @@ def readable(ask: Callable[[], T]) -> T | None:
 
 
 def numbers(names: Iterable[str]) -> list[int]:
-    """The names that are numbers as Spark writes them, ascending."""
+    """Return the names that are numbers as Spark writes them, ascending."""
     found = (layout.number(name) for name in names)
     return sorted(number for number in found if number is not None)
 
 
 def written_ms(storage: Storage, log: layout.Log, batch_id: int) -> int | None:
-    """Return when a batch's file of a log was written; None if it is gone or not on this machine."""
+    """Return the time when a batch's log file was written; None if it is missing or not on this machine."""
     file = file_of(storage, layout.LogFile(log, batch_id).render())
     try:
         return None if file is None else file.lstat().st_mtime_ns // 1_000_000
@@ -200,20 +200,21 @@ def _read(storage: Storage, path: str) -> bytes | None:
 def source_folders(
     folders: Collection[str], newest: OffsetLog, kept: Callable[[], Sequence[OffsetLog]], where: str
 ) -> Mapping[str, str]:
-    """The source of each folder, by its name in the offset log.
+    """Return the source of each folder, by its name in the offset log.
 
     Args:
         folders: The names of the folders.
         newest: The batch in question.
-        kept: All batches up to it; asked for only where folders and sources do not go together by number.
+        kept: A function that returns all batches up to it; called only if folders and sources do not match by
+            number.
         where: The checkpoint, for messages.
 
     Returns:
-        Folder to source. A source whose folder is lost is in none; where no reading of the plan explains what
-        is there, each folder goes to the source of its own name.
+        Folder to source. A source whose folder is lost is in none; if no assignment explains the folders,
+        each goes to the source of its own name.
 
     Raises:
-        Unsupported: Several readings do, and they differ in where a folder's log ends.
+        Unsupported: Several assignments do, and they differ in where a folder's log ends.
     """
     own = {folder: folder for folder in folders if folder in newest.offsets}
     if newest.version != 1 or all(folder in folders for folder in _logged(newest)):
@@ -229,13 +230,13 @@ def source_folders(
 
 
 def log_files(source: str, names: Iterable[str]) -> list[SourceLogFile]:
-    """The entries of a source's log, of the names in its folder."""
+    """Return the entries of a source's log, from the names in its folder."""
     places = (layout.parse(f"{layout.SOURCES}/{source}/{name}") for name in names)
     return [place for place in places if isinstance(place, SourceLogFile)]
 
 
 def read_twice(folders: Collection[str], batches: Sequence[OffsetLog]) -> list[str]:
-    """The sources that must have a log, have none under their number, and always the offset of one before."""
+    """Return the sources without a log that must have one and always have an earlier source's offset."""
     newest = batches[-1]
     if newest.version != 1:
         return []
@@ -254,17 +255,17 @@ def read_again(
     kept: Callable[[], Sequence[OffsetLog]],
     where: str,
 ) -> tuple[str, ...]:
-    """The sources without a log of their own that are this one, read again.
+    """Return the sources without a log of their own that read this source again.
 
     Args:
         name: The source.
         owners: The sources that have a log.
         newest: The batch in question.
-        kept: All batches up to it; asked for only where a source has no log of its own.
+        kept: A function that returns all batches up to it; called only if a source has no log of its own.
         where: The checkpoint, for messages.
 
     Raises:
-        Unsupported: One may just as well be another one.
+        Unsupported: One of them may belong to a different source.
     """
     others = [other for other in _logged(newest) if other not in owners]
     if newest.version != 1 or not others:
@@ -273,23 +274,23 @@ def read_again(
     found = tuple(other for other in others if _alike(name, other, batches))
     like = [owner for owner in owners if _alike(name, owner, batches)]
     if found and len(like) > 1:
-        raise _ambiguous(where, f"source {found[0]} is like each of {', '.join(sorted(like))}")
+        raise _ambiguous(where, f"source {found[0]} has the offsets of each of {', '.join(sorted(like))}")
     return found
 
 
 def _ambiguous(where: str, found: str) -> Unsupported:
     return Unsupported(
-        "which log belongs to which source cannot be told",
+        "the logs in `sources/` cannot be assigned to the sources",
         code="HF-E7034",
         where=where,
         found=found,
-        expected="a stream that is read twice beside others that have other offsets",
-        hint="give each reading of the stream a frame of its own, so that it has a log of its own",
+        expected="a stream that is read twice and other sources with different offsets",
+        hint="load the stream separately for each use, so that each has a log of its own",
     )
 
 
 def _logged(offsets: OffsetLog) -> list[str]:
-    """The sources that keep a log of their own and have read something."""
+    """Return the sources that keep a log of their own and have read something."""
     ends = ((name, log_offset(offset)) for name, offset in offsets.offsets.items())
     return [name for name, end in ends if end is not None and end >= 0]
 
@@ -301,7 +302,7 @@ def _alike(one: str, other: str, batches: Sequence[OffsetLog]) -> bool:
 def _readings(
     names: Sequence[str], folders: Collection[str], batches: Sequence[OffsetLog]
 ) -> Iterator[tuple[int, ...]]:
-    """Every way in which positions may be sources: the number of its source for each of them."""
+    """Yield every assignment of positions to sources: the number of the source for each position."""
     logged = set(_logged(batches[-1]))
     ticks = {name for name in names if is_tick(batches[-1].offsets.get(name))}
     numbered = {int(folder) for folder in folders if folder.isascii() and folder.isdigit()}
@@ -324,7 +325,7 @@ def _readings(
 
 
 def _by_folder(reading: Sequence[int], names: Sequence[str], folders: Collection[str]) -> dict[str, str]:
-    """The first position of the source that each folder is of."""
+    """Return the first position of each folder's source."""
     return {
         folder: names[reading.index(int(folder))]
         for folder in folders
@@ -339,7 +340,7 @@ class TopicRange:
     Attributes:
         topic: The topic.
         partition: The number of the partition.
-        first: The offset of the first record; null where the partition was new in this batch.
+        first: The offset of the first record; null if the partition was new in this batch.
         last: The offset of the last record.
     """
 
@@ -364,18 +365,18 @@ class TablePosition:
 
 @dataclass(frozen=True, slots=True)
 class InputRange(JsonShape):
-    """The input of a batch from a source: from behind one offset to the other.
+    """The input of a batch from a source: the range after one offset up to the other.
 
     Attributes:
         source: The source.
-        after: The offset behind which it begins.
-        upto: The offset up to which it goes.
-        files: The files that it read, as Spark has noted their addresses; None where the source is none of
-            files, or their names are no longer in the checkpoint.
+        after: The offset after which it begins.
+        upto: The offset at which it ends.
+        files: The addresses of the files that it read, as Spark recorded them; None if the source does not
+            read files, or their names are no longer in the checkpoint.
         topics: The records that it read from Kafka, by topic and partition; None for other sources.
-        table_after: The position in a Delta table behind which it begins; None for other sources.
-        table_upto: The position in a Delta table up to which it goes; None for other sources.
-        why_unknown: Why files or offsets cannot be named, where they should be.
+        table_after: The position in a Delta table after which it begins; None for other sources.
+        table_upto: The position in a Delta table at which it ends; None for other sources.
+        why_unknown: The reason why files or offsets are unknown, if they should be known.
     """
 
     source: str
@@ -390,14 +391,14 @@ class InputRange(JsonShape):
     @property
     @in_json
     def file_count(self) -> int | None:
-        """The number of files that it read; None if `files` has them."""
+        """The number of files that it read; None if `files` is."""
         return None if self.files is None else len(self.files)
 
 
 def batch_input(storage: Storage, logs: Logs, batch_id: int) -> tuple[InputRange, ...]:
     """Return the input of a batch from each source.
 
-    Cost: for sources of files the listing of their logs, and the entries of the batch; where Spark has
+    Cost: for sources of files the listing of their logs, and the entries of the batch; if Spark has
     compacted them, the compacted file, which names all files so far.
 
     Args:
@@ -423,7 +424,7 @@ def batch_input(storage: Storage, logs: Logs, batch_id: int) -> tuple[InputRange
 
 
 def _folders(storage: Storage, logs: Logs, batch_id: int, offsets: OffsetLog) -> Mapping[str, str]:
-    """The folder of each source's own log, by the source's name; a source may be in the plan twice."""
+    """Return the folder of each source's own log, by the source's name; a source may be in the plan twice."""
     names = storage.list(layout.SOURCES).names
     try:
         owners = source_folders(names, offsets, lambda: logs.offsets_up_to(batch_id), storage.uri)
@@ -435,19 +436,19 @@ def _folders(storage: Storage, logs: Logs, batch_id: int, offsets: OffsetLog) ->
 
 
 def _read_of(storage: Storage, read: InputRange, folder: str | None, begun: bool) -> InputRange:
-    """The same with what its offsets represent, where the source is of a kind that is known.
+    """Return an input with the files or records of its offsets, if the type of source is supported.
 
     Args:
         storage: The checkpoint.
         read: The offsets.
         folder: The folder of the source's own log.
-        begun: Whether the offset behind which the batch begins is known.
+        begun: Whether the offset after which the batch begins is known.
     """
     upto = _object(read.upto)
     if log_offset(read.upto) is None and not _is_kafka(upto) and DELTA_VERSION not in upto:
         return read
     if not begun:
-        why = "the offsets of the batch before are no longer kept, so where this one began is not known"
+        why = "the offsets of the batch before are no longer kept, so the start of this one is unknown"
         return replace(read, why_unknown=why)
     if DELTA_VERSION in upto:
         return replace(read, table_after=_position(_object(read.after)), table_upto=_position(upto))
@@ -464,7 +465,7 @@ def _read_of(storage: Storage, read: InputRange, folder: str | None, begun: bool
 
 
 def _files(storage: Storage, folder: str, entries: range) -> list[SeenFile] | None:
-    """The files of these entries of a source's log; None where some of the entries are lost."""
+    """Return the files of these entries of a source's log; None if some of the entries are lost."""
     logs = log_files(folder, storage.list(f"{layout.SOURCES}/{folder}").names)
     single = {place.entry: place for place in logs if not place.compact}
     compacted = sorted((place for place in logs if place.compact), key=lambda place: place.entry)
@@ -521,6 +522,6 @@ def _position(offset: Mapping[str, Any]) -> TablePosition | None:
 
 
 def _object(offset: str | None) -> Mapping[str, Any]:
-    """An offset as JSON has it; empty for one that is not a object."""
+    """Return an offset's JSON object; empty if it is not one."""
     value = None if offset is None else json.loads(offset)
     return value if isinstance(value, dict) else {}

@@ -1,6 +1,6 @@
 """The names of a checkpoint's operators, and the settings that Spark pinned in it.
 
-They, and the values that are filled in, were read from the releases' own classes.
+The settings and their defaults were read from the classes of each Spark release.
 """
 
 from __future__ import annotations
@@ -31,13 +31,12 @@ _STREAMING: Final = "spark.sql.streaming"
 
 @dataclass(frozen=True, slots=True)
 class PinnedSetting:
-    """A setting that Spark writes to the offset log, and takes from there ever after.
+    """A setting that Spark writes to the offset log and reads from there on every restart.
 
     Attributes:
         name: The setting.
         since: The first release that writes it.
-        filled_in: What a later release takes where the log has no value of it; None where it takes the
-            session's.
+        filled_in: The value that a later release uses if the log has none; None if it uses the session's.
         meaning: What the setting decides.
     """
 
@@ -48,22 +47,22 @@ class PinnedSetting:
 
 
 PINNED: Final = (
-    PinnedSetting(SHUFFLE_PARTITIONS, "2.3", None, "how many partitions the state has"),
-    PinnedSetting(PROVIDER, "2.3", None, "the class that keeps the state"),
+    PinnedSetting(SHUFFLE_PARTITIONS, "2.3", None, "the number of state partitions"),
+    PinnedSetting(PROVIDER, "2.3", None, "the class of the state store"),
     PinnedSetting(
-        f"{_STREAMING}.multipleWatermarkPolicy", "2.4", "min", "which of several watermarks counts"
+        f"{_STREAMING}.multipleWatermarkPolicy", "2.4", "min", "which of several watermarks is used"
     ),
     PinnedSetting(
         f"{_STREAMING}.flatMapGroupsWithState.stateFormatVersion",
         "2.4",
         "1",
-        "how flatMapGroupsWithState keeps its state",
+        "the state format of flatMapGroupsWithState",
     ),
     PinnedSetting(
-        f"{_STREAMING}.aggregation.stateFormatVersion", "2.4", "1", "how aggregations keep their state"
+        f"{_STREAMING}.aggregation.stateFormatVersion", "2.4", "1", "the state format of aggregations"
     ),
-    PinnedSetting(f"{_STREAMING}.join.stateFormatVersion", "3.0", "1", "how joins keep their state"),
-    PinnedSetting(CODEC, "3.1", "lz4", "how state files are compressed"),
+    PinnedSetting(f"{_STREAMING}.join.stateFormatVersion", "3.0", "1", "the state format of joins"),
+    PinnedSetting(CODEC, "3.1", "lz4", "the compression of state files"),
     PinnedSetting(
         f"{_STREAMING}.stateStore.rocksdb.formatVersion", "3.2", None, "the format of RocksDB's data files"
     ),
@@ -77,11 +76,11 @@ PINNED: Final = (
         "spark.sql.optimizer.pruneFiltersCanPruneStreamingSubplan",
         "3.5",
         "true",
-        "whether a filter that is never true may take stateful operators out of the plan (SPARK-49699)",
+        "whether a filter that is never true may remove stateful operators from the plan (SPARK-49699)",
     ),
-    PinnedSetting(ENCODING, "4.0", "unsaferow", "how rows of state are encoded"),
+    PinnedSetting(ENCODING, "4.0", "unsaferow", "the encoding of state rows"),
     PinnedSetting(ROW_CHECKSUM, "4.2", "false", "whether each row of state has a checksum"),
-    PinnedSetting(MERGE_OPERATOR, "4.2", "1", "how RocksDB joins the elements of a list"),
+    PinnedSetting(MERGE_OPERATOR, "4.2", "1", "how RocksDB merges the elements of a list"),
     PinnedSetting(
         f"{_STREAMING}.queryEvolution.enableSourceEvolution", "4.2", "false", "whether sources have names"
     ),
@@ -95,13 +94,13 @@ PINNED: Final = (
         "spark.sql.dropDuplicates.deterministicKeyOrder.enabled",
         "4.3",
         "false",
-        "whether the columns of a deduplication's key have one order",
+        "whether the key columns of a deduplication have a fixed order",
     ),
     PinnedSetting(
         f"{_STREAMING}.statefulOperator.alwaysNullableOutput.enabled",
         "4.3",
         "false",
-        "whether what a stateful operator puts out is nullable whatever its input is",
+        "whether the output of a stateful operator is always nullable",
     ),
 )
 # Settings that patch releases of the release before theirs write too.
@@ -109,7 +108,7 @@ BACKPORTED: Final = frozenset({"spark.sql.optimizer.pruneFiltersCanPruneStreamin
 
 
 def pinned_by(release: str) -> tuple[PinnedSetting, ...]:
-    """The settings that a release writes to the offset log."""
+    """Return the settings that a release writes to the offset log."""
     return tuple(setting for setting in PINNED if minor(setting.since) <= minor(release))
 
 
@@ -119,22 +118,22 @@ def name_operators(
     spark_names: Mapping[int, str],
     batch_id: int | None,
 ) -> dict[int, OperatorName]:
-    """Return the operators with their names, as far as the checkpoint's notes have them.
+    """Return the names of the operators, as far as the checkpoint records them.
 
-    Cost: one small file, where there are keyed operators; with a single one a listing.
+    Cost: one small file if there are keyed operators; one listing if there is a single one.
 
     Args:
         storage: The checkpoint, or a savepoint's view.
-        operators: What Spark noted of each operator, by number.
-        spark_names: Spark's name for what it does; empty where nothing tells.
-        batch_id: The batch; None where none is committed.
+        operators: Spark's metadata of each operator, by number.
+        spark_names: Spark's name for each operator; empty if unknown.
+        batch_id: The batch; None if none is committed.
     """
     keyed = [number for number, noted in operators.items() if set(variables(noted)) == KEYED_VARIABLES]
     return operator_names(spark_names, _users_names(storage, keyed, batch_id))
 
 
 def noted_plan(storage: Storage, batch_id: int) -> QueryPlan | None:
-    """The plan that a batch ran under; None where none was noted, or the note cannot be read."""
+    """Return the plan that a batch ran under; None if none was recorded or it cannot be read."""
     path = OwnFile(PLAN_NOTE).render()
     try:
         note = parse_note(storage.read(path), full(storage.uri, path))
@@ -144,14 +143,14 @@ def noted_plan(storage: Storage, batch_id: int) -> QueryPlan | None:
 
 
 def variables(metadata: OperatorMetadata | None) -> tuple[str, ...]:
-    """The state variables of transformWithState, without those that Spark keeps for itself."""
+    """Return the state variables of transformWithState, without Spark's internal ones."""
     listed = () if metadata is None else metadata.properties.get("stateVariables", [])
     found = (variable.get("stateName") for variable in listed if isinstance(variable, dict))
     return tuple(sorted(name for name in found if isinstance(name, str) and not is_internal(name)))
 
 
 def _users_names(storage: Storage, numbers: Sequence[int], batch_id: int | None) -> dict[int, str | None]:
-    """The plan of a query that Holdfast started has them in Spark's order. A single one needs no plan."""
+    """Read the users' names from the plan of a query that Holdfast started; a single one needs no plan."""
     if not numbers:
         return {}
     plan = None if batch_id is None else noted_plan(storage, batch_id)

@@ -1,4 +1,4 @@
-"""The errors for what a checkpoint does not have, or what cannot be read of it: one for each fact."""
+"""Errors for checkpoints that are missing, incomplete or unreadable."""
 
 from __future__ import annotations
 
@@ -13,74 +13,77 @@ from holdfast.errors import Corrupt, NotFound
 from holdfast.external.view import DESCRIPTION, is_external
 from holdfast.storage.port import Storage, full
 
-SEE_DAMAGE: Final = "see what else is wrong with `holdfast checkpoint verify` or `holdfast savepoint verify`"
+SEE_DAMAGE: Final = "list all damage with `holdfast checkpoint verify` or `holdfast savepoint verify`"
 
 
 def no_checkpoint(storage: Storage) -> NotFound:
-    """The error for a directory that is not a checkpoint."""
+    """Return the error for a directory that is not a checkpoint."""
     return NotFound(
-        "there is no checkpoint",
+        "no checkpoint in this directory",
         code="HF-E3017",
         where=storage.uri,
-        hint="name the directory that holds `metadata`, `offsets` and `commits`",
+        hint="give the directory that holds `metadata`, `offsets` and `commits`",
     )
 
 
 def batch_not_kept(storage: Storage, committed: Sequence[int], batch_id: int | None) -> NotFound:
-    """The error for a batch that is not among the committed ones."""
+    """Return the error for a batch that is not among the committed ones."""
     return NotFound(
         "the batch is not committed, or no longer kept",
         code="HF-E3018",
         where=storage.uri,
         found="no committed batch" if batch_id is None else f"batch {batch_id}",
         expected=f"batches {committed[0]} to {committed[-1]}" if committed else "none",
-        hint=f"see the batches that are kept with `holdfast checkpoint history {place_word(storage.uri)}`",
+        hint=f"list the batches that are kept with `holdfast checkpoint history {place_word(storage.uri)}`",
     )
 
 
 def file_gone(storage: Storage, path: str, batch_id: int) -> NotFound:
-    """The error for a file that a batch needs."""
+    """Return the error for a missing file that a batch needs."""
     place = layout.state_file(path)
     if is_external(storage) and isinstance(place, layout.StoreFile):
         return NotFound(
-            f"the database does not keep the state of batch {batch_id}",
+            f"the database no longer holds the state of batch {batch_id}",
             code="HF-E3019",
             where=full(storage.uri, place.store.folder),
             expected=f"version {batch_id + 1} of the store that {DESCRIPTION} names",
-            hint="name a newer batch: the backend's retain=… says how many are kept; if it is the newest,"
-            " restore a savepoint",
+            hint="choose a newer batch (the backend's retain=… sets the number), or restore a savepoint",
         )
     return NotFound(
-        f"a file that batch {batch_id} needs is not there",
+        f"a file that batch {batch_id} needs is missing",
         code="HF-E3020",
         where=full(storage.uri, path),
-        hint=f"`holdfast checkpoint verify {place_word(storage.uri)}` names the batches that can still be"
-        " restored; a running query deletes what old ones needed",
+        hint="find a batch that can be restored with `holdfast checkpoint verify "
+        f"{place_word(storage.uri)}`; a running query deletes the files of old batches",
     )
 
 
 @contextmanager
 def taking_rows_apart(where: str) -> Iterator[None]:
-    """Within the block, a row of state that cannot be taken apart is an error of ours.
+    """Raise `Corrupt` if a row of state cannot be decoded within the block.
 
     Raises:
-        Corrupt: There was one.
+        Corrupt: A row could not be decoded.
     """
     try:
         yield
     except (struct.error, ValueError, IndexError) as error:
         raise Corrupt(
-            "a row of state is damaged", code="HF-E6001", where=where, found=str(error), hint=SEE_DAMAGE
+            "a row of state cannot be decoded",
+            code="HF-E6001",
+            where=where,
+            found=str(error),
+            hint=SEE_DAMAGE,
         ) from error
 
 
 def other_size(where: str, size: int, expected: int) -> Corrupt:
-    """The error for a data file of RocksDB that is not as long as its snapshot says."""
+    """Return the error for a RocksDB data file whose size differs from its snapshot's entry."""
     return Corrupt(
-        "a data file does not have the size that its snapshot says",
+        "a RocksDB data file does not have the size recorded in its snapshot",
         code="HF-E6012",
         where=where,
         found=f"{size} bytes",
-        expected=f"{expected}",
+        expected=f"{expected} bytes",
         hint=SEE_DAMAGE,
     )

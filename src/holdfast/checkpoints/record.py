@@ -1,21 +1,23 @@
-"""The record of a checkpoint: hashes of the files of committed batches, written while the query runs.
+"""The integrity record of a checkpoint: hashes of the files of its committed batches.
 
-It lies in a state home and not in the checkpoint: what puts an old copy over a checkpoint would put the old
-record there with it, and copies would carry one that is not theirs. Each line is JSON and a checksum of it:
+It is stored in a state home and not in the checkpoint: restoring an old copy over a checkpoint would restore
+the old record with it, and copies would carry a record of a different checkpoint. Each line is JSON and its
+checksum:
 
 ```
-{"format":1,"checkpoint":URI,"query_id":ID,"origin":SHA-256 of _holdfast/origin.json}   whose record it is
-{"batch":41,"files":{"state/0/0/42.delta":[512,"9f86…"]},"spark":"4.2.0"}              what was noted
+{"format":1,"checkpoint":URI,"query_id":ID,"origin":SHA-256 of _holdfast/origin.json}   the checkpoint
+{"batch":41,"files":{"state/0/0/42.delta":[512,"9f86…"]},"spark":"4.2.0"}              recorded files
 {"from":40}                                                                            40 and later ran again
 {"behind":39}                                                                          the log went back
 {"sealed":41}                                                                          the query had ended
 ```
 
-Lines are added at the end. One that a crash has torn is passed over; losing lines only means to know less.
+Lines are appended. A line that a crash has cut off is ignored; losing lines only means that fewer files can
+be compared.
 
-Spark notes its version nowhere in a checkpoint. Each batch of the offset log has the settings that the query
-is fixed to, though, and newer Sparks fix more of them. A lower Spark passes over those that it does not know,
-and may fail at the state that was written with them, or read it as something else.
+A checkpoint does not record its Spark version. Each batch of the offset log does have the settings that the
+query is fixed to, and newer Sparks fix more of them. A lower Spark ignores the settings that it does not
+know, and may fail at the state that was written with them, or misread it.
 """
 
 from __future__ import annotations
@@ -51,8 +53,8 @@ from holdfast.storage.hashing import hash_file, hash_of
 from holdfast.storage.port import Storage
 
 FORMAT: Final = 1
-_READABLE: Final = "let this user read the file, or name another state home with --home"
-_WRITABLE: Final = "make room on that disk, or let this user write into the state home"
+_READABLE: Final = "let this user read the file, or give a different state home with --home"
+_WRITABLE: Final = "free space on that disk, or let this user write to the state home"
 _FOLDER: Final = "records"
 
 # Size and SHA-256 of a file.
@@ -65,8 +67,8 @@ class Identity:
 
     Attributes:
         checkpoint: The checkpoint's address.
-        query_id: Its query; None where that cannot be read.
-        origin: What tells a restored checkpoint from what was there before it.
+        query_id: Its query; None if it cannot be read.
+        origin: A hash that distinguishes a restored checkpoint from the one before at the same address.
     """
 
     checkpoint: str
@@ -76,16 +78,16 @@ class Identity:
 
 @dataclass(slots=True)
 class Record:
-    """The record of a checkpoint's committed batches.
+    """The integrity record of a checkpoint's committed batches.
 
     Attributes:
-        identity: Whose record it is.
-        batch_id: The newest batch that was noted.
-        files: What was noted, by path.
-        behind: The newest committed batch, when the commit log was seen to have gone back.
-        sealed: Whether the query had ended when the record was last written, so that no file is missing in
+        identity: The checkpoint that it describes.
+        batch_id: The newest recorded batch.
+        files: Size and SHA-256 of each recorded file, by path.
+        behind: The newest committed batch at the time when the commit log had gone back.
+        sealed: True if the query had ended when the record was last written, so that no file is missing in
             it.
-        spark: The version of Spark that ran the newest batch of which it was noted; None where it was not.
+        spark: The version of Spark that ran the newest batch recorded with one; None if unknown.
     """
 
     identity: Identity
@@ -96,10 +98,10 @@ class Record:
     spark: str | None = None
 
     def take(self, entry: Mapping[str, Any]) -> None:
-        """Take in a line.
+        """Add a line.
 
         Raises:
-            KeyError: It is none that is known.
+            KeyError: The line has no known form.
         """
         self.sealed = False
         if "files" in entry:
@@ -125,13 +127,13 @@ class Record:
         return None if sha256 == noted[1] else self.difference(path, len(data), sha256)
 
     def difference(self, path: str, size: int, sha256: str) -> str:
-        """The words for a file that is not what was noted."""
+        """Return the message for a file that differs from its record."""
         other = next((path for path, (_, known) in self.files.items() if known == sha256), None)
         if other is not None:
-            return f"it has the bytes of {other}, and not those that it had when its batch was committed"
+            return f"the file has the content of {other} instead of its own"
         return (
-            f"it is not what it was when its batch was committed: {size} bytes with SHA-256 {sha256[:12]}…, "
-            f"recorded were {self.files[path][0]} with {self.files[path][1][:12]}…"
+            f"the file differs from its committed content: {size} bytes with SHA-256 "
+            f"{sha256[:12]}…, recorded {self.files[path][0]} with {self.files[path][1][:12]}…"
         )
 
     def belongs_to(self, identity: Identity, storage: Storage) -> bool:
@@ -148,7 +150,7 @@ class Record:
         return False
 
     def entries(self) -> list[dict[str, Any]]:
-        """The lines that give it back."""
+        """Return the lines of the whole record."""
         lines: list[dict[str, Any]] = [{"format": FORMAT, **asdict(self.identity)}]
         if self.batch_id is not None:
             spark = {} if self.spark is None else {"spark": self.spark}
@@ -160,7 +162,7 @@ class Record:
         return lines
 
     def _forget_from(self, batch_id: int) -> None:
-        """A batch and all after it have run again: what they left may be other files of the same names."""
+        """Forget a batch and all later ones, which have run again and may have rewritten their files."""
         self.batch_id = min(self.batch_id, batch_id - 1) if self.batch_id is not None else None
         self.behind = None
         for path in [path for path in self.files if _is_from(layout.parse(path), batch_id)]:
@@ -182,10 +184,10 @@ def identity_of(storage: Storage) -> Identity:
 
 
 class RecordFile:
-    """The file of a record.
+    """The file of an integrity record.
 
     Args:
-        path: Where it is; `record_path` says where that should be.
+        path: The file, as `record_path` returns it.
     """
 
     def __init__(self, path: Path) -> None:
@@ -195,18 +197,18 @@ class RecordFile:
         self._known = 0
 
     def lock(self) -> bool:
-        """Become the one who writes; False if somebody is. No crash leaves it behind."""
+        """Take the lock for writing; False if another process holds it. A crash releases it."""
         try:
             return self._lock.take()
         except OSError as error:
             raise _unwritable(self.path, error) from error
 
     def unlock(self) -> None:
-        """Let another one write."""
+        """Release the lock."""
         self._lock.release()
 
     def read(self) -> Record | None:
-        """The record, or None if there is none.
+        """Return the record, or None if the file does not exist.
 
         Raises:
             Corrupt: The file is damaged.
@@ -218,7 +220,7 @@ class RecordFile:
             return None
         except OSError as error:
             raise Unavailable(
-                "the record of good batches cannot be read",
+                "the integrity record cannot be read",
                 code="HF-E5005",
                 where=str(self.path),
                 found=error.strerror,
@@ -237,16 +239,16 @@ class RecordFile:
                     self._known += len(entry.get("files", ()))
             except (ValueError, TypeError, KeyError) as error:  # noqa: PERF203 - ends the loop
                 raise Corrupt(
-                    "the record of good batches is damaged",
+                    "the integrity record is damaged",
                     code="HF-E6013",
                     where=f"{self.path}, line {number}",
-                    hint="if the checkpoint is good, begin a new record with `holdfast watch --anew`",
+                    hint="if the checkpoint is whole, start a new record with `holdfast watch --anew`",
                 ) from error
         self._good_bytes = len(whole)
         return record
 
     def append(self, record: Record, entries: Iterable[Mapping[str, Any]]) -> None:
-        """Add lines to what was read, and take them into the record; rewritten when most of it is past.
+        """Append lines and add them to the record; rewrite the file when most of its lines are obsolete.
 
         Raises:
             Unavailable: It cannot be written; the record in memory is then ahead of the file.
@@ -269,7 +271,7 @@ class RecordFile:
         self._good_bytes += len(data)
 
     def rewrite(self, record: Record) -> None:
-        """Put a whole record in the place of what exists.
+        """Replace the file with a whole record.
 
         Raises:
             Unavailable: It cannot be written.
@@ -288,11 +290,11 @@ class RecordFile:
         self._good_bytes, self._known = len(data), len(record.files)
 
     def forget(self) -> None:
-        """Have the next line begin the file anew."""
+        """Make the next append rewrite the file."""
         self._good_bytes = self._known = 0
 
     def delete(self) -> None:
-        """Take the file away."""
+        """Delete the file."""
         self.path.unlink(missing_ok=True)
         self.forget()
 
@@ -312,31 +314,32 @@ def record_path(home: Path, checkpoint: str) -> Path:
 
 
 def find_record(home: Path, storage: Storage) -> tuple[Record | None, str]:
-    """The record that a state home has of a checkpoint; else why there is none to compare with.
+    """Return a checkpoint's integrity record from a state home, or the reason why there is none.
 
     Raises:
         Unavailable: The storage does not answer.
     """
     if is_external(storage):
-        return None, "its state is in a database, and a record is of files"
+        return None, "the state is in a database, and an integrity record covers only files"
     try:
         record = RecordFile(record_path(home, storage.uri)).read()
     except HoldfastError as error:
         return None, f"{error.fact} ({error.where})"
     if record is None or record.batch_id is None:
-        return None, f"{home} has no record of its good batches"
+        return None, f"no integrity record of this checkpoint in {home} (`holdfast watch` starts one)"
     if not record.belongs_to(identity_of(storage), storage):
-        return None, f"the record in {home} is of another query, or of what was here before a restore"
+        return None, f"the integrity record in {home} is of a different query, or from before a restore"
     return record, ""
 
 
 def in_use(path: Path) -> Conflict:
-    """The error for a record that somebody else writes."""
+    """Return the error for a record that another process is writing."""
     return Conflict(
-        "another process records the batches of this checkpoint",
+        "another process is writing the integrity record of this checkpoint",
         code="HF-E4005",
         where=str(path),
-        hint="a job under `holdfast run` is recorded by itself; one `holdfast watch` at a time is enough",
+        hint="stop the other `holdfast watch`; a job under `holdfast run` needs none, since its "
+        "supervisor writes the record",
     )
 
 
@@ -369,7 +372,7 @@ def _parsed(line: bytes) -> dict[str, Any]:
 
 def _unwritable(path: Path, error: OSError) -> Unavailable:
     return Unavailable(
-        "the record of good batches cannot be written",
+        "the integrity record cannot be written",
         code="HF-E5006",
         where=str(path),
         found=error.strerror or str(error),
@@ -387,11 +390,11 @@ class WrittenBy(JsonShape):
 
     Attributes:
         checkpoint: Its address.
-        batch_id: The newest batch that was planned; None before the first.
-        noted: The version that Holdfast has noted while it watched the query; None where it has noted none.
-        at_least: The lowest version that fixes these settings; None where they record none.
-        unknown_settings: The settings it is fixed to that the installed Spark does not know.
-        installed: The version of the installed Spark; None where there is none.
+        batch_id: The newest planned batch; None before the first.
+        noted: The version that Holdfast recorded while it watched the query; None if it recorded none.
+        at_least: The lowest version that fixes these settings; None if the settings do not show it.
+        unknown_settings: The fixed settings that the installed Spark does not know.
+        installed: The version of the installed Spark; None if none is installed.
     """
 
     checkpoint: str
@@ -404,7 +407,7 @@ class WrittenBy(JsonShape):
     @property
     @in_json
     def newer(self) -> bool:
-        """Return whether that Spark is newer than the installed one, which must not continue then."""
+        """True if that Spark is newer than the installed one, which then must not continue."""
         if self.installed is None:
             return False
         noted = self.noted is not None and minor(self.noted) > minor(self.installed)
@@ -412,12 +415,15 @@ class WrittenBy(JsonShape):
 
     @property
     def text(self) -> str:
-        """Describe that Spark."""
+        """Return a description of that Spark."""
         if self.noted is not None:
-            return f"Spark {self.noted}, as Holdfast has noted"
+            return f"Spark {self.noted}, as recorded by Holdfast"
         if self.at_least is None:
-            return "the Spark that wrote it is not recorded"
-        return f"Spark {self.at_least} or newer, by the settings it is fixed to; which one is not recorded"
+            return "unknown Spark version"
+        return (
+            f"Spark {self.at_least} or newer, according to its fixed settings; the exact version is not "
+            "recorded"
+        )
 
     @property
     def remedy(self) -> str:
@@ -428,7 +434,7 @@ class WrittenBy(JsonShape):
         return "pip install 'pyspark~={}.{}.0', or a newer one".format(*minor(wanted))
 
     def refuse_newer(self) -> None:
-        """Refuse to continue with a lower Spark.
+        """Raise `Unsupported` if a newer Spark wrote it.
 
         Raises:
             Unsupported: The Spark that wrote it is newer than the installed one.
@@ -436,7 +442,8 @@ class WrittenBy(JsonShape):
         if self.newer:
             settings = ", ".join(self.unknown_settings)
             raise Unsupported(
-                "a newer Spark wrote this than the one that is installed, which may not read its state",
+                "the installed Spark is older than the one that wrote this state and may not be "
+                "able to read it",
                 code="HF-E7035",
                 where=self.checkpoint,
                 found=self.text + (f"; Spark {self.installed} does not know {settings}" if settings else ""),
@@ -446,7 +453,7 @@ class WrittenBy(JsonShape):
 
 
 def at_least(settings: Iterable[str]) -> str | None:
-    """The lowest Spark that fixes a checkpoint to these settings; None where they record none."""
+    """Return the lowest Spark that fixes a checkpoint to these settings; None if they do not show it."""
     names = frozenset(settings)
     told = [setting.since for setting in PINNED if setting.name in names]
     return max((since for since in told if minor(since) >= minor(_OLDEST_TOLD)), key=minor, default=None)
@@ -455,11 +462,11 @@ def at_least(settings: Iterable[str]) -> str | None:
 def writer_of(storage: Storage, home: Path, spark: InstalledSpark) -> WrittenBy:
     """Return the Spark that wrote a checkpoint.
 
-    Cost: the listing of the logs, the newest file of the offset log, and the record of good batches.
+    Cost: the listing of the logs, the newest file of the offset log, and the integrity record.
 
     Args:
         storage: The checkpoint.
-        home: The state home with Holdfast's own notes.
+        home: The state home with the integrity record.
         spark: The installed Spark.
 
     Raises:
@@ -486,12 +493,12 @@ def savepoint_writer(address: str, manifest: Manifest, spark: InstalledSpark) ->
 
 
 def refuse_newer(checkpoints: Iterable[str], home: Path) -> None:
-    """Refuse to start a query of these checkpoints with a lower Spark than the one that wrote them.
+    """Refuse to start a query on checkpoints that a newer Spark wrote.
 
-    Checkpoints that do not exist yet, or whose logs cannot be read, are for others to judge.
+    Checkpoints that do not exist yet, or whose logs cannot be read, are not checked here.
 
     Args:
-        checkpoints: The addresses; those of several queries of a job may be below one.
+        checkpoints: The addresses; each may hold the checkpoints of several queries of a job.
         home: The state home.
 
     Raises:
@@ -506,7 +513,7 @@ def refuse_newer(checkpoints: Iterable[str], home: Path) -> None:
 
 
 def checkpoints_at(address: str) -> Iterator[Storage]:
-    """The checkpoint at an address, or those of a job's queries directly below it."""
+    """Yield the checkpoint at an address, or those of a job's queries directly below it."""
     storage = open_storage(address)
     if storage.size(layout.METADATA) is not None:
         yield storage
@@ -518,15 +525,15 @@ def checkpoints_at(address: str) -> Iterator[Storage]:
 
 @dataclass(frozen=True, slots=True)
 class Noting(JsonShape):
-    """The result of one look at a checkpoint.
+    """The result of one update of a record.
 
     Attributes:
         batch_id: The newest committed batch; None before the first.
-        batches: How many batches the record has come further.
-        files: Files that were noted.
-        size_bytes: Their bytes.
-        behind: Whether the commit log ends before a batch that was noted. Nothing is noted then, until the
-            query commits again.
+        batches: The number of batches added to the record.
+        files: The number of files added.
+        size_bytes: Their size.
+        behind: True if the commit log ends before a recorded batch. Nothing is recorded then until the query
+            commits again.
     """
 
     batch_id: int | None
@@ -537,17 +544,16 @@ class Noting(JsonShape):
 
 
 class Recorder:
-    """Keeps the record of one checkpoint.
+    """The writer of one checkpoint's integrity record.
 
-    A file is noted once, when the batch that it belongs to is committed, and that stands. Spark never writes
-    into such a file again. What it does write a second time are the files of a batch that runs again: of one
-    that was never committed, which is not noted before, or of one whose commit was taken away, which is
-    noted anew.
+    A file is recorded once, when its batch is committed, since Spark never writes to such a file again. Spark
+    does rewrite the files of a batch that runs again: one that was never committed is not recorded before,
+    and one whose commit was deleted is recorded again.
 
     Args:
         storage: The checkpoint.
         file: Its record, locked by the caller.
-        spark: The version of Spark that runs the query; None where that is not known.
+        spark: The version of Spark that runs the query; None if unknown.
     """
 
     def __init__(self, storage: Storage, file: RecordFile, spark: str | None = None) -> None:
@@ -558,14 +564,14 @@ class Recorder:
 
     @property
     def batch_id(self) -> int | None:
-        """The newest batch that was noted."""
+        """The newest recorded batch."""
         return None if self._record is None else self._record.batch_id
 
     def begin(self, *, anew: bool = False) -> bool:
-        """Read what was noted before; whether there is something that counts.
+        """Read the existing record, and return whether it applies to this checkpoint.
 
         Args:
-            anew: Forget it.
+            anew: Discard it.
 
         Raises:
             Unavailable: The storage does not answer, or the record cannot be read or written.
@@ -586,12 +592,12 @@ class Recorder:
         return False
 
     def discard(self) -> None:
-        """Take a record away of which nothing is to be kept."""
+        """Delete the record."""
         self._file.delete()
         self._record = None
 
     def ran_from(self, batch_id: int) -> None:
-        """A run of the query has begun with this batch: what was noted of it and of later ones is past."""
+        """Forget the recorded files of this batch and later ones, after a run that started with it."""
         if self._record is None:
             self.begin()
         record = self._record
@@ -599,12 +605,12 @@ class Recorder:
             self._file.append(record, [{"from": batch_id}])
 
     def look(self, *, ended: bool = False) -> Noting:
-        """Note every file of a committed batch that is not noted yet.
+        """Record every file of a committed batch that is not recorded yet.
 
-        Cost: every folder is listed, and what is new is read once.
+        Cost: every folder is listed, and each new file is read once.
 
         Args:
-            ended: The query has ended and nothing writes any more: what comes to be after this is foreign.
+            ended: The query has ended and nothing writes any more: files that appear later are foreign.
 
         Raises:
             Unavailable: The storage does not answer, or the record cannot be written.
@@ -656,7 +662,7 @@ class Recorder:
 
 @dataclass(frozen=True, slots=True)
 class _Due:
-    """The files that one look has to note."""
+    """The files that one update has to record."""
 
     storage: Storage
     tree: Tree
@@ -664,7 +670,7 @@ class _Due:
     record: Record
 
     def files(self) -> Iterator[tuple[str, Noted]]:
-        """Each with its size and hash."""
+        """Yield each file with its size and hash."""
         newest = self.logs.newest or 0
         ends = self._source_ends(newest)
         for path, place in self.tree.places():
@@ -683,10 +689,10 @@ class _Due:
             yield path, noted
 
     def _may_change(self, place: Place) -> bool:
-        """Return whether Spark may have rewritten it under the same name.
+        """Return whether Spark may have rewritten a file under the same name.
 
-        A start may bring a schema or an operator's metadata up to date; both are small. A batch that was
-        planned and not committed may be planned anew, after its plan was deleted by hand.
+        A start may update a schema or an operator's metadata; both are small. A batch that was planned and
+        not committed may be planned again, after its plan was deleted by hand.
         """
         if isinstance(place, layout.LogFile):
             return self.record.batch_id is None or place.batch_id > self.record.batch_id
@@ -699,8 +705,9 @@ class _Due:
         return {source: log_offset(offsets.offsets.get(source)) for source in self.tree.names(layout.SOURCES)}
 
     def _shared(self, path: str, place: StoreFile) -> list[tuple[str, Noted]] | None:
-        """The data files of a new snapshot. They are looked for by what it says, since one that exists may
-        still be half uploaded; None for a snapshot that is gone or damaged.
+        """Return the data files of a new snapshot; None if it is missing or damaged.
+
+        They are looked up by the snapshot's list, since an existing file may still be half uploaded.
         """
         try:
             snapshot = parse_snapshot(self.storage.read(path), path, whole=False)
@@ -742,9 +749,10 @@ def _is_committed(place: Place, newest: int, ends: dict[str, int | None]) -> boo
 
 
 def _forget(record: Record, tree: Tree, oldest: int) -> None:
-    """Drop what the query has cleaned up, so that the record grows no larger than what is kept.
+    """Drop files that the query has cleaned up, so that the record does not outgrow the checkpoint.
 
-    What is gone and should not be stays: were it put back with other bytes, they would count as new.
+    A file that is missing but should exist stays in the record: if it came back with other bytes, they would
+    count as new.
     """
     gone = [path for path in record.files if not tree.has(path) and _is_past(layout.parse(path), oldest)]
     for path in gone:

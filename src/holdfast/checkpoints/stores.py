@@ -1,4 +1,4 @@
-"""A state store's folder: which of its files make up which version.
+"""A state store's folder, and the files of each version in it.
 
 A version is a base and one change for each version since. Under state-checkpoint format 2 several files may
 claim a version, since a task that ran twice has written two; the commit log says which of them counts, and
@@ -35,7 +35,7 @@ _SCHEMA = "a state schema"
 
 @dataclass(frozen=True, slots=True)
 class Chain:
-    """The files of a version, oldest first, and the first one that is needed and not there."""
+    """The files of a version, oldest first, and the first needed one that is missing."""
 
     files: tuple[StoreFile, ...]
     missing: str | None
@@ -46,10 +46,10 @@ class DamagedFiles:
     """The damaged files of a checkpoint.
 
     Attributes:
-        unreadable: Paths of files that cannot be read. Spark and a copy do without such a file where an older
+        unreadable: Paths of files that cannot be read. Spark and a copy do not need such a file if an older
             one and the changes since have the same content.
-        wrong: Paths of files that can be read and do not hold what the query wrote. Spark notices nothing, so
-            a batch that needs one cannot be restored.
+        wrong: Paths of files that can be read but do not hold what the query wrote. Spark does not detect
+            this, so a batch that needs one cannot be restored.
     """
 
     unreadable: frozenset[str] = frozenset()
@@ -65,13 +65,13 @@ NO_DAMAGE: Final = DamagedFiles()
 
 @dataclass(frozen=True, slots=True)
 class NotedOperator:
-    """An operator, with what Spark and Holdfast have noted of it.
+    """An operator, with the metadata of Spark and Holdfast.
 
     Attributes:
         folder: Its folder.
-        metadata: Spark's notes; None where there are none.
-        named: What it is called; its `spark_name` is inferred where Spark has noted none.
-        store_names: Its stores, in the order that the commit log keeps.
+        metadata: Spark's metadata; None if there is none.
+        named: Its names; `spark_name` is inferred if Spark recorded none.
+        store_names: Its stores, in the order of the commit log.
     """
 
     folder: OperatorFolder
@@ -81,7 +81,7 @@ class NotedOperator:
 
 
 def noted_operators(storage: Storage, newest: int | None) -> list[NotedOperator]:
-    """The operators that have a folder, by number.
+    """Return the operators that have a folder, by number.
 
     Args:
         storage: The checkpoint.
@@ -112,7 +112,7 @@ def _store_names(storage: Storage, operator_id: int, metadata: OperatorMetadata 
 
 
 def inferred_name(storage: Storage, operator_id: int, stores: Sequence[str]) -> str:
-    """Spark's name for an operator that it has noted nothing of; empty where the state does not tell.
+    """Return Spark's name for an operator without metadata; empty if its state does not show it.
 
     Cost: one small file is read.
     """
@@ -124,11 +124,11 @@ def inferred_name(storage: Storage, operator_id: int, stores: Sequence[str]) -> 
 
 
 def store_names(metadata: OperatorMetadata | None, found: Iterable[str]) -> tuple[str, ...]:
-    """An operator's stores, in the order that the commit log keeps.
+    """Return an operator's stores, in the order of the commit log.
 
     Args:
-        metadata: The operator's metadata, where there is some.
-        found: The names of what is in the folder of its first partition.
+        metadata: The operator's metadata, if it has some.
+        found: The names in the folder of its first partition.
     """
     if metadata is not None and metadata.stores:
         return tuple(store.name for store in metadata.stores)
@@ -154,18 +154,18 @@ def partitions_of(
 ) -> Partitions:
     """Return the number of partitions of an operator's state after a batch.
 
-    An operator that goes by no key is gathered in one task, whatever number Spark notes. And Spark's own
-    repartitioning leaves an operator's metadata of version 1 as it was, and only the offset log tells. It is
-    believed where exactly so many partitions have a file of the batch: a number that somebody has changed by
-    hand does not make such files.
+    An operator without a key is gathered in one task, whatever number Spark records. And Spark's own
+    repartitioning does not update an operator's metadata of version 1, only the offset log. The offset log is
+    trusted if exactly that many partitions have a file of the batch: a number that was changed by hand has no
+    such files.
 
-    Cost: one small file, and one listing for each partition where the two do not agree.
+    Cost: one small file, and one listing for each partition if the two disagree.
 
     Args:
         storage: The checkpoint.
         folder: The operator.
-        metadata: What Spark notes of it.
-        offsets: What the batch was fixed to.
+        metadata: Its metadata from Spark.
+        offsets: The settings that the batch was fixed to.
         batch_id: The batch.
     """
     folders = folder.partitions
@@ -188,10 +188,9 @@ def partitions_of(
 
 
 def _is_gathered(storage: Storage, operator_id: int, metadata: OperatorMetadata | None) -> bool:
-    """Return whether an operator has no key, as a global aggregate: one task has all its state.
+    """Return whether an operator has no key, such as a global aggregate: one task has all its state.
 
-    Spark's own repartitioning moves the state of such an operator away from where that task looks for it.
-
+    Spark's own repartitioning moves the state of such an operator away from the partition of that task.
     Cost: one small file is read.
     """
     kind = None if metadata is None else operator_kind(metadata.name)
@@ -212,16 +211,16 @@ def _is_gathered(storage: Storage, operator_id: int, metadata: OperatorMetadata 
 
 @dataclass(slots=True, eq=False)
 class StoreFolder:
-    """A store's folder, listed once; files are looked into when they are asked for.
+    """A store's folder, listed once; files are read when they are needed.
 
     Attributes:
         storage: The checkpoint.
         store: The store.
-        listing: What is in its folder.
+        listing: The listing of its folder.
         codec: The compression of its changes.
         unique_id: The id under which a version was committed, or None.
-        listed: The names in the folder, where they are known; else each file is asked for by its name, and
-            the names are listed only where that is not enough.
+        listed: The names in the folder, if known; else each file is looked up by its name, and the names are
+            listed only if that is not enough.
     """
 
     storage: Storage
@@ -240,11 +239,11 @@ class StoreFolder:
         return self.listed
 
     def files(self) -> list[StoreFile]:
-        """Every version there is a file of. Cost: each name is parsed."""
+        """Return every file of a version. Cost: each name is parsed."""
         return list(_files(self.store, self.names))
 
     def oldest(self) -> int | None:
-        """The oldest version there is a file of. Cost: a glance at each name."""
+        """Return the oldest version that has a file. Cost: a scan of the names."""
         versions = (
             int(name[: name.find("_")] if "_" in name else name[: name.find(".")])
             for name in self.names
@@ -253,11 +252,11 @@ class StoreFolder:
         return min(versions, default=None)
 
     def chain(self, version: int, damage: DamagedFiles = NO_DAMAGE) -> Chain:
-        """The files that have to be read for a version, as Spark picks them: from its newest base on.
+        """Return the files to read for a version, as Spark chooses them: from its newest base.
 
         Args:
             version: The version; 0 is the empty store and needs nothing.
-            damage: Damaged files. An unreadable base is left out, as Spark does where it repairs itself; any
+            damage: Damaged files. An unreadable base is left out, as Spark does when it repairs itself; any
                 other damaged file counts as missing.
         """
         files: list[StoreFile] = []
@@ -283,16 +282,16 @@ class StoreFolder:
         return Chain(tuple(reversed(files)), None)
 
     def made_by(self, version: int) -> list[StoreFile]:
-        """The files that a batch has written: its change, its base, or both."""
+        """Return the files that a batch has written: its change, its base, or both."""
         _, *made = self._made_by(version, [])
         return [file for file in made if file is not None]
 
     def whole(self, newest: int, damage: DamagedFiles) -> frozenset[int]:
-        """The versions up to the newest that `chain` finds all files of, computed for all of them at once.
+        """Return the versions up to the newest that `chain` finds all files of, computed in one pass.
 
         Args:
-            newest: The newest version to look at.
-            damage: Damaged files, as of `chain`.
+            newest: The newest version to check.
+            damage: Damaged files, as in `chain`.
         """
         # Of each good version the oldest file that it begins with, and whether a base was left out since.
         good: dict[int, tuple[int, bool]] = {0: (0, False)}
@@ -319,9 +318,9 @@ class StoreFolder:
         return frozenset(good)
 
     def _leads_back_to(self, version: int, newest: StoreFile) -> bool:
-        """Return whether Spark finds an older base from this file on.
+        """Return whether Spark finds an older base from this file.
 
-        With unique ids, Spark looks only for the versions that the lineage of the newest changelog names.
+        With unique ids, Spark looks only for the versions in the lineage of the newest changelog.
         """
         if newest.unique_id is None or newest.kind is not FileKind.CHANGELOG:
             return True
@@ -334,7 +333,7 @@ class StoreFolder:
         """Return the content of a RocksDB snapshot; read once.
 
         Raises:
-            NotFound: It is gone.
+            NotFound: It is missing.
             Corrupt: It is damaged.
         """
         path = file.render()
@@ -343,21 +342,21 @@ class StoreFolder:
         return self._snapshots[path]
 
     def lineage(self, file: StoreFile) -> tuple[VersionLineage, ...]:
-        """The versions that a changelog builds on. Cost: it is read and unpacked.
+        """Return the versions that a changelog builds on. Cost: it is read and unpacked.
 
         Raises:
-            NotFound: It is gone.
+            NotFound: It is missing.
             Corrupt: It is damaged.
         """
         path = file.render()
         return parse_head(decompressed(self.storage.read(path), self.codec, path), path).lineage
 
     def size(self, file: StoreFile) -> int:
-        """A file's bytes; 0 if it is gone."""
+        """Return a file's size in bytes; 0 if it is missing."""
         return self.listing.size(file.name) or 0
 
     def read_bytes(self, chain: Chain) -> int:
-        """The bytes of the files of a version, data files of RocksDB among them; what is gone has none."""
+        """Return the bytes of a version's files, including RocksDB's data files; missing ones count 0."""
         own = sum(self.size(file) for file in chain.files)
         return own + sum(
             shared.size_bytes
@@ -367,9 +366,9 @@ class StoreFolder:
         )
 
     def new_bytes(self, version: int) -> tuple[int, int]:
-        """Files and bytes that a batch has added, data files of RocksDB among them.
+        """Return the number and bytes of the files that a batch has added, including RocksDB's data files.
 
-        What it has added to a database is not told: a version there is the whole state.
+        Additions to a database are not counted: a version there is the whole state.
         """
         count = size = 0
         if is_external(self.storage):
@@ -391,7 +390,7 @@ class StoreFolder:
             return ()
 
     def _shared_before(self, version: int) -> tuple[SharedFile, ...]:
-        """The data files of the newest snapshot before a version."""
+        """Return the data files of the newest snapshot before a version."""
         for earlier in range(version - 1, 0, -1):
             made = self.made_by(earlier)
             zips = [file for file in made if file.kind is FileKind.ZIP]
@@ -414,7 +413,7 @@ class StoreFolder:
     def _made_by(
         self, version: int, later: list[StoreFile]
     ) -> tuple[str | None, StoreFile | None, StoreFile | None]:
-        """The id of a version, its base and its change."""
+        """Return the id of a version, its base and its change."""
         unique = self.unique_id(version)
         base, change = self._at(version, unique, _BASES), self._at(version, unique, _CHANGES)
         if unique is None and base is None and change is None:
@@ -424,8 +423,9 @@ class StoreFolder:
         return unique, base, change
 
     def _unique_id_of(self, version: int, later: list[StoreFile]) -> str | None:
-        """The id of a version that the commit log does not tell, and that has files with one: the only one
-        there is, or the one that the change after it names.
+        """Return the id of a version that the commit log does not have but whose files have one.
+
+        It is the only id of the version's files, or the one that the change after it names.
         """
         prefix = f"{version}_"
         found = {
@@ -443,10 +443,10 @@ class StoreFolder:
         return None
 
     def _lost(self, version: int, unique: str | None, later: list[StoreFile]) -> StoreFile:
-        """The file that a version must have lost, where it has none.
+        """Return the file that a version must have lost, if it has none.
 
-        Spark cleans up from the oldest version on, and keeps the base that the oldest version left needs. So
-        if nothing older is there either, it is that base that is lost.
+        Spark cleans up from the oldest version, and keeps the base that the oldest remaining version needs.
+        So if no older file exists either, that base is lost.
         """
         present = self.files()
         changelogs = any(file.kind in (FileKind.ZIP, FileKind.CHANGELOG) for file in present)

@@ -98,7 +98,7 @@ def test_a_key_that_is_nowhere_is_certified_as_not_found(saved: str, tmp_path: P
     assert (looked.exit_code, json.loads(looked.stdout)["outcome"]) == (3, "not found")
     made = run(catalog, "nobody", *more, "--stopped", "-y", "--certificate", str(tmp_path / "c.json"))
     assert made.exit_code == 3
-    assert "not found, so nothing was erased" in made.stdout
+    assert "key not found; nothing was erased" in made.stdout
     assert f"not found in {saved}" in made.stdout
     assert f"not found in file://{tmp_path}/ck" in made.stdout
     assert "erased by" not in made.stdout
@@ -115,7 +115,7 @@ def test_a_key_that_was_erased_before_is_told_as_that(saved: str, tmp_path: Path
     again = run(*words)
     assert again.exit_code == 0
     assert f"not found in {saved}" in again.stdout
-    assert "its manifest notes an erasure of this key" in again.stdout
+    assert "its manifest records an erasure of this key" in again.stdout
     # A reason that names the key is not kept with it.
     assert leaks(tmp_path / "sp", "c3 has") == []
 
@@ -196,7 +196,7 @@ def test_a_rehearsal_refuses_what_a_real_run_refuses(dry: bool, saved: str, tmp_
     (tmp_path / f"ck/commits/{newest}").unlink()
     (tmp_path / f"ck/commits/.{newest}.crc").unlink()
     found = run(*places, *more)
-    assert (found.exit_code, "planned and not committed" in found.stderr) == (4, True), found.stderr
+    assert (found.exit_code, "a planned batch is not committed" in found.stderr) == (4, True), found.stderr
     assert leaks(tmp_path / "ck", C3)
     assert leaks(tmp_path / "sp", C3)
 
@@ -237,11 +237,11 @@ def test_holdfasts_other_places_are_searched_and_told(saved: str, tmp_path: Path
     assert {
         ("checkpoint", f"file://{tmp_path}/ck"),
         ("savepoints of the state home", f"{home}/savepoints"),
-        ("ledger", "wherever they are"),
+        ("ledger", "address unknown"),
     } <= unsearched
     assert made.outcome == "not found"
     text = "\n".join(made.lines())
-    assert "FOUND, and left there: registry" in text
+    assert "FOUND, not erased: registry" in text
     assert "NOT searched: ledger" in text
     # Nothing of it is in the certificate, not even as part of a path.
     assert key not in made.render().decode() + json.dumps(made.as_dict()) + text
@@ -354,7 +354,7 @@ def test_a_column_that_cannot_be_searched_is_said() -> None:
     place = Searched("file:///sp/savepoints/1", 12, (), 0, 0, "before", None, unsearched=("visits", "tags"))
     for planned in (True, False):
         assert place.words(planned=planned) == (
-            "not found in file:///sp/savepoints/1, 12 files of state; NOT searched in it: visits, tags"
+            "not found in file:///sp/savepoints/1, 12 files of state; NOT searched: visits, tags"
         )
 
 

@@ -142,7 +142,7 @@ def test_without_the_old_plan_columns_are_known_by_sparks_names_where_these_are_
     assert columns(made)["most"] == ("new", "null")
     twice = operator(0, AGGREGATE, "customer string", "sum long, sum long, count long!")
     code = plan("[customer], [customer, sum(amount) AS total, sum(fee) AS fees, count(1) AS n]")
-    with pytest.raises(Invalid, match="which column is which") as refused:
+    with pytest.raises(Invalid, match="the column cannot be matched") as refused:
         steps([TOTALS], [twice], (None, code))
     assert (refused.value.found, refused.value.expected) == (
         "sum in the state",
@@ -156,7 +156,7 @@ def test_two_aggregates_that_could_be_one_are_refused_with_their_names() -> None
     old = operator(0, AGGREGATE, "k string", "sum long, sum long")
     new = operator(0, AGGREGATE, "k string", "sum long")
     plans = (plan("[k], [k, sum(a) AS x, sum(b) AS y]"), plan("[k], [k, sum(b) AS x]"))
-    with pytest.raises(Invalid, match="which aggregate is which") as refused:
+    with pytest.raises(Invalid, match="the aggregate cannot be matched") as refused:
         steps([old], [new], plans)
     assert refused.value.found == "x, y in the state"
     [made] = steps([old], [new], plans, rename={"y": "x"})
@@ -195,10 +195,10 @@ def test_another_function_under_the_same_name_starts_anew() -> None:
 def test_a_grouping_column_is_renamed_only_where_it_is_said() -> None:
     new = operator(0, AGGREGATE, "shop string", "count long!, sum long")
     code = plan("[shop], [shop, count(1) AS n, sum(amount) AS total]")
-    with pytest.raises(Invalid, match="which operator is which") as refused:
+    with pytest.raises(Invalid, match="operators cannot be matched") as refused:
         steps([TOTALS], [new], (TOTALS_PLAN, code))
     assert "--map 0=0" in str(refused.value.hint)
-    with pytest.raises(Invalid, match="which grouping column") as refused:
+    with pytest.raises(Invalid, match="the grouping column cannot be matched") as refused:
         steps([TOTALS], [new], (TOTALS_PLAN, code), rename={"0": "0"})
     assert "--map customer=shop" in str(refused.value.hint)
     [made] = steps([TOTALS], [new], (TOTALS_PLAN, code), rename={"customer": "shop"})
@@ -208,7 +208,7 @@ def test_a_grouping_column_is_renamed_only_where_it_is_said() -> None:
     [made] = steps([TOTALS], [TOTALS], (TOTALS_PLAN, code))
     assert columns(made)["who"] == ("renamed", None)
     code = plan("[shop], [shop AS customer, count(1) AS n, sum(amount) AS total]")
-    with pytest.raises(Invalid, match="is another expression") as refused:
+    with pytest.raises(Invalid, match="a different expression") as refused:
         steps([TOTALS], [TOTALS], (TOTALS_PLAN, code))
     assert refused.value.found == "customer was customer, and is shop in the new code"
     [made] = steps([TOTALS], [TOTALS], (TOTALS_PLAN, code), rename={"customer": "customer"})
@@ -218,7 +218,7 @@ def test_a_grouping_column_is_renamed_only_where_it_is_said() -> None:
 def test_a_new_grouping_column_needs_what_the_rows_have() -> None:
     new = operator(0, AGGREGATE, "customer string, shop string", "count long!, sum long")
     code = plan("[customer, shop], [customer, shop, count(1) AS n, sum(amount) AS total]")
-    with pytest.raises(Invalid, match="what a new column has"):
+    with pytest.raises(Invalid, match="no initial value"):
         steps([TOTALS], [new], (TOTALS_PLAN, code))
     [made] = steps([TOTALS], [new], (TOTALS_PLAN, code), initial={"shop": "the first"})
     assert columns(made)["shop"] == ("new", "the first")
@@ -233,7 +233,7 @@ def test_a_new_grouping_column_needs_what_the_rows_have() -> None:
     ],
 )
 def test_what_stands_for_nothing_is_refused(said: dict[str, Any], found: str) -> None:
-    with pytest.raises(Invalid, match="stands for nothing") as refused:
+    with pytest.raises(Invalid, match="names no operator or column") as refused:
         steps([TOTALS], [TOTALS], (TOTALS_PLAN, TOTALS_PLAN), **said)
     assert refused.value.found == found
 
@@ -259,7 +259,7 @@ def test_several_operators_that_are_alike() -> None:
         "0 dedupe_0 by (id long)",
         "1 dedupe_1 by (id long)",
     ]
-    with pytest.raises(Invalid, match="which operator is which") as refused:
+    with pytest.raises(Invalid, match="operators cannot be matched") as refused:
         steps([one, other], [one], (None, None))
     assert refused.value.found == (
         "0 dedupe_0 by (id long) in the state; 1 dedupe_1 by (id long) in the state"
@@ -281,7 +281,7 @@ def test_what_cannot_change_is_refused_by_name() -> None:
         )
         return OperatorShape(0, JOIN, (store,), {}, {})
 
-    with pytest.raises(Unsupported, match="stream-stream join cannot be brought into another form"):
+    with pytest.raises(Unsupported, match="stream-stream join cannot be converted"):
         steps([join("a long")], [join("a long, b long")], (None, None), rename={"0": "0"})
     assert steps([join("a long")], [join("a long")], (None, None))[0].change == "kept"
 
@@ -321,7 +321,7 @@ def test_a_sum_is_not_taken_for_one_with_a_point() -> None:
     family = ColumnFamily("default", struct("k string"), json.dumps(field))
     new = OperatorShape(0, AGGREGATE, (StoreShape("default", (family,)),), {}, {})
     plans = (plan("[k], [k, sum(d) AS x]"), plan("[k], [k, sum(d) AS x]"))
-    with pytest.raises(Unsupported, match="without a loss"):
+    with pytest.raises(Unsupported, match="without loss"):
         steps([old], [new], plans)
 
 
@@ -352,5 +352,5 @@ def test_a_start_that_does_not_fit_its_column() -> None:
     new = operator(0, AGGREGATE, "customer string", "count long!, sum long, count long!")
     code = plan("[customer], [customer, count(1) AS n, sum(amount) AS total, count(amount) AS paid]")
     for value in ("many", "null"):
-        with pytest.raises(HoldfastError, match="cannot start with"):
+        with pytest.raises(HoldfastError, match=r"invalid initial value|cannot start with null"):
             steps([TOTALS], [new], (TOTALS_PLAN, code), initial={"paid": value})

@@ -122,9 +122,9 @@ def test_ages_are_those_of_states_with_a_time_to_live(shop: Shop) -> None:
 @pytest.mark.parametrize(
     ("key", "said"),
     [
-        (("s1",), "a value for each key column"),
-        ("s1", "a value for each key column"),
-        ({"shop": "s1"}, "a value for each key column"),
+        (("s1",), "one value for each key column"),
+        ("s1", "one value for each key column"),
+        ({"shop": "s1"}, "one value for each key column"),
         (("s1", "one"), "does not have the type"),
         ((1, 1), "does not have the type"),
         (("s1", 1 << 40), "does not have the type"),
@@ -136,7 +136,7 @@ def test_a_key_that_is_none(shop: Shop, key: Any, said: str) -> None:
 
 
 def test_a_state_that_is_not_there(shop: Shop) -> None:
-    with pytest.raises(NotFound, match="no such state") as caught:
+    with pytest.raises(NotFound, match="unknown state") as caught:
         next(kept(shop).scan("visit"))
     assert caught.value.expected == "visits, spend, last, orders, drinks"
 
@@ -145,7 +145,7 @@ def test_a_key_column_with_the_name_of_a_column_beside_it() -> None:
     made = Shop(Count(), by="value", events="value string", output="said string")
     made.send({"value": "a"})
     assert kept(made).get("a") is not None
-    with pytest.raises(Invalid, match="the name of a column beside it"):
+    with pytest.raises(Invalid, match="the name of one of Holdfast"):
         next(kept(made).scan("n"))
 
 
@@ -277,7 +277,7 @@ def test_rows_of_a_type_that_only_the_program_reads() -> None:
     state = kept(made)
     kind = pa.struct([("x", pa.int64())])
     today = replace(state.operator, states=(KeptState("at", "value", kind),))
-    with pytest.raises(Unsupported, match="former type"):
+    with pytest.raises(Unsupported, match="earlier type"):
         list(KeyedStateReader(today, state.source).scan("at"))
 
 

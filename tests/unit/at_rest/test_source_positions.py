@@ -63,11 +63,11 @@ def test_a_watermark() -> None:
 
 
 def test_what_is_no_offset() -> None:
-    with pytest.raises(Invalid, match="not JSON"):
+    with pytest.raises(Invalid, match="not valid JSON"):
         offset_of("42 orders")
-    with pytest.raises(Invalid, match="not JSON"):
+    with pytest.raises(Invalid, match="not valid JSON"):
         offset_of({1, 2})
-    with pytest.raises(Invalid, match="another number of sources") as wrong:
+    with pytest.raises(Invalid, match="differs from the number of sources") as wrong:
         begin_at(golden(NAME), [Beginning(), Beginning()])
     assert (wrong.value.found, wrong.value.expected) == ("2", "1")
     with pytest.raises(NotFound):

@@ -195,9 +195,9 @@ def test_a_key_of_the_wrong_type_says_what_it_is() -> None:
     with pytest.raises(Invalid) as wrong:
         found.get("aggregate", "c1")
     assert "window struct<start:timestamp,end:timestamp>, customer string" in str(wrong.value)
-    with pytest.raises(Invalid, match="is not of its type") as kind:
+    with pytest.raises(Invalid, match="invalid value for key column") as kind:
         reader("4.2/state-format2").get("count", 7)
-    assert kind.value.expected == "text, in quotes where it is JSON"
+    assert kind.value.expected == "text, in quotes if it is JSON"
 
 
 def damaged(name: str, path: str, change: Any) -> StateReader:
@@ -237,7 +237,7 @@ def test_a_missing_or_damaged_file_is_named(name: str, suffix: str) -> None:
 
 
 def test_a_checkpoint_that_is_not_there_is_said_to_be_missing(tmp_path: Path) -> None:
-    with pytest.raises(NotFound, match="there is no checkpoint"):
+    with pytest.raises(NotFound, match="no checkpoint in this directory"):
         hf.state(tmp_path / "nothing")
     golden_on_disk("4.2/aggregate-format2", tmp_path / "ck")
     with pytest.raises(NotFound, match="not committed"):

@@ -312,7 +312,7 @@ def test_what_is_written_by_path_after_the_exchange_comes_back_with_the_old_one(
         (swap.old / "commits" / "98").write_text("committed")
 
     time.happens = [commit]
-    with pytest.raises(Conflict, match="the old one is back in its place, with what was written") as caught:
+    with pytest.raises(Conflict, match="the old checkpoint was put back, with the files written") as caught:
         replace_checkpoint(swap.old, swap.new, swap.guard)
     assert "commits/98 is new, offsets/98 is new" in (caught.value.found or "")
     assert files(swap.old) == {
@@ -349,7 +349,7 @@ def test_what_is_written_through_an_open_file_is_in_the_old_one(tmp_path: Path, 
             child.stdout.readline()
 
         time.happens = [write_on]
-        with pytest.raises(Conflict, match="the old one is back in its place"):
+        with pytest.raises(Conflict, match="the old checkpoint was put back"):
             replace_checkpoint(swap.old, swap.new, swap.guard)
         child.communicate("")
     assert files(swap.old) == {**swap.before, "commits/98": b"more"}
@@ -359,7 +359,7 @@ def test_what_cannot_be_put_together_is_kept_and_named(tmp_path: Path, time: Tim
     """A query has written over a file of the new one: nobody can say what the old one would have."""
     swap = Swap(tmp_path, time)
     time.happens = [lambda: (swap.old / "metadata").write_text("other")]
-    with pytest.raises(Conflict, match="and nothing of it was deleted") as caught:
+    with pytest.raises(Conflict, match="files written to the new one meanwhile are kept in") as caught:
         replace_checkpoint(swap.old, swap.new, swap.guard)
     (kept,) = tmp_path.glob("ck.replaced-*")
     assert str(kept) in caught.value.fact
@@ -376,7 +376,7 @@ def test_a_file_of_both_with_other_bytes_is_kept_and_named(tmp_path: Path, time:
         (swap.old / "commits" / "98").write_text("in the new one")
 
     time.happens = [commit]
-    with pytest.raises(Conflict, match="and nothing of it was deleted"):
+    with pytest.raises(Conflict, match="files written to the new one meanwhile are kept in"):
         replace_checkpoint(swap.old, swap.new, swap.guard)
     (kept,) = tmp_path.glob("ck.replaced-*")
     assert files(swap.old) == {**swap.before, "commits/98": b"in the old one"}
@@ -394,7 +394,7 @@ def test_nothing_is_put_behind_a_link_in_the_old_one(tmp_path: Path, time: Time)
         (swap.old / "state" / "9" / "usercustomize.py").write_text("code")
 
     time.happens = [attack]
-    with pytest.raises(Conflict, match="and nothing of it was deleted"):
+    with pytest.raises(Conflict, match="files written to the new one meanwhile are kept in"):
         replace_checkpoint(swap.old, swap.new, swap.guard)
     (kept,) = tmp_path.glob("ck.replaced-*")
     assert (kept / "state/9/usercustomize.py").read_text() == "code"
@@ -415,7 +415,7 @@ def test_what_was_written_through_a_file_that_is_closed_again_is_in_the_old_one(
             opened.write("more")
 
     time.happens = [write_on]
-    with pytest.raises(Conflict, match="the old one is back in its place") as caught:
+    with pytest.raises(Conflict, match="the old checkpoint was put back") as caught:
         replace_checkpoint(swap.old, swap.new, swap.guard)
     assert "commits/98 has changed" in (caught.value.found or "")
     assert files(swap.old) == {**swap.before, "commits/98": b"more"}
@@ -427,7 +427,7 @@ def test_a_process_that_opens_the_new_one_is_a_refusal(tmp_path: Path, time: Tim
     with ExitStack() as running:
         pids: list[int] = []
         time.happens = [lambda: pids.append(running.enter_context(process(READER, swap.old / "metadata")))]
-        with pytest.raises(Conflict, match="and nothing of it was deleted") as caught:
+        with pytest.raises(Conflict, match="files written to the new one meanwhile are kept in") as caught:
             replace_checkpoint(swap.old, swap.new, swap.guard)
         assert f"process {pids[0]} " in (caught.value.found or "")
     (kept,) = tmp_path.glob("ck.replaced-*")
@@ -450,7 +450,7 @@ def test_what_is_written_while_the_old_one_comes_back_is_in_it(
 
     monkeypatch.setattr(checkpoint_swap, "exchange", exchange_after_a_commit)
     time.happens = [lambda: (swap.old / "commits" / "98").write_text("committed")]
-    with pytest.raises(Conflict, match="with what was written meanwhile"):
+    with pytest.raises(Conflict, match="with the files written meanwhile"):
         replace_checkpoint(swap.old, swap.new, swap.guard)
     assert files(swap.old) == {**swap.before, "commits/98": b"committed", "commits/99": b"committed"}
     assert len(exchanged) == 2

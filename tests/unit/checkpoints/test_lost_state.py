@@ -96,7 +96,7 @@ def test_the_note_of_a_plan_tells(tmp_path: Path) -> None:
 
     found = looked(noted(stateful=True))
     assert [(each.file, "plan" in each.what) for each in found.problems] == [("state/0", True)]
-    with pytest.raises(Corrupt, match="lost state"):
+    with pytest.raises(Corrupt, match="state is missing"):
         cut(MemoryStorage(noted(stateful=True), URI))
     stateless = looked(noted(stateful=False))
     assert (stateless.ok, stateless.stateful) == (True, False)
@@ -119,14 +119,14 @@ def test_no_savepoint_is_taken_of_lost_state(tmp_path: Path) -> None:
     recorder = Recorder(storage, RecordFile(record_path(home, storage.uri)))
     recorder.look()
     shutil.rmtree(place / "state")
-    with pytest.raises(Corrupt, match="lost state") as error:
+    with pytest.raises(Corrupt, match="state is missing") as error:
         savepoints.take(place, tmp_path / "sp", home=home)
     assert error.value.hint is not None
     assert savepoints.list(tmp_path / "sp") == ()
     holdfast = cli_in(tmp_path, home)
     for verb in (("savepoint", "take", "ck", "sp"), ("savepoint", "take", "ck", "sp", "--dry-run")):
         refused = holdfast(*verb)
-        assert (refused.returncode, "lost state" in refused.stderr) == (Corrupt.exit_code, True)
+        assert (refused.returncode, "state is missing" in refused.stderr) == (Corrupt.exit_code, True)
     assert holdfast("checkpoint", "verify", "ck").returncode == Corrupt.exit_code
 
 
@@ -159,7 +159,7 @@ def test_a_lost_commit_log_is_damage(name: str) -> None:
     found = looked(gone)
     assert [each.file for each in found.problems] == ["commits/5"]
     assert found.restorable == ()
-    with pytest.raises(Corrupt, match="lost its commit log"):
+    with pytest.raises(Corrupt, match="commit log is missing"):
         cut(MemoryStorage(gone, URI))
     # Only the newest batch may be without its commit.
     assert looked(without(files, "commits/11", "commits/.11")).ok

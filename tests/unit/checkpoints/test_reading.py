@@ -147,7 +147,7 @@ def test_before_the_first_batch() -> None:
 
 def test_there_is_no_checkpoint() -> None:
     for ask in (read, history):
-        with pytest.raises(NotFound, match="there is no checkpoint"):
+        with pytest.raises(NotFound, match="no checkpoint in this directory"):
             ask(MemoryStorage())
 
 
@@ -160,5 +160,5 @@ def test_what_show_cannot_read_is_named() -> None:
         assert f"/{path}" in error.value.where
         assert "verify" in (error.value.hint or "")
     rest = {path: data for path, data in files.items() if path != "metadata"}
-    with pytest.raises(Corrupt, match="lost its query id"):
+    with pytest.raises(Corrupt, match="query id is missing"):
         read(MemoryStorage(rest))

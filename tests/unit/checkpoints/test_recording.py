@@ -1,4 +1,4 @@
-"""The record of good batches: what is noted when, what is not, and what a crash may do to it."""
+"""The integrity record: what is noted when, what is not, and what a crash may do to it."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_what_was_noted_stands(file: RecordFile) -> None:
     assert look(stale, file) == Noting(NEWEST)
     [problem] = checked(stale, file).problems
     assert problem.file == "state/0/0/12.delta"
-    assert "the bytes of state/0/0/11.delta" in problem.what
+    assert "the content of state/0/0/11.delta" in problem.what
     assert NEWEST not in checked(stale, file).restorable
 
 
@@ -218,7 +218,7 @@ def test_a_damaged_record_is_not_relied_on(tmp_path: Path) -> None:
     data = bytearray(file.path.read_bytes())
     data[len(data) // 2] ^= 1
     file.path.write_bytes(bytes(data))
-    with pytest.raises(Corrupt, match="record of good batches is damaged"):
+    with pytest.raises(Corrupt, match="integrity record is damaged"):
         file.read()
     record, why = find_record(tmp_path, storage)
     assert record is None

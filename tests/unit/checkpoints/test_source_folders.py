@@ -61,7 +61,7 @@ def test_what_is_read_twice_is_told() -> None:
 
 def test_what_cannot_be_told_is_refused() -> None:
     """Three folders for two pairs of sources: one pair is one stream, and nothing tells which."""
-    with pytest.raises(Unsupported, match="cannot be told"):
+    with pytest.raises(Unsupported, match="cannot be assigned"):
         found({"0", "1", "2"}, batch(0, 0, 4, 4), batch(1, 1, 9, 9))
 
 

@@ -75,7 +75,7 @@ def test_verify(holdfast: Holdfast, place: str) -> None:
 def test_where_there_is_no_checkpoint(holdfast: Holdfast, tmp_path: Path, verb: str) -> None:
     said = holdfast("checkpoint", verb, str(tmp_path / "nothing"))
     assert said.returncode == 3
-    assert "error: there is no checkpoint" in said.stderr
+    assert "error: no checkpoint in this directory" in said.stderr
 
 
 def test_an_address_that_is_none(holdfast: Holdfast) -> None:
@@ -108,6 +108,6 @@ def test_the_batches_that_verify_names_are_taken_where_an_entry_of_a_source_is_l
     assert "batches that can still be restored: 6 to 9" in told.stdout
     refused = holdfast("savepoint", "take", str(place), str(tmp_path / "saved"), "--batch", "10")
     assert refused.returncode != 0
-    assert "names the batches that can still be restored" in " ".join(refused.stderr.split())
+    assert "find a batch that can be restored" in " ".join(refused.stderr.split())
     taken = holdfast("savepoint", "take", str(place), str(tmp_path / "saved"), "--batch", "9")
     assert taken.returncode == 0

@@ -62,7 +62,7 @@ def test_what_is_wrong_has_its_exit_code(saved: str, tmp_path: Path) -> None:
         ("edit", saved, "aggregate", "--insert", "{"): (2, "JSON"),
         ("edit", saved, "aggregate", "--insert", "[]"): (2, "JSON object"),
         ("edit", str(tmp_path / "ck"), "aggregate", "--delete", "--key", "c1"): (2, "--to DIR"),
-        ("undo", saved): (2, "no edit has made"),
+        ("undo", saved): (2, "not created by an edit"),
         ("erase", str(tmp_path / "sp"), "c1", "--column", "nope"): (3, "nope"),
     }
     for words, (code, said) in cases.items():

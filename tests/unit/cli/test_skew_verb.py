@@ -72,7 +72,7 @@ def test_a_name_is_a_job_and_a_path_is_not(holdfast: Holdfast, tmp_path: Path) -
     assert "unknown job 'checkpoint'" in said.stderr
     said = holdfast("skew", str(tmp_path / "nowhere"))
     assert said.returncode == 3
-    assert "there is no checkpoint" in said.stderr
+    assert "no checkpoint in this directory" in said.stderr
 
 
 def batch(number: int, *skew: SkewReport) -> BatchProgress:

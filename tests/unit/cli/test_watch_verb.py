@@ -89,7 +89,7 @@ def test_batches_are_noted_as_they_come_until_it_is_stopped(
     shutil.copy(checkpoint / "state/0/0/.11.delta.crc", checkpoint / "state/0/0/.12.delta.crc")
     damaged = holdfast("checkpoint", "verify", "./ck")
     assert damaged.returncode == 6
-    assert damaged.stdout.startswith("state/0/0/12.delta\n  it has the bytes of state/0/0/11.delta")
+    assert damaged.stdout.startswith("state/0/0/12.delta\n  the file has the content of state/0/0/11.delta")
     # Whoever meant it says so.
     assert holdfast("watch", "./ck", "--once", "--anew").returncode == 0
     assert holdfast("checkpoint", "verify", "./ck").returncode == 0
@@ -111,7 +111,7 @@ def test_without_a_record_verify_says_what_it_could_not_look_for(
 ) -> None:
     said = holdfast("checkpoint", "verify", "./ck")
     assert said.returncode == 0
-    assert "has no record of its good batches: swapped and stale files" in said.stdout
+    assert "no integrity record of this checkpoint" in said.stdout
     assert not home.exists()
 
 

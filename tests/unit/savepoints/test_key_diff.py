@@ -155,7 +155,7 @@ def test_by_address(tmp_path: Path) -> None:
     assert savepoints.diff_files(older.uri, taken.uri).changes
     with pytest.raises(NotFound, match="not committed"):
         savepoints.diff(place, f"{place}@99")
-    with pytest.raises(NotFound, match="there is no checkpoint"):
+    with pytest.raises(NotFound, match="no checkpoint in this directory"):
         savepoints.diff(place, tmp_path / "nowhere")
 
 

@@ -289,7 +289,7 @@ def test_a_checkpoint_that_has_lost_all_that_it_was_made_with_is_damaged(new: St
         new.delete(path)
     (problem,) = verify(new).problems
     assert problem.file == "commits/2"
-    assert problem.what == "it was made at batch 2, and no commit of that is there"
+    assert problem.what == "the checkpoint was made at batch 2, but the commit of that batch is missing"
 
 
 @pytest.mark.parametrize(("lost", "damaged"), [({"commits/2"}, True), ({"commits/2", "offsets/2"}, False)])

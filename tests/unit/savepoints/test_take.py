@@ -400,7 +400,7 @@ def test_a_query_that_is_always_quicker_is_told_about() -> None:
 
 
 def test_where_there_is_no_checkpoint() -> None:
-    with pytest.raises(NotFound, match="there is no checkpoint"):
+    with pytest.raises(NotFound, match="no checkpoint in this directory"):
         Hands().take(target(), catalog())
 
 

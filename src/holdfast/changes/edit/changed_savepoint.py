@@ -29,13 +29,13 @@ PlanT = TypeVar("PlanT", bound=JsonShape)
 
 @dataclass(frozen=True)
 class ChangedSavepoint(Generic[PlanT]):
-    """A savepoint that was made by a change of another one.
+    """A savepoint that was created by changing another one.
 
     Attributes:
-        plan: What was planned.
+        plan: The plan.
         taken: The new savepoint.
-        audit: What its manifest says of the change.
-        verb: The name in JSON of the savepoint that was changed.
+        audit: The record of the change in its manifest.
+        verb: The JSON name for the savepoint that was changed.
     """
 
     verb: ClassVar[str]
@@ -50,7 +50,7 @@ class ChangedSavepoint(Generic[PlanT]):
         return self.taken.uri
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain values for JSON: the plan's and the new savepoint's, and what was changed."""
+        """Return plain values for JSON: those of the plan and the new savepoint, and the change."""
         plan = self.plan.as_dict()
         return {
             **plan,
@@ -75,25 +75,25 @@ def derive_changed(
     chance: Chance = os.urandom,
     tell: ProgressCallback | None = None,
 ) -> Taken:
-    """Make a savepoint of another one, with changed rows.
+    """Create a savepoint from another one, with changed rows.
 
-    The stores that are touched are rewritten, in a hidden directory. Then every row of them
-    is read back: those that were to change hold what they should, and of all others number and content hash
-    are what they were. The manifest is written last, and makes the savepoint exist.
+    The affected stores are rewritten in a hidden directory. Then every row of them is read back: the changed
+    rows must have their new values, and number and content hash of all others must be unchanged. The manifest
+    is written last, and makes the savepoint exist.
 
     Args:
-        catalog: The catalog of the savepoint that it is made of.
-        target: The catalog that the new one goes to.
-        manifest: What it is made of.
+        catalog: The catalog of the original savepoint.
+        target: The catalog for the new one.
+        manifest: The original's manifest.
         changes: The changed rows, by store.
-        folder: A local directory to work in, which is the caller's to remove.
-        change: What the manifest says of a change by hand.
-        noted: What else the manifest says.
-        label: A name for people.
-        deep: Read the rows of the state however many there are, for exact counts and digests.
+        folder: A local working directory, which the caller removes.
+        change: The record of a manual change for the manifest.
+        noted: Further fields for the manifest.
+        label: A display name.
+        deep: Read all rows of the state, however many, for exact counts and digests.
         clock: The time in epoch milliseconds.
         chance: Returns a number of random bytes.
-        tell: Called with what is done, what there is in all, and what is being done.
+        tell: Called with the progress done, the total, and the current step.
 
     Raises:
         As `derive`.

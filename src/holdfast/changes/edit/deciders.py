@@ -1,7 +1,7 @@
 """Select the rows of an edit and compute their new values, by SQL or by a function.
 
-The dialect is DuckDB's. An expression sees one row: no other table, no subquery, no window. Nothing on the
-disk or the network can be reached from it.
+The dialect is DuckDB's. An expression sees one row: no other table, no subquery, no window. It cannot access
+the disk or the network.
 """
 
 from __future__ import annotations
@@ -47,37 +47,37 @@ class Assignment:
 
 
 def parse_assignment(text: str) -> Assignment:
-    """`column = expression`.
+    """Parse `column = expression`.
 
     Raises:
-        Invalid: There is no equals sign, or nothing on one side of it.
+        Invalid: There is no equals sign, or one side of it is empty.
     """
     column, equals, expression = text.partition("=")
     column = column.strip().strip('"')
     if not equals or not column or not expression.strip():
         raise Invalid(
-            "this sets nothing",
+            "not a valid assignment",
             code="HF-E2051",
             found=text,
             expected="column = expression",
-            hint="write it as --set 'visits = visits + 1'",
+            hint="write the assignment as --set 'visits = visits + 1'",
         )
     return Assignment(column, expression.strip())
 
 
 class Selection:
-    """The condition and the assignments of an edit, made ready for one state.
+    """The condition and the assignments of an edit, compiled for one state.
 
     Args:
         state: The state.
         where: The condition; without it every row.
-        assignments: What is set, as people write it.
+        assignments: The assignments, as users write them.
         key: Only the rows whose key columns have these values.
 
     Raises:
-        Invalid: A column is missing or may not be set, or an expression cannot be read, or is not of its
-            column's type.
-        Unsupported: A column has a type that cannot be looked at.
+        Invalid: A column does not exist or may not be set, or an expression cannot be parsed, or is not of
+            its column's type.
+        Unsupported: A column has a type that cannot be read.
     """
 
     def __init__(
@@ -106,7 +106,7 @@ class Selection:
         self._check_types(self.run_table([]), where)
 
     def run(self, rows: RowsView) -> list[tuple[int, tuple[Any, ...]]]:
-        """The rows that are meant, by their place among those given, each with its new values in order."""
+        """Return the index and the new values of each selected row."""
         table = self.run_table(rows)
         places = table.column(0).to_pylist()
         new = [
@@ -116,7 +116,7 @@ class Selection:
         return [(place, tuple(values[at] for values in new)) for at, place in enumerate(places)]
 
     def run_table(self, rows: RowsView) -> pa.Table:
-        """The same as a table, before anything is made to fit."""
+        """Return the selected rows as a table, before any cast."""
         import duckdb
 
         table = rows_table(self._state, rows, self._types)
@@ -133,28 +133,28 @@ class Selection:
         column = self._state.column(name)
         if column.side in (KEY, PLACE):
             raise Invalid(
-                "a key cannot be set",
+                "a key column cannot be set",
                 code="HF-E2052",
                 where=self._state.label,
                 found=column.name,
                 expected=", ".join(
                     other.name for other in self._state.columns if other.side not in (KEY, PLACE)
                 )
-                or "a state with values",
-                hint="delete the row, and insert one with the other key",
+                or "a state with value columns",
+                hint="delete the row, and insert one with the new key",
             )
         if column.name in self._state.repeated():
             raise Invalid(
-                "this column only repeats one of the key",
+                "this column repeats a key column and cannot be set",
                 code="HF-E2053",
                 where=self._state.label,
                 found=column.name,
-                hint="delete the row, and insert one with the other key",
+                hint="delete the row, and insert one with the new key",
             )
         return column
 
     def _check(self, text: str) -> None:
-        """Refuse what looks at more than its row: the state is worked through a part at a time."""
+        """Refuse an expression that uses more than its row: the state is processed in parts."""
         statement = f"select (\n{text}\n)"
         answer = self._connection.execute("select json_serialize_sql(?)", [statement]).fetchall()
         parsed: dict[str, Any] = json.loads(answer[0][0]) if answer else {"error": True}
@@ -167,11 +167,11 @@ class Selection:
         refused = next((_REFUSED[name] for name in classes if name in _REFUSED), None)
         if refused is not None:
             raise Invalid(
-                "an expression may only look at its own row",
+                "an expression may only use its own row",
                 code="HF-E2054",
                 where=self._state.label,
                 found=f"{refused} in {text}",
-                hint="for more than that give `hf.edit` a function on a table",
+                hint="for anything beyond one row, pass `hf.edit` a function on the table",
             )
 
     def _check_types(self, found: pa.Table, where: str | None) -> None:
@@ -192,7 +192,7 @@ class Selection:
                 raise self._refused(f"a condition of type {kind[0][1]}", where)
 
     def _typed_nulls(self) -> str:
-        """A row without values, of the columns' types as DuckDB names them."""
+        """Return a row of nulls with the columns' types, as a DuckDB select list."""
         empty = rows_table(self._state, [], self._types)
         self._connection.register(_TABLE, empty)
         try:
@@ -203,20 +203,20 @@ class Selection:
 
     def _refused(self, message: str, text: str | None = None) -> Invalid:
         return Invalid(
-            "the expression cannot be worked out",
+            "the expression cannot be evaluated",
             code="HF-E2055",
             where=self._state.label,
             found=" ".join(message.split())[:300] + (f", in {text}" if text else ""),
             expected="SQL over " + ", ".join(f"{c.name} {type_words(c.type)}" for c in self._state.columns),
-            hint="the dialect is DuckDB's; text stands in single quotes",
+            hint="use DuckDB's dialect, with text in single quotes",
         )
 
 
 def rows_table(state: NamedColumns, rows: RowsView, types: Mapping[str, pa.DataType]) -> pa.Table:
-    """Rows as a table of Arrow's, numbered in its first column.
+    """Return rows as an Arrow table, numbered in its first column.
 
     Raises:
-        Unsupported: A value is not one that Arrow can hold.
+        Unsupported: Arrow cannot hold a value.
     """
     import pyarrow as pa
 
@@ -233,12 +233,12 @@ def rows_table(state: NamedColumns, rows: RowsView, types: Mapping[str, pa.DataT
             arrays.append(pa.array([readable(value) for value in values], types[column.name]))
         except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError) as error:
             raise Unsupported(
-                "a value of the state cannot be looked at",
+                "a value of the state cannot be used in a condition",
                 code="HF-E7010",
                 where=f"{state.label}, column {column.name}",
                 found=str(error).splitlines()[0],
                 expected=type_words(column.type),
-                hint="pick the rows by --key instead of a condition",
+                hint="select the rows by --key instead of a condition",
             ) from error
     return pa.Table.from_arrays(arrays, names=names)
 
@@ -246,10 +246,10 @@ def rows_table(state: NamedColumns, rows: RowsView, types: Mapping[str, pa.DataT
 def cast_column(
     state: NamedColumns, column: Column, values: pa.ChunkedArray, to: pa.DataType
 ) -> pa.ChunkedArray:
-    """New values of a column, in the type that it has.
+    """Return new values of a column, cast to its type.
 
     Raises:
-        Invalid: One cannot be of this type, or is null where none may be.
+        Invalid: A value does not fit the type, or is null and must not be.
     """
     import pyarrow as pa
 
@@ -301,7 +301,7 @@ TableChange = Callable[["pa.Table"], "pa.Table"]
 
 
 class NoChange:
-    """Leaves every row as it is: for edits that only insert."""
+    """A decider that leaves every row unchanged: for edits that only insert."""
 
     columns: Sequence[Column] = ()
 
@@ -311,7 +311,7 @@ class NoChange:
 
 
 class BySql:
-    """Sets columns of the rows that a condition picks, or deletes them."""
+    """A decider that sets columns of the rows that match a condition, or deletes them."""
 
     def __init__(self, selection: Selection, *, delete: bool) -> None:
         self._selection = selection
@@ -332,8 +332,8 @@ class BySql:
 class ByTable:
     """The result of a function on the whole table.
 
-    Rows belong together by their key, and by their place where several have one key. A row that is not in the
-    new table is deleted; a row without a place, or with a key that was not there, is new.
+    Rows are matched by their key, and by their index if several have one key. A row that is missing from the
+    new table is deleted; a row without an index, or with a new key, is inserted.
 
     Args:
         state: The state.
@@ -341,7 +341,7 @@ class ByTable:
         change: The function.
 
     Raises:
-        Invalid: What it returns is not a table of the state's columns.
+        Invalid: It does not return a table of the state's columns.
     """
 
     def __init__(self, state: EditableState, rows: Sequence[tuple[int, Values]], change: TableChange) -> None:
@@ -388,12 +388,12 @@ class ByTable:
                 continue
             if by_identity.setdefault(self._identity(row), row) is not row:
                 raise Invalid(
-                    "the table has a key twice",
+                    "the returned table has a duplicate key",
                     code="HF-E2056",
                     where=self._state.label,
                     found=self._identity(row)[:200],
                     expected="each key once",
-                    hint="give back one row for each key; rows of a list keep their `index`",
+                    hint="return one row for each key; keep the `index` of list rows",
                 )
         return by_identity
 
@@ -409,17 +409,17 @@ class ByTable:
 
         if not isinstance(made, pa.Table):
             raise Invalid(
-                "the function has not returned a table",
+                "the function did not return a table",
                 code="HF-E2057",
                 found=type(made).__name__,
                 expected="pyarrow.Table",
-                hint="return the table that it was given, with other rows or values",
+                hint="return the table that was passed in, with different rows or values",
             )
         missing = [name for name in types if name not in made.column_names]
         more = [name for name in made.column_names if name not in types]
         if missing or more:
             names = ", ".join(column.name for column in self._state.columns)
-            fact = "is missing" if missing else "is not of the state"
+            fact = "is missing" if missing else "is not a column of the state"
             raise self._state.unfit(", ".join(missing or more), fact, names)
         columns = []
         for column in self._state.columns:
@@ -431,10 +431,10 @@ class ByTable:
 
 
 def checked(state: NamedColumns, row: Mapping[str, Any]) -> None:
-    """Refuse a new row that leaves out what may not be null.
+    """Refuse a new row that omits a column that must not be null.
 
     Raises:
-        Invalid: It does.
+        Invalid: A required value is missing.
     """
     for column in state.columns:
         if column.side != PLACE and not column.nullable and row.get(column.name) is None:

@@ -42,9 +42,9 @@ class Column:
 
     Attributes:
         name: Its name.
-        side: Whether it is of the key, of the value, or a row's place among others of its key.
+        side: Whether it belongs to the key or the value, or is a row's index among others of its key.
         path: The names of the fields that lead to it.
-        type: Its type: Spark's, or of keyed state Arrow's.
+        type: Its Spark type, or its Arrow type for keyed state.
         nullable: Whether it may be null.
     """
 
@@ -55,24 +55,24 @@ class Column:
     nullable: bool = True
 
     def of(self, key: Mapping[str, Any], value: Mapping[str, Any] | None) -> Any:
-        """Its value in a row."""
+        """Return its value in a row."""
         return at_path(key if self.side == KEY else value, self.path)
 
 
 def columns_of(
     key: Struct, key_json: str, value: Struct, value_json: str, hidden: frozenset[str] = frozenset()
 ) -> tuple[Column, ...]:
-    """The columns of a state, the key's first.
+    """Return the columns of a state, the key's first.
 
-    What Spark wraps, as in transformWithState with a time to live, is unwrapped. A field of the value that
-    has the name of one of the key gets `value_` before it.
+    Spark's wrapper structs, as in transformWithState with a TTL, are unwrapped. A value field with the name
+    of a key field gets the prefix `value_`.
 
     Args:
         key: The key's type.
-        key_json: The same as Spark's JSON, which also says what may be null.
+        key_json: The same as Spark's JSON, which also has the nullability.
         value: The value's type.
         value_json: Likewise.
-        hidden: Fields of the key that nobody sees.
+        hidden: Internal fields of the key.
     """
     found: list[Column] = []
     for side, type_, text in ((KEY, key, key_json), (VALUE, value, value_json)):
@@ -118,7 +118,7 @@ def at_path(values: Any, path: Sequence[str]) -> Any:
 
 
 def put_into(values: Mapping[str, Any], path: Sequence[str], new: Any) -> dict[str, Any]:
-    """The same values with another one at a path."""
+    """Return a copy of the values with a new one at a path."""
     name, *rest = path
     changed = dict(values)
     changed[name] = put_into(values[name] or {}, rest, new) if rest else new
@@ -126,7 +126,7 @@ def put_into(values: Mapping[str, Any], path: Sequence[str], new: Any) -> dict[s
 
 
 def type_words(type_: Any) -> str:
-    """The type of a column in words: Spark's, or of keyed state Arrow's."""
+    """Return a column's type for display: Spark's, or Arrow's for keyed state."""
     if isinstance(type_, DataType):
         return type_text(type_)
     from holdfast.worker.declarations.types import type_text as arrow_text
@@ -135,10 +135,10 @@ def type_words(type_: Any) -> str:
 
 
 def arrow_type(type_: Any, where: str) -> pa.DataType:
-    """The same type of Arrow's; that of keyed state is one already.
+    """Return the Arrow type of a column's type; that of keyed state already is one.
 
     Raises:
-        Unsupported: Arrow has none.
+        Unsupported: Arrow has no such type.
     """
     import pyarrow as pa
 
@@ -151,11 +151,11 @@ def arrow_type(type_: Any, where: str) -> pa.DataType:
         return arrow_type_of(type_, atoms)
     except KeyError as error:
         raise Unsupported(
-            "a column of this type cannot be edited",
+            "columns of this type cannot be edited",
             code="HF-E7011",
             where=where,
             found=type_words(Atom(error.args[0])),
-            hint="change it in the query itself, or delete the row with `holdfast state edit --delete`",
+            hint="change it in the query, or delete the row with `holdfast state edit --delete`",
         ) from error
 
 
@@ -171,7 +171,7 @@ INDEX: Final = "index"
 
 
 class RowKind(str, Enum):
-    """The layout of the rows that people see."""
+    """The layout of the rows that users see."""
 
     SINGLE = "single"
     LIST = "list"
@@ -193,52 +193,52 @@ class NamedColumns:
     columns: tuple[Column, ...]
 
     def column(self, name: str) -> Column:
-        """A column by its name, in whatever case.
+        """Return a column by its name, ignoring case if no name matches exactly.
 
         Raises:
-            Invalid: There is none.
+            Invalid: The column does not exist.
         """
         exact = [column for column in self.columns if column.name == name]
         fitting = exact or [column for column in self.columns if column.name.lower() == name.lower()]
         if len(fitting) == 1:
             return fitting[0]
         raise Invalid(
-            "there is no such column in the state",
+            "unknown column",
             code="HF-E2058",
             where=self.label,
             found=name,
             expected=", ".join(column.name for column in self.columns),
-            hint="see the columns of each state with `holdfast state list`",
+            hint="list the columns of each state with `holdfast state list`",
         )
 
     def unfit(self, column: str, found: str, expected: str) -> Invalid:
-        """The error for a value that is not of its column, or for a column that is not of the state."""
+        """Return the error for a value that does not fit its column, or for an unknown column."""
         return Invalid(
-            "the edit breaks the schema of the state",
+            "the edit does not match the schema of the state",
             code="HF-E2059",
             where=f"{self.label}, column {column}",
             found=found,
             expected=expected,
-            hint="see the columns and their types with `holdfast state list`",
+            hint="list the columns and their types with `holdfast state list`",
         )
 
     def existing_key_error(self, row: Mapping[str, Any]) -> Invalid:
-        """Return the error for a row that is to be inserted under an existing key."""
+        """Return the error for a row to insert under an existing key."""
         key = {column.name: row.get(column.name) for column in self.key_columns()}
         return Invalid(
-            "a row cannot be inserted: its key is there already",
+            "the key of the row to insert exists already",
             code="HF-E2060",
             where=self.label,
             found=str(key)[:200],
-            hint="change it with --set and --key",
+            hint="change the row with --set and --key",
         )
 
     def key_columns(self) -> tuple[Column, ...]:
-        """The columns of the stored key."""
+        """Return the columns of the stored key."""
         return tuple(column for column in self.columns if column.side == KEY)
 
     def repeated(self) -> dict[str, Column]:
-        """Columns of the value that only repeat one of the key, by the names of both."""
+        """Return the value columns that repeat a key column, by their names."""
         keys = {column.path[-1]: column for column in self.key_columns()}
         return {
             column.name: keys[column.path[-1]]
@@ -249,18 +249,18 @@ class NamedColumns:
 
 @dataclass(frozen=True)
 class EditableState(NamedColumns):
-    """One state of an operator, as people know it.
+    """One state of an operator, as users see it.
 
     Attributes:
-        label: Its name, with the operator's where that has several.
+        label: Its name, with the operator's if that has several states.
         operator: The operator.
-        kind: How its rows are kept.
+        kind: The layout of its rows.
         main: The family that has its rows.
-        paired: What Spark keeps beside them, by what it is for: `rows` and `count` count them, `least` is the
-            first of their times, `expiry` finds them by time, `reverse` finds timers by time.
-        key: The columns that a key is asked for by.
+        paired: Spark's companion families, by role: `rows` and `count` count the rows, `least` is the first
+            of their times, `expiry` indexes them by time, `reverse` indexes timers by time.
+        key: The columns of a user's key.
         columns: All its columns.
-        first_key: Gives a key that it has, for messages.
+        first_key: Returns an existing key, for messages.
     """
 
     label: str
@@ -283,35 +283,35 @@ class EditableState(NamedColumns):
         return tuple(dict.fromkeys(family.name.store for family in self.families))
 
     def rows(self, view: Storage, partition: int) -> Iterator[tuple[StateCodec, Pairs]]:
-        """The rows of a partition in all its families, and in others of the same stores."""
+        """Yield the rows of a partition in all its families, and in others of the same stores."""
         for name in self.stores:
             store = StoreId(self.operator.operator_id, partition, name)
             yield from store_chunks(view, self.operator, store)
 
 
 def editable(operator: NamedOperator, state: NamedState) -> EditableState:
-    """A state as it can be edited.
+    """Return a state that can be edited.
 
     Raises:
-        Unsupported: Its rows are of a kind that cannot be changed with certainty.
+        Unsupported: Its rows cannot be changed safely.
         Corrupt: It has no schema.
     """
     main = state.codec
     if main is None:
         raise Unsupported(
-            "key groups are not edited row by row",
+            "key groups cannot be edited row by row",
             code="HF-E7012",
             where=state.full_name,
-            hint="name the operator, or one of its states as `holdfast state list` shows them",
+            hint="give the operator or one of its states, as listed by `holdfast state list`",
         )
     if main.values.avro:
         raise Unsupported(
-            "state that is encoded as Avro cannot be edited",
+            "state in Avro encoding cannot be edited",
             code="HF-E7013",
             where=main.where,
             found="spark.sql.streaming.stateStore.encodingFormat=avro",
             expected="unsaferow",
-            hint="change it in the query, or start a query with the default encoding from its sources",
+            hint="change it in the query, or reprocess the sources with a new query in the default encoding",
         )
     codecs = {family.name.label: family for family in operator.files.declared_codecs()}
     kind, paired = _row_layout(main, codecs, state)
@@ -341,10 +341,10 @@ def _row_layout(
         return RowKind.JOIN_BY_TIME, {} if times is None else {"count": times}
     if main_use is FamilyUse.JOIN_TIMES:
         raise Unsupported(
-            "this is an index of a join's rows, which follows them",
+            "an index of a join's rows cannot be edited itself",
             code="HF-E7014",
             where=state.full_name,
-            hint=f"edit {labels[FamilyUse.JOIN_ROWS_BY_TIME]}",
+            hint=f"edit {labels[FamilyUse.JOIN_ROWS_BY_TIME]}; the index is updated with it",
         )
     if state.form is StateForm.TIMERS:
         return RowKind.TIMER, {"reverse": codecs[labels[FamilyUse.TIMER_INDEX]]}
@@ -401,20 +401,20 @@ _PLAIN: Final = frozenset(
 
 
 class RowsView(Protocol):
-    """Some rows by the names of their state's columns."""
+    """Rows by the names of their state's columns."""
 
     def __len__(self) -> int:
-        """The number of rows."""
+        """Return the number of rows."""
 
     def __getitem__(self, at: int, /) -> Values:
-        """One of them."""
+        """Return one row."""
 
     def __iter__(self) -> Iterator[Values]:
-        """All of them."""
+        """Iterate over the rows."""
 
 
 def show_row(columns: Sequence[Column], key: Values, value: Values, place: int | None = None) -> Values:
-    """A row by the names of its state's columns, of the fields of its key and value."""
+    """Return a row by the names of its state's columns, from the fields of its key and value."""
     return {column.name: place if column.side == PLACE else column.of(key, value) for column in columns}
 
 
@@ -424,11 +424,11 @@ class StoredRows:
 
     Attributes:
         columns: The columns of their state.
-        key: What takes keys apart.
-        value: What takes values apart.
+        key: The codec of keys.
+        value: The codec of values.
         keys: The keys, as UnsafeRows.
         values: The value of each, likewise.
-        where: What they belong to, for messages.
+        where: The state, for messages.
     """
 
     columns: Sequence[Column]
@@ -449,11 +449,11 @@ class StoredRows:
         return (self[at] for at in range(len(self)))
 
     def decoded(self, at: int) -> tuple[Values, Values]:
-        """The fields of a row's key and of its value."""
+        """Return the fields of a row's key and of its value."""
         return self.key.decode(self.keys[at]), self.value.decode(self.values[at])
 
     def arrays(self, types: Mapping[str, pa.DataType]) -> list[pa.Array] | None:
-        """The columns, in their order; None where they have to be made of the rows one by one.
+        """Return the columns, in their order; None if they have to be built row by row.
 
         Raises:
             Corrupt: A row is damaged.

@@ -52,14 +52,14 @@ class EditPlan(JsonShape):
 
     Attributes:
         savepoint: The savepoint that is edited.
-        catalog: Where the new one goes.
+        catalog: The catalog for the new savepoint.
         batch_id: Its batch, which stays the same.
-        query_id: Its query likewise.
+        query_id: Its query, which stays the same.
         state: The state.
-        statement: What is done to it.
+        statement: The edit as text.
         columns: The columns of the state.
-        tally: How many rows there are, and how many are changed, deleted and inserted.
-        changes: The rows that are written and deleted, by store, those that Spark keeps for itself included.
+        tally: The number of rows, and of rows changed, deleted and inserted.
+        changes: The rows that are written and deleted, by store, including Spark's internal ones.
     """
 
     savepoint: str
@@ -76,7 +76,7 @@ class EditPlan(JsonShape):
     @property
     @in_json
     def partitions(self) -> tuple[int, ...]:
-        """The partitions that are touched."""
+        """The affected partitions."""
         return tuple(sorted({store.partition for store in self.changes}))
 
     @property
@@ -87,7 +87,7 @@ class EditPlan(JsonShape):
 
 
 class Edited(ChangedSavepoint[EditPlan]):
-    """A savepoint that was made by an edit."""
+    """A savepoint that was created by an edit."""
 
     verb = "edited"
 
@@ -101,24 +101,24 @@ def plan_edit(
     may_change_nothing: bool = False,
     tell: ProgressCallback | None = None,
 ) -> EditPlan:
-    """Compute what an edit would do; changes nothing.
+    """Compute the effect of an edit; changes nothing.
 
-    Cost: every byte of the savepoint is read once to prove it, and every row of the state is looked at: some
-    five microseconds each. What changes is held in memory.
+    Cost: every byte of the savepoint is read once to prove it, and every row of the state is read: some five
+    microseconds each. Changes are held in memory.
 
     Args:
         catalog: The savepoint's catalog.
         savepoint_id: The savepoint.
-        target: The catalog that the new savepoint is to be in.
-        edit: What is to be done.
+        target: The catalog for the new savepoint.
+        edit: The edit.
         may_change_nothing: Accept an edit that changes no row.
-        tell: Called with what is done, what there is in all, and what is being done.
+        tell: Called with the progress done, the total, and the current step.
 
     Raises:
         NotFound: The savepoint or state does not exist.
         Corrupt: The savepoint is damaged.
         Invalid: The edit does not fit the state, or changes nothing.
-        Unsupported: The state is of a kind that cannot be edited.
+        Unsupported: The state cannot be edited.
     """
     manifest = prove(catalog, savepoint_id, tell=tell).require()
     uri = savepoint_uri(catalog, savepoint_id)
@@ -137,8 +137,8 @@ def plan_edit(
             "the edit changes nothing",
             code="HF-E2061",
             where=f"{uri}, state {state.label}",
-            found=f"{counted(tally.rows, 'row')}, of which it touches none",
-            hint="see the rows with `holdfast state scan`",
+            found=f"{counted(tally.rows, 'row')}, none of them affected",
+            hint="list the rows with `holdfast state scan`",
         )
     return EditPlan(
         savepoint=uri,
@@ -167,26 +167,26 @@ def edit(
     chance: Chance = os.urandom,
     tell: ProgressCallback | None = None,
 ) -> Edited:
-    """Make the savepoint that was planned; the one that it is made of stays as it is.
+    """Create the planned savepoint; the original stays unchanged.
 
     Its rows are proved before it is published: see `derive_changed`.
 
     Args:
         catalog: The catalog of the savepoint that is edited.
-        target: The catalog that the new one goes to.
-        plan: What `plan_edit` gave for these.
-        folder: A local directory to work in, which is the caller's to remove.
-        who: Who does it.
-        why: What for.
+        target: The catalog for the new one.
+        plan: The plan from `plan_edit` for these.
+        folder: A local working directory, which the caller removes.
+        who: The author of the change.
+        why: The reason for the change.
         label: A name for the new savepoint; none by default, so that the label of the old one stays unique.
         clock: The time in epoch milliseconds.
         chance: Returns a number of random bytes.
-        tell: Called with what is done, what there is in all, and what is being done.
+        tell: Called with the progress done, the total, and the current step.
 
     Raises:
         Conflict: The savepoint has changed since it was planned, or savepoints are being removed.
         NotFound: It was deleted.
-        Internal: The rows are not what they should be; there is no new savepoint.
+        Internal: The rows are wrong after the edit; no savepoint was created.
     """
     manifest = plan.manifest
     require_unchanged(catalog, manifest)
@@ -222,7 +222,7 @@ def edit(
 
 @dataclass(frozen=True, slots=True)
 class _Planning:
-    """The search for what changes."""
+    """The search for changed rows."""
 
     view: SavepointView
     state: EditableState
@@ -256,7 +256,7 @@ class _Planning:
         return BySql(selection, delete=edit.delete), ()
 
     def _all(self) -> Iterator[tuple[int, Values]]:
-        """Every row with its partition; nothing is counted."""
+        """Return every row with its partition; nothing is counted."""
         collected = Collecting()
         for partition in range(self.state.operator.partitions):
             rows = partial(self.state.rows, self.view, partition)
@@ -273,12 +273,12 @@ class _Planning:
         for column in state.key_columns():
             if column.name not in row:
                 raise Invalid(
-                    "a new row needs its whole key",
+                    "a new row needs all key columns",
                     code="HF-E2062",
                     where=state.label,
                     found=", ".join(sorted(row)) or "no column",
                     expected=", ".join(needed.name for needed in state.key_columns()),
-                    hint="name every column of the key; `holdfast state list` shows them",
+                    hint="give a value for every key column; list them with `holdfast state list`",
                 )
         for name, column in state.repeated().items():
             row.setdefault(name, row[column.name])
@@ -286,7 +286,7 @@ class _Planning:
         return row
 
     def _placed(self, inserts: Sequence[Values]) -> dict[int, list[Values]]:
-        """New rows by the partition that Spark's hash gives them."""
+        """Return new rows by the partition that Spark's hash gives them."""
         if not inserts:
             return {}
         state = self.state
@@ -304,7 +304,7 @@ class _Planning:
 
 
 class Collecting:
-    """Takes every row and changes none."""
+    """A decider that collects every row and changes none."""
 
     columns = ()
 

@@ -1,7 +1,7 @@
-"""Edits and erasures of Holdfast's own keyed state: by the keys of its users, in the blobs of key groups.
+"""Edits and erasures of Holdfast's own keyed state: by the users' keys, in the blobs of key groups.
 
-An operator is one table: a row a key, a column for each column of the key and each state. Timers, and the
-states of a key that are not named, stay; a key that is deleted goes with all it has.
+An operator is one table: one row per key, one column for each key column and each state. Timers, and states
+that are not named, stay; deleting a key deletes all its state.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ class OperatorTable(NamedColumns):
     Attributes:
         label: The operator's name.
         columns: The key's columns, and one for each state.
-        state: What reads and changes it.
-        only: The one state that it is of; None where it is of all.
+        state: The reader and writer of its state.
+        only: The single state of the table; None for all states.
     """
 
     label: str
@@ -53,12 +53,12 @@ class OperatorTable(NamedColumns):
     only: str | None = None
 
     def key(self, row: Mapping[str, Any]) -> dict[str, Any]:
-        """The key of a row, by column."""
+        """Return the key of a row, by column."""
         return {column.path[0]: row[column.name] for column in self.key_columns()}
 
 
 def keyed_table(state: KeyedStateReader, named: NamedState) -> OperatorTable:
-    """The table of a keyed operator, or of one of its states."""
+    """Return the table of a keyed operator, or of one of its states."""
     only = None if named.form is StateForm.KEYED else named.name
     keys = [Column(key.name, KEY, (key.name,), key.type) for key in state.operator.keys]
     taken = {key.name for key in keys}
@@ -75,12 +75,12 @@ class KeyedEdit:
     """An edit of a keyed operator.
 
     Attributes:
-        files: What reads the operator's files.
+        files: The reader of the operator's files.
         table: The operator, or one of its states, as a table.
-        named: It, as states are named.
-        edit: What is to be done.
-        tally: What is counted.
-        tell: Called with what is done, what there is in all, and what is being done.
+        named: Its names.
+        edit: The edit.
+        tally: The counts.
+        tell: Called with the progress done, the total, and the current step.
     """
 
     files: OperatorStates
@@ -95,14 +95,14 @@ class KeyedEdit:
 
         Raises:
             Invalid: The edit does not fit, or inserts a key that exists.
-            Unsupported: It is one that keyed state does not know.
+            Unsupported: Keyed state does not support it.
         """
         if self.edit.change is not None:
             raise Unsupported(
                 "a function on a whole table cannot change keyed state",
                 code="HF-E7015",
                 where=self.table.label,
-                hint="set or delete by a condition, or insert",
+                hint="set or delete rows by a condition, or insert rows",
             )
         wanted = list(self._inserts() if self.edit.insert else self._picked())
         return group_rows(self.files, changed(self.table.state, wanted))
@@ -144,7 +144,7 @@ class KeyedEdit:
             yield KeyChange(key, {column.path[0]: row[column.name] for column in named})
 
     def _chunks(self) -> Iterator[list[dict[str, Any]]]:
-        """The rows of the table, some thousand at a time, counted."""
+        """Yield the rows of the table in chunks, and count them."""
         rows = (
             self._show_row(row)
             for row in self.table.state.rows()
@@ -166,7 +166,7 @@ class KeyedEdit:
         }
 
     def _cell(self, column: Column, value: Any) -> Any:
-        """A value as Arrow takes it: a map as pairs."""
+        """Return a value for Arrow: a map as pairs."""
         kind = self.table.state.operator.state(column.path[0]).kind
         return list(value.items()) if kind == MAP and isinstance(value, Mapping) else value
 

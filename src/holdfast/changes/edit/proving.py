@@ -1,4 +1,4 @@
-"""Prove that an edit did what it should and nothing else: compare every row of the stores that it touched."""
+"""Prove that an edit did what it should and nothing else: compare every row of the affected stores."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ _Family = tuple[str, bytes]
 def prove_stores(
     before: Storage, after: Storage, batch_id: int, changes: StoreChanges, tell: ProgressCallback | None
 ) -> None:
-    """Compare the stores that were touched, row by row.
+    """Compare the affected stores, row by row.
 
     Args:
         before: The savepoint that was edited.
         after: The new one.
         batch_id: The batch of both.
-        changes: What was to change.
-        tell: Called with stores done, stores in all, and what is being done.
+        changes: The intended changes.
+        tell: Called with stores done, stores in all, and the current step.
 
     Raises:
-        Internal: A row that was to stay is another, or one that was to change is not what it should be.
+        Internal: An unchanged row differs, or a changed row does not have its new value.
     """
     operators, operators_after = (
         {operator.operator_id: operator for operator in operator_states(storage, batch_id)}
@@ -86,10 +86,10 @@ class _Content:
 
 def _differs(store: StoreId, found: str, expected: str) -> Internal:
     return Internal(
-        "the rows of a store are not what the edit should have left, and no savepoint was made",
+        "verification failed: the rows of a store are wrong after the edit. No savepoint was created",
         code="HF-E9002",
         where=store.folder,
         found=found,
         expected=expected,
-        hint="the savepoint that was edited is as it was; please report this",
+        hint="please report this; the edited savepoint is unchanged",
     )

@@ -20,12 +20,12 @@ class Edit:
 
     Attributes:
         state: The state's name.
-        where: Which rows, in SQL.
+        where: The condition for the rows, in SQL.
         key: Only the rows of this key: JSON, `field=value`, or a bare word.
         set: `column = expression` each.
-        delete: Whether the rows go.
-        insert: Rows that come, by column.
-        change: From a table of all rows to one of what they are to be.
+        delete: Whether the rows are deleted.
+        insert: New rows, by column.
+        change: A function from a table of all rows to the new table.
     """
 
     state: str
@@ -40,31 +40,31 @@ class Edit:
         asked = [bool(self.set), self.delete, bool(self.insert), self.change is not None]
         if sum(asked) != 1:
             raise Invalid(
-                "an edit does one of four things",
+                "an edit needs exactly one operation",
                 code="HF-E2063",
-                found=f"{sum(asked)} of them",
-                expected="rows are set, deleted or inserted, or a function changes the table",
-                hint="give one of --set, --delete and --insert; several edits come one after the other",
+                found=f"{sum(asked)} operations",
+                expected="one of set, delete, insert, or a function",
+                hint="give one of --set, --delete and --insert; run several edits one after the other",
             )
         if (self.where or self.key) and not (self.set or self.delete):
             raise Invalid(
-                "only rows that are set or deleted are picked by a condition or a key",
+                "a condition or key needs --set or --delete",
                 code="HF-E2064",
                 where=self.state,
-                hint="leave out the condition and the key, or say what is set",
+                hint="remove the condition and the key, or add what to set",
             )
         if (self.set or self.delete) and not (self.where or self.key):
             raise Invalid(
                 f"this would {'delete' if self.delete else 'change'} every row of the state",
                 code="HF-E2065",
                 where=self.state,
-                hint="pick rows by a condition or a key; if every row is meant, say so with the condition"
-                " `true`, on the command line with --all",
+                hint="select rows by a condition or a key; to confirm that every row is meant, use the "
+                "condition `true`, or --all on the command line",
             )
 
     @property
     def statement(self) -> str:
-        """It in words, for the audit record."""
+        """The edit as text, for the audit record."""
         picked = [f"where {self.where}"] if self.where else []
         picked += [f"with key {self.key}"] if self.key else []
         if self.change is not None:
@@ -78,10 +78,10 @@ class Edit:
 
 
 def given_value(state: NamedColumns, column: Column, value: Any) -> Any:
-    """A value that a person has given, in its column's type.
+    """Return a user's value in its column's type.
 
     Raises:
-        Invalid: It is not of it.
+        Invalid: It does not fit the type.
     """
     try:
         return typed(value, column.type)
@@ -96,22 +96,22 @@ UNDO: Final = "undo"
 
 @dataclass(frozen=True, slots=True)
 class Audit(JsonShape):
-    """One change.
+    """The audit record of a change.
 
     Attributes:
-        kind: `edit`, or `undo` which takes an edit back.
-        of: The savepoint that it was made of.
-        who: Who did it.
-        when_ms: When, in epoch milliseconds.
-        why: What for.
+        kind: `edit`, or `undo` for an edit that was undone.
+        of: The savepoint that was changed.
+        who: The author of the change.
+        when_ms: The time of the change, in epoch milliseconds.
+        why: The reason for the change.
         state: The state; None for an undo.
-        statement: What was done.
-        rows_before: The state's rows before.
-        rows_after: And after.
-        changed: Rows with another value.
-        deleted: Rows that went.
-        inserted: Rows that came.
-        back_to: Of an undo, the savepoint whose state it has.
+        statement: The change as text.
+        rows_before: The number of the state's rows before.
+        rows_after: The number of rows after.
+        changed: The number of rows with a different value.
+        deleted: The number of deleted rows.
+        inserted: The number of inserted rows.
+        back_to: For an undo, the savepoint whose state it restores.
     """
 
     kind: str
@@ -130,6 +130,6 @@ class Audit(JsonShape):
 
     @classmethod
     def parse(cls, given: Mapping[str, Any]) -> Audit:
-        """From a manifest; fields that a newer Holdfast has added are left out."""
+        """Return the record from a manifest; fields that a newer Holdfast has added are ignored."""
         known: dict[str, Any] = {field.name: given.get(field.name) for field in fields(cls)}
         return cls(**known)

@@ -1,8 +1,8 @@
 """Apply an edit to the rows of one partition, and prove the result.
 
-A list has a counter beside it, and with a time to live the least of its times and an index by that; a value
-with one has an index; a timer is there twice, by key and by time; a row of a join has a number, and its key
-the count of them. All of it is computed here, so that Spark finds what it would have written itself.
+A list has a counter, and with a TTL the least of its times and an index by it; a value with a TTL has an
+index; a timer is stored twice, by key and by time; a row of a join has a number, and its key their count. All
+of it is computed here, so that Spark finds what it would have written itself.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _BEGUN: Final = "sessionStartTime"
 
 @dataclass(frozen=True, slots=True)
 class EditedRow:
-    """A row before and after; one of the two is None where it goes or comes."""
+    """A row before and after; None before an insert or after a delete."""
 
     before: Values | None
     after: Values | None
@@ -52,13 +52,13 @@ class EditedRow:
 
 @dataclass(slots=True)
 class EditTally:
-    """The numbers of rows that an edit sees and changes, with samples.
+    """The numbers of rows that an edit reads and changes, with samples.
 
     Attributes:
-        rows: The rows that there are before.
-        changed: Rows with another value.
-        deleted: Rows that go.
-        inserted: Rows that come.
+        rows: The number of rows before.
+        changed: The number of rows with a different value.
+        deleted: The number of deleted rows.
+        inserted: The number of inserted rows.
         samples: Some of them.
     """
 
@@ -70,13 +70,13 @@ class EditTally:
 
     @property
     def touched(self) -> int:
-        """The rows that are not what they were."""
+        """The number of rows that differ."""
         return self.changed + self.deleted + self.inserted
 
     @property
     @in_json
     def rows_after(self) -> int:
-        """The rows that there are afterwards."""
+        """The number of rows afterwards."""
         return self.rows - self.deleted + self.inserted
 
     def note(self, before: Values | None, after: Values | None) -> None:
@@ -92,7 +92,7 @@ class EditTally:
 
 
 class Decider(Protocol):
-    """Decides how rows change."""
+    """The decision how rows change."""
 
     @property
     def columns(self) -> Sequence[Column]:
@@ -101,11 +101,11 @@ class Decider(Protocol):
     def decide(
         self, partition: int, first: int, rows: RowsView
     ) -> Iterable[tuple[int, tuple[Any, ...] | None]]:
-        """The rows that do not stay as they are, by place, with the columns' new values; None deletes.
+        """Return the changed rows, by index, with the columns' new values; None deletes.
 
         Args:
             partition: The partition.
-            first: How many rows of it came before these.
+            first: The number of its rows before these.
             rows: The rows, by the names of the state's columns.
         """
 
@@ -116,8 +116,8 @@ class PartitionEdit:
     Args:
         state: The state.
         partition: The partition.
-        decider: What becomes of its rows.
-        tally: What is counted.
+        decider: The decision for each row.
+        tally: The counts.
     """
 
     def __init__(self, state: EditableState, partition: int, decider: Decider, tally: EditTally) -> None:
@@ -131,17 +131,17 @@ class PartitionEdit:
         self._changes: dict[tuple[str, str, bytes], RowChange] = {}
 
     def run(self, rows: Rows, inserts: Sequence[Values] = ()) -> list[RowChange]:
-        """Work through the partition.
+        """Process the partition.
 
         Args:
             rows: Its rows.
-            inserts: Rows that come, whose keys belong into this partition.
+            inserts: New rows, whose keys belong to this partition.
 
         Returns:
-            What is written and deleted.
+            The writes and deletes.
 
         Raises:
-            Invalid: A row is to be inserted under a key that is taken, or a value does not fit.
+            Invalid: A row would be inserted under an existing key, or a value does not fit.
         """
         kind = self._state.kind
         if kind in (RowKind.LIST, RowKind.JOIN_BY_TIME):
@@ -190,7 +190,7 @@ class PartitionEdit:
             self._move_expiry(expiry, key, before, after)
 
     def _agrees(self, key: Values, value: Values) -> None:
-        """Refuse a row whose value says another key than it is under: Spark would lose one of them."""
+        """Refuse a row whose value has a different key than its own: Spark would lose one of them."""
         window = value.get(_SESSION)
         begun = key.get(_BEGUN)
         other = isinstance(window, Mapping) and begun is not None and window.get("start") != begun
@@ -198,12 +198,12 @@ class PartitionEdit:
             other = other or self._state.column(name).of(key, value) != column.of(key, value)
         if other:
             raise Invalid(
-                "the value of a row does not go with its key",
+                "the value of a row does not match its key",
                 code="HF-E2066",
                 where=self._state.label,
                 found=str({**key, **value})[:200],
-                expected="the same key in both, and a session that starts when its key says",
-                hint="give the value the key that its row is under, or delete the row and insert another one",
+                expected="the same key in both, and a session window that starts at the key's start time",
+                hint="use the row's own key in the value, or delete the row and insert a new one",
             )
 
     # Lists: several rows under a key
@@ -250,7 +250,7 @@ class PartitionEdit:
         self._put(codec, row, (value.encode({value.type.names[0]: count}),) if count else None)
 
     def _least(self, rows: Rows) -> dict[bytes, int]:
-        """The least of the times of each list, as it is noted beside it."""
+        """Return the recorded least time of each list."""
         codec = self._state.paired["least"]
         value = _codec(codec, VALUE)
         found = {}
@@ -307,7 +307,7 @@ class PartitionEdit:
         gone: set[bytes],
         coming: Mapping[bytes, list[Values]],
     ) -> None:
-        """Write the rows of some keys without gaps in their numbers, and the counts of them."""
+        """Write the rows of some keys without gaps in their numbers, and their counts."""
         count = self._state.paired["count"]
         count_key = _codec(count, KEY)
         kept: dict[bytes, list[tuple[int, bytes]]] = {join_key: [] for join_key in again}
@@ -338,7 +338,7 @@ class PartitionEdit:
     def _main(
         self, rows: Rows, *, counted: bool = True
     ) -> Iterator[tuple[list[bytes], list[tuple[bytes, ...]]]]:
-        """Keys and values of the family that people see."""
+        """Yield keys and values of the family with the users' rows."""
         main = self._state.main
         for codec, pairs in rows():
             if codec is not main:
@@ -369,11 +369,11 @@ class PartitionEdit:
         return value
 
     def _nested(self, row: Values, side: str) -> dict[str, Any]:
-        """The fields of a row that comes, as they are in the state."""
+        """Return the fields of a new row, as in the state."""
         return _nested(self._state, row, side, self._key.type if side == KEY else self._value.type)
 
     def _move_expiry(self, codec: StateCodec, key: Values, before: int | None, after: int | None) -> None:
-        """Have the index by time say another time of a key, or none."""
+        """Move a key to a different time in the index, or remove it."""
         if before == after:
             return
         form = _codec(codec, KEY)
@@ -384,7 +384,7 @@ class PartitionEdit:
             self._index(codec, form.encode({time: after, of: key}), there=True)
 
     def _index(self, codec: StateCodec, row: bytes, *, there: bool) -> None:
-        """A row of an index, which has no value."""
+        """Write or delete a row of an index, which has no value."""
         value = _codec(codec, VALUE)
         self._put(codec, row, (value.encode(dict.fromkeys(value.type.names)),) if there else None)
 
@@ -398,7 +398,7 @@ class PartitionEdit:
 
 
 def key_row(state: EditableState, row: Values) -> bytes:
-    """The key of a row that comes, as an UnsafeRow; of a join the one of its first row."""
+    """Return the key of a new row, as an UnsafeRow; for a join that of its first row."""
     codec = _codec(state.main, KEY)
     key = _nested(state, row, KEY, codec.type)
     return codec.encode({**key, INDEX: 0} if state.kind is RowKind.JOIN else key)

@@ -1,4 +1,4 @@
-"""Take an edit back: a savepoint with the state that there was before."""
+"""Undo an edit: create a savepoint with the state before it."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ class UndoPlan(JsonShape):
     """The plan of an undo.
 
     Attributes:
-        savepoint: The savepoint that an edit has made.
-        back_to: The one that it was made of, whose state comes back.
-        catalog: Where the new one goes.
+        savepoint: The savepoint that an edit has created.
+        back_to: The savepoint before the edit, whose state is restored.
+        catalog: The catalog for the new savepoint.
         change: The edit.
-        manifest: What comes back.
+        manifest: The manifest of the restored state.
     """
 
     savepoint: str
@@ -40,7 +40,7 @@ class UndoPlan(JsonShape):
 
 
 class Undone(ChangedSavepoint[UndoPlan]):
-    """A savepoint with the state that there was before an edit."""
+    """A savepoint with the state before an edit."""
 
     verb = "undone"
 
@@ -53,20 +53,20 @@ def plan_undo(
     *,
     tell: ProgressCallback | None = None,
 ) -> UndoPlan:
-    """Look at what an edit was made of; changes nothing.
+    """Plan an undo; changes nothing.
 
     Args:
-        catalog: The catalog of the savepoint that an edit has made.
+        catalog: The catalog of the savepoint that an edit has created.
         savepoint_id: That savepoint.
-        origin: The catalog of the one that it was made of, as `made_of` says.
+        origin: The catalog of the savepoint before the edit.
         origin_id: Its id.
-        tell: Called with what is done, what there is in all, and what is being done.
+        tell: Called with the progress done, the total, and the current step.
 
     Raises:
-        NotFound: One of the two is gone.
-        Invalid: No edit has made the savepoint.
-        Conflict: Something was erased from one of them, which an undo would bring back.
-        Corrupt: The savepoint that comes back is damaged.
+        NotFound: One of the two is missing.
+        Invalid: The savepoint was not created by an edit.
+        Conflict: Something was erased from one of them, which an undo would restore.
+        Corrupt: The savepoint before the edit is damaged.
     """
     edited = load(catalog, savepoint_id)
     uri = savepoint_uri(catalog, savepoint_id)
@@ -76,37 +76,37 @@ def plan_undo(
         manifest = prove(origin, origin_id, tell=tell).require()
     except NotFound as error:
         raise NotFound(
-            "the savepoint that this one was made of is gone",
+            "the savepoint before the edit is missing",
             code="HF-E3008",
             where=uri,
             found=back_to,
-            hint="an edit can be taken back as long as both are there",
+            hint="an edit can be undone only while both savepoints exist",
         ) from error
     if len(manifest.erasures) < len(edited.erasures):
         raise Conflict(
-            "something was erased since, and an undo would bring it back",
+            "keys were erased since the edit, and an undo would restore them",
             code="HF-E4002",
             where=back_to,
             found=f"{len(manifest.erasures)} erasures",
             expected=f"{len(edited.erasures)}, as in {uri}",
-            hint="erase it there too, then undo",
+            hint="erase the keys from that savepoint too, then undo",
         )
     return UndoPlan(uri, back_to, catalog.uri, change, manifest)
 
 
 def change_of(manifest: Manifest, uri: str) -> Audit:
-    """The change that has made a savepoint.
+    """Return the change that created a savepoint.
 
     Raises:
-        Invalid: None has; it was taken of a checkpoint.
+        Invalid: It was not created by a change, but taken from a checkpoint.
     """
     if manifest.change is None:
         raise Invalid(
-            "no edit has made this savepoint",
+            "this savepoint was not created by an edit",
             code="HF-E2067",
             where=uri,
-            found=f"one that was taken of {manifest.checkpoint}",
-            hint="`holdfast savepoint list` shows which were made by an edit",
+            found=f"a savepoint taken of {manifest.checkpoint}",
+            hint="list the savepoints and their edits with `holdfast savepoint list`",
         )
     return Audit.parse(manifest.change)
 
@@ -123,14 +123,14 @@ def undo(
     chance: Chance = os.urandom,
     tell: ProgressCallback | None = None,
 ) -> Undone:
-    """Make a savepoint with the state that there was before an edit; both others stay.
+    """Create a savepoint with the state before an edit; both others stay.
 
-    It is the newest of the catalog afterwards, which is what looks for the newest one finds. In the catalog
-    of the edit it takes a manifest's room and nothing more. It has no label unless one is given.
+    It becomes the newest of the catalog. In the catalog of the edit it takes the space of a manifest and
+    nothing more. It has no label unless one is given.
 
     Raises:
         Conflict: A savepoint has changed since this was planned, or savepoints are being removed.
-        NotFound: The savepoint that comes back was deleted.
+        NotFound: The savepoint before the edit was deleted.
     """
     audit = Audit(
         kind=UNDO,

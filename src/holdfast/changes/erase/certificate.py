@@ -24,7 +24,7 @@ class ErasureFinding:
 
     Attributes:
         state: Operator and column family.
-        rows: The rows that held it and counted.
+        rows: The number of current rows with the key.
     """
 
     state: str
@@ -33,21 +33,22 @@ class ErasureFinding:
 
 @dataclass(frozen=True, slots=True)
 class Searched:
-    """A savepoint, or a checkpoint, whose state was searched.
+    """A savepoint or checkpoint whose state was searched.
 
     Attributes:
         place: Its address.
-        files: Its files of state.
-        found: What was found in rows that count.
-        traces: Files that held it, in rows that count or in what is left of others.
-        rewritten: Files that were rewritten.
-        before: The SHA-256 of its manifest before; None of a checkpoint.
-        after: The SHA-256 of its manifest now; None where that is the same, and of a checkpoint.
-        named: Whether its label, or the record of an edit, had the key in words.
-        unsearched: States and columns of kinds that cannot be searched for it.
-        erased_before_ms: When the key was erased from it before, as its manifest notes; else None.
-        given_up: Of a checkpoint, how many older batches go, because the key may be in them.
-        strays: Of a checkpoint, how many files go that belong to no batch which can be restored.
+        files: The number of its state files.
+        found: The occurrences in current rows.
+        traces: The number of files with the key, in current rows or in remains of old ones.
+        rewritten: The number of files that were rewritten.
+        before: The SHA-256 of its manifest before; None for a checkpoint.
+        after: The SHA-256 of its manifest now; None if it is unchanged, and for a checkpoint.
+        named: True if its label, or the record of an edit, contained the key as text.
+        unsearched: States and columns that cannot be searched.
+        erased_before_ms: The time of an earlier erasure of the key, from its manifest; else None.
+        given_up: For a checkpoint, the number of older batches that are deleted because they may contain the
+            key.
+        strays: For a checkpoint, the number of deleted files that belong to no restorable batch.
     """
 
     place: str
@@ -66,7 +67,7 @@ class Searched:
     @property
     @in_json
     def rows(self) -> int:
-        """The rows that held it."""
+        """The number of rows with the key."""
         return sum(finding.rows for finding in self.found)
 
     @property
@@ -76,45 +77,45 @@ class Searched:
 
     @property
     def touched(self) -> bool:
-        """True if the digest changed."""
+        """Return whether anything was rewritten or deleted."""
         return self.rewritten > 0 or self.after is not None or bool(self.given_up or self.strays)
 
     def words(self, *, planned: bool = False) -> str:
-        """Describe what was found, and what was done or would be done."""
+        """Return a description of what was found, and what was done or would be done."""
         if not self.holds:
             text = f"not found in {self.place}, {counted(self.files, 'file')} of state"
             if self.erased_before_ms is not None:
-                text += f"; its manifest notes an erasure of this key on {_moment(self.erased_before_ms)}"
+                text += f"; its manifest records an erasure of this key on {_moment(self.erased_before_ms)}"
         else:
             text = f"{self.place}: {counted(self.rows, 'row')}"
             text += f", traces in {counted(self.traces, 'file')}" if self.traces else ""
-            text += ", named in its label or the record of an edit" if self.named else ""
+            text += ", in its label or an edit record" if self.named else ""
             if self.rewritten:
-                text += f"; {counted(self.rewritten, 'file')} written anew"
+                text += f"; {counted(self.rewritten, 'file')} rewritten"
             elif self.after is not None:
-                text += "; its manifest written anew"
-        gone = "would go" if planned else "gone"
+                text += "; its manifest rewritten"
+        gone = "would be deleted" if planned else "deleted"
         if self.given_up:
             text += f"; {self.given_up:,} older batches {gone}"
         if self.strays:
             text += f"; {counted(self.strays, 'file')} of no batch {gone}"
         if self.unsearched:
-            text += f"; NOT searched in it: {', '.join(self.unsearched)}"
+            text += f"; NOT searched: {', '.join(self.unsearched)}"
         return text
 
 
 @dataclass(frozen=True, slots=True)
 class PlaceReport:
-    """A place besides state where the key may be.
+    """A location outside state that may contain the key.
 
     Attributes:
-        name: What the place is.
+        name: The name of the location.
         where: Its address, or where to look for it.
-        searched: Whether it was searched, as text.
-        files: How many files were searched.
-        found: The files that have the key's text, which were left as they are.
+        searched: True if it was searched as text.
+        files: The number of files that were searched.
+        found: The files that contain the key's text, which were not changed.
         why: How a key gets there.
-        advice: What to do where it was found there, or where nothing was searched.
+        advice: What to do if the key was found there, or if nothing was searched.
     """
 
     name: str
@@ -126,13 +127,13 @@ class PlaceReport:
     advice: str
 
     def words(self) -> list[str]:
-        """It for people."""
+        """Return the report as lines of text."""
         if not self.searched:
             return [f"NOT searched: {self.name}, {self.where}: {self.why}; {self.advice}"]
         if not self.found:
             return [f"not found in the text of {self.name}, {self.where}, {counted(self.files, 'file')}"]
         return [
-            f"FOUND, and left there: {self.name}, {self.where}: {self.advice}",
+            f"FOUND, not erased: {self.name}, {self.where}: {self.advice}",
             *(f"  {file}" for file in self.found),
         ]
 
@@ -147,19 +148,19 @@ class Certificate(JsonShape):
 
     Attributes:
         key_sha256: The hash of the key as it was given, with its columns.
-        columns: The columns that it was looked for in; empty for all columns of keys.
-        catalog: Where.
-        searched: Every savepoint of the catalog, and the checkpoint if one was named.
-        removed_files: Files that no savepoint needs any more and that are gone.
-        removed_bytes: Their bytes.
-        linked: How many of them other directories, such as a checkpoint, still have links to.
-        who: Who did it.
-        why: What for.
-        begun_ms: When it began.
-        ended_ms: When it ended.
-        proved: Whether all savepoints were searched once more afterwards, no row, label or record of an edit
-            had it, and those that were rewritten have been verified.
-        elsewhere: Other places where the key may be: those that were searched as text, and the others.
+        columns: The columns that were searched; empty for all columns of keys.
+        catalog: The catalog.
+        searched: Every savepoint of the catalog, and the checkpoint if one was given.
+        removed_files: The number of deleted files that no savepoint needs any more.
+        removed_bytes: Their size.
+        linked: The number of them that other directories, such as a checkpoint, still have links to.
+        who: The author.
+        why: The reason.
+        begun_ms: The time of the start.
+        ended_ms: The time of the end.
+        proved: True if a second search of all savepoints found the key in no row, label or edit record, and
+            all rewritten savepoints have been verified.
+        elsewhere: Other locations that may contain the key: those that were searched as text, and the others.
     """
 
     key_sha256: str
@@ -179,7 +180,7 @@ class Certificate(JsonShape):
     @property
     @in_json
     def rows(self) -> int:
-        """The rows that held the key; one that several places have counts in each."""
+        """The number of rows with the key; a row in several savepoints counts in each."""
         return sum(place.rows for place in self.searched)
 
     @property
@@ -196,16 +197,16 @@ class Certificate(JsonShape):
     @property
     @in_json_as(convert=_places)
     def rewritten(self) -> tuple[Searched, ...]:
-        """Return the rewritten locations."""
+        """The rewritten locations."""
         return tuple(place for place in self.searched if place.touched)
 
     @property
     def left_in(self) -> tuple[PlaceReport, ...]:
-        """The places besides state that have its text, and were left as they are."""
+        """Return the locations outside state that contain the key's text, and were not changed."""
         return tuple(report for report in self.elsewhere if report.found)
 
     def render(self) -> bytes:
-        """The file: JSON with a line for each fact, and the hash of all that at its end."""
+        """Return the file: JSON with a line for each fact, and their hash at its end."""
         body = json.dumps(self.as_dict(), indent=1, ensure_ascii=False)
         digest = hashlib.sha256(body.encode()).hexdigest()
         return json.dumps(
@@ -213,29 +214,31 @@ class Certificate(JsonShape):
         ).encode()
 
     def lines(self) -> list[str]:
-        """It for people."""
+        """Return the certificate as lines of text."""
         began, ended = _moment(self.begun_ms), _moment(self.ended_ms)
-        did = "erased by" if self.found else "looked for by"
+        did = "erased by" if self.found else "searched by"
         counts = f", rewritten {len(self.rewritten):,}, rows erased {self.rows:,}" if self.found else ""
         lines = [
-            f"key with SHA-256 {self.key_sha256}, looked for in {looked_in(self.columns)}",
+            f"key with SHA-256 {self.key_sha256}, searched in {looked_in(self.columns)}",
             f"{did} {self.who}" + (f" ({self.why})" if self.why else "") + f", {began} to {ended}",
             f"searched {len(self.searched):,}{counts}:",
             *(f"  {place.words()}" for place in self.searched),
         ]
         if not self.found:
-            lines.append("not found, so nothing was erased")
+            lines.append("key not found; nothing was erased")
         if self.removed_files:
             lines.append(
-                f"{counted(self.removed_files, 'file')} removed that no savepoint needs,"
-                f" {self.removed_bytes:,} bytes"
+                f"{counted(self.removed_files, 'file')} deleted that no savepoint needs, "
+                f"{self.removed_bytes:,} bytes"
             )
         if self.linked:
-            lines.append(f"{self.linked:,} of the removed files have links elsewhere, as in a checkpoint")
+            lines.append(
+                f"{self.linked:,} of the deleted files have links elsewhere, such as in a checkpoint"
+            )
         if self.found:
             lines.append(
-                "proved: afterwards all savepoints were searched once more, and no row, label or record of an"
-                " edit has it; those that were rewritten have been verified"
+                "proved: a second search of all savepoints found the key in no row, label or edit "
+                "record; all rewritten savepoints have been verified"
                 if self.proved
                 else "NOT proved"
             )
@@ -257,13 +260,13 @@ def looked_in(columns: Sequence[str]) -> str:
 
 
 def key_hash(values: Mapping[str | None, Any]) -> str:
-    """The hash by which a key is known once it is gone."""
+    """Return the hash that identifies a key after it is erased."""
     text = json.dumps(sorted((name or "", value) for name, value in values.items()), ensure_ascii=False)
     return hashlib.sha256(text.encode()).hexdigest()
 
 
 def merged(findings: Sequence[ErasureFinding]) -> tuple[ErasureFinding, ...]:
-    """Findings of the same state added up."""
+    """Return the findings, added up by state."""
     rows: dict[str, int] = {}
     for finding in findings:
         rows[finding.state] = rows.get(finding.state, 0) + finding.rows
@@ -279,11 +282,12 @@ class ErasePlan(JsonShape):
     """The plan of an erasure.
 
     Attributes:
-        catalog: Where.
+        catalog: The catalog.
         key_sha256: The hash of the key.
-        searched: What was found in the checkpoint, if one was named, and in each savepoint.
-        elsewhere: Other places where the key may be: those that were searched as text, and the others.
-        usage: Who may be using the checkpoint, if one was named; a person must confirm that none does.
+        searched: The findings in the checkpoint, if one was given, and in each savepoint.
+        elsewhere: Other locations that may contain the key: those that were searched as text, and the others.
+        usage: The possible users of the checkpoint, if one was given; a person must confirm that there are
+            none.
     """
 
     catalog: str
@@ -295,7 +299,7 @@ class ErasePlan(JsonShape):
     @property
     @in_json
     def rows(self) -> int:
-        """The rows that hold the key; one that several places have counts in each."""
+        """The number of rows with the key; a row in several savepoints counts in each."""
         return sum(place.rows for place in self.searched)
 
     @property
@@ -311,7 +315,7 @@ class ErasePlan(JsonShape):
         return outcome_of(self.searched)
 
     def lines(self) -> list[str]:
-        """It for people."""
+        """Return the plan as lines of text."""
         return [
             *(place.words(planned=True) for place in self.searched),
             *(line for report in self.elsewhere for line in report.words()),

@@ -1,8 +1,8 @@
-"""Put a new checkpoint in the place of one that is not used, and take that back if it is used after all.
+"""Exchange an unused checkpoint for a new one, and reverse that if a query uses it after all.
 
-A query that runs writes by path: after two directories have changed places that is the new one, while a file
-that it had opened before continues in the old one. So both are looked at afterwards, and the old one is put
-back together with what the query has written to the new one meanwhile.
+A running query writes by path: after the exchange that is the new directory, while a file that it had opened
+before continues in the old one. So both are checked afterwards, and the old one is put back together with
+everything the query has written to the new one meanwhile.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _SETTLE_MS: Final = 2_000
 
 
 def replace_checkpoint(place: Path, made: Path, guard: CheckpointGuard) -> None:
-    """Let a checkpoint and a new one change places; the old one is in the new one's place afterwards.
+    """Exchange a checkpoint and a new one; the old one has the new one's path afterwards.
 
     Args:
         place: The checkpoint.
@@ -38,8 +38,8 @@ def replace_checkpoint(place: Path, made: Path, guard: CheckpointGuard) -> None:
         guard: The guard of the checkpoint.
 
     Raises:
-        Conflict: A query uses the checkpoint. The old one is in its place.
-        Unsupported: Directories cannot change places here.
+        Conflict: A query uses the checkpoint. The old one has its path again.
+        Unsupported: The file system cannot exchange directories.
     """
     fresh = file_marks(LocalStorage(made))
     guard.require_unmoved()
@@ -55,24 +55,24 @@ def replace_checkpoint(place: Path, made: Path, guard: CheckpointGuard) -> None:
     if not in_old and not in_new and not writers:
         return
     kept = _take_back(place, made, fresh)
-    done = "the old one is back in its place"
+    done = "the old checkpoint was put back"
     if kept is not None:
-        done += f"; what was written to the new one meanwhile is in {kept}, and nothing of it was deleted"
+        done += f"; files written to the new one meanwhile are kept in {kept}"
     elif in_new:
-        done += ", with what was written meanwhile, which may have been computed from the new state"
+        done += ", with the files written meanwhile, which may have been computed from the new state"
     moves = [*in_old, *in_new, *(str(process) for process in writers)]
     raise written_meanwhile(f"file://{place}", moves, done)
 
 
 def _take_back(place: Path, made: Path, fresh: Marks) -> Path | None:
-    """Put the old checkpoint back in its place, with the files that were added to the new one.
+    """Put the old checkpoint back, with the files that were added to the new one.
 
-    They are linked into the old one before and after the directories change places: a query that finds the
-    old one again finds its newest batches in it.
+    They are linked into the old one before and after the exchange: a query that finds the old one again finds
+    its newest batches in it.
 
     Returns:
-        Where the new one is kept, if something was written to it that cannot be a part of the old one, or may
-        still be written; None if the old one has everything.
+        The path at which the new one is kept, if something was written to it that cannot be part of the old
+        one, or may still be written; None if the old one has everything.
     """
     exact = _added(place, made, fresh)
     exchange(place, made)
@@ -85,7 +85,7 @@ def _take_back(place: Path, made: Path, fresh: Marks) -> Path | None:
 
 
 def _added(new: Path, old: Path, fresh: Marks) -> bool:
-    """Link the files that were added to a new checkpoint into the old one; False if that is not all."""
+    """Link the files that were added to a new checkpoint into the old one; return False if some are not."""
     exact = True
     source, target = LocalStorage(new), LocalStorage(old)
     now = file_marks(source)

@@ -1,9 +1,9 @@
-"""Erase a key from every savepoint of a catalog: from the rows, and from every byte that is left of others.
+"""Erase a key from every savepoint of a catalog: from current rows, and from all remains of old ones.
 
-A savepoint keeps its id and address. What held the key is rewritten without it, under its own hash; then
-the manifest is replaced, which is what makes the erasure count for this savepoint; last, what no manifest
-names any more is removed. Killed in between, each savepoint is what it was or has been erased from, and
-erasing once more does the rest.
+A savepoint keeps its id and address. Files with the key are rewritten without it, under their own new hash;
+then the manifest is replaced, which makes the erasure effective for this savepoint; last, files that no
+manifest names any more are deleted. After a kill in between, each savepoint is either unchanged or erased
+from, and a second erasure does the rest.
 """
 
 from __future__ import annotations
@@ -54,53 +54,53 @@ _ERASED: Final = "[erased]"
 
 
 class OperatorHits(Protocol):
-    """The occurrences in an operator, or in a partition of it."""
+    """The occurrences in an operator, or in one of its partitions."""
 
     @property
     def stores(self) -> Sequence[StoreHits]:
-        """The stores in whose files it may be."""
+        """Return the stores whose files may contain it."""
 
     @property
     def certain(self) -> bool:
         """Return whether one occurrence is in a row."""
 
     def findings(self, view: Storage) -> Sequence[ErasureFinding]:
-        """The rows that count, those included that only their values tell."""
+        """Return all matching current rows, including those matched by value only."""
 
     def erased(
         self, work: Cleansing, view: SavepointView
     ) -> tuple[Sequence[ReplacedFiles], Sequence[ErasureFinding]]:
-        """Write what holds the key anew.
+        """Rewrite the files with the key.
 
         Args:
-            work: Writes stores.
+            work: The writer of stores.
             view: The savepoint as a checkpoint.
 
         Returns:
-            The files that are others now, and the rows that were in them.
+            The files that changed, and the rows that were in them.
         """
 
 
 class OperatorSearch(Protocol):
-    """Looks for a subject in the operators of one kind; a file is read once, whoever shares it."""
+    """A search for a subject in operators of one kind; a shared file is read once."""
 
     @property
     def columns(self) -> set[str]:
-        """The columns of the subject that some state has."""
+        """Return the columns of the subject that some state has."""
 
     def hits(self, view: SavepointView, operator: NamedOperator) -> Iterator[OperatorHits]:
         """Search an operator of a savepoint."""
 
     def unsearched(self, operator: NamedOperator) -> Sequence[str]:
-        """The states and columns that cannot be searched for it."""
+        """Return the states and columns that cannot be searched."""
 
 
 @dataclass(frozen=True, slots=True)
 class SavepointHits:
     """The occurrences in one savepoint.
 
-    `told` is whether its manifest names it, in a label perhaps; `unsearched` are the states and columns of
-    kinds that cannot be searched.
+    `told` is whether its manifest has the key as text, such as in a label; `unsearched` are the states and
+    columns that cannot be searched.
     """
 
     manifest: Manifest
@@ -122,29 +122,29 @@ class SavepointHits:
 
     @property
     def traces(self) -> int:
-        """The files in which it was found."""
+        """Return the number of files in which it was found."""
         return sum(store.traces for part in self.parts for store in part.stores)
 
 
 def plan_erase(
     catalog: Storage, subject: Subject, *, clock: Clock = now_ms, tell: ProgressCallback | None = None
 ) -> ErasePlan:
-    """Look for a key in every savepoint of a catalog; changes nothing.
+    """Search every savepoint of a catalog for a key; changes nothing.
 
     Cost: every distinct file of state in the catalog is read once, at about a microsecond an entry.
 
     Args:
         catalog: The catalog.
-        subject: Who is meant.
+        subject: The key.
         clock: The time in epoch milliseconds.
-        tell: Called with what is done, what there is in all, and what is being done.
+        tell: Called with the progress done, the total, and the current step.
 
     Raises:
         NotFound: The catalog does not exist, or no state of any savepoint has such a column.
-        Invalid: The place is not a catalog.
+        Invalid: The directory is not a catalog.
         Conflict: A savepoint is being taken, or a removal is under way.
-        Corrupt: A manifest or a file of state is damaged, so that it is unknown what is in it.
-        Unsupported: Some state is of a kind that cannot be searched.
+        Corrupt: A manifest or a state file is damaged, so that its content is unknown.
+        Unsupported: Some state cannot be searched.
     """
     require_catalog(catalog)
     require_no_turn(catalog, clock)
@@ -176,17 +176,17 @@ def erase(
 
     Args:
         catalog: The catalog.
-        subject: Who is meant.
-        folder: A local directory to work in, which is the caller's to remove.
-        who: Who does it.
-        why: What for.
+        subject: The key.
+        folder: A local working directory, which the caller removes.
+        who: The author.
+        why: The reason.
         clock: The time in epoch milliseconds.
         chance: Returns a number of random bytes.
-        tell: Called with what is done, what there is in all, and what is being done.
+        tell: Called with the progress done, the total, and the current step.
 
     Raises:
         As `plan_erase`; and
-        Internal: Something of it is left, or a savepoint does not verify.
+        Internal: Something of it is left, or a savepoint fails its verification.
     """
     require_catalog(catalog)
     _LOG.debug("erasing a key from %s", catalog.uri)  # the key itself must not get into a log
@@ -242,7 +242,7 @@ class _Erasure:
         return self.work.catalog
 
     def savepoint(self, hits: SavepointHits) -> Searched:
-        """Write a savepoint anew without the key, if it has it."""
+        """Rewrite a savepoint without the key, if it has it."""
         searched = _searched(self.catalog, hits, self.subject)
         if not hits.any:
             return searched
@@ -265,7 +265,7 @@ class _Erasure:
         )
 
     def _replace(self, manifest: Manifest) -> None:
-        """Put the new manifest in place of the old one, and take the key out of what is next to it."""
+        """Replace the manifest, and remove the key from the files next to it."""
         savepoint_id = manifest.savepoint_id
         with suppress(HoldfastError):  # it is of use for what the key was not in, and not needed
             content = recorded(self.catalog, savepoint_id)
@@ -277,7 +277,7 @@ class _Erasure:
         self.catalog.write(manifest_path(savepoint_id), manifest.render(), replace=True)
 
     def digest(self, tell: ProgressCallback | None) -> None:
-        """Count and hash the rows of what was rewritten, where that had been done before."""
+        """Count and hash the rows of rewritten savepoints that had digests before."""
         for savepoint_id, before in self.recorded.items():
             with suppress(HoldfastError):  # the key is gone all the same; the digests are pending then
                 digest(self.catalog, savepoint_id, clock=self.clock, known=before, tell=tell)
@@ -311,7 +311,7 @@ class _Erasure:
 
 
 def redacted(value: Any, subject: Subject) -> Any:
-    """Text with what is to be forgotten taken out of it, where it stands as a word."""
+    """Return a text with the key's values replaced, where they are whole words."""
     if not isinstance(value, str):
         return value
     for given in subject.values.values():
@@ -320,7 +320,7 @@ def redacted(value: Any, subject: Subject) -> Any:
 
 
 class _Search:
-    """Looks for a subject in the savepoints of a catalog."""
+    """A search for a subject in the savepoints of a catalog."""
 
     def __init__(self, catalog: Storage, subject: Subject) -> None:
         self._catalog = catalog
@@ -345,11 +345,11 @@ class _Search:
         missing = [column for column in self._subject.columns if column not in there]
         if missing and states:
             raise NotFound(
-                "no state of the catalog has such a column, or none in which the value fits",
+                "no state of the catalog has such a column with a matching type",
                 code="HF-E3009",
                 where=self._catalog.uri,
                 found=", ".join(missing),
-                hint="see the columns with `holdfast state list SP`",
+                hint="list the columns with `holdfast state list SP`",
             )
         return savepoints
 
@@ -385,7 +385,7 @@ class _Search:
 
 
 def _tells(fields: Mapping[str, Any], labels: Sequence[str | None], subject: Subject) -> bool:
-    """Return whether a person's text in a manifest, or a later label, names it."""
+    """Return whether a user's text in a manifest, or a later label, contains the key."""
     texts = [fields.get("label"), *labels, *(fields.get(CHANGE) or {}).values()]
     return any(redacted(text, subject) != text for text in texts)
 
@@ -426,24 +426,24 @@ def _searched(catalog: Storage, hits: SavepointHits, subject: Subject) -> Search
 def _prove(
     catalog: Storage, search: _Search, rewritten: Sequence[Searched], tell: ProgressCallback | None
 ) -> None:
-    """Search everything once more, and verify what was rewritten.
+    """Search everything once more, and verify the rewritten savepoints.
 
-    A file with the hash of one that was searched is not read again: that it still has it is verified.
+    A file with the hash of one that was searched is not read again: its hash is verified.
     """
     left = [hits for hits in search.savepoints(tell) if hits.certain]
     if left:
         raise Internal(
-            "something of the key is left",
+            "the key is still present after the erasure",
             code="HF-E9004",
             where=savepoint_uri(catalog, left[0].manifest.savepoint_id),
-            found=f"{counted(left[0].traces, 'file')} that hold it",
-            hint="no savepoint is damaged; please report this",
+            found=f"{counted(left[0].traces, 'file')} with the key",
+            hint="please report this; no savepoint is damaged",
         )
     for savepoint in rewritten:
         proof = prove(catalog, savepoint.place.rpartition("/")[2], tell=tell)
         if not proof.ok:
             raise Internal(
-                "a savepoint does not verify after the erasure",
+                "a savepoint fails its verification after the erasure",
                 code="HF-E9005",
                 where=savepoint.place,
                 found=proof.problems[0].what,
@@ -452,7 +452,7 @@ def _prove(
 
 
 def _linked(catalog: Storage, paths: Sequence[str]) -> int:
-    """Return the number of files that have other hard links, such as a checkpoint's own on the same disk."""
+    """Return the number of files with other hard links, such as a checkpoint's own on the same disk."""
     root = local_path(catalog.uri)
     count = 0
     for path in () if root is None else paths:

@@ -1,9 +1,8 @@
-"""Erase a key from a stopped query's checkpoint: from its newest batch, by giving up every older one.
+"""Erase a key from a stopped query's checkpoint: keep its newest batch only, without the key.
 
-A checkpoint keeps older batches and files that nothing refers to any more, in which the key is too. So a new
-checkpoint is made of the newest batch without the key, beside the old one, and the two change places in one
-step. Before it the old one is there, whole, after it the new one. The old one is removed once it is certain
-that no query has used it.
+A checkpoint keeps older batches and unreferenced files, which may also contain the key. So a new checkpoint
+is created from the newest batch without the key, next to the old one, and the two are exchanged in one step:
+the path always has one whole checkpoint. The old one is deleted once it is certain that no query has used it.
 """
 
 from __future__ import annotations
@@ -56,23 +55,22 @@ def erase_checkpoint(
 ) -> Searched:
     """Erase a key from a checkpoint that no query uses.
 
-    Where the key is in any batch that is kept, or may be in a file that belongs to none, only the newest
-    batch is left afterwards; the query continues after it as it would have. Else the checkpoint stays as it
-    is.
+    If any kept batch contains the key, or a file of no batch may, only the newest batch is left afterwards;
+    the query continues after it as before. Else the checkpoint stays unchanged.
 
     Args:
         checkpoint: The checkpoint, on a local disk.
-        subject: Who is meant.
-        folder: A directory to work in beside the checkpoint, which is the caller's to remove.
+        subject: The key.
+        folder: A working directory next to the checkpoint, which the caller removes.
         guard: The guard of the checkpoint.
-        who: Who does it.
-        why: What for.
-        record: What the files were when their batches were committed; None without a record.
-        tell: Called with what is done, what there is in all, and what is being done.
+        who: The author.
+        why: The reason.
+        record: The integrity record; None without one.
+        tell: Called with the progress done, the total, and the current step.
 
     Raises:
-        Conflict: A query uses the checkpoint after all; it is as it was.
-        Unsupported: It is not on a local disk, or two directories cannot change places there.
+        Conflict: A query uses the checkpoint after all; the checkpoint is unchanged.
+        Unsupported: It is not on a local disk, or its file system cannot exchange directories.
         Corrupt: It is damaged.
     """
     place = _place(checkpoint)
@@ -95,10 +93,10 @@ def erase_checkpoint(
     _lead(LocalStorage(made), catalog, newest, checkpoint.uri)
     if not verify(LocalStorage(made)).ok:
         raise Internal(
-            "the new checkpoint does not verify; the old stays",
+            "the new checkpoint fails its verification; the old one was kept",
             code="HF-E9006",
             where=checkpoint.uri,
-            hint="nothing was erased from it; please report this",
+            hint="please report this; nothing was erased",
         )
     replace_checkpoint(place, made, guard)
     return summary
@@ -112,9 +110,9 @@ def plan_erase_checkpoint(
     record: Record | None = None,
     tell: ProgressCallback | None = None,
 ) -> Searched:
-    """Plan an erasure from a checkpoint; the checkpoint is not touched.
+    """Plan an erasure from a checkpoint; the checkpoint is not changed.
 
-    Every batch is searched in savepoints that lead a short life in the directory to work in.
+    Every batch is searched in temporary savepoints in the working directory.
 
     Raises:
         As `erase_checkpoint`.
@@ -126,7 +124,7 @@ def plan_erase_checkpoint(
 
 
 def require_exchange(folder: Path) -> None:
-    """Make sure that two directories can change places on this disk.
+    """Check that two directories can be exchanged on this disk.
 
     Raises:
         Unsupported: They cannot.
@@ -141,20 +139,21 @@ def _place(checkpoint: Storage) -> Path:
     place = local_path(checkpoint.uri)
     if place is None:
         raise Unsupported(
-            "a checkpoint is erased from on a local disk only",
+            "erasing from a checkpoint needs a checkpoint on a local disk",
             code="HF-E7018",
             where=checkpoint.uri,
-            hint="take a savepoint of it, erase there, restore that elsewhere, and delete this one",
+            hint="take a savepoint of it, erase from that, restore it to a new checkpoint, and delete "
+            "this one",
         )
     elsewhere = operators_elsewhere(checkpoint)
     if elsewhere:
         raise Unsupported(
-            "rows of this checkpoint are in a database, from which nothing is erased",
+            "rows of this checkpoint are in a database, from which Holdfast does not erase",
             code="HF-E7019",
             where=checkpoint.uri,
             found=f"blobs of {', '.join(elsewhere)}",
-            hint="take a savepoint, erase there, and restore that elsewhere; then delete this checkpoint, and"
-            " what the database has under the query's id",
+            hint="take a savepoint, erase from that, and restore it to a new checkpoint; then delete "
+            "this checkpoint, and the database's rows with this query's id",
         )
     return place
 
@@ -162,7 +161,7 @@ def _place(checkpoint: Storage) -> Path:
 def _take_all_batches(
     checkpoint: Storage, folder: Path, record: Record | None, tell: ProgressCallback | None
 ) -> tuple[Storage, str, set[str]]:
-    """A catalog with a savepoint of each batch that can be restored, the newest's id, and all files."""
+    """Return a catalog with a savepoint of each restorable batch, the newest's id, and all files."""
     require_exchange(folder)
     catalog = LocalStorage(folder / "catalog")
     manifests: list[Manifest] = []
@@ -177,10 +176,11 @@ def _take_all_batches(
         manifests.append(taken.manifest)
     if not manifests:
         raise NotFound(
-            "there is no committed batch",
+            "the checkpoint has no committed batch",
             code="HF-E3010",
             where=checkpoint.uri,
-            hint="nothing was committed, so delete the directory; its query then reads its input anew",
+            hint="delete the directory, since nothing was committed; its query then reads its input "
+            "from the start",
         )
     return (
         catalog,
@@ -200,7 +200,7 @@ def _state_files(place: Path) -> list[str]:
 def _summary(
     checkpoint: Storage, subject: Subject, searched: Sequence[Searched], newest: str, needed: Collection[str]
 ) -> Searched:
-    """Summarise all batches: a row that several have counts once, as the batch with most has it."""
+    """Return a summary of all batches; a row in several of them counts once."""
     paths = _state_files(_place(checkpoint))
     strays = [path for path in paths if path not in needed]
     most = max(searched, key=lambda savepoint: savepoint.rows)
@@ -221,7 +221,7 @@ def _summary(
 
 
 def _lead(made: Storage, catalog: Storage, savepoint_id: str, uri: str) -> None:
-    """Have paths to schemas lead to where the checkpoint will be, and not to where it is made."""
+    """Point the schema paths to the checkpoint's final address instead of its working directory."""
     for file in load(catalog, savepoint_id).files:
         if file.how == SCHEMA_PATHS:
             led = CutFile(file.path, How.SCHEMA_PATHS, file.path)

@@ -1,7 +1,8 @@
 """Every location where Holdfast may store a key, and the search of those that hold no state.
 
-A new file, directory or database of Holdfast's gets a row here; a test compares the table with the code. What
-is outside Holdfast (sources, sinks, backups) has rows too, because a certificate names what was not searched.
+A new file, directory or database of Holdfast's gets a row here; a test compares the table with the code.
+Locations outside Holdfast (sources, sinks, backups) have rows too, because a certificate names what was not
+searched.
 """
 
 from __future__ import annotations
@@ -55,15 +56,15 @@ class Treatment(str, Enum):
 
 @dataclass(frozen=True, slots=True)
 class KeyPlace:
-    """A kind of place.
+    """A type of location.
 
     Attributes:
         name: Its name in a certificate.
-        root: What its paths are relative to.
+        root: The root of its paths.
         paths: Patterns of paths; `*` matches any characters, also `/`.
-        treatment: What an erasure does about it.
+        treatment: Its treatment by an erasure.
         holds: How a key gets there.
-        advice: What to do where it was found there, or where nothing was searched.
+        advice: What to do if the key was found there, or if nothing was searched.
     """
 
     name: str
@@ -79,7 +80,7 @@ _HANDLED: Final = "nothing to do"
 
 
 def _erased(name: str, paths: tuple[str, ...], holds: str) -> KeyPlace:
-    """A place of a catalog that an erasure itself takes care of."""
+    """Return a location of a catalog that the erasure itself handles."""
     return KeyPlace(name, Root.CATALOG, paths, Treatment.ERASED, holds, _HANDLED)
 
 
@@ -90,7 +91,7 @@ def _in_home(
 
 
 def _outside(name: str, holds: str, advice: str) -> KeyPlace:
-    """A place that Holdfast does not know the address of."""
+    """Return a location whose address Holdfast does not know."""
     return KeyPlace(name, Root.OUTSIDE, (), _NOT, holds, advice)
 
 
@@ -98,12 +99,12 @@ KEY_PLACES: Final = (
     _erased(
         "state of savepoints",
         ("objects/*",),
-        "rows of state, and rows that were deleted and are still in a file",
+        "rows of state, and deleted rows that are still in a file",
     ),
     _erased(
         "labels and audit records of savepoints",
         ("savepoints/*",),
-        "people write keys into labels, statements and reasons",
+        "users write keys into labels, statements and reasons",
     ),
     _erased(
         "takes and removals",
@@ -115,7 +116,7 @@ KEY_PLACES: Final = (
         Root.CATALOG,
         ("drills/*",),
         _SEARCHED,
-        "a drill notes the name of its job and the address of its savepoint",
+        "a drill records the name of its job and the address of its savepoint",
         "delete these files: they are measurements",
     ),
     KeyPlace(
@@ -124,110 +125,111 @@ KEY_PLACES: Final = (
         ("metadata", "offsets/*", "commits/*", "sources/*", "state/*", "_holdfast/*"),
         _SEARCHED,
         "a file source logs the names of its files; a plan note has the literals of a query",
-        "delete these savepoints with `holdfast savepoint delete`, or checkpoints: Spark needs these files"
-        " as they are",
+        "delete these savepoints with `holdfast savepoint delete`, or these checkpoints: Spark "
+        "needs the files unchanged",
     ),
     KeyPlace(
-        "directories of work under way",
+        "working directories in use",
         Root.WORK,
         (".holdfast-*",),
         _NOT,
-        "an edit, erasure, migration or rescale that runs now has a copy of state",
-        "wait until it has ended, and erase once more",
+        "a running edit, erasure, migration or rescale has a copy of state",
+        "wait until it has ended, then erase again",
     ),
     _in_home(
         "registry",
         ("registry.db*",),
-        "the hot keys that a job watches, and the words of failures",
-        "stop the jobs of this state home and move the file away: the next `holdfast run` makes a new one",
+        "the hot keys that a job watches, and error messages",
+        "stop the jobs of this state home and move the file away: the next `holdfast run` creates a new one",
     ),
     _in_home(
         "operations",
         ("operations.db*",),
-        "arguments, results and errors of what was asked over HTTP, such as a query over state",
-        "stop the server and move the file away: a new one is made",
+        "arguments, results and errors of requests over HTTP, such as a query over state",
+        "stop the server and move the file away: it creates a new one",
     ),
     _in_home(
-        "alerts and numbers",
+        "alerts and metrics",
         ("watching.db*",),
-        "labels of metrics, and the words of alerts",
-        "stop the jobs of this state home and move the file away: a new one is made",
+        "labels of metrics, and messages of alerts",
+        "stop the jobs of this state home and move the file away: the next job creates a new one",
     ),
     _in_home(
         "logs of drivers and rescales",
         ("jobs/*.log",),
-        "whatever a job's code and its failures print",
-        "delete these files; the log of a running driver once it has ended",
+        "output and error messages of a job's code",
+        "delete these files; the log of a running driver after it has ended",
     ),
     _in_home(
-        "records of good batches",
+        "integrity records",
         ("records/*",),
         "paths and hashes of a checkpoint's files",
-        "delete these files: the record begins anew",
+        "delete these files: new records are started",
     ),
     _in_home(
         "locks and leases",
         ("jobs/*.lock", "locks/*", "operating/*", "leases/*"),
         "names of jobs and processes",
-        "delete them once no job runs in this state home",
+        "delete them when no job runs in this state home",
     ),
     _in_home(
         "sandboxes of comparisons and drills",
         ("sandboxes/*",),
-        "a comparison or drill that runs now has a copy of state; those of killed ones are removed",
-        "wait until it has ended, and erase once more",
+        "a running comparison or drill has a copy of state; those of killed ones are deleted",
+        "wait until it has ended, then erase again",
         _NOT,
     ),
     _in_home(
         "savepoints of the state home",
         ("savepoints/*",),
-        "a catalog that somebody keeps there",
-        "erase there too: name it to `holdfast state erase`",
+        "a catalog in the state home",
+        "erase from it too: give it to `holdfast state erase`",
         _NOT,
     ),
     _in_home(
         "token of the server",
         ("server-token",),
-        "random text, which no key gets into",
+        "random text, which contains no key",
         _HANDLED,
     ),
     _in_home(
         "other files of the state home",
         ("*",),
         "files that Holdfast does not know",
-        "look at these files",
+        "check these files",
     ),
     _outside(
         "ledger",
-        "`holdfast_fence` and `holdfast_batches` have names of sinks, and tokens and numbers of batches",
-        "no rows are in them; delete the key's rows from the sink's own table",
+        "`holdfast_fence` and `holdfast_batches` have names of sinks, tokens and batch ids",
+        "nothing to erase in them; delete the key's rows from the sink's own table",
     ),
     _outside(
         "sources, sinks and side outputs",
-        "input that a query reads again; its output, late rows and rejected rows included",
-        "delete the key there with the means of that system",
+        "input that a query reads again; its output, including late and rejected rows",
+        "delete the key there with that system's own tools",
     ),
     _outside(
         "working directories of Spark",
-        "workers keep copies of state in `spark.local.dir` while a query runs; a killed one leaves them",
-        "stop the query and remove what is left there; remove Spark's event logs if they are kept",
+        "workers keep copies of state in `spark.local.dir` while a query runs; a killed one leaves "
+        "them behind",
+        "stop the query and delete what is left there; delete Spark's event logs if they are kept",
     ),
     _outside(
-        "exports and what was sent",
+        "exports and notifications",
         "files exported from state, alerts in a webhook, labels in a monitoring system",
         "delete the key there",
     ),
     _outside(
         "other checkpoints, catalogs and copies",
-        "forks and restored checkpoints, other catalogs such as `CHECKPOINT.savepoints` where a server puts"
-        " savepoints, backups, older versions that an object store keeps",
+        "forks and restored checkpoints, other catalogs such as `CHECKPOINT.savepoints` where a "
+        "server puts savepoints, backups, older versions in an object store",
         "erase from each of them too, checkpoints with --checkpoint; let backups and versions expire",
     ),
 )
 
 
 def place_at(root: Root, path: str) -> KeyPlace | None:
-    """The place that a path is in; None for a path that the table does not have."""
+    """Return the location of a path; None if the table has none."""
     for place in KEY_PLACES:
         if place.root is root and any(fnmatchcase(path, pattern) for pattern in place.paths):
             return place
@@ -235,7 +237,7 @@ def place_at(root: Root, path: str) -> KeyPlace | None:
 
 
 def place_named(name: str) -> KeyPlace:
-    """The row of this name."""
+    """Return the row of this name."""
     return next(place for place in KEY_PLACES if place.name == name)
 
 
@@ -247,13 +249,13 @@ _SQLITE: Final = b"SQLite format 3\0"
 
 
 class WordSearch:
-    """Finds the text of a key, as people, logs and JSON write it.
+    """A search for the text of a key, as users, logs and JSON write it.
 
-    A long key is found in other words too; a short one only as a word of its own. It is not found where it is
-    compressed or encoded.
+    A long key is found within other words too; a short one only as a whole word. It is not found in
+    compressed or encoded data.
 
     Args:
-        subject: Who is meant.
+        subject: The key.
     """
 
     def __init__(self, subject: Subject) -> None:
@@ -266,7 +268,7 @@ class WordSearch:
         return self._pattern.search(data) is not None
 
     def without(self, text: str) -> str:
-        """A text with every place of it taken out."""
+        """Return a text with every occurrence replaced."""
         return self._pattern.sub(b"[erased]", text.encode()).decode(errors="replace")
 
     def is_in_file(self, path: Path) -> bool:
@@ -302,7 +304,7 @@ def _pattern(form: bytes) -> bytes:
 
 
 def _cells(path: Path) -> Iterator[bytes]:
-    """Every value of every row of a database."""
+    """Yield every value of every row of a database."""
     # Without a write-ahead log SQLite would make one for a reader too.
     mode = "mode=ro" if path.with_name(f"{path.name}-wal").exists() else "mode=ro&immutable=1"
     with (
@@ -321,8 +323,8 @@ def _cells(path: Path) -> Iterator[bytes]:
 
 
 _NOTES: Final = "logs and notes of savepoints"
-_WORK: Final = "directories of work under way"
-_ANYWHERE: Final = "wherever they are"
+_WORK: Final = "working directories in use"
+_ANYWHERE: Final = "address unknown"
 
 
 @dataclass(slots=True)
@@ -335,14 +337,14 @@ class _Files:
 
 
 class PlaceSearch:
-    """Looks through the table of places.
+    """A search of all locations in the table.
 
     Args:
-        subject: Who is meant.
-        catalog: The catalog that the erasure is of.
-        checkpoint: The checkpoint that it is of too.
-        home: The state home; None where none is known.
-        changing: Whether what killed processes have left may be removed.
+        subject: The key.
+        catalog: The catalog of the erasure.
+        checkpoint: The checkpoint of the erasure, if any.
+        home: The state home; None if unknown.
+        changing: Whether files left by killed processes may be deleted.
     """
 
     def __init__(
@@ -364,7 +366,7 @@ class PlaceSearch:
         self._roots = tuple(root.resolve() for root in roots if root is not None)
 
     def reports(self) -> tuple[PlaceReport, ...]:
-        """Every place: the catalog and its savepoints, the state home, the others."""
+        """Return a report on every location: the catalog and its savepoints, the state home, the others."""
         return (
             *self._in_catalog(),
             *self._in_notes(),
@@ -377,7 +379,7 @@ class PlaceSearch:
     # Savepoints and checkpoints
 
     def _in_catalog(self) -> Iterator[PlaceReport]:
-        """Search the catalog besides state; unknown files are named and not searched."""
+        """Search the catalog's files other than state; unknown files are listed and not searched."""
         files: dict[str, _Files] = {}
         strange = []
         for name in sorted(self._catalog.list("").names):
@@ -395,10 +397,10 @@ class PlaceSearch:
             yield from self._report(place_named(name), self._catalog.uri, one)
         if strange:
             where, names = self._redact(full(self._catalog.uri, "")), self._redact(", ".join(strange))
-            yield _not_searched("files that are no part of a catalog", where, names, "look at them")
+            yield _not_searched("unknown files in the catalog", where, names, "check them")
 
     def _in_notes(self) -> Iterator[PlaceReport]:
-        """The manifests, logs and notes of each savepoint, and of the checkpoint; each content once."""
+        """Search manifests, logs and notes of all savepoints and the checkpoint; each content once."""
         one = _Files()
         known: dict[str, bool] = {}
         for manifest in self._manifests():
@@ -429,11 +431,11 @@ class PlaceSearch:
                 yield load(self._catalog, savepoint_id)
 
     def _without_edits(self, fields: Mapping[str, object]) -> dict[str, object]:
-        """A manifest without what the erasure itself takes care of."""
+        """Return a manifest's fields without those that the erasure itself handles."""
         return {name: value for name, value in fields.items() if name not in ("label", CHANGE, ERASURES)}
 
     def _unnamed_checkpoints(self) -> Iterator[PlaceReport]:
-        """The checkpoints that the savepoints were taken of, where they were not named."""
+        """Yield the checkpoints of the savepoints that were not given."""
         named = None if self._checkpoint is None else self._checkpoint.uri
         for uri in sorted({manifest.checkpoint for manifest in self._manifests()}):
             place = _local(uri)
@@ -442,11 +444,11 @@ class PlaceSearch:
                     "checkpoint",
                     self._redact(uri),
                     "savepoints of this catalog were taken of it",
-                    "stop its query, and name it with --checkpoint",
+                    "stop its query, and give it with --checkpoint",
                 )
 
     def _work(self) -> Iterator[PlaceReport]:
-        """Directories in which others work at this moment; those of killed processes are removed."""
+        """Yield the working directories in use; those of killed processes are deleted."""
         folders = {root.parent for root in self._roots}
         if local_path(self._catalog.uri) is None:
             folders.add(Path(tempfile.gettempdir()))
@@ -470,8 +472,8 @@ class PlaceSearch:
             yield _not_searched(
                 "state home",
                 "none" if home is None else self._redact(str(home)),
-                "logs of drivers, the registry and operations may name it",
-                "there is no such directory: name the jobs' state home with --home",
+                "driver logs, the registry and operations may contain the key",
+                "the directory does not exist: give the jobs' state home with --home",
             )
             return
         files: dict[str, _Files] = {}
@@ -528,11 +530,11 @@ class PlaceSearch:
             place.name, self._redact(where), True, one.searched, found, place.holds, place.advice
         )
         for file in one.unreadable:
-            why, advice = "a file of it cannot be read", "make it readable, and erase once more"
+            why, advice = "a file cannot be read", "make it readable, then erase again"
             yield _not_searched(place.name, self._redact(file), why, advice)
 
     def _redact(self, text: str) -> str:
-        """A path as a certificate may have it: without the key, also where that is but a part of a word."""
+        """Return a path for a certificate: without the key, even within a word."""
         return self._words.without(str(redacted(text, self._subject)))
 
 
@@ -545,7 +547,7 @@ def _not_searched(name: str, where: str, why: str, advice: str) -> PlaceReport:
 
 
 def _walk(folder: Path) -> Iterator[Path]:
-    """The regular files below a directory."""
+    """Yield the regular files below a directory."""
     for root, folders, names in os.walk(folder):
         folders.sort()
         for name in sorted(names):

@@ -1,8 +1,8 @@
 """Search for a key in keyed state, and erase it.
 
-The rows of a key group are in blobs, in which what was deleted stays until the group is rewritten; and
-older blobs stay in RocksDB's files. So a group that may hold the key is rewritten even where no row of it
-counts any more, and the stores that hold such groups with it.
+The rows of a key group are in blobs, in which deleted rows stay until the group is rewritten; and older blobs
+stay in RocksDB's files. So a group that may contain the key is rewritten even if none of its current rows
+does, and the stores that hold such groups with it.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ class KeyedHits:
 
     Attributes:
         operator: The operator.
-        state: What reads it.
-        changes: The changes of keys that count: the key goes, or entries of its maps do.
-        shared: Keys of broadcast rows that go, by stream.
-        groups: The key groups that may hold it, in rows that count or not.
-        stores: The stores in whose files it may be.
+        state: The reader of its state.
+        changes: The changes of current keys: the key is deleted, or entries of its maps are.
+        shared: Keys of broadcast rows to delete, by stream.
+        groups: The key groups that may contain it, in current or old rows.
+        stores: The stores whose files may contain it.
     """
 
     operator: NamedOperator
@@ -54,7 +54,7 @@ class KeyedHits:
 
     @property
     def rows(self) -> int:
-        """The keys and broadcast rows of it that count."""
+        """Return the number of current keys and broadcast rows with it."""
         return len(self.changes) + sum(map(len, self.shared.values()))
 
     @property
@@ -63,13 +63,13 @@ class KeyedHits:
         return bool(self.rows)
 
     def findings(self, view: Storage) -> tuple[ErasureFinding, ...]:  # noqa: ARG002 - the key tells of every row
-        """The rows that count."""
+        """Return the current rows."""
         return (ErasureFinding(self.operator.name, self.rows),)
 
     def erased(
         self, work: Cleansing, view: SavepointView
     ) -> tuple[list[ReplacedFiles], tuple[ErasureFinding, ...]]:
-        """Write the stores anew that may hold it, with those that its key groups are in."""
+        """Rewrite the stores that may contain it, and those of its key groups."""
         changes, files = self.row_changes(), self.operator.files
         known = {hits.store for hits in self.stores}
         more = (StoreHits(store, files.chain(view, store), {}) for store in changes if store not in known)
@@ -104,10 +104,10 @@ class KeyedHits:
 
 
 class KeyedSearch:
-    """Looks for a subject in keyed operators; see `OperatorSearch`. What was found in a file is remembered.
+    """A search for a subject in keyed operators; see `OperatorSearch`. Results are cached by file.
 
     Args:
-        subject: Who is meant.
+        subject: The key.
     """
 
     def __init__(self, subject: Subject) -> None:
@@ -146,11 +146,11 @@ class KeyedSearch:
         )
 
     def unsearched(self, operator: NamedOperator) -> Sequence[str]:
-        """The states and columns that cannot be searched for it."""
+        """Return the states and columns that cannot be searched."""
         return unsearched_keyed(_keyed(operator), self._subject)
 
     def may_hold(self, operator: NamedOperator) -> Callable[[bytes], bool]:
-        """Says of the bytes of blobs whether they may hold it; never no about those that do."""
+        """Return a function that returns whether blobs may contain it; false negatives are impossible."""
         return partial(_has, self._needles(_keyed(operator)))
 
     def _stores(
@@ -172,7 +172,7 @@ class KeyedSearch:
                 yield StoreHits(store, chain, files_of)
 
     def _needles(self, state: KeyedStateReader) -> list[list[bytes]] | None:
-        """The bytes of which a blob with a row of it has one of each; None where they are not known."""
+        """Return byte strings, of which a blob with such a row has one of each list; None if unknown."""
         needles = []
         for given in self._subject.values.values():
             made = [str(given).encode()]
@@ -191,7 +191,7 @@ class KeyedSearch:
         return needles
 
     def _of(self, row: KeyRow, state: KeyedStateReader) -> Iterator[KeyChange]:
-        """The change of a key, if it needs one: it goes, or entries of its maps do."""
+        """Yield the change of a key, if it needs one: it is deleted, or entries of its maps are."""
         names = [column.name for column in state.operator.keys]
         key = dict(zip(names, row.key, strict=True))
         values = self._subject.values
@@ -216,7 +216,7 @@ class KeyedSearch:
             yield KeyChange(key, states)
 
     def _shared(self, group: KeyGroup, state: KeyedStateReader) -> dict[str, list[Any]]:
-        """The keys of broadcast rows that have it, by stream."""
+        """Return the keys of matching broadcast rows, by stream."""
         by_stream: dict[str, list[Any]] = {}
         for row in shared_rows(group, state.where):
             parts = row.key.values() if isinstance(row.key, Mapping) else [row.key]
@@ -228,7 +228,7 @@ class KeyedSearch:
 def unsearched_keyed(state: KeyedStateReader, subject: Subject) -> list[str]:
     """Return the unsearched parts of a keyed operator: values by name, and keys with several values.
 
-    A bare value is looked for in keys, keys of maps and keys of broadcast rows; a named column in the columns
+    A bare value is searched in keys, keys of maps and keys of broadcast rows; a named column in the columns
     of the key alone.
     """
     states = []
@@ -254,7 +254,7 @@ def _is_nested(type_: Any) -> bool:
 
 
 def _names_in(type_: Any) -> set[str]:
-    """The names of fields in an Arrow type, at any depth."""
+    """Return the names of fields in an Arrow type, at any depth."""
     fields = [type_.field(at) for at in range(type_.num_fields)]
     return {field.name.lower() for field in fields}.union(*(_names_in(field.type) for field in fields))
 
@@ -270,7 +270,7 @@ def _may_hold(group: KeyGroup, needles: Sequence[Sequence[bytes]] | None) -> boo
 
 
 def _has(needles: Sequence[Sequence[bytes]] | None, blob: bytes) -> bool:
-    """Return whether bytes may contain one needle of each; false positives possible, negatives not."""
+    """Return whether bytes contain one needle of each list; false positives are possible, negatives not."""
     return needles is None or all(any(needle in blob for needle in one) for one in needles)
 
 

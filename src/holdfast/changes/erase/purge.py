@@ -40,11 +40,11 @@ Matchers = Mapping[tuple[str, str], Matcher]
 
 @dataclass(frozen=True, slots=True)
 class ReplacedFiles:
-    """Files of a savepoint that are others now.
+    """The files of a savepoint that the erasure replaced.
 
     Attributes:
-        removed: Paths that go.
-        written: The files that come; their bytes are in the catalog already.
+        removed: Paths that are removed.
+        written: The new files; their bytes are in the catalog already.
     """
 
     removed: frozenset[str]
@@ -53,11 +53,11 @@ class ReplacedFiles:
 
 @dataclass(slots=True)
 class Cleansing:
-    """Writes stores without a key into a catalog, file by file; the same file only once.
+    """A writer of stores without a key into a catalog, file by file; each distinct file once.
 
     Attributes:
-        catalog: Where the bytes go.
-        folder: A directory to work in.
+        catalog: The catalog for the files.
+        folder: A working directory.
         now_ms: The time.
     """
 
@@ -72,12 +72,12 @@ class Cleansing:
         operator: OperatorStates,
         hits: StoreHits,
     ) -> list[ReplacedFiles]:
-        """Write the files of a store anew in which it was found, each without the entries of it.
+        """Rewrite the files of a store that contain the key, each without the matching entries.
 
         Args:
             view: The savepoint as a checkpoint.
             operator: The store's operator.
-            hits: What was found.
+            hits: The occurrences.
         """
         files = []
         for file, found_in in hits.files.items():
@@ -96,13 +96,13 @@ class Cleansing:
         hits: StoreHits,
         changes: Sequence[RowChange],
     ) -> ReplacedFiles:
-        """Write a store as a whole, with some rows changed, in place of its base and what came after.
+        """Write a whole store, with some rows changed, in place of its base and the changes since.
 
         Args:
             view: The savepoint as a checkpoint.
             operator: The store's operator.
             hits: Its files.
-            changes: What changes.
+            changes: The changes.
         """
         known = ("flat", *(view.sha256(file.render()) for file in hits.chain), hits.store.folder)
         if known not in self._done:
@@ -145,7 +145,7 @@ class Cleansing:
         families: Families,
         changes: Sequence[RowChange],
     ) -> Storage:
-        """A whole store in a directory of its own; it is read back, and has to be what was written."""
+        """Write a whole store to its own directory; it is read back and compared."""
         made = self._place()
         unique = file.unique_id is not None
         form = StoreForm(operator.values, operator.codec, unique, operator.snapshot_version(view))
@@ -173,17 +173,17 @@ class Cleansing:
             back.add(family, pairs)
         if back != total:
             raise Internal(
-                "a store does not read as it was written, and nothing was changed",
+                "verification failed: a store reads back differently than written; nothing was changed",
                 code="HF-E9008",
                 where=file.render(),
                 found=counted(back.rows, "row"),
-                expected=f"{counted(total.rows, 'row')}, the same as those that were to stay",
-                hint="no savepoint is damaged; please report this",
+                expected=f"{counted(total.rows, 'row')}, identical to the rows to keep",
+                hint="please report this; no savepoint is damaged",
             )
         return made
 
     def _store_files(self, made: Storage, removed: frozenset[str], file: StoreFile) -> ReplacedFiles:
-        """Bring what was made into the catalog."""
+        """Store the written files in the catalog."""
         written = []
         for path in _new_files(made, file.store):
             sha256, size = hash_file(made, path, made.size(path) or 0)
@@ -204,13 +204,13 @@ class _Sum:
     total: int = 0
 
     def add(self, family: str, pairs: Pairs) -> None:
-        """Take in rows of a family."""
+        """Add rows of a family."""
         self.rows += len(pairs)
         self.total = (self.total + sum(hash((family, pair)) for pair in pairs)) % (1 << 128)
 
 
 class BySubject:
-    """Deletes the rows that are of a subject by any of their columns."""
+    """A decider that deletes the rows of a subject by any of their columns."""
 
     columns: Sequence[Column] = ()
 
@@ -231,7 +231,7 @@ class BySubject:
                 yield place, None
 
     def _apart(self, row: Values) -> tuple[dict[str, Any], dict[str, Any]]:
-        """The fields of key and value, nested as they are stored."""
+        """Return the fields of key and value, nested as they are stored."""
         keys: dict[str, Any] = {}
         values: dict[str, Any] = {}
         for column in self._state.columns:
@@ -250,10 +250,10 @@ def partition_changes(
     states: Sequence[EditableState],
     matchers: Matchers,
 ) -> tuple[dict[StoreId, list[RowChange]], dict[str, int]]:
-    """Return the changes that remove all rows of a subject from a partition, and the number of rows by state.
+    """Return the changes that remove a subject's rows from a partition, and the number of rows by state.
 
-    What Spark keeps beside the rows is changed with them, and every entry of any family goes whose key is of
-    the subject.
+    Spark's companion data is changed with the rows, and every entry of any family with the subject's key is
+    deleted.
     """
     changes: dict[tuple[StoreId, str, bytes], RowChange] = {}
     counts: dict[str, int] = {}
@@ -300,7 +300,7 @@ def _without(
 def _base(
     view: Storage, operator: OperatorStates, file: StoreFile, families: Families
 ) -> Iterator[tuple[str, Pairs]]:
-    """The rows of a base by family, some thousand at a time."""
+    """Yield the rows of a base by family, in chunks."""
     if file.kind is FileKind.SNAPSHOT:
         yield DEFAULT_STORE, list(base_rows(view, operator, file))
         return
@@ -317,7 +317,7 @@ def _kept_records(
     stream: bytes,
     keys: Collection[tuple[str, bytes]],
 ) -> bytes:
-    """The records of changes, or of a snapshot in memory, but for those of some keys."""
+    """Return the records of changes, or of a snapshot in memory, except those of some keys."""
     path = file.render()
     records = records_of(file.kind, stream, path)
     head = parse_head(stream, path) if file.kind is FileKind.CHANGELOG else None
@@ -327,7 +327,7 @@ def _kept_records(
 
 
 def _paths(view: Storage, file: StoreFile) -> frozenset[str]:
-    """A file with the checksums beside it and the data files that it shares, as far as they are there."""
+    """Return the existing paths of a file, its checksums and the data files that it shares."""
     path = file.render()
     sums = layout.SparkChecksumFile(path).render()
     paths = [path, sums, layout.HadoopChecksumFile(path).render(), layout.HadoopChecksumFile(sums).render()]
@@ -339,7 +339,7 @@ def _paths(view: Storage, file: StoreFile) -> frozenset[str]:
 
 
 def _new_files(made: Storage, store: StoreId) -> list[str]:
-    """The files that were made of a store."""
+    """Return the written files of a store."""
     paths = []
     for folder in (store.folder, f"{store.folder}/{layout.SSTS}"):
         listing = made.list(folder)
@@ -367,7 +367,7 @@ class PartitionHits:
         return any(hits.certain for store in self.stores for hits in store.files.values())
 
     def findings(self, view: Storage) -> tuple[ErasureFinding, ...]:
-        """The rows that count, those included that only their values tell."""
+        """Return all matching current rows, including those matched by value only."""
         if self.by_value:
             return self._removal(view)[1]
         return tuple(
@@ -379,7 +379,7 @@ class PartitionHits:
     def erased(
         self, work: Cleansing, view: SavepointView
     ) -> tuple[list[ReplacedFiles], tuple[ErasureFinding, ...]]:
-        """Write what holds the key anew: file by file, or whole stores where values contain it."""
+        """Rewrite the matching files: file by file, or whole stores if values contain the key."""
         files = self.operator.files
         if not self.by_value:
             by_file = (work.by_key(view, files, store) for store in self.stores)
@@ -398,7 +398,7 @@ class PartitionHits:
 
 
 class SparkSearch(Search):
-    """Looks for a subject in Spark's operators; see `OperatorSearch`."""
+    """A search for a subject in Spark's operators; see `OperatorSearch`."""
 
     def hits(self, view: SavepointView, operator: NamedOperator) -> Iterator[PartitionHits]:
         """Search an operator, partition by partition.
@@ -409,10 +409,10 @@ class SparkSearch(Search):
         files = operator.files
         if files.values.avro:
             raise Unsupported(
-                "state that is encoded as Avro cannot be searched",
+                "state in Avro encoding cannot be searched",
                 code="HF-E7020",
                 where=f"operator {operator.named.label}",
-                hint="delete the savepoints that have it",
+                hint="delete the savepoints that contain it",
             )
         matchers = self.matchers(files)
         for partition in range(operator.partitions) if matchers else ():
@@ -424,7 +424,7 @@ class SparkSearch(Search):
                 yield PartitionHits(operator, partition, matchers, stores)
 
     def unsearched(self, operator: NamedOperator) -> Sequence[str]:
-        """The states and columns that cannot be searched for it."""
+        """Return the states and columns that cannot be searched."""
         return [
             f"{codec.name.label}.{column}"
             for codec in operator.files.declared_codecs()
@@ -433,7 +433,7 @@ class SparkSearch(Search):
         ]
 
     def may_hold(self, operator: NamedOperator) -> Callable[[bytes], bool]:
-        """Says of the bytes of rows whether they may be of it; never no about those that are."""
+        """Return a function that returns whether rows may match; false negatives are impossible."""
         matchers = list(self.matchers(operator.files).values())
         return lambda data: any(matcher.may_have(data, b"") for matcher in matchers)
 

@@ -1,7 +1,7 @@
 """Search the files of a store for an erased key, live rows and leftover bytes alike.
 
-A file is looked through entry by entry as it lies on the disk, for what was deleted or overwritten is still
-in it. What was found of a file is remembered by its hash: one that many savepoints share is read once.
+A file is searched entry by entry as stored, because deleted and overwritten entries are still in it. The
+findings of a file are cached by its hash: one that many savepoints share is read once.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Subject:
     """The subject of an erasure.
 
     Attributes:
-        values: A value as it was written, by column; by None where any column of a key may have it.
+        values: A value as it was written, by column; by None if any column of a key may have it.
     """
 
     values: Mapping[str | None, Any]
@@ -55,7 +55,7 @@ class Subject:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The columns that it is looked for in; empty for every column of keys."""
+        """Return the columns to search; empty for every column of keys."""
         return tuple(value for value in self.values if value is not None)
 
 
@@ -74,7 +74,7 @@ def subject(key: str, column: str | None = None) -> Subject:
             values = dict(json.loads(key))
         except ValueError as error:
             raise Invalid(
-                "the key is no JSON",
+                "the key is not valid JSON",
                 code="HF-E2071",
                 found=key[:200],
                 expected=str(error),
@@ -86,7 +86,7 @@ def subject(key: str, column: str | None = None) -> Subject:
         values = {None: key}
     if not values or any(value is None or value == "" for value in values.values()):
         raise Invalid(
-            "a key that is to be erased has a value",
+            "the key to erase has no value",
             code="HF-E2072",
             found=key[:200] or "nothing",
             hint="give the value itself, `column=value`, or a JSON object of columns",
@@ -96,7 +96,7 @@ def subject(key: str, column: str | None = None) -> Subject:
 
 @dataclass(frozen=True, slots=True)
 class Leaf:
-    """A field that a value is looked for in."""
+    """A field to search for a value."""
 
     side: str
     path: tuple[str, ...]
@@ -110,18 +110,18 @@ class Leaf:
 
 @dataclass(slots=True)
 class Matcher:
-    """Looks for a subject in the rows of one column family.
+    """A search for a subject in the rows of one column family.
 
     Attributes:
         codec: The family.
-        leaves: Where it is looked for, by column; a column that fits nowhere has none.
-        needles: Bytes of which a row of it has one of each column.
-        places: Where such bytes are in the row of a key, by column; None where that is not always the same.
-        exact: The only key that is of it, as it is stored without the number of its family; None where others
-            can be, or a value.
-        possible: Whether a row can be of it at all.
-        by_key: Whether the key's columns alone can tell.
-        by_value: Whether a row can be of it by its value.
+        leaves: The fields to search, by column; empty if no field has a fitting type.
+        needles: Byte strings, of which a matching row has one for each column.
+        places: The offsets of such bytes in a key's row, by column; None if they vary.
+        exact: The only key that matches, as it is stored without the number of its family; None if others can
+            match, or a value.
+        possible: Whether a row can match at all.
+        by_key: Whether the key's columns alone decide.
+        by_value: Whether a row can match by its value.
     """
 
     codec: StateCodec
@@ -164,7 +164,7 @@ class Matcher:
         )
 
     def row_of(self, key: bytes, value: bytes) -> bool:
-        """Return whether a row with a value, of a list perhaps, belongs to it."""
+        """Return whether a row with a value or a list of values belongs to it."""
         if not self.by_value:
             return False
         keys = self._row(KEY).decode(self.codec.key_row(key))
@@ -208,9 +208,9 @@ def matcher(codec: StateCodec, subject: Subject) -> Matcher:
 
 
 def unsearched(codec: StateCodec, subject: Subject) -> tuple[str, ...]:
-    """The columns of a family in which a subject cannot be looked for: those that hold many values.
+    """Return the columns of a family that cannot be searched: those that hold many values.
 
-    Of a subject with columns, those that could have one of these names inside.
+    For a subject with columns, only those that could have one of these names inside.
     """
     sides = [codec.key_type] if subject.any_column else [codec.key_type, codec.value_type]
     return tuple(
@@ -222,7 +222,7 @@ def unsearched(codec: StateCodec, subject: Subject) -> tuple[str, ...]:
 
 
 def _several(type_: Struct, path: tuple[str, ...] = ()) -> list[tuple[tuple[str, ...], set[str]]]:
-    """The arrays and maps of a row, each with its own name and all that are in it."""
+    """Return the arrays and maps of a row, each with its own name and all names in it."""
     collections = []
     for name, kind in zip(type_.names, type_.types, strict=True):
         if isinstance(kind, Struct):
@@ -244,7 +244,7 @@ def _names_in(type_: DataType) -> set[str]:
 
 
 def _exact_match(codec: StateCodec, leaves: Mapping[str | None, tuple[Leaf, ...]]) -> bytes | None:
-    """The stored key that has these values and no other field."""
+    """Return the stored key that has these values and no other field."""
     by_path = {leaf.path: leaf for fitting in leaves.values() for leaf in fitting if leaf.side == KEY}
     alone = all(len(fitting) == 1 for fitting in leaves.values()) and len(by_path) == len(leaves)
     if not alone or codec.plain_keys is None or set(by_path) != {(name,) for name in codec.key_type.names}:
@@ -282,7 +282,7 @@ def _leaves(type_: Struct, path: tuple[str, ...] = ()) -> list[tuple[tuple[str, 
 
 
 def _fitting(given: Any, type_: DataType) -> tuple[Any, ...]:
-    """The value in a type, if it fits."""
+    """Return the value in a type, if it fits."""
     try:
         return (typed(given, type_, written=True),)
     except ValueError:
@@ -290,9 +290,9 @@ def _fitting(given: Any, type_: DataType) -> tuple[Any, ...]:
 
 
 def _needle(leaf: Leaf) -> bytes:
-    """The bytes that a row has where a field has this value, whatever else is in it.
+    """Return the bytes of any row in which a field has this value.
 
-    What does not fit into a word follows the words, filled up to whole ones.
+    A value longer than a word follows the words, padded to whole words.
     """
     row = RowCodec(Struct(("x",), (leaf.type,))).encode({"x": leaf.value})
     return row[_SLOT : 2 * _SLOT] if is_fixed(leaf.type) else row[2 * _SLOT :]
@@ -310,11 +310,10 @@ class FileHits:
     """The occurrences in a file.
 
     Attributes:
-        keys: The keys that are of the subject by themselves, by family, each with whether the file leaves it
-            there.
-        by_value: How many entries are of it by their value alone, or by their bytes where their state is
-            no more.
-        bare: Whether it is in what RocksDB keeps besides its rows.
+        keys: The matching keys, by family, each with whether the file keeps or deletes it.
+        by_value: The number of entries that match by value only, or by their bytes if their state was
+            dropped.
+        bare: Whether RocksDB's own metadata contains the key.
     """
 
     keys: dict[tuple[str, bytes], bool] = field(default_factory=dict)
@@ -332,7 +331,7 @@ class FileHits:
         return bool(self.keys or self.by_value)
 
     def take(self, other: FileHits) -> None:
-        """Add what was found in a part of it."""
+        """Add the findings of a part of the file."""
         self.keys.update(other.keys)
         self.by_value += other.by_value
 
@@ -357,11 +356,11 @@ class StoreHits:
 
     @property
     def traces(self) -> int:
-        """The files in which it was found."""
+        """Return the number of files in which it was found."""
         return sum(file.any for file in self.files.values())
 
     def live(self, operator: OperatorStates) -> dict[str, int]:
-        """Return the number of live keys by the label of their state; counters are no states."""
+        """Return the number of live keys by the label of their state, without counters."""
         last: dict[tuple[str, bytes], bool] = {}
         for file in self.chain:
             last.update(self.files[file].keys)
@@ -374,10 +373,10 @@ class StoreHits:
 
 
 class Search:
-    """Looks for a subject in savepoints.
+    """A search for a subject in savepoints.
 
     Args:
-        subject: Who is meant.
+        subject: The key.
     """
 
     def __init__(self, subject: Subject) -> None:
@@ -408,14 +407,13 @@ class Search:
 
         Args:
             view: The savepoint as a checkpoint.
-            manifest: It.
             operator: The store's operator.
             store: The store.
-            matchers: What `matchers` gave for the operator.
+            matchers: The operator's matchers, from `matchers`.
 
         Raises:
             Corrupt: A file is damaged.
-            Unsupported: A file is of a kind that is not known here.
+            Unsupported: A file's format is not supported.
         """
         chain = operator.chain(view, store)
         files = {}
@@ -428,7 +426,7 @@ class Search:
         return StoreHits(store, chain, files)
 
     def _forms(self, operator: OperatorStates, store: StoreId) -> tuple[str, ...]:
-        """Return what decides how rows are decoded."""
+        """Return the schemas that decide how rows are decoded."""
         return tuple(
             f"{codec.name.family} {codec.schema.key_schema} {codec.schema.value_schema}"
             for codec in operator.declared_codecs()
@@ -475,7 +473,7 @@ class Search:
 
 
 def _exact(matchers: Mapping[str, Matcher], families: Families) -> list[bytes] | None:
-    """The only keys that can be of the subject, as they are stored; None where others can."""
+    """Return the only stored keys that can match; None if others can."""
     if families.forgotten:
         return None
     keys = []
@@ -508,7 +506,7 @@ def _hits(
     matchers: Mapping[str, Matcher],
     families: Families,
 ) -> FileHits:
-    """Search entries; most are excluded by a look at their bytes."""
+    """Search entries; most are excluded by their bytes."""
     hits = FileHits()
     needles = tuple({needle for one in matchers.values() for column in one.needles for needle in column})
     first = needles[0]
@@ -535,30 +533,30 @@ def _hits(
 
 
 def checked(view: SavepointView, path: str) -> bytes:
-    """Read a file of a savepoint, whose bytes have to be those that the manifest names.
+    """Read a file of a savepoint, and check it against the manifest.
 
     Raises:
-        Corrupt: They are others, so that it is unknown what was in it.
+        Corrupt: The bytes differ, so the original content is unknown.
     """
     data = view.read(path)
     if hash_of(data) != view.sha256(path):
         raise Corrupt(
-            "a savepoint is damaged, and cannot be searched",
+            "a damaged savepoint cannot be searched",
             code="HF-E6002",
             where=full(view.uri, path),
             found=f"SHA-256 {hash_of(data)[:16]}…",
             expected=f"{view.sha256(path)[:16]}…",
-            hint=f"`holdfast savepoint verify {place_word(view.uri)}` names all damage",
+            hint=f"list all damage with `holdfast savepoint verify {place_word(view.uri)}`",
         )
     return data
 
 
 def entries(view: SavepointView, operator: OperatorStates, file: StoreFile) -> Iterator[Entry]:
-    """Every entry of a file of a store, whether it counts or not: keys as they are stored, with their family.
+    """Yield every entry of a file of a store, current or not: keys as they are stored, with their family.
 
     Raises:
         Corrupt: The file is damaged.
-        Unsupported: It is of a kind that is not known here.
+        Unsupported: Its format is not supported.
     """
     path = file.render()
     data = checked(view, path)
@@ -572,14 +570,14 @@ def entries(view: SavepointView, operator: OperatorStates, file: StoreFile) -> I
 
 
 def _changes(operator: OperatorStates, file: StoreFile, stream: bytes) -> Iterator[Entry]:
-    """The same of a file of changes, or of a store in memory, unpacked."""
+    """Yield the entries of unpacked changes, or of a store in memory."""
     deleted = operator.values.deleted
     for _, key, value in records_of(file.kind, stream, file.render()):
         yield deleted(key) if value is None else key, value
 
 
 def noted_keys(data: bytes) -> list[bytes]:
-    """The lists in a snapshot that note the first and the last key of its data files."""
+    """Return the lists in a snapshot that record the first and the last key of its data files."""
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
         return [archive.read(name) for name in archive.namelist() if name.startswith(_NOTES)]
 

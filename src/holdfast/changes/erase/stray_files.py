@@ -1,8 +1,8 @@
-"""Search the files of state that belong to no restorable batch.
+"""Search the state files that belong to no restorable batch.
 
-Killed tasks and Spark's clean-up leave them. Nothing says which of their rows count, so their bytes are
-searched: a file that may hold the key counts as one that does, and so does one that cannot be unpacked. An
-empty file, as a killed task leaves it, holds nothing.
+Killed tasks and Spark's cleanup leave them. It is unknown which of their rows are current, so their bytes are
+searched: a file that may contain the key counts as one that does, and so does one that cannot be unpacked. An
+empty file, as a killed task leaves it, contains nothing.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ _MayBe = Callable[[bytes], bool]
 
 
 class StrayFiles:
-    """Looks at files of no batch.
+    """A search of files that belong to no batch.
 
     Args:
         checkpoint: The checkpoint.
         operators: Its operators at the newest batch.
-        subject: Who is meant.
+        subject: The key.
     """
 
     def __init__(self, checkpoint: Storage, operators: Sequence[NamedOperator], subject: Subject) -> None:

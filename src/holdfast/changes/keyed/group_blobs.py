@@ -1,4 +1,4 @@
-"""Key groups rewritten: a base of the new rows, and a record with a fresh token."""
+"""Key groups rewritten: a base of the new rows, and a record with a new token."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from holdfast.worker.state.upkeep import Census
 
 
 def written(number: int, key_groups: int, form: BlobSchema, parts: Sequence[Part]) -> KeyGroup:
-    """A key group of these rows, all of them in its base.
+    """Return a key group with these rows, all of them in its base.
 
     Args:
         number: The group.
-        key_groups: How many groups the operator has.
-        form: The form that its record names: that of the last part, where there is one.
-        parts: Its rows, those of earlier forms first.
+        key_groups: The operator's number of groups.
+        form: The schema that its record names: that of the last part, if there is one.
+        parts: Its rows, those of earlier schemas first.
     """
     blobs = [blob for part in parts for blob in _pages(part)]
     forms = {part_form.fingerprint: part_form for part_form in (*(part.form for part in filled(parts)), form)}
@@ -46,7 +46,7 @@ def written(number: int, key_groups: int, form: BlobSchema, parts: Sequence[Part
 
 
 def _counts(key_groups: int, form: BlobSchema, parts: Sequence[Part]) -> tuple[int, ...]:
-    """Return the sizes of the group, all of it in one layout."""
+    """Return the sizes of the group, all of it with one schema."""
     census = Census(form, key_groups)
     counts = (census.count({name: run.alive() for name, run in part.tables.items()}) for part in parts)
     return tuple(sum(counts, census.none()).tolist())
@@ -63,7 +63,7 @@ def _pages(part: Part) -> Iterator[bytes]:
 
 
 def _least(parts: Iterable[Part], column: str) -> int:
-    """The earliest timer of all keys."""
+    """Return the earliest timer of all keys."""
     firsts = []
     for part in parts:
         run = part.tables.get(ROWS)
@@ -73,7 +73,7 @@ def _least(parts: Iterable[Part], column: str) -> int:
 
 
 def joined(parts: Sequence[Part]) -> list[Part]:
-    """The same rows with neighbours of one form as one part; no identity may be in two of them."""
+    """Return the rows with neighbours of one schema merged; no identity may be in two of them."""
     together: list[Part] = []
     for part in parts:
         if together and together[-1].form.fingerprint == part.form.fingerprint:
@@ -92,11 +92,11 @@ def _together(one: Part, other: Part) -> dict[str, Run]:
 
 
 def brought(parts: Sequence[Part], form: BlobSchema, where: str) -> Part:
-    """All rows in one form that has at least what theirs have, in the same types.
+    """Return all rows with one schema that has at least their columns, in the same types.
 
     Raises:
-        Unsupported: A state of a former form has another type or time to live, or no longer exists, and
-            only the program knows its new form.
+        Unsupported: A state of an earlier schema has a different type or TTL, or no longer exists, so only
+            the program can convert it.
     """
     moved = [
         part if part.form.fingerprint == form.fingerprint else _moved(part, form, where)
@@ -106,12 +106,12 @@ def brought(parts: Sequence[Part], form: BlobSchema, where: str) -> Part:
 
 
 def alive(part: Part) -> Part:
-    """The same without rows that are marked as gone."""
+    """Return the part without rows that are marked as deleted."""
     return Part(part.form, {name: run.alive() for name, run in part.tables.items()})
 
 
 def living_parts(group: KeyGroup, where: str) -> list[Part]:
-    """A group's rows; those that are marked as gone only where rows of another form may need them.
+    """Return a group's rows, with deleted ones only if rows of other schemas may need them.
 
     Raises:
         Corrupt: A blob cannot be read.
@@ -121,13 +121,13 @@ def living_parts(group: KeyGroup, where: str) -> list[Part]:
 
 
 def within(part: Part, number: int, key_groups: int) -> Part:
-    """The rows of one group."""
+    """Return the rows of one group."""
     low, high = range_of(number, key_groups)
     return Part(part.form, {name: run.slice(*run.between(low, high)) for name, run in part.tables.items()})
 
 
 def filled(parts: Iterable[Part]) -> list[Part]:
-    """The parts that have rows."""
+    """Return the parts that have rows."""
     return [part for part in parts if any(len(run) for run in part.tables.values())]
 
 
@@ -155,11 +155,11 @@ def _more_times(old: pa.Schema, new: pa.Schema) -> bool:
 
 
 def former(where: str, name: str) -> Unsupported:
-    """The error for rows that only the program can bring into today's form."""
+    """Return the error for rows that only the program can convert."""
     return Unsupported(
-        "a key group has rows of a former version, which only the program brings into today's",
+        "a key group has rows of an earlier schema, which only the job can convert",
         code="HF-E7024",
         where=where,
-        found=f"{name} is another now",
-        hint="run the query until all of its key groups are written anew: batches that touch them do it",
+        found=f"{name} has changed",
+        hint="run the query until its batches have rewritten all key groups",
     )

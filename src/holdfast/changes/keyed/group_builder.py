@@ -1,4 +1,4 @@
-"""Keyed state made out of tables, as if a processor had written it: for jobs that start warm."""
+"""Key groups built from tables, as a processor would write them: for jobs with initial state."""
 
 from __future__ import annotations
 
@@ -38,32 +38,32 @@ def build_groups(
     *,
     hashes: Callable[[pa.Table], Hashes] = key_hashes,
 ) -> tuple[KeyGroup, ...]:
-    """Make all key groups of an operator out of a table a state, in the columns that `KeyedState.scan` gives.
+    """Build all key groups of an operator from one table per state, in the columns of `KeyedState.scan`.
 
-    A table has the key columns and `value`; that of a map `map_key` too; that of a list has a row for each
-    element, in its order. Where the state has a time to live, `stamp_ms` says when a value was written;
-    without that column, or where it is null, it is as if it had been written with the batch. A row without a
-    value gives its key nothing. Timers are a table with the key columns, `name`, `clock` and `at_ms`.
+    A table has the key columns and `value`; for a map also `map_key`; for a list one row for each element, in
+    order. If the state has a TTL, `stamp_ms` is the time when a value was written; without that column, or if
+    it is null, the time of the batch is used. A row without a value is ignored. Timers are a table with the
+    key columns, `name`, `clock` and `at_ms`.
 
     Cost: some 3 microseconds a row; everything is held in memory.
 
     Args:
-        operator: The operator, with the times of the batch that the state is to be of.
+        operator: The operator, with the times of the batch of the state.
         tables: The rows of each state.
         timers: The keys' timers.
-        hashes: What finds keys: Spark's hash.
+        hashes: The hash function of keys: Spark's hash.
 
     Raises:
         NotFound: The state does not exist.
-        Invalid: A table has other columns or types, or a key twice where it has one value.
+        Invalid: A table has the wrong columns or types, or a duplicate key of a single value.
         Unsupported: The operator's state is of instances, or of a broadcast stream.
     """
     if operator.instances:
         raise Unsupported(
-            "state of instances cannot be made: they deal out their lists by themselves",
+            "state of instances cannot be built, because the instances distribute their lists themselves",
             code="HF-E7025",
             where=f"operator {operator.name}",
-            hint="start the operator empty, and let its sources replay what it has to know",
+            hint="start the operator empty, and let its sources replay its input",
         )
     work = _Making(operator, hashes)
     for name, table in tables.items():
@@ -75,7 +75,7 @@ def build_groups(
 
 @dataclass(frozen=True, slots=True)
 class _Given:
-    """One table's rows: their key columns, and what is next to them."""
+    """One table's rows: their key columns, and the others."""
 
     state: KeptState | None
     keys: pa.Table
@@ -84,7 +84,7 @@ class _Given:
 
 
 class _Making:
-    """Takes in tables, then writes the groups."""
+    """A builder that collects tables, then writes the groups."""
 
     def __init__(self, operator: KeyedOperator, hashes: Callable[[pa.Table], Hashes]) -> None:
         self._operator = operator
@@ -93,15 +93,15 @@ class _Making:
         self._count = 0
 
     def take(self, state: KeptState, table: pa.Table) -> None:
-        """Take in the rows of a state."""
+        """Add the rows of a state."""
         where = f"operator {self._operator.name}, state {state.name}"
         if state.kind == "broadcast":
-            fact = "the rows of a broadcast stream cannot be made: they belong to no key"
+            fact = "the rows of a broadcast stream cannot be built, because they have no key"
             raise Unsupported(
                 fact,
                 code="HF-E7026",
                 where=where,
-                hint="have the query read the broadcast stream from its start",
+                hint="let the query read the broadcast stream from its start",
             )
         if state.ttl_ms is not None and STAMP not in table.column_names:
             table = table.append_column(STAMP, pa.nulls(table.num_rows, pa.int64()))
@@ -116,26 +116,24 @@ class _Making:
             )
             table = table.set_column(at, STAMP, stamps)
         if state.kind == MAP and table.column(MAP_KEY).null_count:
-            raise Invalid(
-                "a map has no key that is null", code="HF-E2075", where=where, hint="leave these rows out"
-            )
+            raise Invalid("a map has a null key", code="HF-E2075", where=where, hint="remove these rows")
         self._take(state, table)
 
     def take_timers(self, table: pa.Table) -> None:
-        """Take in timers."""
+        """Add timers."""
         where = f"operator {self._operator.name}, timers"
         if not self._operator.timers:
             raise Invalid(
                 "the processor has no timers",
                 code="HF-E2076",
                 where=where,
-                hint="leave out the table of timers, or declare timers in the processor",
+                hint="remove the table of timers, or declare timers in the processor",
             )
         table = _columns(table, [*self._operator.keys, *TIMER_SCHEMA], where)
         self._take(None, table)
 
     def done(self) -> tuple[KeyGroup, ...]:
-        """The groups of all that was taken in."""
+        """Return the groups of everything added."""
         if not self._count:
             return ()
         every = pa.concat_tables([given.keys for given in self._given]).combine_chunks()
@@ -220,31 +218,31 @@ class _Making:
             key = by_key.setdefault(at, {})
             if (name or "", clock) in key:
                 raise Invalid(
-                    "a key has two timers of one name and clock",
+                    "a key has two timers with the same name and clock",
                     code="HF-E2077",
                     where=f"operator {self._operator.name}, timers",
                     found=f"{name!r}, {clock}",
-                    hint="keep one of them: a timer that is set again replaces the former",
+                    hint="keep one of them: a timer that is set again replaces the earlier one",
                 )
             key[name or "", clock] = KeyTimer(name or "", clock, at_ms)
         put_timers(columns, np.array(list(by_key), np.int64), [key.values() for key in by_key.values()])
 
 
 def _columns(table: pa.Table, fields: Sequence[pa.Field], where: str) -> pa.Table:
-    """The columns that are wanted, in their types.
+    """Return the required columns, in their types.
 
     Raises:
-        Invalid: One is missing, there is another, or one has another type.
+        Invalid: A column is missing, unknown, or of a wrong type.
     """
     names = [field.name for field in fields]
     if sorted(table.column_names) != sorted(names):
         raise Invalid(
-            "a table of state has other columns than it should",
+            "the table does not have the columns of its state",
             code="HF-E2078",
             where=where,
             found=", ".join(table.column_names) or "none",
             expected=", ".join(names),
-            hint="`holdfast state list` shows the columns of each state",
+            hint="list the columns of each state with `holdfast state list`",
         )
     columns = [
         whole(table.column(field.name))
@@ -258,7 +256,7 @@ def _columns(table: pa.Table, fields: Sequence[pa.Field], where: str) -> pa.Tabl
 def _distinct(
     h: Hashes, keys: pa.Table
 ) -> tuple[Hashes, NDArray[np.int32], NDArray[np.int64], NDArray[np.int64]]:
-    """The keys that there are, by hash and ordinal: where each comes first, and which one each row has."""
+    """Return the distinct keys by hash and ordinal, the first row of each, and the key of each row."""
     unique, first, position = np.unique(h, return_index=True, return_inverse=True)
     taken = keys.take(pa.array(first[position]))
     same = np.ones(len(h), np.bool_)
@@ -285,7 +283,7 @@ def _check_once(of: NDArray[np.int64], keys: pa.Table, where: str) -> None:
         again = np.setdiff1d(np.arange(len(of)), first)[0]
         key = ", ".join(repr(column[int(again)].as_py()) for column in keys.columns)
         raise Invalid(
-            "a key has one value, and comes twice",
+            "duplicate key in a state with one value per key",
             code="HF-E2079",
             where=where,
             found=key,
@@ -298,7 +296,7 @@ def _check_entries(owners: NDArray[np.int64], keys: pa.Array, where: str) -> Non
     for owner, key in zip(owners.tolist(), keys.to_pylist(), strict=True):
         if (owner, repr(key)) in seen:
             raise Invalid(
-                "a map has each of its keys once",
+                "duplicate key in a map",
                 code="HF-E2080",
                 where=where,
                 found=repr(key),

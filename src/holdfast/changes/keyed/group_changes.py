@@ -49,14 +49,14 @@ _Identity = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class EditedKey:
-    """A key that is to have other state.
+    """A key with changed state.
 
     Attributes:
-        change: Its new state, or that it goes.
+        change: Its new state, or its deletion.
         key: Its values.
-        h: The hash of one that is new.
-        identity: Hash and ordinal of one that exists.
-        before: What it had.
+        h: Its hash, for a new key.
+        identity: Hash and ordinal of an existing key.
+        before: Its state before.
     """
 
     change: KeyChange
@@ -69,7 +69,7 @@ class EditedKey:
 def edited_rows(
     operator: KeyedOperator, part: Part, keys: Sequence[EditedKey]
 ) -> tuple[Part, set[_Identity]]:
-    """The rows of a group with some keys changed, and the identities of these keys.
+    """Return the rows of a group with some keys changed, and the identities of these keys.
 
     Raises:
         Invalid: A value does not fit its state.
@@ -78,7 +78,7 @@ def edited_rows(
 
 
 class _Group:
-    """One group's rows, of one form."""
+    """One group's rows, of one schema."""
 
     def __init__(self, operator: KeyedOperator, part: Part, keys: Sequence[EditedKey]) -> None:
         self._operator = operator
@@ -149,7 +149,7 @@ class _Group:
             self._columns[name] = placed(self._columns[name], places, pa.array(stamps, pa.int64()))
 
     def _set_elements(self, state: KeptState) -> None:
-        """Put the elements of the keys that have others in place of theirs, from slot 0 on."""
+        """Replace the elements of the changed keys, with slots from 0."""
         chosen = [at for at, key in enumerate(self._keys) if state.name in key.change.states]
         elements = [_entries(state, self._keys[at].change.states[state.name]) for at in chosen]
         counts = [len(element) for element in elements]
@@ -189,7 +189,7 @@ class _Group:
         put_timers(self._columns, np.array(chosen, np.int64), timers)
 
     def _stamp(self, state: KeptState, key: EditedKey, entry: Any) -> int | None:
-        """The stamp of a value: as given, as it was, or of the batch; of a list by place, of a map by key."""
+        """Return the stamp of a value: the given one, the existing one, or the batch's."""
         given = _at(key.change.stamps.get(state.name), entry)
         if given is not None:
             return int(given)
@@ -208,7 +208,7 @@ class _Group:
                 where=self._where(state, self._keys[owners[error.at]]),
                 found=error.why.found or error.why.fact,
                 expected=error.why.expected,
-                hint="give a value of the state's type; `holdfast state list` shows it",
+                hint="give a value of the state's type, as listed by `holdfast state list`",
             ) from error
 
     def _where(self, state: KeptState, key: EditedKey) -> str:
@@ -221,7 +221,7 @@ class _Group:
             marks = [repr(key) for key, _ in entries]
             if len(set(marks)) < len(marks) or any(key is None for key, _ in entries):
                 raise Invalid(
-                    "a map has each key once, and none that is null",
+                    "a map has a duplicate or null key",
                     code="HF-E2082",
                     where=self._where(state, self._keys[at]),
                     hint="give a dictionary, or pairs with one entry for each key",
@@ -231,10 +231,10 @@ class _Group:
 def put_timers(
     columns: dict[str, pa.Array], places: NDArray[np.int64], timers: Iterable[Iterable[KeyTimer]]
 ) -> None:
-    """Put the timers of some keys at their places: as text, and when the first of each clock is due.
+    """Write the timers of some keys into their rows: as text, and the first time of each clock.
 
     Raises:
-        Invalid: A clock or a time is none.
+        Invalid: A clock or a time is not valid.
     """
     made = [{letter_of(timer.clock) + timer.name: ms_of(timer.at_ms) for timer in key} for key in timers]
     firsts = [earliest(times) if times else (None, None) for times in made]
@@ -247,12 +247,12 @@ def put_timers(
 
 
 def default_stamp(operator: KeyedOperator, state: KeptState) -> int | None:
-    """The stamp of what is written with the batch: its time by the clock of the state, if that has one."""
+    """Return the stamp of values written in the batch: its time by the state's clock, if it has one."""
     return operator.planned_ms if state.clock == "processing" else operator.watermark_ms or None
 
 
 def _identities(rows: Run, keys: Sequence[EditedKey]) -> list[_Identity]:
-    """Hash and ordinal of each key: a new one has the first ordinal of its hash that no other has."""
+    """Return hash and ordinal of each key; a new one gets the first free ordinal of its hash."""
     new = np.unique(np.array([key.h for key in keys if key.identity is None], np.uint64))
     taken: dict[int, set[int]] = {}
     free: dict[int, Iterator[int]] = {}
@@ -277,7 +277,7 @@ def _drop(run: Run, identities: set[_Identity]) -> Run:
 
 
 def _entries(state: KeptState, value: Any) -> list[tuple[Any, Any]]:
-    """The elements of a list or map as pairs; the first of a list's is None."""
+    """Return the elements of a list or map as pairs; a list's have None as key."""
     if value is None:
         return []
     if state.kind == MAP:
@@ -285,11 +285,11 @@ def _entries(state: KeptState, value: Any) -> list[tuple[Any, Any]]:
         return [(key, element) for key, element in pairs]
     if isinstance(value, (str, bytes, Mapping)):
         raise Invalid(
-            "a list state takes a list",
+            "a list state needs a list",
             code="HF-E2083",
             where=f"state {state.name}",
             found=repr(value),
-            hint="give the whole list, in its order",
+            hint="give the whole list, in order",
         )
     return [(None, element) for element in value]
 
@@ -300,7 +300,7 @@ def _has_expired(operator: KeyedOperator, state: KeptState, stamp: int) -> bool:
 
 
 def _at(stamps: Any, entry: Any) -> Any:
-    """The stamp of an entry among those of a state; of a plain value there is one."""
+    """Return the stamp of an entry among those of a state; a plain value has one."""
     if isinstance(stamps, Mapping):
         try:
             return stamps.get(entry)
@@ -318,23 +318,22 @@ _MANY = 8
 
 
 def changed(state: KeyedStateReader, changes: Iterable[KeyChange]) -> tuple[GroupChange, ...]:
-    """Compute which key groups are to be rewritten, and how, so that some keys are others.
+    """Compute the rewritten key groups for changes of some keys.
 
-    Nothing is written. A group that is touched gets a new base without a log: the bytes of what was removed
-    or replaced are in no blob of it any more. That all other keys of it are as they were is seen to here.
+    Nothing is written. A changed group gets a new base without a log: no blob of it has the bytes of removed
+    or replaced values any more. All its other keys are checked to be unchanged.
 
-    Cost: the groups of these keys are read and recreated; where a placement may have put keys elsewhere, and
-    some are not in the group of their hash, all are looked at.
+    Cost: the groups of these keys are read and rewritten; if a placement function may have moved keys, and
+    some are not in the group of their hash, all groups are searched.
 
     Args:
         state: The operator's state.
         changes: The changes; each key once.
 
     Raises:
-        Invalid: A key, a state or a value does not fit, or a key comes twice.
+        Invalid: A key, a state or a value does not fit, or a key is given twice.
         NotFound: The state does not exist.
-        Unsupported: A new key whose place only the program knows, or rows of a former version that only the
-            program can bring into today's.
+        Unsupported: Only the program can place a new key, or convert rows of an earlier schema.
         Corrupt: A blob cannot be read.
     """
     wanted = list(changes)
@@ -353,9 +352,9 @@ def changed(state: KeyedStateReader, changes: Iterable[KeyChange]) -> tuple[Grou
 def without_shared(state: KeyedStateReader, stream: str, keys: Iterable[Any]) -> tuple[GroupChange, ...]:
     """Compute the key groups without some rows of a broadcast stream, of which each group has a copy.
 
-    Nothing is written. A row that the stream had taken back is removed as well.
+    Nothing is written. A row that the stream had retracted is removed as well.
 
-    Cost: all state of the operator is read, and each group that has such a row recreated.
+    Cost: all state of the operator is read, and each group with such a row rewritten.
 
     Args:
         state: The operator's state.
@@ -364,17 +363,17 @@ def without_shared(state: KeyedStateReader, stream: str, keys: Iterable[Any]) ->
 
     Raises:
         NotFound: The stream does not exist.
-        Invalid: The state is of keys, or a key does not fit.
+        Invalid: The state belongs to keys, or a key does not fit.
         Corrupt: A blob cannot be read.
     """
     kept = state.operator.state(stream)
     if kept.kind != BROADCAST or kept.key_type is None:
         raise Invalid(
-            "the state is of keys, and not of a broadcast stream",
+            "the state belongs to keys, not to a broadcast stream",
             code="HF-E2084",
             where=state.where,
             found=stream,
-            hint="change it by its keys",
+            hint="change the state by its keys",
         )
     schema = pa.schema(list(kept.key_type))
     where = f"{state.where}, broadcast stream {stream}"
@@ -401,7 +400,7 @@ def without_shared(state: KeyedStateReader, stream: str, keys: Iterable[Any]) ->
 
 
 def refolded(state: KeyedStateReader, group: KeyGroup) -> GroupChange:
-    """A key group rewritten with what counts of it and nothing else."""
+    """Return a key group rewritten with its current rows only."""
     parts = [alive(part) for part in parts_of(group, state.where, dead=True)]
     form = parts[0].form if parts else state.operator.form
     after = written(group.group, state.operator.key_groups, form, joined(parts))
@@ -409,7 +408,7 @@ def refolded(state: KeyedStateReader, group: KeyGroup) -> GroupChange:
 
 
 class _Work:
-    """Finds the keys of changes and writes their groups."""
+    """A search for changed keys, and the writer of their groups."""
 
     def __init__(self, state: KeyedStateReader, wanted: Sequence[KeyChange], keys: pa.Table) -> None:
         self._state = state
@@ -423,7 +422,7 @@ class _Work:
         self._check_twice()
 
     def in_their_groups(self) -> None:
-        """Look for each key where its hash puts it."""
+        """Search each key in the group of its hash."""
         if self._state.operator.instances:
             return
         of = group_of(self._h, self._state.operator.key_groups)
@@ -436,7 +435,7 @@ class _Work:
                 self._match(group, numbers[number], self._h)
 
     def elsewhere(self) -> None:
-        """Look for the keys that are left in all groups, where a placement may have put them."""
+        """Search the remaining keys in all groups, where a placement function may have put them."""
         for group in self._state.source.groups():
             h = placed_hash(self._h, group.group, self._state.operator.key_groups)
             self._match(group, list(self.left), h)
@@ -444,7 +443,7 @@ class _Work:
                 self._groups[group.group] = group
 
     def new_ones(self) -> None:
-        """Give the keys that are nowhere a place, if they are to be made."""
+        """Assign groups to the keys that do not exist and are to be created."""
         added = [at for at in self.left if not self._wanted[at].remove and _makes(self._wanted[at])]
         if not added:
             return
@@ -474,7 +473,7 @@ class _Work:
         yield from ((number, there.get(number)) for number in numbers)
 
     def _match(self, group: KeyGroup, places: Sequence[int], h: NDArray[np.uint64]) -> None:
-        """Take the keys out of those that are left that are in a group, by these hashes."""
+        """Match the remaining keys that are in a group, by these hashes."""
         owners = owners_of(parts_of(group, self._state.where))
         if owners is None:
             return
@@ -493,26 +492,26 @@ class _Work:
             key = comparable_key(values)
             if key in seen:
                 raise Invalid(
-                    "a key comes twice among the changes",
+                    "duplicate key among the changes",
                     code="HF-E2085",
                     where=self._state.where,
                     found=repr(values),
-                    hint="put all that changes of a key into one change",
+                    hint="put all changes of a key into one change",
                 )
             seen.add(key)
 
     def _check_places(self) -> None:
-        """Refuse to make keys where something else than their hash would say in which group."""
+        """Refuse to create keys if something other than their hash decides their group."""
         operator = self._state.operator
         by_hash = not operator.instances and operator.placed is not True
         if by_hash and (operator.placed is False or all(self._by_hash())):
             return
         raise Unsupported(
-            "where a new key belongs is known to the program alone",
+            "the key group of a new key is known only to the job",
             code="HF-E7027",
             where=self._state.where,
-            found="its keys are instances" if operator.instances else "a function places its keys",
-            hint="change and remove keys that are there; let the query make new ones",
+            found="its keys are instances" if operator.instances else "the operator uses placement=",
+            hint="change and remove existing keys only, and let the query create new ones",
         )
 
     def _by_hash(self) -> Iterator[bool]:
@@ -553,7 +552,7 @@ class _Work:
         return after
 
     def _in_one_form(self, parts: Sequence[Part], where: str) -> Part:
-        """All rows in the operator's newest form where they fit in, else in the only one that they have."""
+        """Return all rows with the operator's newest schema if they fit, else with their only one."""
         try:
             return brought(parts, self._state.operator.form, where)
         except Unsupported:
@@ -580,7 +579,7 @@ def _check(state: KeyedStateReader, changes: Iterable[KeyChange]) -> None:
                 code="HF-E2076",
                 where=state.where,
                 found=repr(change.timers[0]),
-                hint="leave the timers of the key as they are",
+                hint="remove the timers from the change of this key",
             )
 
 
@@ -601,7 +600,7 @@ def _ordinals_by_hash(run: Run, count: int) -> dict[int, KeyOrdinals]:
 
 
 def _without(part: Part, identities: set[_Identity]) -> Part:
-    """The same without the rows of some keys in all tables."""
+    """Return the part without the rows of some keys, in all tables."""
     if not identities:
         return part
     return Part(part.form, {name: run.take(~_is_of(run, identities)) for name, run in part.tables.items()})
@@ -616,7 +615,7 @@ def _is_of(run: Run, identities: set[_Identity]) -> NDArray[np.bool_]:
 
 
 def _check_rest(after: KeyGroup, before: Sequence[Part], identities: set[_Identity], where: str) -> None:
-    """See that all other keys are as they were.
+    """Check that all other keys are unchanged.
 
     Raises:
         Internal: One is not.
@@ -629,8 +628,8 @@ def _check_rest(after: KeyGroup, before: Sequence[Part], identities: set[_Identi
                 one is None or other is None or one.batch.equals(other.batch)
             )
             if not same:
-                fact = "a key that was to stay as it was has changed"
-                hint = "nothing was written; please report this"
+                fact = "verification failed: a key outside the change was modified. Nothing was written"
+                hint = "please report this; nothing was written"
                 raise Internal(
                     fact, code="HF-E9011", where=where, found=name or "the table of keys", hint=hint
                 )

@@ -1,4 +1,4 @@
-"""Key groups put back into a checkpoint, in a batch of its own that reads nothing."""
+"""Write key groups to a checkpoint, in a separate batch that reads nothing."""
 
 from __future__ import annotations
 
@@ -28,26 +28,26 @@ def write_groups(
     folder: Path,
     tell: ProgressCallback | None = None,
 ) -> int:
-    """Put key groups into a checkpoint, in a batch of its own.
+    """Write key groups to a checkpoint, in a separate batch.
 
     No query may use the checkpoint, and its newest batch has to be committed. The new batch's state is that
-    of the newest with these key groups changed; all else in it is as it was. It counts with its commit, which
-    is written last. Where the bytes of what was replaced must be nowhere, the files of the batches before
-    have to go as well.
+    of the newest with these key groups changed, and everything else unchanged. It takes effect with its
+    commit, which is written last. To remove all bytes of replaced values, the files of earlier batches have
+    to be deleted as well.
 
-    Cost: every store is opened and rewritten; data files that hold nothing of what changed are kept.
+    Cost: every store is opened and rewritten; data files without changed rows are kept.
 
     Args:
         checkpoint: The checkpoint; it is changed.
         changes: Key groups by the number of their operator.
-        folder: A directory to work in that does not exist yet.
-        tell: Called with stores done, stores in all, and what is being done.
+        folder: A working directory that does not exist yet.
+        tell: Called with stores done, stores in all, and the current step.
 
     Returns:
         The batch.
 
     Raises:
-        NotFound: No batch is committed, or a file that it needs is gone.
+        NotFound: No batch is committed, or a file that it needs is missing.
         Corrupt: A file is damaged.
     """
     operators = {operator.operator_id: operator for operator in operator_states(checkpoint)}
@@ -63,19 +63,19 @@ def write_rows(
     folder: Path,
     tell: ProgressCallback | None = None,
 ) -> int:
-    """Put rows into the stores of a checkpoint, in a batch of its own: see `write_groups`.
+    """Write rows to the stores of a checkpoint, in a separate batch: see `write_groups`.
 
     Args:
         checkpoint: The checkpoint; it is changed.
         changes: The changed rows, by store.
-        folder: A directory to work in that does not exist yet.
-        tell: Called with stores done, stores in all, and what is being done.
+        folder: A working directory that does not exist yet.
+        tell: Called with stores done, stores in all, and the current step.
 
     Returns:
         The batch.
 
     Raises:
-        NotFound: No batch is committed, or a file that it needs is gone.
+        NotFound: No batch is committed, or a file that it needs is missing.
         Corrupt: A file is damaged.
     """
     folder.mkdir()
@@ -112,32 +112,32 @@ def regroup(
     folder: Path,
     tell: ProgressCallback | None = None,
 ) -> tuple[Regrouped, ...]:
-    """Put the keys of Holdfast's keyed operators into another number of key groups, in a batch of its own.
+    """Move the keys of Holdfast's keyed operators to a different number of key groups, in a separate batch.
 
-    The operators' notes are changed first: no process may start the query before this has returned, so let
-    the checkpoint be a copy, and use it only when this is done. Start the query with the same `key_groups`.
+    The operators' notes are changed first: no process may start the query before this has returned, so use a
+    copy of the checkpoint, and start the query only afterwards, with the same `key_groups`.
 
     Args:
         checkpoint: The checkpoint; it is changed.
-        key_groups: How many groups there are to be.
-        folder: A directory to work in that does not exist yet.
-        tell: Called with stores done, stores in all, and what is being done.
+        key_groups: The new number of groups.
+        folder: A working directory that does not exist yet.
+        tell: Called with stores done, stores in all, and the current step.
 
     Returns:
         The operators that were changed, with their new key groups.
 
     Raises:
         NotFound: The checkpoint has none of Holdfast's keyed operators.
-        Unsupported: Something else than their hashes says where its keys are.
+        Unsupported: Something other than their hashes decides the groups of its keys.
         Corrupt: A file is damaged.
     """
     states = keyed_states(checkpoint)
     if not states:
         raise NotFound(
-            "the checkpoint has no keyed operator of Holdfast's",
+            "the checkpoint has no keyed operator of Holdfast",
             code="HF-E3011",
             where=checkpoint.uri,
-            hint="see its operators with `holdfast state list`",
+            hint="list its operators with `holdfast state list`",
         )
     moved, changes = [], {}
     for state in states:
@@ -154,7 +154,7 @@ def regroup(
 
 
 def replacing(before: Iterable[KeyGroup], after: Iterable[KeyGroup]) -> list[GroupChange]:
-    """Groups in place of all that there were."""
+    """Return changes that replace all groups."""
     had, has = ({group.group: group for group in groups} for groups in (before, after))
     return [GroupChange(had.get(number), has.get(number)) for number in sorted({*had, *has})]
 

@@ -1,4 +1,4 @@
-"""Keyed state put into another number of key groups, which nothing but this changes."""
+"""Move keyed state to a different number of key groups."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from holdfast.worker.state.tables import Run, concatenated, sorted_run
 
 @dataclass(frozen=True, slots=True)
 class Regrouped:
-    """The state of an operator in another number of key groups.
+    """The state of an operator with a different number of key groups.
 
     Attributes:
-        operator: The operator as it is then.
-        groups: All key groups, ascending, with or without keys. They take the place of all that there were.
-        keys: How many keys they have.
+        operator: The operator with the new number.
+        groups: All key groups, ascending, with or without keys. They replace all earlier ones.
+        keys: Their number of keys.
     """
 
     operator: KeyedOperator
@@ -37,7 +37,7 @@ class Regrouped:
 
 
 def regrouped(state: KeyedStateReader, key_groups: int) -> Regrouped:
-    """Put all keys of an operator into the groups that they have where there are so many.
+    """Move all keys of an operator to their groups under a new number of groups.
 
     Nothing is written. A key's group follows from its hash, so a query that is started with this number of
     key groups finds every key; each group has its own copy of the rows of a broadcast stream.
@@ -46,12 +46,11 @@ def regrouped(state: KeyedStateReader, key_groups: int) -> Regrouped:
 
     Args:
         state: The operator's state.
-        key_groups: How many groups there are to be.
+        key_groups: The new number of groups.
 
     Raises:
-        Invalid: There cannot be so many groups.
-        Unsupported: A function of the program's places the keys, or the operator's keys are instances, of
-            which each has a group to itself.
+        Invalid: The number of groups is not allowed.
+        Unsupported: The operator uses `placement=`, or its keys are instances, which have a group each.
         Corrupt: A blob cannot be read.
     """
     operator = state.operator
@@ -82,10 +81,10 @@ def regrouped(state: KeyedStateReader, key_groups: int) -> Regrouped:
 
 
 def renumbered(note: bytes, key_groups: int, where: str) -> bytes:
-    """An operator's note once its state is in so many key groups.
+    """Return an operator's note with a new number of key groups.
 
     Raises:
-        Corrupt: It is no note.
+        Corrupt: The note cannot be parsed.
     """
     try:
         fields = foreign_json(note)
@@ -96,33 +95,33 @@ def renumbered(note: bytes, key_groups: int, where: str) -> bytes:
             code="HF-E6003",
             where=where,
             found=str(error),
-            hint="see what else is damaged with `holdfast checkpoint verify`",
+            hint="list all damage with `holdfast checkpoint verify`",
         ) from error
 
 
 def _check(state: KeyedStateReader, key_groups: int) -> None:
     if not 1 <= key_groups <= MOST_GROUPS:
         raise Invalid(
-            "there cannot be so many key groups",
+            "invalid number of key groups",
             code="HF-E2086",
             where=state.where,
             found=str(key_groups),
             expected=f"1 to {MOST_GROUPS}",
-            hint="name a number in this range; four for each core of the cluster are plenty",
+            hint="choose a number in this range; four for each core of the cluster are plenty",
         )
     if state.operator.instances:
         raise Unsupported(
-            "each instance of an operator has a key group to itself",
+            "the number of key groups of instances is fixed, since each instance has one",
             code="HF-E7028",
             where=state.where,
-            hint="start it with another number of instances, and its lists are handed out anew",
+            hint="start the operator with a different number of instances; its lists are then redistributed",
         )
     if state.operator.placed:
         raise _unknown_places(state)
 
 
 def _check_places(state: KeyedStateReader, parts: Sequence[Part]) -> None:
-    """See that keys are where their hashes put them, where nobody noted whether a function places them."""
+    """Check that keys are in the groups of their hashes, if it is unknown whether a function places them."""
     if state.operator.placed is None:
         owners = owners_of(parts)
         if owners is not None and not state.is_by_hash(owners):
@@ -131,22 +130,22 @@ def _check_places(state: KeyedStateReader, parts: Sequence[Part]) -> None:
 
 def _unknown_places(state: KeyedStateReader) -> Unsupported:
     return Unsupported(
-        "a function of the program's places the keys, and only that knows their groups",
+        "the operator uses placement=, so key groups cannot be computed outside the job",
         code="HF-E7006",
         where=state.where,
-        hint="keep the number of key groups, or take the placement away with a new operator",
+        hint="keep the number of key groups, or use a new operator without placement=",
     )
 
 
 def _split(part: Part, *, shared: bool) -> Part:
-    """The rows of a broadcast stream, or all others."""
+    """Return the rows of a broadcast stream, or all others."""
     return Part(
         part.form, {name: run.take((run.ord == SHARED) == shared) for name, run in part.tables.items()}
     )
 
 
 def _copy(part: Part, number: int, key_groups: int) -> Part:
-    """The rows of a broadcast stream as a group has them: under the first hash of its range."""
+    """Return a group's copy of the rows of a broadcast stream, under the first hash of its range."""
     low, _ = range_of(number, key_groups)
     tables = {}
     for name, run in part.tables.items():
@@ -156,9 +155,9 @@ def _copy(part: Part, number: int, key_groups: int) -> Part:
 
 
 def _ordered(parts: Iterable[Part]) -> list[Part]:
-    """The rows of all groups, those of one form together where no group has rows of two.
+    """Return the rows of all groups, merged if they have one schema.
 
-    Where one has, its rows stay in their order: of two forms the later one is right.
+    If a group has rows of two schemas, they stay in their order: the later one counts.
     """
     ordered = list(parts)
     if len({part.form.fingerprint for part in ordered}) == 1:
@@ -172,10 +171,10 @@ def _ordered(parts: Iterable[Part]) -> list[Part]:
 
 
 def _check_keys(now: Regrouped, where: str) -> None:
-    """Read the groups back, and see that each key is in one and all are there.
+    """Read the groups back, and check that each key is in its group and none is missing.
 
     Raises:
-        Internal: They are not.
+        Internal: The check failed.
     """
     keys = astray = 0
     for group in now.groups:
@@ -187,10 +186,10 @@ def _check_keys(now: Regrouped, where: str) -> None:
                 keys += len(run) if name == ROWS else 0
     if astray or keys != now.keys:
         raise Internal(
-            "keys were lost on the way into other groups",
+            "verification failed: keys were lost in the move to new key groups. Nothing was written",
             code="HF-E9012",
             where=where,
-            found=f"{counted(keys, 'key')}, and {counted(astray, 'row')} in groups that are not theirs",
+            found=f"{counted(keys, 'key')}, and {counted(astray, 'row')} in wrong groups",
             expected=counted(now.keys, "key"),
-            hint="nothing was written; please report this",
+            hint="please report this; nothing was written",
         )

@@ -24,13 +24,13 @@ class KeyChange:
 
     Attributes:
         key: The key: by column, in the order of the columns, or the value of the only one.
-        states: New values by state: a list whole, a map as a dictionary or pairs; None takes a state away.
-            States that are not named stay as they are. Of an aggregating state it is the accumulator.
-        stamps: When values with a time to live were written, in the shape of the value, in milliseconds. By
-            default a value, and an entry or place that was there, keeps its stamp unless that has run out,
-            and what is new gets the time of the batch.
-        timers: The key's timers from now on; None leaves them as they are.
-        remove: Take away the key with everything.
+        states: New values by state: a whole list, a map as a dictionary or pairs; None deletes a state.
+            States that are not named are unchanged. For an aggregating state it is the accumulator.
+        stamps: The times when values with a TTL were written, in the shape of the value, in milliseconds. By
+            default an existing value, entry or element keeps its stamp unless it has expired, and a new one
+            gets the time of the batch.
+        timers: The key's new timers; None leaves them unchanged.
+        remove: Delete the key with all its state.
     """
 
     key: Any
@@ -45,8 +45,8 @@ class GroupChange:
     """A key group that is rewritten.
 
     Attributes:
-        before: What it was; None for one that had no state.
-        after: What it is to be; None for one that is to be gone.
+        before: Its content before; None if it had no state.
+        after: Its new content; None to delete it.
     """
 
     before: KeyGroup | None
@@ -63,13 +63,13 @@ _AT: Final = "expiryTimestampMs"
 
 @dataclass(frozen=True, slots=True)
 class StoreRow:
-    """One row of a store of Spark's, to be put or deleted.
+    """One row of a Spark store, to be put or deleted.
 
     Attributes:
         partition: The partition that it belongs to.
         family: Its column family.
-        key_row: The key as an UnsafeRow; `StateCodec.stored_key` makes of it what is stored.
-        value_rows: The value's row, or those of a list; None where the key is deleted.
+        key_row: The key as an UnsafeRow; `StateCodec.stored_key` returns its stored form.
+        value_rows: The value's row, or those of a list; None if the key is deleted.
         is_list: Whether the value is a list.
     """
 
@@ -83,7 +83,7 @@ class StoreRow:
 def group_rows(
     operator: OperatorStates, groups: Iterable[GroupChange]
 ) -> dict[StoreId, tuple[RowChange, ...]]:
-    """The rows of Spark's stores that key groups are made of, as changes of them."""
+    """Return the changes of Spark's store rows for changes of key groups."""
     (name,) = operator.store_names
     numbering = numbering_of(operator)
     changes: dict[StoreId, list[RowChange]] = {}
@@ -98,16 +98,16 @@ def group_rows(
 def store_rows(
     partitions: int, numbering: Numbering, before: KeyGroup | None, after: KeyGroup | None
 ) -> Iterator[StoreRow]:
-    """Return the puts and deletes by which a store gets the new content of a key group.
+    """Yield the puts and deletes that give a store the new content of a key group.
 
-    Spark keeps two families beside ours: how many blobs each list has, and the timer that wakes the group.
-    They are kept in step.
+    Spark keeps two companion families: the number of blobs in each list, and the timer that wakes the group.
+    They are updated too.
 
     Args:
-        partitions: How many partitions the operator's state has.
-        numbering: How its groups are stored.
-        before: The group as it is stored; None where it is not.
-        after: As it is to be; None where it is to be gone.
+        partitions: The number of partitions of the operator's state.
+        numbering: The numbering of its groups.
+        before: The stored group; None if it is not stored.
+        after: Its new content; None to delete it.
     """
     group = after.group if after is not None else before.group if before is not None else 0
     partition, key = numbering.partition_of(group, partitions), group_key(numbering, group)
@@ -142,7 +142,7 @@ def _timers(partition: int, numbering: Numbering, group: int, before: int, after
 
 @lru_cache(maxsize=2)
 def _timer_rows(numbering: Numbering) -> tuple[RowCodec, RowCodec]:
-    """Return the writers of timer keys, by group and by time."""
+    """Return the codecs of timer keys, by group and by time."""
     group, at = group_row(numbering).type, Atom("long")
     return RowCodec(Struct(("key", _AT), (group, at))), RowCodec(Struct((_AT, "key"), (at, group)))
 

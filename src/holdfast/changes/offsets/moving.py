@@ -1,4 +1,4 @@
-"""Make a checkpoint whose sources continue from other offsets."""
+"""Create a checkpoint whose sources continue from other offsets."""
 
 from __future__ import annotations
 
@@ -42,16 +42,16 @@ _ESCAPED: Final = re.compile(
 
 
 class FilesOfSource:
-    """The log of a query's source of files.
+    """The log of a query's file source.
 
     Args:
         checkpoint: The checkpoint.
-        source: The source; None for the only one of files.
+        source: The source; None for the only file source.
         where: The checkpoint's address, for messages.
 
     Raises:
-        NotFound: No source is one of files, or it has not read any.
-        Invalid: Several are.
+        NotFound: The query has no file source, or it has not read any file.
+        Invalid: The query has several.
     """
 
     def __init__(self, checkpoint: Storage, source: str | None, where: str) -> None:
@@ -69,12 +69,10 @@ class FilesOfSource:
         if len(found) != 1:
             kind = Invalid if found else NotFound
             raise kind(
-                "the query has several sources of files"
-                if found
-                else "the query has no such source of files",
+                "the query has several file sources" if found else "the query has no such file source",
                 where=where,
                 found=", ".join(sorted(found)) or (source or "none"),
-                hint="`holdfast offsets show` shows its sources; name one with --source",
+                hint="list the sources with `holdfast offsets show`, and choose one with --source",
             )
         self._checkpoint = checkpoint
         self._where = where
@@ -84,7 +82,7 @@ class FilesOfSource:
         self._places = log_files(self._folder, checkpoint.list(f"{layout.SOURCES}/{self._folder}").names)
 
     def read_files(self) -> tuple[SeenFile, ...]:
-        """Every file that it has read, as far as its log has them; those of a planned batch are not read."""
+        """Return the files in its log that it has read, without those of a planned batch."""
         end = log_offset(self._end) or 0
         return tuple(file for file in self._noted_files() if file.entry <= end)
 
@@ -98,14 +96,14 @@ class FilesOfSource:
         return sorted(found.values(), key=lambda file: file.entry)
 
     def unread(self, paths: Sequence[str]) -> tuple[str, ...]:
-        """These files as Spark notes them, each once.
+        """Return these files as Spark records them, each once.
 
         Args:
             paths: Paths, or addresses, with or without the escapes of a URI.
 
         Raises:
-            Invalid: It has read one of them, or none from the directory that one is in.
-            NotFound: One would be on this machine and is not, and no batch is planned with it.
+            Invalid: It has read one of them, or has read nothing from a file's directory.
+            NotFound: A file on this machine does not exist, and no batch is planned with it.
         """
         read = {file.path for file in self.read_files()}
         noted = {_parts_of_uri(file.path): file.path for file in self._noted_files()}
@@ -117,7 +115,7 @@ class FilesOfSource:
                     code="HF-E2087",
                     where=f"{self._where}, source {self.source}",
                     found=address,
-                    hint="its rows are in the state; `holdfast state edit` changes that",
+                    hint="change its rows in the state with `holdfast state edit`",
                 )
         return tuple(dict.fromkeys(whole))
 
@@ -134,34 +132,35 @@ class FilesOfSource:
         fits = [(folder, each) for each in paths for folder in _at(folders, root, posixpath.dirname(each))]
         if len({folder for folder, _ in fits}) != 1:
             raise Invalid(
-                "the file is in no directory that the source has read from",
+                "the source has read no file from this directory",
                 code="HF-E2088",
                 where=f"{self._where}, source {self.source}",
                 found=given,
-                expected=", ".join(sorted(folders.values())) or "a file that the source has read before",
-                hint="start the query until it has planned a batch with the file, or give its whole address",
+                expected=", ".join(sorted(folders.values()))
+                or "a file in a directory that the source has read",
+                hint="start the query until it has planned a batch with the file, or give its full address",
             )
         # Where the directory is not on this machine, nobody can look.
         if _parts(fits[0][0])[0] == _LOCAL and Path(posixpath.dirname(paths[0])).is_dir():
             fits = [(folder, each) for folder, each in fits if Path(each).exists()]
         if not fits:
             raise NotFound(
-                "there is no such file, and no batch is planned with it",
+                "the file does not exist, and no batch is planned with it",
                 code="HF-E3012",
                 where=f"{self._where}, source {self.source}",
                 found=paths[0],
-                hint="see that the path is right",
+                hint="check the path",
             )
         folder, found = fits[0]
         return f"{folder}/{_quoted(posixpath.basename(found))}"
 
     def leave_out(self, paths: Sequence[str], changed_ms: Sequence[int], offsets: Offsets) -> None:
-        """Note files as read, in an entry of the log of their own.
+        """Record files as read, in an additional entry of the source's log.
 
         Args:
-            paths: The files, as Spark notes them.
-            changed_ms: When each was last changed.
-            offsets: The offsets of all sources, in which this one continues behind the entry.
+            paths: The files, as Spark records them.
+            changed_ms: The time when each was last changed.
+            offsets: The offsets of all sources; this source's is moved after the entry.
         """
         entry = (log_offset(self._end) or 0) + 1
         lines = tuple(
@@ -181,7 +180,7 @@ class FilesOfSource:
 
 
 def _parts(address: str) -> tuple[str, str]:
-    """The scheme and host, which a plain path has not, and the path as it is spelled."""
+    """Return the scheme and host (empty for a plain path), and the path as written."""
     parts = _ADDRESS.fullmatch(address)
     if parts is None:
         return "", posixpath.abspath(address)
@@ -215,8 +214,8 @@ class OffsetRequest:
     """The requested positions of the sources.
 
     Attributes:
-        changes: Changes to offsets, one after the other.
-        files: Files that a source of files is to leave out.
+        changes: Changes to offsets, in order.
+        files: Files that a file source is to skip.
         source: The source of these files; None for the only one.
     """
 
@@ -231,12 +230,12 @@ class OffsetPlan(ChangePlan, JsonShape):
 
     Attributes:
         positions: Every position that changes.
-        skipped_files: The files that are left out, as Spark notes them.
+        skipped_files: The skipped files, as Spark records them.
         watermark_ms: The watermark of the next batch; rows that are read again and are older than it are
             dropped as late. Null without one.
-        wanted: What is to be done.
+        wanted: The request.
         uncommitted: A batch that is planned and not committed; the new checkpoint plans it again.
-        usage: Who may be using the checkpoint, where that was asked; a person must confirm that none does.
+        usage: The possible users of the checkpoint, if checked; a person must confirm that there are none.
     """
 
     positions: tuple[PositionChange, ...]
@@ -249,23 +248,23 @@ class OffsetPlan(ChangePlan, JsonShape):
     @property
     @in_json
     def skipped(self) -> int:
-        """The largest number of Kafka records that are left out."""
+        """The largest possible number of Kafka records that are skipped."""
         return sum(change.skipped or 0 for change in self.positions)
 
     @property
     @in_json
     def repeated(self) -> int:
-        """The largest number of Kafka records that are read again."""
+        """The largest possible number of Kafka records that are read again."""
         return sum(change.repeated or 0 for change in self.positions)
 
 
 @dataclass(frozen=True, slots=True)
 class OffsetsMoved(JsonShape):
-    """A checkpoint whose sources continue elsewhere.
+    """A checkpoint whose sources continue from other offsets.
 
     Attributes:
-        plan: What was done.
-        states: What each state holds: the same as before.
+        plan: The plan that was carried out.
+        states: The content of each state: the same as before.
     """
 
     plan: OffsetPlan = field(metadata=json_spread())
@@ -278,16 +277,16 @@ class OffsetsMoved(JsonShape):
 
 
 def plan_offsets(source: ChangeSource, target: Storage, wanted: OffsetRequest) -> OffsetPlan:
-    """Look at what is to be changed, and where to; changes nothing.
+    """Plan a move of offsets; changes nothing.
 
     Args:
         source: A checkpoint, or a savepoint.
-        target: The checkpoint that is to be made.
-        wanted: What is to become of the sources.
+        target: The checkpoint to create.
+        wanted: The requested positions.
 
     Raises:
-        NotFound: The checkpoint or savepoint does not exist, source, topic or partition.
-        Conflict: Something is at the target.
+        NotFound: The checkpoint, savepoint, source, topic or partition does not exist.
+        Conflict: The target exists.
         Invalid: The change does not fit the sources, or changes nothing.
     """
     view, original = source.view()
@@ -300,11 +299,11 @@ def plan_offsets(source: ChangeSource, target: Storage, wanted: OffsetRequest) -
         files = FilesOfSource(view, wanted.source, source.uri).unread(wanted.files)
     if not positions and not files:
         raise Invalid(
-            "the sources go on there already",
+            "the sources have these offsets already",
             code="HF-E2089",
             where=source.uri,
-            found="nothing that would change",
-            hint="`holdfast offsets show` shows where each source goes on",
+            found="no change",
+            hint="list the offsets with `holdfast offsets show`",
         )
     return OffsetPlan(
         source.uri,
@@ -329,25 +328,25 @@ def move_offsets(
     tell: ProgressCallback | None = None,
     guard: CheckpointGuard | None = None,
 ) -> OffsetsMoved:
-    """Make the checkpoint that was planned.
+    """Create the planned checkpoint.
 
-    The source is copied into a directory of its own, by hard links where that is possible; the target is
-    written after the proof that every state is what it was, its `metadata` last.
+    The source is copied into its own directory, by hard links if possible; the target is written after the
+    proof that every state is unchanged, its `metadata` last.
 
     Cost: all state is read twice, and copied.
 
     Args:
         source: The checkpoint or savepoint.
         target: The checkpoint.
-        plan: What `plan_offsets` gave for these.
-        folder: A local directory to work in, which is the caller's to remove.
-        tell: Called with what is done, what there is in all, and what is being done.
-        guard: The guard of the source, where that is a checkpoint.
+        plan: The plan from `plan_offsets` for these.
+        folder: A local working directory, which the caller removes.
+        tell: Called with the progress done, the total, and the current step.
+        guard: The guard of the source, if that is a checkpoint.
 
     Raises:
-        Conflict: The source has moved on since the plan, or somebody has begun to write to the target.
+        Conflict: The source has advanced since the plan, or the target is no longer free.
         Corrupt: The source is damaged.
-        Internal: A state is not what it was; nothing was written.
+        Internal: A state has changed; nothing was written.
     """
     step = SetOffsets(plan)
     purpose = changing("no offsets were moved", "offsets")
@@ -408,7 +407,7 @@ def _write(checkpoint: Storage, plan: OffsetPlan) -> None:
 
 
 def _changed_ms(address: str, otherwise: int) -> int:
-    """Return when a file was last changed, if it is on this machine; Spark forgets files by this."""
+    """Return the time when a file was last changed, if it is on this machine; Spark forgets files by this."""
     parts = urlsplit(address)
     path = Path(unquote(parts.path))
     if parts.scheme == "file" and path.exists():

@@ -82,7 +82,7 @@ def move_offsets(
 ) -> OffsetsMoved:
     """Create a checkpoint with the same state and the source offsets you give.
 
-    The source stays as it is. Let no query run on the old checkpoint afterwards. Rows that are read again
+    The source stays unchanged. Do not run a query on the old checkpoint afterwards. Rows that are read again
     count twice in the state, and those older than the watermark are dropped as late; skipped rows are in no
     state.
 
@@ -101,16 +101,16 @@ def move_offsets(
 
     Args:
         source: A checkpoint that no query uses, or a savepoint.
-        checkpoint: A directory that does not exist; by default next to the checkpoint, with `-moved` behind
-            its name.
+        checkpoint: A directory that does not exist; by default next to the checkpoint, with the suffix
+            `-moved`.
         changes: The changes, in their order: `hf.ToRecord`, `hf.SkipRecords`, `hf.ToVersion`, `hf.ToOffset`,
             `hf.RenameTopic`, `hf.Translate`.
-        skip_files: Files that a source of files is to skip.
+        skip_files: Files that a file source is to skip.
         files_of: The source of these files; None for the only one.
-        stopped: Your word that no query uses the checkpoint, without which it is refused; a savepoint needs
-            none. The checkpoint is watched all the same, for some seconds to two minutes.
-        home: The state home, which may have a record of the checkpoint's good batches; by default the one
-            that holds here.
+        stopped: Your confirmation that no query uses the checkpoint, which is required; a savepoint needs
+            none. The checkpoint is watched nevertheless, for some seconds to two minutes.
+        home: The state home, which may have an integrity record of the checkpoint; by default the one in
+            effect here.
         tell: Called with steps done, steps in all, and the current step.
 
     Raises:

@@ -18,27 +18,27 @@ Offsets = dict[str, str | None]
 Key = tuple[str, str | None, int | None]
 # What was before, and what it is now.
 Renamed = Mapping[Key, Key]
-_HINT = "`holdfast offsets show` shows where each source goes on"
+_HINT = "list the offsets of each source with `holdfast offsets show`"
 
 
 class OffsetChange(Protocol):
     """A change to the offsets of a query's sources."""
 
     def apply(self, offsets: Offsets, where: str) -> Renamed:
-        """Change the offsets, which are those of every source by name.
+        """Change the offsets of all sources, by name.
 
         Returns:
-            The partitions that have another name or number now, and which that is.
+            The partitions with a new name or number, by the old ones.
 
         Raises:
             Invalid: The change does not fit the sources.
-            NotFound: The source does not exist, topic or partition.
+            NotFound: The source, topic or partition does not exist.
         """
 
 
 @dataclass(frozen=True, slots=True)
 class ToRecord:
-    """A partition of a topic continues with a record.
+    """A move of a topic partition to a record.
 
     Attributes:
         topic: The topic.
@@ -53,10 +53,10 @@ class ToRecord:
     source: str | None = None
 
     def apply(self, offsets: Offsets, where: str) -> Renamed:
-        """Put the number in place of the old one."""
+        """Replace the offset."""
         if not 0 <= self.at <= HIGHEST_NUMBER:
             raise Invalid(
-                "this is no offset of a record", code="HF-E2090", where=where, found=str(self.at), hint=_HINT
+                "invalid record offset", code="HF-E2090", where=where, found=str(self.at), hint=_HINT
             )
         for name in _reading(offsets, self.topic, self.source, where):
             value = _parsed(offsets[name])
@@ -68,12 +68,12 @@ class ToRecord:
 
 @dataclass(frozen=True, slots=True)
 class SkipRecords:
-    """A partition of a topic leaves out records: so many of those that come next.
+    """A skip of the next records of a topic partition.
 
     Attributes:
         topic: The topic.
         partition: The partition.
-        count: How many; below zero to read some again.
+        count: The number of records; negative to read some again.
         source: The source; None for the one that reads the topic.
     """
 
@@ -83,7 +83,7 @@ class SkipRecords:
     source: str | None = None
 
     def apply(self, offsets: Offsets, where: str) -> Renamed:
-        """Move the offset by so many."""
+        """Move the offset by the count."""
         for name in _reading(offsets, self.topic, self.source, where):
             value = _parsed(offsets[name])
             _require_partition(value, self.topic, self.partition, where)
@@ -94,25 +94,25 @@ class SkipRecords:
 
 @dataclass(frozen=True, slots=True)
 class ToVersion:
-    """A source of a Delta table continues with a version, from its first file on.
+    """A move of a Delta source to a table version, from its first file.
 
     Attributes:
         version: The version.
-        source: The source; None for the only one of a Delta table.
+        source: The source; None for the only Delta source.
     """
 
     version: int
     source: str | None = None
 
     def apply(self, offsets: Offsets, where: str) -> Renamed:
-        """Put the version in place of the old one, behind no file of it."""
+        """Replace the version, before any of its files."""
         names = [
             name
             for name, offset in offsets.items()
             if kind_of(offset) is SourceKind.DELTA and self.source in (None, name)
         ]
         if len(names) != 1:
-            raise _which(names, "sources of a Delta table", where)
+            raise _which(names, "Delta sources", where)
         value = _parsed(offsets[names[0]])
         # What Delta writes of a version of which no file has been read.
         value |= {DELTA_VERSION: self.version, "index": -1, "isStartingVersion": False}
@@ -122,7 +122,7 @@ class ToVersion:
 
 @dataclass(frozen=True, slots=True)
 class ToOffset:
-    """A source continues at an offset of its own form, whatever that is.
+    """A move of a source to an offset in its own form.
 
     Attributes:
         offset: The offset, as JSON.
@@ -133,7 +133,7 @@ class ToOffset:
     source: str | None = None
 
     def apply(self, offsets: Offsets, where: str) -> Renamed:
-        """Put the offset in place of the old one."""
+        """Replace the offset."""
         names = [name for name in offsets if self.source in (None, name)]
         if len(names) != 1:
             raise _which(names, "sources", where)
@@ -141,25 +141,25 @@ class ToOffset:
             given = _written(json.loads(self.offset))
         except ValueError as error:
             raise Invalid(
-                "an offset is not JSON", code="HF-E2091", where=where, found=self.offset, hint=_HINT
+                "the offset is not valid JSON", code="HF-E2091", where=where, found=self.offset, hint=_HINT
             ) from error
         before = offsets[names[0]]
         if before is not None and kind_of(before) is not kind_of(given):
             raise Invalid(
-                "an offset is not of the form that the source has",
+                "the offset does not have the form of this source's offsets",
                 code="HF-E2092",
                 where=f"{where}, source {names[0]}",
                 found=given,
-                expected=f"such as {before}",
+                expected=f"an offset such as {before}",
                 hint=_HINT,
             )
         if kind_of(before) is SourceKind.FILES:
             raise Invalid(
-                "a source of files keeps what it has read in a log of its own, which its offset only counts",
+                "the offset of a file source cannot be set, since its own log lists the files it has read",
                 code="HF-E2093",
                 where=f"{where}, source {names[0]}",
                 found=given,
-                hint="leave files out with `holdfast offsets skip --file`",
+                hint="skip files with `holdfast offsets skip --file`",
             )
         offsets[names[0]] = given
         return {}
@@ -167,28 +167,28 @@ class ToOffset:
 
 @dataclass(frozen=True, slots=True)
 class RenameTopic:
-    """A topic has another name, with the same offsets.
+    """A new name for a topic, with the same offsets.
 
     Attributes:
-        old: Its name so far.
-        new: Its name from now on.
+        old: The current name.
+        new: The new name.
     """
 
     old: str
     new: str
 
     def apply(self, offsets: Offsets, where: str) -> Renamed:
-        """Put the name in place of the old one."""
+        """Replace the name."""
         renamed: dict[Key, Key] = {}
         for name in _readers(offsets, self.old, None, where):
             value = _parsed(offsets[name])
             if self.new in value:
                 raise Invalid(
-                    "the source reads a topic of the new name too",
+                    "the source already reads a topic of the new name",
                     code="HF-E2094",
                     where=f"{where}, source {name}",
                     found=self.new,
-                    hint="name a topic that it does not read yet",
+                    hint="give a topic that the source does not read yet",
                 )
             renamed |= {(name, self.old, int(each)): (name, self.new, int(each)) for each in value[self.old]}
             offsets[name] = _written(
@@ -199,7 +199,7 @@ class RenameTopic:
 
 @dataclass(frozen=True, slots=True)
 class SyncPoint:
-    """A record that two clusters have, by topic, partition and offset in each."""
+    """A record that two clusters share, by topic, partition and offset in each."""
 
     topic: str
     partition: int
@@ -209,26 +209,26 @@ class SyncPoint:
     new_at: int
 
     def __str__(self) -> str:
-        """The line of a mapping that says so."""
+        """Return its line in a mapping."""
         old = f"{self.topic},{self.partition},{self.at}"
         return f"{old},{self.new_topic},{self.new_partition},{self.new_at}"
 
 
 @dataclass(frozen=True, slots=True)
 class Translate:
-    """Offsets of one cluster become those of another.
+    """A translation of offsets from one Kafka cluster to another.
 
-    A position goes to the newest point that is not behind it. Between two points the record's place in the
-    other cluster is not known: from the point on, records are read again, and none is left out.
+    A position moves to the newest point at or before it. Between two points the record's offset in the other
+    cluster is unknown: records after the point are read again, and none is skipped.
 
     Attributes:
-        points: Records that both have.
+        points: Records that both clusters have.
     """
 
     points: tuple[SyncPoint, ...]
 
     def apply(self, offsets: Offsets, where: str) -> Renamed:
-        """Put the other cluster's offsets in place of the old ones."""
+        """Replace the offsets with the other cluster's."""
         renamed: dict[Key, Key] = {}
         for name, offset in list(offsets.items()):
             value = _parsed(offset)
@@ -242,11 +242,11 @@ class Translate:
                     other = taken.setdefault((point.new_topic, point.new_partition), point)
                     if other is not point:
                         raise Invalid(
-                            "the mapping makes two partitions one, which has one offset only",
+                            "the mapping merges two partitions into one",
                             code="HF-E2095",
                             where=f"{where}, source {name}",
                             found=f"{other} and {point}",
-                            expected="another partition in the other cluster for each",
+                            expected="a different target partition for each",
                             hint="correct these two lines of the mapping",
                         )
                     moved.setdefault(point.new_topic, {})[str(point.new_partition)] = point.new_at
@@ -259,13 +259,13 @@ class Translate:
         before = [point for point in known if point.at <= at]
         if not before:
             raise Invalid(
-                "the mapping does not say where a partition goes on in the other cluster",
+                "the mapping has no point at or before the offset of a partition",
                 code="HF-E2096",
                 where=where,
                 found=f"{topic}, partition {partition}, at {at}",
                 expected="a record at or before it"
-                + (f"; the first that is given is at {min(point.at for point in known)}" if known else ""),
-                hint="add a line for it to the mapping",
+                + (f"; the first one given is at {min(point.at for point in known)}" if known else ""),
+                hint="add a line for this partition to the mapping",
             )
         return max(before, key=lambda point: point.at)
 
@@ -278,11 +278,11 @@ class PositionChange(JsonShape):
         source: The source.
         topic: The topic before; null for other sources than Kafka.
         partition: The partition before; null for other sources than Kafka.
-        before: What would have come next; null where the checkpoint did not know the partition.
-        after: What comes next now; null where it no longer knows the partition, which Spark reads from its
-            first record on.
-        new_topic: The topic now, where that has another name.
-        new_partition: The partition now, where that has another number.
+        before: The next record or version before; null if the checkpoint did not know the partition.
+        after: The next record or version now; null if it no longer knows the partition, which Spark reads
+            from its first record.
+        new_topic: The topic now, if it has a new name.
+        new_partition: The partition now, if it has a new number.
     """
 
     source: str
@@ -296,13 +296,13 @@ class PositionChange(JsonShape):
     @property
     @in_json
     def skipped(self) -> int | None:
-        """The largest number of records left out: transactions and compaction also use numbers."""
+        """The largest possible number of skipped records: transactions and compaction also use numbers."""
         return self._by(1)
 
     @property
     @in_json
     def repeated(self) -> int | None:
-        """The largest number of records read again; null if a different cluster counts them."""
+        """The largest possible number of records read again; null if a different cluster numbers them."""
         return self._by(-1)
 
     def _by(self, sign: int) -> int | None:
@@ -315,16 +315,16 @@ class PositionChange(JsonShape):
 def changed(
     before: Mapping[str, str | None], changes: Sequence[OffsetChange], where: str
 ) -> tuple[Offsets, tuple[PositionChange, ...]]:
-    """The offsets after some changes, and what differs, position by position.
+    """Return the offsets after some changes, and the differences, position by position.
 
     Args:
-        before: The offsets as they are.
-        changes: The changes, one after the other.
-        where: Where the offsets are, for messages.
+        before: The current offsets.
+        changes: The changes, in order.
+        where: The address of the offsets, for messages.
 
     Raises:
         Invalid: A change does not fit the sources.
-        NotFound: The source does not exist, topic or partition.
+        NotFound: The source, topic or partition does not exist.
     """
     after = dict(before)
     renamed = {_key(position): _key(position) for position in positions_of(before)}
@@ -368,7 +368,7 @@ def _key(position: SourcePosition) -> Key:
 
 
 def _readers(offsets: Offsets, topic: str, source: str | None, where: str) -> list[str]:
-    """The sources that read a topic."""
+    """Return the sources that read a topic."""
     found = [
         name
         for name, offset in offsets.items()
@@ -381,14 +381,14 @@ def _readers(offsets: Offsets, topic: str, source: str | None, where: str) -> li
             code="HF-E3013",
             where=where,
             found=topic if source is None else f"{topic}, source {source}",
-            expected=", ".join(known) or "a source of Kafka",
+            expected=", ".join(known) or "a Kafka source",
             hint=_HINT,
         )
     return found
 
 
 def _reading(offsets: Offsets, topic: str, source: str | None, where: str) -> list[str]:
-    """The sources that read a topic at the same place: one, or one stream that is in the plan twice."""
+    """Return the sources that read a topic at the same offset: one, or a stream that is in the plan twice."""
     found = _readers(offsets, topic, source, where)
     if len({offsets[name] for name in found}) > 1:
         raise _which(found, f"sources of {topic}", where)
@@ -398,7 +398,7 @@ def _reading(offsets: Offsets, topic: str, source: str | None, where: str) -> li
 def _require_partition(value: Mapping[str, Any], topic: str, partition: int, where: str) -> None:
     if str(partition) not in value[topic]:
         raise NotFound(
-            "the topic has no such partition, as far as the checkpoint knows",
+            "the topic has no such partition in the checkpoint",
             code="HF-E3014",
             where=where,
             found=f"{topic}, partition {partition}",
@@ -409,11 +409,11 @@ def _require_partition(value: Mapping[str, Any], topic: str, partition: int, whe
 
 def _which(names: list[str], what: str, where: str) -> Invalid:
     return Invalid(
-        f"the query has no or several {what}",
+        f"the query has none or several of the {what}",
         code="HF-E2097",
         where=where,
         found=", ".join(names) or "none",
-        hint=f"name one with --source; {_HINT}",
+        hint=f"choose one with --source; {_HINT}",
     )
 
 
@@ -429,14 +429,14 @@ _TOOL = "kafka-get-offsets --bootstrap-server HOST:PORT --topic TOPIC"
 
 
 def listed_offsets(text: str, where: str) -> tuple[ToRecord, ...]:
-    """The lines `topic:partition:offset` that Kafka's `kafka-get-offsets` prints.
+    """Parse the lines `topic:partition:offset` that Kafka's `kafka-get-offsets` prints.
 
     Args:
-        text: The lines; empty ones and those that begin with `#` do not count.
-        where: Where they are, for messages.
+        text: The lines; empty ones and those that begin with `#` are ignored.
+        where: Their address, for messages.
 
     Raises:
-        Invalid: A line is something else, or there is none.
+        Invalid: A line has a different form, or there is none.
     """
     found = []
     for number, line in _lines(text):
@@ -444,34 +444,34 @@ def listed_offsets(text: str, where: str) -> tuple[ToRecord, ...]:
         topic, _, partition = topic.rpartition(":")
         if not topic or not (partition.isdecimal() and rest.isdecimal()):
             raise Invalid(
-                "a line is no offset of a partition",
+                "not a valid partition offset",
                 code="HF-E2098",
                 where=f"{where}, line {number}",
                 found=line,
                 expected="topic:partition:offset",
-                hint=f"`{_TOOL}` prints such lines; with --time, -1 is the end and -2 the beginning",
+                hint=f"print such lines with `{_TOOL}`; with --time, -1 is the end and -2 the beginning",
             )
         found.append(ToRecord(topic, int(partition), int(rest)))
     if not found:
         raise Invalid(
-            "no offsets are given",
+            "no offsets given",
             code="HF-E2099",
             where=where,
-            expected="topic:partition:offset in a line",
-            hint=f"`{_TOOL}` prints such lines",
+            expected="lines of topic:partition:offset",
+            hint=f"print such lines with `{_TOOL}`",
         )
     return tuple(found)
 
 
 def sync_points(text: str, where: str) -> tuple[SyncPoint, ...]:
-    """Lines `topic,partition,offset,new topic,new partition,new offset`: records that two clusters have.
+    """Parse lines `topic,partition,offset,new topic,new partition,new offset` of a mapping.
 
     Args:
-        text: The lines; empty ones and those that begin with `#` do not count.
-        where: Where they are, for messages.
+        text: The lines; empty ones and those that begin with `#` are ignored.
+        where: Their address, for messages.
 
     Raises:
-        Invalid: A line is something else, or there is none.
+        Invalid: A line has a different form, or there is none.
     """
     found = []
     for number, line in _lines(text):
@@ -479,12 +479,12 @@ def sync_points(text: str, where: str) -> tuple[SyncPoint, ...]:
         numbers = parts[1:3] + parts[4:]
         if len(parts) != 6 or not (parts[0] and parts[3]) or not all(each.isdecimal() for each in numbers):
             raise Invalid(
-                "a line does not say where a record is in the other cluster",
+                "not a valid line of a mapping between clusters",
                 code="HF-E2100",
                 where=f"{where}, line {number}",
                 found=line,
                 expected="topic,partition,offset,new topic,new partition,new offset",
-                hint="the topic of offset syncs that MirrorMaker keeps has these numbers",
+                hint="take these numbers from MirrorMaker's offset-syncs topic",
             )
         partition, at, new_partition, new_at = map(int, numbers)
         found.append(SyncPoint(parts[0], partition, at, parts[3], new_partition, new_at))
@@ -493,8 +493,8 @@ def sync_points(text: str, where: str) -> tuple[SyncPoint, ...]:
             "the mapping is empty",
             code="HF-E2101",
             where=where,
-            expected="topic,partition,offset,new topic,new partition,new offset in a line",
-            hint="give a record of each partition that both clusters have",
+            expected="lines of topic,partition,offset,new topic,new partition,new offset",
+            hint="add a record that both clusters have for each partition",
         )
     return tuple(found)
 

@@ -16,7 +16,7 @@ from holdfast.storage.port import Storage
 
 
 class SourceKind(str, Enum):
-    """The kind of source of an offset, by its form."""
+    """The type of a source, inferred from the form of its offset."""
 
     KAFKA = "kafka"
     DELTA = "delta"
@@ -34,11 +34,11 @@ class SourcePosition(JsonShape):
 
     Attributes:
         source: Its number in the query, or the name that the query gave it.
-        kind: `kafka`, `delta`, `files`, or `other`, as the form of its offset tells.
+        kind: `kafka`, `delta`, `files`, or `other`, inferred from the form of its offset.
         topic: The topic; null for other sources than Kafka.
         partition: The partition of the topic; null for other sources than Kafka.
-        next: The offset of the record, the version of the table, or the entry of the source's log that comes
-            next; null where the offset does not tell.
+        next: The next record offset, table version, or entry of the source's log; null if the offset does not
+            show it.
         offset: The source's own offset, as JSON; null before its first row.
     """
 
@@ -57,7 +57,7 @@ class Positions(JsonShape):
     Attributes:
         place: The checkpoint or savepoint.
         batch_id: The batch.
-        sources: Every source; one of Kafka by topic and partition.
+        sources: Every source; Kafka sources by topic and partition.
     """
 
     place: str
@@ -81,7 +81,7 @@ def read_positions(view: Storage, place: str) -> Positions:
 
 
 def newest_offsets(view: Storage) -> tuple[int, OffsetLog]:
-    """The newest committed batch, and where it ended.
+    """Return the newest committed batch, and the offsets at its end.
 
     Raises:
         NotFound: No batch is committed.
@@ -100,7 +100,7 @@ def positions_of(offsets: Mapping[str, str | None]) -> tuple[SourcePosition, ...
 
 
 def kind_of(offset: str | None) -> SourceKind:
-    """Return the kind of source of an offset, by its form."""
+    """Return the type of a source, inferred from the form of its offset."""
     value = _value(offset)
     if is_of_kafka(value):
         return SourceKind.KAFKA

@@ -1,4 +1,4 @@
-"""Count and hash the rows of a checkpoint, and measure how even its partitions are."""
+"""Count and hash the rows of a checkpoint, and measure the balance of its partitions."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ class StateContent(JsonShape):
 
     Attributes:
         state: The state.
-        rows: Its keys.
-        digest: A hash of all its rows. The order of rows, their partitions, the numbers of column families,
-            checksums and the provider have no part in it: it changes if and only if a key or value does.
+        rows: The number of its keys.
+        digest: A hash of all its rows. It does not depend on the order of rows, their partitions, the numbers
+            of column families, checksums or the provider: it changes if and only if a key or value does.
         size_bytes: The bytes of keys and values.
     """
 
@@ -54,9 +54,9 @@ def contents(
     check_partitions: bool = False,
     tell: ProgressCallback | None = None,
 ) -> tuple[StateContent, ...]:
-    """The exact content of each state at a committed batch, ascending by operator and name.
+    """Return the exact content of each state at a committed batch, ascending by operator and name.
 
-    States without rows are there too, as far as a schema names them.
+    States without rows are included if a schema names them.
 
     Cost: every row is read and hashed, about 2 microseconds each on one core; no more memory than one
     partition's changes since its base.
@@ -65,12 +65,12 @@ def contents(
         storage: The checkpoint, or a savepoint's view.
         batch_id: A committed batch whose files are kept; the newest by default.
         check_partitions: Check that every key is in the partition that Spark's hash gives it.
-        tell: Called with stores done, stores in all, and what is being done.
+        tell: Called with stores done, stores in all, and the current step.
 
     Raises:
-        NotFound: The batch is not committed, or a file that it needs is gone.
+        NotFound: The batch is not committed, or a file that it needs is missing.
         Corrupt: A file or a row is damaged, or a key is in the wrong partition.
-        Unsupported: The state is of a kind that cannot be read.
+        Unsupported: The state's format cannot be read.
         Unavailable: The storage does not answer.
     """
     sums: dict[StateName, ContentSum] = {}
@@ -89,18 +89,18 @@ def store_sums(
     store: StoreId,
     step: Callable[[], None] = lambda: None,
 ) -> dict[StateName, ContentSum]:
-    """The rows of one store of one partition, added up for each state that has some.
+    """Return the sums of the rows of one store of one partition, for each state that has rows.
 
     Args:
         storage: The checkpoint, or a savepoint's view.
-        operator: Whose store it is.
+        operator: The store's operator.
         store: The store.
         step: Called after every few thousand rows.
 
     Raises:
-        NotFound: A file is gone.
+        NotFound: A file is missing.
         Corrupt: A file or a row is damaged.
-        Unsupported: The state is of a kind that cannot be read.
+        Unsupported: The state's format cannot be read.
     """
     sums: dict[StateName, ContentSum] = {}
     for codec, pairs in store_chunks(storage, operator, store):
@@ -112,11 +112,11 @@ def store_sums(
 def state_contents(
     operators: Iterable[OperatorStates], sums: Mapping[StateName, ContentSum]
 ) -> tuple[StateContent, ...]:
-    """The content of each state, ascending by operator and name; states without rows as schemas name them.
+    """Return the content of each state, by operator and name, including declared states without rows.
 
     Args:
         operators: The operators, whose schemas name states.
-        sums: What was added up of the states that have rows.
+        sums: The sums of the states that have rows.
     """
     sums = {
         **{codec.name: ContentSum() for operator in operators for codec in operator.declared_codecs()},
@@ -132,7 +132,7 @@ def state_contents(
 
 
 def bare_rows(codec: StateCodec, pairs: Pairs) -> tuple[Sequence[bytes], Sequence[bytes]]:
-    """Keys and values of rows without what is around them, as `ValueForm.bare_all` puts it.
+    """Return the keys and values of rows without their framing, as `ValueForm.bare_all` does.
 
     Raises:
         Corrupt: A key or a value is damaged.
@@ -160,7 +160,7 @@ def bare_bytes(codec: StateCodec, pairs: Pairs) -> int:
 
 
 def bare_values(codec: StateCodec, pairs: Pairs) -> list[bytes]:
-    """The values alone.
+    """Return the values without their framing.
 
     Raises:
         Corrupt: A value is damaged.
@@ -170,11 +170,11 @@ def bare_values(codec: StateCodec, pairs: Pairs) -> list[bytes]:
 
 
 class ContentSum:
-    """Adds up the hashes of rows.
+    """A sum of row hashes.
 
     Each row has a hash of 512 bits, of the key with its length and the value; they are added modulo 2 to the
-    512. So the order is of no account, a row that exists twice counts twice, and two contents that differ
-    by chance or by mistake have the same sum with a probability that is nothing.
+    512. So the order does not matter, a row that exists twice counts twice, and the probability that two
+    different contents have the same sum by chance is negligible.
     """
 
     __slots__ = ("_sum", "rows", "size_bytes")
@@ -185,7 +185,7 @@ class ContentSum:
         self._sum = 0
 
     def add(self, keys: Sequence[bytes], values: Sequence[bytes]) -> None:
-        """Take in rows. Cost: about a microsecond each."""
+        """Add rows. Cost: about a microsecond each."""
         import numpy as np
 
         digests = row_digests(keys, values)
@@ -197,7 +197,7 @@ class ContentSum:
 
     @classmethod
     def restored(cls, rows: int, total: str, size_bytes: int) -> ContentSum:
-        """A sum that was computed earlier, from its `total`."""
+        """Return a sum that was computed earlier, from its `total`."""
         content = cls()
         content.rows, content.size_bytes, content._sum = rows, size_bytes, int(total, 16)
         return content
@@ -208,18 +208,18 @@ class ContentSum:
         return f"{self._sum:0128x}"
 
     def merge(self, other: ContentSum) -> None:
-        """Take in the rows that another one has taken in."""
+        """Add the rows of another sum."""
         self.rows += other.rows
         self.size_bytes += other.size_bytes
         self._sum = (self._sum + other._sum) % _MODULUS
 
     def digest(self) -> str:
-        """The hash of what was taken in: 64 hexadecimal digits."""
+        """Return the hash of the added rows: 64 hexadecimal digits."""
         return hashlib.sha256(self._sum.to_bytes(64, "little") + struct.pack("<Q", self.rows)).hexdigest()
 
 
 def row_digests(keys: Sequence[bytes], values: Sequence[bytes]) -> list[bytes]:
-    """The hash of each row: 64 bytes."""
+    """Return the hash of each row: 64 bytes."""
     make: Callable[[bytes], Any] = hashlib.blake2b
     return [
         make(len(key).to_bytes(4, "little") + key + value).digest()
@@ -233,8 +233,9 @@ class PartitionSize:
 
     Attributes:
         partition: Its number.
-        bytes: Of its newest base and of all changes since; a value written again since counts twice.
-        rows: In the base, where RocksDB counts them.
+        bytes: The bytes of its newest base and of all changes since; a value written again since counts
+            twice.
+        rows: The rows in the base, if RocksDB counts them.
     """
 
     partition: int
@@ -248,10 +249,10 @@ class StoreShares(JsonShape):
 
     Attributes:
         operator: The operator's number.
-        operator_name: What Spark calls it.
-        store: The store's name; `default` where an operator has one only.
+        operator_name: Spark's name for the operator.
+        store: The store's name; `default` if the operator has only one.
         partitions: All of them, in order.
-        named: What the operator is called.
+        named: The operator's names.
     """
 
     operator: int = field(metadata=json_as("operator_id"))
@@ -269,13 +270,13 @@ class StoreShares(JsonShape):
     @property
     @in_json
     def bytes(self) -> int:
-        """All partitions together."""
+        """The bytes of all partitions together."""
         return sum(partition.bytes for partition in self.partitions)
 
     @property
     @in_json
     def rows(self) -> int | None:
-        """All partitions together, if each of them says so."""
+        """The rows of all partitions together, if all of them are counted."""
         rows = [partition.rows for partition in self.partitions]
         return None if None in rows else sum(count or 0 for count in rows)
 
@@ -287,12 +288,12 @@ class StoreShares(JsonShape):
     @property
     @in_json
     def largest_share(self) -> float:
-        """Its share of all bytes."""
+        """The share of the largest partition in all bytes."""
         return 0.0 if self.largest is None else self.largest.bytes / max(1, self.bytes)
 
 
 def shares(checkpoint: Checkpoint) -> list[StoreShares]:
-    """The stores of a checkpoint at its newest committed batch, by operator and name."""
+    """Return the stores of a checkpoint at its newest committed batch, by operator and name."""
     found = []
     for operator in checkpoint.operators:
         stores: dict[str, list[Store]] = defaultdict(list)

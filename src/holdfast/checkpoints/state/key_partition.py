@@ -23,7 +23,7 @@ _Fields = Sequence[Mapping[str, Any]]
 
 
 class PlacedOperator(Protocol):
-    """An operator, as far as the partition of its keys depends on it."""
+    """The properties of an operator that decide the partition of its keys."""
 
     @property
     def name(self) -> str:
@@ -47,7 +47,7 @@ class KeyPartitions:
         where: Its address, for messages.
 
     Raises:
-        Unsupported: By what the operator's keys go is not known here, or the hash of its type.
+        Unsupported: The partitioning of the operator, or the hash of a key's type, is not supported.
         Corrupt: The state has no schema.
     """
 
@@ -58,7 +58,7 @@ class KeyPartitions:
                 code="HF-E6014",
                 where=where,
                 found=state.name.label,
-                hint="`holdfast checkpoint verify` names the files that are gone",
+                hint="list the missing files with `holdfast checkpoint verify`",
             )
         self._state = state
         self._where = where
@@ -70,7 +70,7 @@ class KeyPartitions:
             require_hashed(field["type"], where)
 
     def hashes(self, keys: Sequence[bytes]) -> list[int]:
-        """Spark's hash of what decides the partition: it is the rest of a division by their number.
+        """Return Spark's hash of each key; the partition is the hash modulo the number of partitions.
 
         Args:
             keys: Keys as they are stored, without the number of their column family.
@@ -105,15 +105,15 @@ class KeyPartitions:
         if operator.gathered:
             return 0
         raise Unsupported(
-            "which partition a key of this operator belongs to is not known here",
+            "the partition of this operator's keys cannot be computed",
             code="HF-E7036",
             where=self._where,
             found=f"operator {operator.named.label}" if operator.name else "an operator without a name",
-            hint="keep the number of partitions that it has",
+            hint="keep the current number of partitions",
         )
 
     def _by_grouping(self, operator: str) -> int:
-        """The families of transformWithState: their keys are, or hold, what the query groups by."""
+        """Return the number of hashed fields of a transformWithState family: those of the grouping key."""
         form = self._state.key_form
         if form.kind is KeyKind.ROW:
             return len(self._fields)
@@ -130,7 +130,7 @@ class KeyPartitions:
         raise self._unknown(f"by {form.kind.value}")
 
     def _unwrapped(self, fields: _Fields) -> _Fields:
-        """The fields of the first of these, which is a struct: its hash is theirs, one after the other."""
+        """Return the inner fields of the first field, a struct: its hash is theirs, one after the other."""
         inner = fields[0]["type"]
         if not isinstance(inner, dict) or inner.get("type") != "struct":
             raise self._unknown(f"of {', '.join(_names(fields))}")
@@ -140,15 +140,15 @@ class KeyPartitions:
 
     def _unknown(self, keys: str) -> Unsupported:
         return Unsupported(
-            "which partition these keys belong to is not known here",
+            "the partition of these keys cannot be computed",
             code="HF-E7037",
             where=self._where,
             found=f"{self._state.name.label}, with keys {keys}",
-            hint="keep the number of partitions, or let Spark move them with `holdfast rescale`",
+            hint="keep the number of partitions, or let Spark move the keys with `holdfast rescale`",
         )
 
     def _row_of_part(self, key: bytes) -> bytes:
-        """The part of a key that has what is grouped by, and in that the struct of it."""
+        """Return the part of a key that holds the grouping key, unwrapped from its structs."""
         size = int.from_bytes(key[:4], "little")
         row = key[5 : 4 + size] if self._part is KeyKind.PREFIX else key[5 + size :]
         for _ in range(self._inside):
@@ -159,9 +159,9 @@ class KeyPartitions:
 
 
 class PartitionCheck:
-    """Finds keys that are not in the partition that Spark's hash gives them.
+    """A check for keys that are not in the partition that Spark's hash gives them.
 
-    States whose placement is not known here, and keys that cannot be read, are passed over.
+    States with unsupported partitioning and keys that cannot be read are skipped.
 
     Args:
         operators: The operators of one batch.
@@ -174,7 +174,7 @@ class PartitionCheck:
         self._placements: dict[StateName, KeyPartitions | None] = {}
 
     def belonging(self, state: StateCodec, keys: Sequence[bytes]) -> list[int]:
-        """Return the partition that each key belongs to; nothing where that is not known.
+        """Return the partition that each key belongs to; an empty list if unknown.
 
         Args:
             state: The state.
@@ -190,7 +190,7 @@ class PartitionCheck:
             return []  # what reads the rows reports that
 
     def require(self, state: StateCodec, partition: int, keys: Sequence[bytes]) -> None:
-        """Raise an error where a key is in the wrong partition.
+        """Raise an error if a key is in the wrong partition.
 
         Args:
             state: The state.
@@ -198,7 +198,7 @@ class PartitionCheck:
             keys: Keys as `belonging` takes them.
 
         Raises:
-            Corrupt: One is.
+            Corrupt: A key is in the wrong partition.
         """
         other = next((place for place in self.belonging(state, keys) if place != partition), None)
         if other is not None:
@@ -216,21 +216,22 @@ class PartitionCheck:
 
 
 def in_other_partition(where: str, partition: int, other: int) -> Corrupt:
-    """The error for a key that is not where Spark looks for it."""
+    """Return the error for a key that is in the wrong partition."""
     return Corrupt(
         "a key is not in the partition that Spark's hash gives it",
         code="HF-E6015",
         where=where,
         found=f"a key of partition {other}",
         expected=f"only keys of partition {partition}",
-        hint="`holdfast checkpoint verify` tells whether files were exchanged",
+        hint="check for exchanged files with `holdfast checkpoint verify`",
     )
 
 
 def placing_fields(codec: StateCodec) -> int:
     """Return the number of leading key fields that decide its partition and form the user's key.
 
-    The others tell rows of one key apart: a join's index, a session's start, a map's own key, a timer's time.
+    The other fields distinguish rows of one key: a join's index, a session's start, a map's own key, a
+    timer's time.
     """
     if codec.key_form.kind is KeyKind.PREFIX:
         return len(codec.key_form.first)
@@ -239,15 +240,15 @@ def placing_fields(codec: StateCodec) -> int:
 
 
 def partition_of_key(operator: OperatorStates, codec: StateCodec, values: Mapping[str, Any]) -> int | None:
-    """The partition of the keys with these values.
+    """Return the partition of the keys with these values.
 
     Args:
         operator: The operator.
         codec: One of its states.
-        values: The fields that decide it: as many of the first as `placing_fields` says.
+        values: The fields that decide it: the first `placing_fields` ones.
 
     Returns:
-        None where it is not known: then each has to be looked into.
+        None if it is unknown: then every partition has to be searched.
 
     Raises:
         Corrupt: The state has no schema.

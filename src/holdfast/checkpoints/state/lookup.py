@@ -1,10 +1,11 @@
 """Read the rows of one key, at a batch or over all kept batches.
 
-A base of RocksDB is asked for the key; of what has changed since, and with the memory provider of all, only
-the files whose bytes have the key's in them are read record by record. Nothing else is taken apart.
+A RocksDB base is queried for the key. Change files, and all files of the memory provider, are decoded only if
+their bytes contain the key's.
 
-The files of a store are read once, each for this key alone: the base of the oldest batch, and then what each
-batch has changed. Where a batch has left a base and no change, as without changelogs, the base is asked.
+Over all kept batches, the files of a store are read once, each for this key alone: the base of the oldest
+batch, and then the changes of each batch. If a batch has left a base and no change, as without changelogs,
+the base is queried.
 """
 
 from __future__ import annotations
@@ -34,11 +35,11 @@ class Sought:
 
     Attributes:
         codec: The state.
-        start: The bytes that its keys begin with, as RocksDB stores them; None where they cannot be searched
-            for, and every key is looked at.
-        whole: Whether `start` is a key and not only the beginning of some.
-        needle: Bytes that any such key has in it, at least.
-        holds: Whether a stored key is one of those that are looked for.
+        start: The bytes that its keys begin with, as RocksDB stores them; None if they cannot be searched
+            for, and every key is compared.
+        whole: True if `start` is a complete key and not only the beginning of some.
+        needle: Bytes that every such key contains.
+        holds: A function that returns whether a stored key matches.
     """
 
     codec: StateCodec
@@ -61,7 +62,7 @@ def sought(codec: StateCodec, values: Mapping[str, Any]) -> Sought:
 
     Args:
         codec: The state.
-        values: All fields of its keys, or as many of the first as `placing_fields` says.
+        values: All fields of its keys, or the first `placing_fields` ones.
 
     Raises:
         Invalid: A value is not of its field's type.
@@ -88,22 +89,22 @@ def sought(codec: StateCodec, values: Mapping[str, Any]) -> Sought:
 def find(
     storage: Storage, operator: OperatorStates, codec: StateCodec, values: Mapping[str, Any]
 ) -> Iterator[FoundRows]:
-    """The rows of a state whose keys have these values, partition by partition; nothing where there are none.
+    """Yield the rows of a state whose keys have these values, partition by partition.
 
-    Cost: the listing of a folder, the opening of a snapshot, and the bytes of the files since; where the
-    partition is not known, as often as there are partitions.
+    Cost: the listing of a folder, the opening of a snapshot, and the bytes of the files since; all of that
+    for each partition if the key's partition is unknown.
 
     Args:
         storage: The checkpoint, or a savepoint's view.
         operator: The operator, at its batch.
         codec: One of its states.
-        values: All fields of the keys, or as many of the first as `placing_fields` says.
+        values: All fields of the keys, or the first `placing_fields` ones.
 
     Raises:
         Invalid: A value is not of its field's type.
-        NotFound: A file that the batch needs is gone.
+        NotFound: A file that the batch needs is missing.
         Corrupt: A file is damaged.
-        Unsupported: The state is of a kind that cannot be read.
+        Unsupported: The state's format cannot be read.
     """
     placing = dict(list(values.items())[: placing_fields(codec)])
     partition = partition_of_key(operator, codec, placing)
@@ -115,12 +116,12 @@ def find(
 
 
 def rows_of(storage: Storage, operator: OperatorStates, partition: int, wanted: Sought) -> Pairs:
-    """The rows that are looked for, in one partition.
+    """Return the matching rows of one partition.
 
     Raises:
-        NotFound: A file that the batch needs is gone.
+        NotFound: A file that the batch needs is missing.
         Corrupt: A file is damaged.
-        Unsupported: The state is of a kind that cannot be read.
+        Unsupported: The state's format cannot be read.
     """
     store = StoreId(operator.operator_id, partition, wanted.codec.name.store)
     return list(rows_in(storage, operator, store, operator.chain(storage, store), wanted).items())
@@ -133,12 +134,12 @@ def rows_in(
     chain: Sequence[StoreFile],
     wanted: Sought,
 ) -> dict[bytes, bytes]:
-    """The rows that are looked for, in some files of a store: a base, and changes in their order.
+    """Return the matching rows in some files of a store: a base, and changes in their order.
 
     Raises:
-        NotFound: A file is gone.
+        NotFound: A file is missing.
         Corrupt: A file is damaged.
-        Unsupported: The state is of a kind that cannot be read.
+        Unsupported: The state's format cannot be read.
     """
     with taking_rows_apart(full(storage.uri, store.folder)):
         if any(file.kind in (FileKind.DELTA, FileKind.SNAPSHOT) for file in chain):
@@ -155,19 +156,19 @@ def changed_by(
     before: Mapping[bytes, bytes],
     number: bytes,
 ) -> dict[bytes, bytes] | None:
-    """Return the rows of a lookup that a batch has written; None if it has written none.
+    """Return the matching rows after a batch; None if it has written none of them.
 
     Args:
         storage: The checkpoint.
         operator: The operator.
         store: The store.
-        change: What the batch has written.
-        wanted: What is looked for.
-        before: Its rows before.
-        number: What the keys of its family begin with.
+        change: The changes that the batch wrote.
+        wanted: The lookup.
+        before: The matching rows before the batch.
+        number: The prefix of its family's keys.
 
     Raises:
-        NotFound: The file is gone.
+        NotFound: The file is missing.
         Corrupt: It is damaged.
     """
     with taking_rows_apart(full(storage.uri, store.folder)):
@@ -222,7 +223,7 @@ def _base_rows(snapshot: Snapshot | None, number: bytes, wanted: Sought) -> Iter
 def _about(
     storage: Storage, operator: OperatorStates, file: StoreFile, number: bytes, wanted: Sought
 ) -> list[StateRecord]:
-    """The records of the keys that are looked for. Most files have none, and need not be taken apart."""
+    """Return the records of matching keys. Most files have none, and are not decoded."""
     stream = operator.stream(storage, file)
     if wanted.needle not in stream:
         return []
@@ -237,7 +238,7 @@ def _about(
 def _in_memory(
     storage: Storage, operator: OperatorStates, chain: Sequence[StoreFile], wanted: Sought
 ) -> dict[bytes, bytes]:
-    """The last word on each key, from the newest file back to the base."""
+    """Return the last value of each key, read from the newest file back to the base."""
     last: dict[bytes, bytes | None] = {}
     for file in reversed(chain):
         records = _about(storage, operator, file, b"", wanted)
@@ -256,7 +257,7 @@ def _decoded(codec: StateCodec, values: Mapping[str, Any]) -> Callable[[bytes], 
 
 
 def _mark(codec: StateCodec, values: Mapping[str, Any]) -> bytes:
-    """The longest bytes that the row of any such key has in it, whatever its other fields are."""
+    """Return the longest bytes that every such key's row contains, whatever its other fields are."""
     best = b""
     fields = codec.key_type
     for name, value in values.items():
@@ -280,9 +281,9 @@ class KeptRows:
     Attributes:
         batch_id: The batch.
         partition: The partition.
-        pairs: The rows of each state that was looked for, as they are stored.
-        written: Whether the batch has written one of them, be it with the value that it had; None where its
-            files do not tell, and only that a value is another one can be seen.
+        pairs: The matching rows of each state, as they are stored.
+        written: True if the batch has written one of them, even with an unchanged value; None if its files do
+            not show it, so that only changed values can be detected.
     """
 
     batch_id: int
@@ -298,25 +299,25 @@ def kept_rows(
     wanted: Sequence[Sought],
     batches: Sequence[int],
 ) -> Iterator[KeptRows]:
-    """The rows of a key in one partition, batch by batch, oldest first.
+    """Yield the rows of a key in one partition, batch by batch, oldest first.
 
-    A batch whose files are not all kept is left out. A query may run meanwhile: what it deletes while this
-    reads counts as not kept.
+    A batch whose files are not all kept is left out. A query may run meanwhile: files that it deletes during
+    the read count as not kept.
 
-    Cost: each file of the partition's stores is read once at the most, and a base opened for each batch that
+    Cost: each file of the partition's stores is read at most once, and a base opened for each batch that
     has left nothing else.
 
     Args:
         storage: The checkpoint.
         operator: The operator, at any of the batches.
         partition: The partition.
-        wanted: What is looked for, in states of one store.
+        wanted: The lookups, in states of one store.
         batches: The batches, ascending.
 
     Raises:
-        NotFound: A file has gone while it was about to be read.
+        NotFound: A file was deleted before it was read.
         Corrupt: A file is damaged.
-        Unsupported: The state is of a kind that cannot be read.
+        Unsupported: The state's format cannot be read.
     """
     store = StoreId(operator.operator_id, partition, wanted[0].codec.name.store)
     folder = operator.folder(storage, store)
@@ -332,7 +333,7 @@ def kept_rows(
 
 
 class _Walk:
-    """Goes from batch to batch."""
+    """A walk from batch to batch."""
 
     def __init__(
         self, storage: Storage, operator: OperatorStates, store: StoreId, wanted: Sequence[Sought]
@@ -346,11 +347,11 @@ class _Walk:
         self.rows: list[dict[bytes, bytes]] = [{} for _ in wanted]
 
     def lost(self) -> None:
-        """A batch is not kept: the next one has to be read anew."""
+        """Note that a batch is not kept, so the next one has to be read from scratch."""
         self._last = None
 
     def step(self, batch_id: int, chain: Sequence[StoreFile], change: StoreFile | None) -> bool | None:
-        """Bring the rows to the next batch; whether it has written some, where that can be told."""
+        """Advance the rows to the next batch; return whether it has written some, or None if unknown."""
         after = self._last == batch_id - 1 and self._last is not None
         self._last = batch_id
         base = chain[0] if chain and chain[0].kind is FileKind.ZIP else None

@@ -33,9 +33,9 @@ class Families:
     """The column families of a store, by the prefix of a key.
 
     Args:
-        numbers: The number of each family by its name; None where the store has none: then every key is of
-            the default one, and begins with nothing.
-        most: The highest number that was ever given out, if a family that had one may be no more.
+        numbers: The number of each family by its name; None if the store has none: then every key is in the
+            default family, without a prefix.
+        most: The highest number ever assigned, which may be that of a deleted family.
     """
 
     def __init__(self, numbers: Mapping[str, int] | None, most: int = 0) -> None:
@@ -58,11 +58,11 @@ class Families:
         Args:
             operator: The store's operator.
             store: Its name.
-            snapshot: What its base says of itself; None where it has no base that does.
-            marked: Whether a changelog has said that the store has families.
+            snapshot: The metadata of its base; None if it has no RocksDB snapshot.
+            marked: Whether a changelog shows that the store has families.
 
         Raises:
-            ValueError: The snapshot says something else.
+            ValueError: The snapshot's mapping is not valid.
         """
         fields = {} if snapshot is None else snapshot.fields
         numbers = fields.get("columnFamilyMapping") or {}
@@ -89,11 +89,11 @@ class Families:
         return self.most > len(self.prefixes)
 
     def split(self, stored: bytes) -> tuple[str | None, bytes]:
-        """The family of a key as it is stored, and the key; None where nothing names that family."""
+        """Return the family and key of a stored key; the family is None if its number is unknown."""
         return self.names.get(stored[: self._width]), stored[self._width :]
 
     def sorted_out(self, rows: Pairs) -> Iterator[tuple[bytes, Pairs]]:
-        """Rows by what their keys begin with, which they are without."""
+        """Yield the rows by the prefix of their keys, with the prefix removed."""
         width = self._width
         if not width:
             yield b"", rows
@@ -109,7 +109,7 @@ class Families:
         return Counter(key[:width] for key in keys)
 
     def with_names(self, names: Iterable[str]) -> Families:
-        """The same with numbers for more families, given out as Spark does: the default has the first."""
+        """Return these families and more, numbered as Spark does: the default has the first number."""
         numbers = dict(self.numbers or {})
         most = self.most
         for name in [DEFAULT_STORE, *sorted(names)]:
@@ -128,13 +128,13 @@ Row = tuple[bytes, bytes]
 
 
 def key_of(record: StateRecord, values: ValueForm) -> bytes:
-    """The key that a record is about; the record of a delete may have a checksum before it."""
+    """Return the key of a record; the record of a delete may have a checksum before it."""
     return values.deleted(record.key) if record.change is RecordKind.DELETE else record.key
 
 
 @dataclass(slots=True)
 class _Appended:
-    """Values that RocksDB would merge: behind those of the base, or on their own."""
+    """Values that RocksDB would merge: appended to those of the base, or on their own."""
 
     parts: list[bytes]
     onto_base: bool
@@ -144,7 +144,7 @@ class Overlay:
     """Changes by key, the last of each. Held in memory: as much as has changed since the base.
 
     Args:
-        values: How values are put into bytes.
+        values: The encoding of values.
     """
 
     def __init__(self, values: ValueForm) -> None:
@@ -152,7 +152,7 @@ class Overlay:
         self._entries: dict[bytes, bytes | _Appended | None] = {}
 
     def add(self, records: Iterable[StateRecord]) -> None:
-        """Take in the changes of a batch, in their order."""
+        """Add the changes of a batch, in their order."""
         entries = self._entries
         for record in records:
             if record.change is RecordKind.PUT:
@@ -163,7 +163,7 @@ class Overlay:
                 self._append(record.key, record.value)
 
     def over(self, rows: Iterable[Row]) -> Iterator[Row]:
-        """The rows of the base as the changes leave them, and those that are new. Uses the changes up."""
+        """Yield the rows of the base after the changes, then the new rows. Consumes the changes."""
         entries = self._entries
         for row in rows:
             found = self._changed(row) if row[0] in entries else row
@@ -172,7 +172,7 @@ class Overlay:
         yield from self._remaining_rows()
 
     def over_chunks(self, chunks: Iterable[list[Row]], size: int) -> Iterator[list[Row]]:
-        """The same, some rows at a time, in their lists: quick where few of them have changed."""
+        """Yield the same as `over`, in chunks that reuse their lists: fast if few rows have changed."""
         entries = self._entries
         for chunk in chunks:
             gone = []
@@ -191,7 +191,7 @@ class Overlay:
             yield new
 
     def _changed(self, row: Row) -> Row | None:
-        """Return a row of the base as the changes leave it; None if they delete it."""
+        """Return a row of the base after the changes; None if they delete it."""
         entry = self._entries.pop(row[0])
         if isinstance(entry, _Appended):
             return row[0], self._joined(entry, row[1])
@@ -205,10 +205,10 @@ class Overlay:
                 yield key, self._joined(left, None)
 
     def changed(self, base: Callable[[bytes], bytes | None]) -> Iterator[tuple[bytes, bytes | None]]:
-        """Each key that the changes touch, with its value after them; None where it is deleted.
+        """Yield each changed key with its new value; None if it is deleted.
 
         Args:
-            base: The value of a key in the base; asked for keys to whose values others are appended.
+            base: A function that returns a key's value in the base; called for keys with appended values.
         """
         for key, entry in self._entries.items():
             if isinstance(entry, _Appended):
@@ -261,7 +261,7 @@ class Snapshot:
         self.metadata = metadata
 
     def chunks(self, size: int) -> Iterator[list[tuple[bytes, bytes]]]:
-        """Every key with its value, so many at a time. Cost: less than half a microsecond a row.
+        """Yield every key with its value, in chunks of this size. Cost: less than half a microsecond a row.
 
         Raises:
             Corrupt: A data file is damaged.
@@ -277,10 +277,10 @@ class Snapshot:
             end.seek_to_last()
             end.status()
             if (bytes(end.key()) if end.valid() else None) != last:
-                raise EOFError("its rows end before its last one")
+                raise EOFError("the rows end before the last one")
 
     def get(self, key: bytes) -> bytes | None:
-        """The value of a key, or None.
+        """Return the value of a key, or None.
 
         Raises:
             Corrupt: A data file is damaged.
@@ -290,7 +290,9 @@ class Snapshot:
         return None if value is None else bytes(value)
 
     def starting_with(self, start: bytes) -> Iterator[tuple[bytes, bytes]]:
-        """The keys that begin with these bytes, with their values, in order. Cost: a search, and each row.
+        """Yield the keys that begin with these bytes, with their values, in order.
+
+        Cost: a search, and each row.
 
         Raises:
             Corrupt: A data file is damaged.
@@ -309,19 +311,19 @@ class Snapshot:
 
 @contextmanager
 def open_snapshot(storage: Storage, file: StoreFile, delimiter: bytes) -> Iterator[Snapshot]:
-    """Open a snapshot in a temporary folder, which is gone at the end.
+    """Open a snapshot in a temporary folder, which is deleted at the end.
 
-    Data files are linked where the checkpoint is on this machine, else copied, so that a remote one takes as
-    much room on the disk as the store has. Cost: about 10 milliseconds, and what is copied.
+    Data files are linked if the checkpoint is on this machine, else copied, so a remote store needs its own
+    size in local disk space. Cost: about 10 milliseconds, and the copying.
 
     Args:
         storage: The checkpoint.
         file: The snapshot's zip.
-        delimiter: What stands between values that RocksDB merges.
+        delimiter: The bytes between values that RocksDB merges.
 
     Raises:
         Corrupt: The snapshot is damaged.
-        NotFound: One of its files is gone.
+        NotFound: One of its files is missing.
     """
     from rocksdict import AccessType, Rdict
 
@@ -343,13 +345,13 @@ def open_snapshot(storage: Storage, file: StoreFile, delimiter: bytes) -> Iterat
 
 
 def laid_out(storage: Storage, file: StoreFile, place: Path) -> SnapshotMetadata:
-    """Lay the files of a snapshot out in a new directory, as RocksDB knows them.
+    """Write the files of a snapshot to a new directory, in RocksDB's layout.
 
-    Data files are linked where the checkpoint is on this machine, else copied. RocksDB never changes one.
+    Data files are linked if the checkpoint is on this machine, else copied. RocksDB never changes one.
 
     Raises:
         Corrupt: The snapshot is damaged.
-        NotFound: One of its files is gone.
+        NotFound: One of its files is missing.
     """
     path = file.render()
     data = storage.read(path)
@@ -368,12 +370,12 @@ def laid_out(storage: Storage, file: StoreFile, place: Path) -> SnapshotMetadata
 
 
 def database_options(folder: Path, delimiter: bytes, files: int) -> tuple[Any, Any]:
-    """The options under which snapshots are opened, of the database and of its column families.
+    """Return the options for opening snapshots, of the database and of its column families.
 
     Args:
-        folder: A directory that is made for them, and may be removed when the database is open.
-        delimiter: What stands between values that RocksDB merges.
-        files: How many data files the snapshot has.
+        folder: A directory that is created for them, and may be deleted when the database is open.
+        delimiter: The bytes between values that RocksDB merges.
+        files: The number of the snapshot's data files.
     """
     from rocksdict import Cache, Options
 
@@ -386,12 +388,12 @@ def database_options(folder: Path, delimiter: bytes, files: int) -> tuple[Any, A
 
 
 def _bring(storage: Storage, file: StoreFile, shared: SharedFile, place: Path, *, blocks: bool) -> None:
-    """Put a data file under the name by which RocksDB knows it, and look at it before RocksDB does."""
+    """Put a data file under its RocksDB name, and check it before RocksDB reads it."""
     path = layout.SharedSstFile(file.store, shared.folder, shared.name).render()
     size = storage.size(path)
     if size is None:
         raise NotFound(
-            "a data file of a snapshot is not there",
+            "a data file of a RocksDB snapshot is missing",
             code="HF-E3021",
             where=full(storage.uri, path),
             hint=SEE_DAMAGE,
@@ -428,10 +430,10 @@ def _bring(storage: Storage, file: StoreFile, shared: SharedFile, place: Path, *
 
 @contextmanager
 def _naming_damage(storage: Storage, file: StoreFile, metadata: SnapshotMetadata) -> Iterator[None]:
-    """Say within the block what RocksDB says, with the name that a data file has in the checkpoint.
+    """Turn RocksDB's errors within the block into `Corrupt`, with the checkpoint's name of the data file.
 
     Raises:
-        Corrupt: RocksDB says something.
+        Corrupt: RocksDB failed.
     """
     try:
         yield

@@ -1,8 +1,8 @@
 """Rows of state, read from the files of a checkpoint at a committed batch.
 
-The base of each store is read row by row, and what the batches since have changed is laid over it. Those
-changes are held in memory, and with the memory provider a whole partition is, as Spark does; a base of
-RocksDB's is not.
+The base of each store is read row by row, and the changes of the batches since are applied to it. Those
+changes are held in memory, and with the memory provider a whole partition is, as Spark does; a RocksDB base
+is not.
 """
 
 from __future__ import annotations
@@ -32,25 +32,25 @@ def state_chunks(
     operator_id: int | None = None,
     tell: ProgressCallback | None = None,
 ) -> Iterator[tuple[StateCodec, int, Pairs]]:
-    """All state at a committed batch as it is stored, some thousand rows of a state and partition at a time.
+    """Yield all state at a committed batch as stored, in chunks of rows of one state and partition.
 
-    The keys are without the number of their column family; what is around keys and values is known to the
-    codec. They come partition by partition, in no order that means anything. A query may run meanwhile; then
-    a file that an older batch needs may go.
+    The keys have no column-family number; the codec knows the framing of keys and values. They come partition
+    by partition, in no particular order. A query may run meanwhile; then a file that an older batch needs may
+    be deleted.
 
-    Cost: about a microsecond a row, and the disk's room of one partition where the checkpoint is not on this
+    Cost: about a microsecond a row, and local disk space for one partition if the checkpoint is not on this
     machine.
 
     Args:
         storage: The checkpoint, or a savepoint's view.
         batch_id: A committed batch whose files are kept; the newest by default.
         operator_id: Only this operator's.
-        tell: Called with stores done, stores in all, and what is being done.
+        tell: Called with stores done, stores in all, and the current step.
 
     Raises:
-        NotFound: The batch is not committed, or a file that it needs is gone.
+        NotFound: The batch is not committed, or a file that it needs is missing.
         Corrupt: A file is damaged.
-        Unsupported: The state is of a kind that cannot be read.
+        Unsupported: The state's format cannot be read.
         Unavailable: The storage does not answer.
     """
     operators = [
@@ -78,9 +78,9 @@ class Layers:
     """The files that make up a store's state.
 
     Attributes:
-        base: The file that holds it whole at an older version, or at this one; None where there is none.
-        changes: What the batches since have done to that; used up by who lays it over the base.
-        marked: Whether a changelog has said that the store has column families.
+        base: The file with the whole state at this version or an older one; None if there is none.
+        changes: The changes of the batches since; applying them to the base consumes them.
+        marked: True if a changelog shows that the store has column families.
     """
 
     base: StoreFile | None
@@ -92,7 +92,7 @@ def layers(storage: Storage, operator: OperatorStates, store: StoreId) -> Layers
     """Read all changes of a store since its base.
 
     Raises:
-        NotFound: A file is gone.
+        NotFound: A file is missing.
         Corrupt: A file is damaged.
     """
     base, changes = _split(operator.chain(storage, store))
@@ -108,7 +108,7 @@ def layers(storage: Storage, operator: OperatorStates, store: StoreId) -> Layers
 
 
 def base_rows(storage: Storage, operator: OperatorStates, base: StoreFile) -> Iterator[tuple[bytes, bytes]]:
-    """The rows of a base of the memory provider's."""
+    """Return the rows of a memory provider's base."""
     records = records_of(base.kind, operator.stream(storage, base), base.render())
     return ((record.key, record.value) for record in records if record.value is not None)
 
@@ -118,22 +118,22 @@ def stored_values(
 ) -> dict[tuple[str, bytes], bytes]:
     """Return the values of some keys, without reading the rest of the base.
 
-    Cost: the snapshot is opened and asked, and the changes since are run through for these keys alone; of the
-    memory provider, which has no index, everything is read.
+    Cost: a lookup in the snapshot, and a scan of the changes since for these keys alone; with the memory
+    provider, which has no index, everything is read.
 
     Args:
         storage: The checkpoint, or a savepoint's view.
-        operator: Whose store it is, as of its batch.
+        operator: The store's operator, as of its batch.
         store: The store.
-        keys: Column family and key, as `state_chunks` gives them.
+        keys: Column family and key, as `state_chunks` yields them.
 
     Returns:
         The values, as they are stored; a key that is missing is left out.
 
     Raises:
-        NotFound: A file that the batch needs is gone.
+        NotFound: A file that the batch needs is missing.
         Corrupt: A file is damaged.
-        Unsupported: The state is of a kind that cannot be read.
+        Unsupported: The state's format cannot be read.
     """
     base, changes = _split(operator.chain(storage, store))
     if base is None or base.kind is not FileKind.ZIP:
@@ -161,10 +161,10 @@ def stored_values(
 def store_chunks(
     storage: Storage, operator: OperatorStates, store: StoreId
 ) -> Iterator[tuple[StateCodec, Pairs]]:
-    """The rows of one store as `state_chunks` gives them.
+    """Yield the rows of one store as `state_chunks` does.
 
     Raises:
-        NotFound: A file is gone.
+        NotFound: A file is missing.
         Corrupt: A file is damaged.
     """
     with taking_rows_apart(full(storage.uri, store.folder)), ExitStack() as stack:
@@ -186,7 +186,7 @@ def store_chunks(
 
 
 def base_families(storage: Storage, operator: OperatorStates, store: StoreId) -> Families:
-    """The column families of a store, from its base.
+    """Return the column families of a store, from its base.
 
     Cost: its base's index is read, and no row.
     """
@@ -205,7 +205,7 @@ def _family(families: Families, prefix: bytes, store: StoreId) -> str:
     if name is None:
         # Spark writes a snapshot with the batch that makes a family, so one must be there.
         raise Unsupported(
-            "a column family has no name, since there is no snapshot that names it",
+            "a column family has no name, because its RocksDB snapshot is missing",
             code="HF-E7038",
             where=store.folder,
             found=f"family {int.from_bytes(prefix, 'little')}",

@@ -30,7 +30,7 @@ from holdfast.storage.port import Storage, full
 
 @dataclass(frozen=True, slots=True)
 class StoreShape:
-    """A store by name, with its column families; none where its schema is missing."""
+    """A store by name, with its column families; none if its schema is missing."""
 
     name: str
     families: tuple[ColumnFamily, ...]
@@ -38,14 +38,14 @@ class StoreShape:
 
 @dataclass(frozen=True, slots=True)
 class OperatorShape:
-    """The stores and schemas of an operator, whatever it holds so far.
+    """The stores and schemas of an operator, independent of its rows.
 
     Attributes:
         operator_id: Its number in the plan.
-        kind: Spark's name for what it does, such as `dedupe`; empty where nothing tells.
+        kind: Spark's name for its type, such as `dedupe`; empty if unknown.
         stores: Its stores.
-        variables: The state variables of transformWithState by name, as Spark notes them.
-        properties: What the operator notes of itself besides.
+        variables: The state variables of transformWithState by name, from Spark's metadata.
+        properties: The operator's other metadata.
     """
 
     operator_id: int
@@ -56,7 +56,7 @@ class OperatorShape:
 
     @property
     def label(self) -> str:
-        """Number and name, for people."""
+        """Number and name, for display."""
         return f"{self.operator_id} {self.kind}"
 
 
@@ -116,9 +116,9 @@ class StateName:
     Attributes:
         operator_id: The operator's number in the plan.
         store: The store that it is in.
-        family: Its column family there; `default` where the store has only one.
-        operator: Spark's name for what the operator does.
-        named: What the operator is called.
+        family: Its column family there; `default` if the store has only one.
+        operator: Spark's name for the operator's type.
+        named: The operator's names.
     """
 
     operator_id: int
@@ -130,13 +130,13 @@ class StateName:
     @property
     @in_json_as("state")
     def label(self) -> str:
-        """The name for people: the column family's name, or the store's if it has no others."""
+        """The display name: the column family's name, or the store's if it has only one."""
         return self.store if self.family == DEFAULT_STORE else self.family
 
     @property
     @in_json
     def internal(self) -> bool:
-        """Return whether Spark keeps it for itself: counters, timers, indexes of expiry."""
+        """True if it is internal to Spark: counters, timers, indexes of expiry."""
         return is_internal(self.family)
 
     @property
@@ -152,21 +152,21 @@ class StateName:
 
     @property
     def shown(self) -> str:
-        """Operator and state in words."""
+        """The display names of the operator and the state."""
         alone = self.named is not None and self.state_name == self.named.display_name
         return f"operator {self.shown_operator}" + ("" if alone else f", state {self.state_name}")
 
 
 @dataclass(eq=False)
 class StateCodec:
-    """Takes apart the rows of one state.
+    """A decoder of the rows of one state.
 
     Attributes:
         name: The state.
-        values: How values are put into bytes.
-        schema: Its schema as Spark wrote it; None where there is none.
-        key_form: How keys are put into bytes.
-        where: Where it is, for messages.
+        values: The encoding of values.
+        schema: Its schema as Spark wrote it; None if missing.
+        key_form: The encoding of keys.
+        where: Its address, for messages.
     """
 
     name: StateName
@@ -176,10 +176,10 @@ class StateCodec:
     where: str
 
     def require_schema(self) -> ColumnFamily:
-        """The schema.
+        """Return the schema.
 
         Raises:
-            Corrupt: There is none.
+            Corrupt: The schema is missing.
         """
         if self.schema is None:
             raise Corrupt(
@@ -187,8 +187,8 @@ class StateCodec:
                 code="HF-E6014",
                 where=self.where,
                 found=self.name.label,
-                expected=f"it in {layout.STATE_SCHEMA}",
-                hint="see what else is damaged with `holdfast checkpoint verify`",
+                expected=f"a schema in {layout.STATE_SCHEMA}",
+                hint="list all damage with `holdfast checkpoint verify`",
             )
         return self.schema
 
@@ -197,8 +197,8 @@ class StateCodec:
         """The fields of a key.
 
         Raises:
-            Corrupt: There is no schema.
-            Unsupported: It has a type that is not known here.
+            Corrupt: The schema is missing.
+            Unsupported: A type is not supported.
         """
         return parse_struct(self.require_schema().key_schema, self.where)
 
@@ -207,13 +207,13 @@ class StateCodec:
         """The fields of a value, or of an element of a list.
 
         Raises:
-            Corrupt: There is no schema.
-            Unsupported: It has a type that is not known here.
+            Corrupt: The schema is missing.
+            Unsupported: A type is not supported.
         """
         return parse_struct(self.require_schema().value_schema, self.where)
 
     def first_fields(self, count: int) -> Struct:
-        """The first fields of a key."""
+        """Return the first fields of a key."""
         return Struct(self.key_type.names[:count], self.key_type.types[:count])
 
     @cached_property
@@ -231,13 +231,16 @@ class StateCodec:
 
     @property
     def plain_keys(self) -> int | None:
-        """The bytes before a key's UnsafeRow; None where a key is more than that. Avro counts as plain."""
+        """The number of bytes before a key's UnsafeRow; None if the key has more parts.
+
+        Avro counts as plain.
+        """
         if not self.values.rocksdb or self.values.avro:
             return 0
         return 1 if self.key_form.kind is KeyKind.ROW else None
 
     def key_row(self, key: bytes) -> bytes:
-        """The UnsafeRow of a stored key.
+        """Return the UnsafeRow of a stored key.
 
         Raises:
             Corrupt: The bytes cannot be a key.
@@ -246,7 +249,7 @@ class StateCodec:
         return self.key_codec.row(key) if skip is None else key[skip:]
 
     def stored_key(self, row: bytes) -> bytes:
-        """The key as it is stored, without the number of its column family, of what `key_row` gives of it.
+        """Return the stored key of a row from `key_row`, without the number of its column family.
 
         Raises:
             Corrupt: The bytes cannot be a key.
@@ -255,11 +258,11 @@ class StateCodec:
         return self.key_codec.stored(row) if skip is None else b"\0" * skip + row
 
     def key_values(self, row: bytes) -> Any:
-        """The values of a key's row; Avro stays bytes."""
+        """Return the values of a key's row; Avro stays bytes."""
         return row if self.values.avro else self._key_row.decode(row, self.where)
 
     def value_values(self, row: bytes) -> Any:
-        """The values of a value's row; Avro stays bytes."""
+        """Return the values of a value's row; Avro stays bytes."""
         return row if self.values.avro else self._value_row.decode(row, self.where)
 
 
@@ -314,20 +317,20 @@ class OperatorStates:
                 yield self.codec_of(store, family)
 
     def times(self) -> tuple[int, int | None]:
-        """The planned time of the batch, and its watermark if it has one, in milliseconds."""
+        """Return the planned time of the batch, and its watermark if it has one, in milliseconds."""
         offsets = self.logs.offsets(self.batch_id)
         return (0, None) if offsets is None else (offsets.timestamp_ms, offsets.watermark_ms or None)
 
     def folder(self, storage: Storage, store: StoreId) -> StoreFolder:
-        """A store's folder, listed now."""
+        """Return a store's folder, with a fresh listing."""
         unique_id = partial(self.logs.unique_id, store, self.store_names.index(store.name))
         return StoreFolder(storage, store, storage.list(store.folder), self.codec, unique_id)
 
     def chain(self, storage: Storage, store: StoreId) -> tuple[StoreFile, ...]:
-        """The files of a store at the batch.
+        """Return the files of a store at the batch.
 
         Raises:
-            NotFound: One is gone.
+            NotFound: A file is missing.
         """
         chain = self.folder(storage, store).chain(self.batch_id + 1)
         if chain.missing is not None:
@@ -335,16 +338,16 @@ class OperatorStates:
         return chain.files
 
     def snapshot_version(self, storage: Storage) -> int:
-        """The version of the metadata of RocksDB's snapshots that the Spark which wrote this reads.
+        """Return the snapshot metadata version that the Spark which wrote this state reads.
 
-        Spark 4.0 reads no other version than it writes, and under state format 2 writes one of its own. Where
-        it has not written any snapshot, that format tells it: 4.1 and later put a checksum beside each
-        changelog, unless they are told not to, and 4.2 fixes the checksums of rows.
+        Spark 4.0 reads no other version than it writes, and under state format 2 writes one of its own. If it
+        has not written any snapshot, other traces decide: 4.1 and later write a checksum next to each
+        changelog, unless that is switched off, and 4.2 fixes the checksums of rows.
         """
         return self.written_snapshot_version(storage) or self._first_snapshot_version(storage)
 
     def written_snapshot_version(self, storage: Storage) -> int | None:
-        """The version that they have here; None where there is none yet."""
+        """Return the version of the existing snapshots; None if there is none yet."""
         for chain in self._unique_chains(storage):
             if chain[0].kind is FileKind.ZIP:
                 path = chain[0].render()
@@ -360,7 +363,7 @@ class OperatorStates:
         return 1
 
     def _unique_chains(self, storage: Storage) -> Iterator[tuple[StoreFile, ...]]:
-        """The files of each store, as far as their names are those of state format 2."""
+        """Yield the files of each store, if they are named as in state format 2."""
         for partition in range(self.partitions):
             for name in self.store_names:
                 chain = self.chain(storage, StoreId(self.operator_id, partition, name))
@@ -371,7 +374,7 @@ class OperatorStates:
         """Return the records in a file of changes, or of a store in memory.
 
         Raises:
-            NotFound: It is gone.
+            NotFound: It is missing.
             Corrupt: It is damaged.
         """
         path = file.render()
@@ -393,19 +396,19 @@ class OperatorStates:
 
 
 def operator_states(storage: Storage, batch_id: int | None = None) -> list[OperatorStates]:
-    """The stateful operators at a committed batch.
+    """Return the stateful operators at a committed batch.
 
     Args:
         storage: The checkpoint, or a savepoint's view.
         batch_id: The batch; the newest by default.
 
     Returns:
-        Nothing where no batch was asked for and none is committed.
+        An empty list if no batch was given and none is committed.
 
     Raises:
         NotFound: The checkpoint does not exist, or the batch is not committed.
         Corrupt: A file that had to be read is damaged.
-        Unsupported: The state is of a provider that is not known here.
+        Unsupported: The state's provider is not supported.
     """
     logs = Logs(storage)
     read_query_id(storage, logs)
@@ -430,12 +433,12 @@ def _value_form(offsets: OffsetLog | None, where: str) -> ValueForm:
     version = confs.get(MERGE_OPERATOR, "1")
     if version not in _DELIMITERS:
         raise Unsupported(
-            "this merge operator of RocksDB is not known",
+            "unsupported RocksDB merge operator",
             code="HF-E7039",
             where=where,
             found=f"{MERGE_OPERATOR} = {version}",
             expected=" or ".join(_DELIMITERS),
-            hint="a newer Spark wrote it; upgrade Holdfast",
+            hint="upgrade Holdfast: a newer Spark wrote this state",
         )
     rocksdb = provider == ROCKSDB_PROVIDER
     return ValueForm(
@@ -447,7 +450,7 @@ def _value_form(offsets: OffsetLog | None, where: str) -> ValueForm:
 
 
 def _schema(storage: Storage, operator_id: int, store: str, batch_id: int) -> dict[str, ColumnFamily]:
-    """The newest schema of a store, by column family."""
+    """Return the newest schema of a store, by column family."""
     folder = f"{layout.STATE}/{operator_id}/{layout.STATE_SCHEMA}/{store}"
     places = [
         place

@@ -1,1 +1,1 @@
-"""Find damage in a checkpoint."""
+"""Detection of damage in a checkpoint."""

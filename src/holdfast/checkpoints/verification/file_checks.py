@@ -1,11 +1,11 @@
-"""Read files to their end, and compare them with checksums and with the record.
+"""Read files to their end, and compare them with their checksums and the integrity record.
 
 Spark cleans up each store on its own, in a maintenance thread that may pause or be killed between two
 deletions (`HDFSBackedStateStoreProvider.cleanup` and `RocksDBFileManager.deleteOldVersions`, alike in Spark
 3.5 to 4.3):
 
 1. A run lists the folder, chooses a base to keep, and deletes files of versions below that base only. So
-   there is a base that is newer than any file that Spark has deleted. Which base a run keeps depends on
+   there always is a base newer than any file that Spark has deleted. Which base a run keeps depends on
    `spark.sql.streaming.minBatchesToRetain`, which no file of a checkpoint records, and not on the unique ids
    of format 2.
 2. The heap provider deletes one file of each version, in ascending order: the snapshot, where the version has
@@ -55,10 +55,10 @@ from holdfast.storage.port import Storage
 
 @dataclass(frozen=True, slots=True)
 class Problem(JsonShape):
-    """Damage.
+    """Damage to one file.
 
     Attributes:
-        file: The file, from the checkpoint's directory on.
+        file: The file, relative to the checkpoint's directory.
         what: What is wrong with it.
         hint: What to do.
     """
@@ -70,11 +70,11 @@ class Problem(JsonShape):
 
 @dataclass(frozen=True, slots=True)
 class Remark(JsonShape):
-    """Something to know that is no damage: what could not be looked into, or what may surprise later.
+    """A finding that is not damage: a check that was not possible, or a risk.
 
     Attributes:
-        file: The file that it is about, from the checkpoint's directory on.
-        what: What there is to know.
+        file: The file, relative to the checkpoint's directory.
+        what: The finding.
     """
 
     file: str
@@ -87,18 +87,18 @@ class Verification(JsonShape):
 
     Attributes:
         uri: The checkpoint.
-        batch_id: The newest committed batch; a restart continues behind it.
+        batch_id: The newest committed batch; a restart continues after it.
         problems: Damage, by file.
-        remarks: What else there is to say.
-        restorable: The committed batches that `holdfast savepoint take --batch` takes, ascending: all files
+        remarks: Findings that are not damage.
+        restorable: The committed batches that `holdfast savepoint take --batch` accepts, ascending: all files
             that they need exist and are whole.
-        files: The files that were read.
-        size_bytes: Their bytes.
-        recorded_batch: The newest batch in the record of good batches that files were compared with; None
-            without a record.
-        compared: How many files were compared with it.
-        stateful: Whether the query keeps state; None where it keeps none or has lost it, and nothing tells.
-        damage: The damaged files, for who makes a copy without them.
+        files: The number of files that were read.
+        size_bytes: Their size.
+        recorded_batch: The newest batch in the integrity record that files were compared with; None without
+            a record.
+        compared: The number of files that were compared with the record.
+        stateful: True if the query keeps state; None if it has no state files and that may be a loss.
+        damage: The damaged files, for making a copy without them.
     """
 
     uri: str = field(metadata=json_as("checkpoint"))
@@ -116,18 +116,18 @@ class Verification(JsonShape):
     @property
     @in_json
     def ok(self) -> bool:
-        """Return whether nothing is damaged."""
+        """True if nothing is damaged."""
         return not self.problems
 
 
 def in_short(problems: Sequence[Problem]) -> str:
-    """The first of several problems, and how many more there are."""
+    """Return the first of several problems, and the number of further ones."""
     first, more = problems[0].what, len(problems) - 1
     return f"{first}; and {more} more" if more else first
 
 
 def error_sentence(error: HoldfastError, file: str) -> str:
-    """An error about a file as one sentence, without the file's name."""
+    """Return an error about a file as one sentence, without the file's name."""
     place = (error.where or "").removeprefix(file).lstrip(", ")
     parts = [error.fact, f" ({place})" if place else ""]
     if error.found is not None:
@@ -178,14 +178,15 @@ def unexplained(
 
 
 UNLIKE = (
-    "put the file back from a savepoint or another copy, and do not start the query before; "
-    "what was changed on purpose is taken for good by `holdfast watch --anew`"
+    "put the file back from a savepoint or another copy before you start the query; if the "
+    "change was intended, accept it with `holdfast watch --anew`"
 )
 # The checkpoint as a whole.
 WHOLE = "."
 _PUT_BACK = (
-    "put it back from a savepoint or another copy; a restart that needs it fails, and older batches cannot "
-    "be gone back to; what was deleted on purpose is taken for good by `holdfast watch --anew`"
+    "put it back from a savepoint or another copy: without it, a restart that needs it fails "
+    "and older batches cannot be restored; if the deletion was intended, accept it with "
+    "`holdfast watch --anew`"
 )
 
 
@@ -196,13 +197,16 @@ _NAMED = 20
 def check_record(
     record: Record, tree: Tree, logs: Logs, snapshots: Mapping[str, SnapshotMetadata]
 ) -> Iterator[Problem | Remark]:
-    """Yield what a checkpoint's batches and files show against the record of its good batches.
+    """Compare a checkpoint's batches and files with its integrity record.
 
     Args:
         record: The record, read before the checkpoint was listed.
         tree: The checkpoint's files.
         logs: The checkpoint's logs.
         snapshots: The content of each RocksDB snapshot, by path.
+
+    Yields:
+        Each difference.
     """
     recorded, newest = record.batch_id, logs.newest
     if recorded is None:
@@ -210,14 +214,15 @@ def check_record(
     if newest is None or newest < recorded:
         file = layout.LogFile(layout.Log.COMMITS, recorded).render()
         end = "is empty" if newest is None else f"ends at {newest}"
-        what = f"batch {recorded} was committed, and the commit log {end}"
+        what = f"batch {recorded} was committed, but the commit log {end}"
         hint = (
-            "put back what was lost from a savepoint or another copy, or the query does batches again "
-            "that its sink has had; if that is meant, `holdfast watch --anew` takes the checkpoint as it is"
+            "put the lost files back from a savepoint or another copy; otherwise the query repeats "
+            "batches that its sink already has. If this is intended, accept it with `holdfast "
+            "watch --anew`"
         )
         yield Problem(file, what, hint)
     elif newest > recorded:
-        what = f"the record of good batches ends at batch {recorded}; what came later is not in it"
+        what = f"the integrity record ends at batch {recorded}; files of later batches are not compared"
         yield Remark(WHOLE, what)
     yield from _gone(record, tree, snapshots)
     unknown = [
@@ -227,18 +232,19 @@ def check_record(
     ]
     if record.sealed and newest == recorded and logs.offered[-1:] == (recorded,):
         for path in unknown:
-            what = f"it was not there when the query had ended after batch {recorded}"
+            what = f"the file did not exist when the query ended after batch {recorded}"
             hint = (
-                "remove it: the query did not write it; `holdfast watch --anew` takes the checkpoint as it is"
+                "delete it, since the query did not write it; if it is intended, accept it with "
+                "`holdfast watch --anew`"
             )
             yield Problem(path, what, hint)
     elif unknown:
-        what = f"{len(unknown)} state files, such as {unknown[0]}, are not in the record of good batches"
+        what = f"{len(unknown)} state files, such as {unknown[0]}, are not in the integrity record"
         yield Remark(WHOLE, what)
 
 
 def unlike_recorded(record: Record, files: Iterable[tuple[str, int, str]]) -> Iterator[Problem]:
-    """Find the files that are not what they were when their batches were committed.
+    """Yield the files that differ from the integrity record.
 
     Args:
         record: The record.
@@ -253,7 +259,7 @@ def unlike_recorded(record: Record, files: Iterable[tuple[str, int, str]]) -> It
 def _gone(
     record: Record, tree: Tree, snapshots: Mapping[str, SnapshotMetadata]
 ) -> Iterator[Problem | Remark]:
-    """Yield the recorded files that are missing, other than those that Spark may have cleaned up."""
+    """Yield the recorded files that are missing, except those that Spark may have cleaned up."""
     gone: dict[StoreId, list[StoreFile]] = {}
     for path in record.files:
         place = layout.parse(path)
@@ -262,7 +268,7 @@ def _gone(
         if isinstance(place, StoreFile):
             gone.setdefault(place.store, []).append(place)
         elif isinstance(place, (SchemaFile, OperatorMetadataFile)) and place.batch_id is None:
-            yield Problem(path, "it was there when a batch was committed, and it is gone", _PUT_BACK)
+            yield Problem(path, "the file is missing, and a committed batch had it", _PUT_BACK)
     for store in sorted(gone):
         present = _present(tree, store)
         incomplete = {file.render() for file in present if _lacks_data_files(file, tree, snapshots)}
@@ -270,9 +276,9 @@ def _gone(
         files = sorted(lost, key=lambda file: (-file.version, file.name))
         more = len(files) - _NAMED
         for file in files[:_NAMED]:
-            what = f"it was there when batch {file.version - 1} was committed, and it is gone"
+            what = f"the file is missing, and committed batch {file.version - 1} had it"
             if more > 0 and file is files[_NAMED - 1]:
-                what += f"; so are {more} older ones"
+                what += f"; {more} older ones are missing too"
             yield Problem(file.render(), what, _PUT_BACK)
 
 
@@ -289,10 +295,10 @@ def _lacks_data_files(file: StoreFile, tree: Tree, snapshots: Mapping[str, Snaps
     )
 
 
-RESTORE = (
-    "put back the file from a copy, or go back to a batch that is whole; do not start the query on this one"
+RESTORE = "put the file back from a copy, or go back to a whole batch; do not start the query on this one"
+CHECKSUM = (
+    "delete the checksum if the file itself is known to be correct; Hadoop and Spark can read it without one"
 )
-CHECKSUM = "delete the checksum if the file itself is known to be right; Hadoop and Spark go on without it"
 # Keys of a file, or of a block of a data file, that are compared with the partition of the file.
 KEYS: Final = 16
 _LOGS: Final = {layout.OFFSETS: parse_offsets, layout.COMMITS: parse_commit}
@@ -312,14 +318,14 @@ class Content:
 
     Attributes:
         problems: Damage, at most one for each file.
-        misleading: Damaged files that can be read all the same: Spark uses them without an error.
-        remarks: What could not be looked into.
+        misleading: Damaged files that Spark still reads, without an error.
+        remarks: What could not be checked.
         lineages: The lineage of each changelog that has one, by path.
-        snapshots: What each snapshot of RocksDB is made of, by path.
-        files: How many files were read.
-        size_bytes: Their bytes.
-        compared: How many of them were compared with a record of good batches.
-        keys: A sample of the keys in each file of state, as they are stored, by path.
+        snapshots: The content of each RocksDB snapshot, by path.
+        files: The number of files that were read.
+        size_bytes: Their size.
+        compared: The number of them that were compared with the integrity record.
+        keys: A sample of the keys in each state file, as they are stored, by path.
     """
 
     problems: dict[str, Problem] = field(default_factory=dict)
@@ -335,19 +341,19 @@ class Content:
 
 @dataclass(slots=True, eq=False)
 class ContentCheck:
-    """Checks files one by one.
+    """A check of files, one by one.
 
     Attributes:
         storage: The checkpoint.
-        tree: What is in it.
+        tree: Its files.
         codec: The compression of its state files.
-        known: Files whose bytes are known to be right. They are read only for what others are compared with.
-        unpack: Whether changes of state are unpacked also where a checksum vouches for the file.
-        record: What the files were when their batches were committed.
+        known: Files whose bytes are known to be right. They are read only if others are compared with them.
+        unpack: Whether changes of state are unpacked even if the file has a valid checksum.
+        record: The integrity record of committed batches.
         placed: Files whose keys are known to be in the right partition.
-        values: How the values of each operator are put into bytes, by its number; files of others are not
+        values: The encoding of each operator's values, by its number; files of other operators are not
             sampled.
-        found: What reading them has brought to light.
+        found: The findings.
     """
 
     storage: Storage
@@ -363,14 +369,15 @@ class ContentCheck:
     def __post_init__(self) -> None:
         if self.codec not in READABLE:
             what = (
-                f"state files are compressed with {self.codec}, which is not read here; only checksums tell"
+                f"state files are compressed with {self.codec}, which Holdfast does not read; only "
+                "their checksums are verified"
             )
             self.found.remarks.append(Remark(layout.STATE, what))
 
     def check(self, path: str, place: Place) -> None:
-        """Read a file, compare its checksums, and read its content to the end.
+        """Read a file to its end and compare its checksums.
 
-        A file that is gone by now is left alone: a running query deletes what it no longer needs.
+        A file that is missing by now is skipped: a running query deletes what it no longer needs.
         """
         if path in self.known and not _tells(place):
             return
@@ -398,7 +405,7 @@ class ContentCheck:
             self._problem(path, error_sentence(error, path), error.hint or RESTORE)
 
     def _readable(self, path: str, place: Place, data: bytes) -> bool:
-        """Return whether Spark reads a file that differs from the recorded one without noticing."""
+        """Return whether Spark reads a file that differs from the recorded one without an error."""
         if self._sums(path, data) is None:
             return False
         try:
@@ -408,16 +415,16 @@ class ContentCheck:
         return True
 
     def check_data_file(self, path: str, size: int) -> str | None:
-        """Look at a data file of RocksDB: its size, its end, its checksum where there is one.
+        """Check a RocksDB data file: its size, its end, and its checksum if it has one.
 
         Returns:
-            What is wrong with it. Whether that is damage depends on who needs it.
+            What is wrong with it. Whether that is damage depends on the snapshots that need it.
         """
         found = self.tree.size(path)
         if found is None:
-            return "it is not there"
+            return "the file is missing"
         if found != size:
-            return f"it has {found} bytes, and the snapshot that needs it says {size}"
+            return f"the file has {found} bytes instead of the {size} in the snapshot that needs it"
         recorded = self.record is not None and path in self.record.files
         summed = path not in self.known and self.tree.has(layout.HadoopChecksumFile(path).render())
         looked_through = self.unpack and path not in self.known
@@ -427,7 +434,7 @@ class ContentCheck:
             return self._end(path, end)
         data = self._read(path)
         if data is None:
-            return "it is not there"
+            return "the file is missing"
         self.found.files += 1
         self.found.size_bytes += len(data)
         what = self._unlike(path, data) or self._end(path, data[-len(SST_MAGIC) :])
@@ -438,7 +445,7 @@ class ContentCheck:
         return what
 
     def sample_data_file(self, place: layout.SharedSstFile, size: int) -> tuple[bytes, ...]:
-        """Return some keys of a data file of RocksDB; none of one that cannot be read."""
+        """Return some keys of a RocksDB data file; none if it cannot be read."""
         path = place.render()
         if path in self.placed or place.store.operator_id not in self.values or not path.endswith(".sst"):
             return ()
@@ -458,9 +465,9 @@ class ContentCheck:
     @staticmethod
     def _end(path: str, end: bytes | None) -> str | None:
         if end is None:
-            return "it is not there"
+            return "the file is missing"
         if path.endswith(".sst") and end != SST_MAGIC:
-            return "it does not end as a data file of RocksDB does"
+            return "the file does not end as a RocksDB data file does"
         return None
 
     @staticmethod
@@ -482,7 +489,7 @@ class ContentCheck:
             return None
 
     def _sums(self, path: str, data: bytes) -> bool | None:
-        """Compare a file's checksums: whether there was one, or None if it did not fit."""
+        """Compare a file's checksums; return whether it has one, or None on a mismatch."""
         hadoop = self._fits(path, data, layout.HadoopChecksumFile(path), RESTORE)
         if hadoop is False:
             return None
@@ -492,7 +499,10 @@ class ContentCheck:
     def _fits(
         self, path: str, data: bytes, by: layout.HadoopChecksumFile | layout.SparkChecksumFile, hint: str
     ) -> bool | None:
-        """Check a file against its checksum; None without one. Spark's own has one of Hadoop's."""
+        """Compare a file with its checksum; None without one.
+
+        Spark's own checksum file has one of Hadoop's.
+        """
         sums = by.render()
         beside = self._read(sums) if self.tree.has(sums) else None
         if beside is None:
@@ -508,7 +518,7 @@ class ContentCheck:
             self._problem(sums, error_sentence(error, sums), CHECKSUM)
             return False
         if mismatch is not None:
-            self._problem(path, f"it does not fit {sums}: {mismatch}", hint)
+            self._problem(path, f"checksum mismatch with {sums}: {mismatch}", hint)
         return mismatch is None
 
     def _content(self, path: str, place: Place, data: bytes, checked: bool) -> None:
@@ -517,7 +527,7 @@ class ContentCheck:
         elif type(place) in PARSERS:
             PARSERS[type(place)](data, path)
         elif isinstance(place, layout.OwnFile) and path.endswith(".json"):
-            json_object(decoded(data, "a note of Holdfast's", path), "a note of Holdfast's", path)
+            json_object(decoded(data, "a Holdfast note", path), "a Holdfast note", path)
 
     def _state(self, path: str, place: StoreFile, data: bytes, checked: bool) -> None:
         if place.kind is FileKind.ZIP:
@@ -546,7 +556,7 @@ class ContentCheck:
 
 
 def _first_keys(place: StoreFile, stream: bytes, values: ValueForm, path: str) -> Iterator[bytes]:
-    """The keys of the first records; of the file there may be no more than its beginning."""
+    """Yield the keys of the first records; only the beginning of the file may be available."""
     with suppress(Corrupt):
         yield from (key_of(record, values) for record in islice(records_of(place.kind, stream, path), KEYS))
 

@@ -1,4 +1,4 @@
-"""Checks that the logs of a checkpoint agree with themselves and with each other."""
+"""Checks that the logs of a checkpoint are consistent with each other."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from holdfast.storage.port import Storage
 
 # Of files that are lost in a row, each is named up to so many.
 _MOST_NAMED = 100
-_EDITED = "one of the two was edited or put back from another time; restore both from the same copy"
+_EDITED = "one of the two was edited or comes from a different time; restore both from the same copy"
 
 
 def check_logs(tree: Tree, logs: Logs) -> Iterator[Problem | Remark]:
-    """Continuity of both logs, and what each batch says of its neighbours."""
+    """Check that both logs are continuous and that neighbouring batches agree."""
     if not tree.has(layout.METADATA) and (logs.offered or logs.committed):
         hint = (
             "put it back from a copy: sinks know the query by this id, and Spark refuses to start without it"
         )
-        yield Problem(layout.METADATA, "the file with the query's id is not there", hint)
+        yield Problem(layout.METADATA, "the file with the query's id is missing", hint)
     stateful = bool(tree.names(layout.STATE))
     yield from _gaps(layout.Log.OFFSETS, logs.offered, stateful)
     yield from _gaps(layout.Log.COMMITS, logs.committed, stateful)
@@ -36,7 +36,7 @@ def check_logs(tree: Tree, logs: Logs) -> Iterator[Problem | Remark]:
 
 
 def check_origin(storage: Storage, logs: Logs) -> Iterator[Problem]:
-    """Check that a checkpoint made of a savepoint still has the savepoint's batch."""
+    """Check that a checkpoint made from a savepoint still has the savepoint's batch."""
     try:
         origin = foreign_json(storage.read(layout.ORIGIN))
     except (NotFound, ValueError):
@@ -46,7 +46,7 @@ def check_origin(storage: Storage, logs: Logs) -> Iterator[Problem]:
         return
     # A savepoint of the batch before, taken of such a checkpoint, has nothing of that batch.
     if logs.newest != batch_id - 1 or batch_id in logs.offered:
-        what = f"it was made at batch {batch_id}, and no commit of that is there"
+        what = f"the checkpoint was made at batch {batch_id}, but the commit of that batch is missing"
         yield Problem(layout.LogFile(layout.Log.COMMITS, batch_id).render(), what, RESTORE)
 
 
@@ -54,15 +54,19 @@ def _gaps(log: layout.Log, batches: Sequence[int], stateful: bool) -> Iterator[P
     for before, after in pairwise(batches):
         for batch_id in range(before + 1, after):
             file = layout.LogFile(log, batch_id).render()
-            what = f"batch {batch_id} is not in the log, though {before} and {after} are"
+            what = f"batch {batch_id} is missing from the log, though {before} and {after} are there"
             if batch_id - before > _MOST_NAMED:
-                yield Problem(file, f"{what}; nor is any up to {after}", RESTORE)
+                yield Problem(file, f"{what}; so are all up to {after}", RESTORE)
                 break
             if stateful:
                 yield Problem(file, what, RESTORE)
             else:
                 yield Remark(
-                    file, f"{what}; that is so under asynchronous progress tracking, else a file is lost"
+                    file,
+                    (
+                        f"{what}; this is normal under asynchronous progress tracking, otherwise a file "
+                        "is lost"
+                    ),
                 )
 
 
@@ -74,25 +78,27 @@ def _ends(logs: Logs, stateful: bool) -> Iterator[Problem]:
     offered = logs.offered[-1] if logs.offered else None
     if offered is None or offered < newest:
         file = layout.LogFile(layout.Log.OFFSETS, newest).render()
-        what = f"batch {newest} is committed, and the offset log ends " + (
+        what = f"batch {newest} is committed, but the offset log ends " + (
             "before its first batch" if offered is None else f"at {offered}"
         )
         yield Problem(
-            file, what, "put back the file from a copy; Spark takes this for a second query at work"
+            file,
+            what,
+            "put the file back from a copy; otherwise Spark reports that a second query is running",
         )
         return
     if stateful and offered > 0 and offered - 1 not in logs.offered:
         file = layout.LogFile(layout.Log.OFFSETS, offered - 1).render()
         yield Problem(
-            file, f"batch {offered} cannot be started without the offsets of the one before it", RESTORE
+            file, f"batch {offered} cannot start without the offsets of the batch before it", RESTORE
         )
 
 
 def _never_committed(logs: Logs, stateful: bool) -> Iterator[Problem]:
-    """Batches whose commits are lost: Spark plans one only when the one before it is committed.
+    """Yield batches whose commits are lost: Spark plans a batch only after it committed the one before.
 
     Under asynchronous progress tracking neither log has every batch, but what is in the offset log is
-    committed before the next gets there, since one thread writes both. Continuous processing notes no
+    committed before the next is written, since one thread writes both. Continuous processing records no
     settings with its offsets, and commits later.
     """
     newest = logs.newest
@@ -110,8 +116,8 @@ def _never_committed(logs: Logs, stateful: bool) -> Iterator[Problem]:
     end = "is empty" if newest is None else f"ends at {newest}"
     yield Problem(
         layout.LogFile(layout.Log.COMMITS, lost).render(),
-        f"batch {pending[-1]} was planned, and the commit log {end}",
-        "put back the lost commits from a copy, or Spark runs committed batches again",
+        f"batch {pending[-1]} was planned, but the commit log {end}",
+        "put the lost commits back from a copy; otherwise Spark repeats committed batches",
     )
 
 
@@ -130,7 +136,8 @@ def _neighbours(logs: Logs) -> Iterator[Problem]:
         own = _commit(logs, batch_id)
         if own is not None and own.next_watermark_ms < offsets.watermark_ms:
             what = (
-                f"its watermark {own.next_watermark_ms} is behind that of its batch, {offsets.watermark_ms}"
+                f"the commit's watermark {own.next_watermark_ms} is behind the batch's watermark "
+                f"{offsets.watermark_ms}"
             )
             yield Problem(layout.LogFile(layout.Log.COMMITS, batch_id).render(), what, _EDITED)
         before = (batch_id, offsets)
@@ -149,8 +156,8 @@ def _watermarks_agree(
         return
     file = layout.LogFile(layout.Log.COMMITS, batch_id - 1).render()
     what = (
-        f"it hands on the watermark {commit.next_watermark_ms}, "
-        f"and batch {batch_id} ran under {offsets.watermark_ms}"
+        f"the commit sets the watermark {commit.next_watermark_ms}, but batch {batch_id} ran with "
+        f"{offsets.watermark_ms}"
     )
     yield Problem(file, what, _EDITED)
 
@@ -158,7 +165,9 @@ def _watermarks_agree(
 def _sources_agree(before: OffsetLog, offsets: OffsetLog, batch_id: int) -> Iterator[Problem]:
     file = layout.LogFile(layout.Log.OFFSETS, batch_id).render()
     if offsets.version == before.version == 1 and len(offsets.offsets) != len(before.offsets):
-        what = f"it has {len(offsets.offsets)} sources, and the batch before it {len(before.offsets)}"
+        what = (
+            f"the batch has {len(offsets.offsets)} sources, but the batch before it has {len(before.offsets)}"
+        )
         yield Problem(file, what, RESTORE)
         return
     for name, offset in offsets.offsets.items():
@@ -169,17 +178,17 @@ def _sources_agree(before: OffsetLog, offsets: OffsetLog, batch_id: int) -> Iter
 
 
 def _ids_differ(logs: Logs) -> Iterator[Problem]:
-    """Each batch gives its state files new ids, so two commits with one id are two copies of one."""
+    """Yield commits that repeat the state ids of the batch before; each batch has new ids."""
     commits = {batch_id: _commit(logs, batch_id) for batch_id in logs.committed}
     ids = {batch_id: commit.state_ids for batch_id, commit in commits.items() if commit is not None}
     for before, after in pairwise(logs.committed):
         if ids.get(before) and ids.get(before) == ids.get(after):
             file = layout.LogFile(layout.Log.COMMITS, after).render()
-            yield Problem(file, f"it names the state files of batch {before}", _EDITED)
+            yield Problem(file, f"the commit names the state files of batch {before}", _EDITED)
 
 
 def check_sources(storage: Storage, tree: Tree, logs: Logs) -> Iterator[Problem | Remark]:
-    """Check that each source that keeps a log has the entries that the offset log counts."""
+    """Check that each source with a log has all entries that the offset log refers to."""
     kept = [
         offsets
         for batch_id in logs.offered
@@ -202,7 +211,8 @@ def check_sources(storage: Storage, tree: Tree, logs: Logs) -> Iterator[Problem 
                 needed[folder] = max(needed.get(folder, -1), entry)
     for name in twice:
         what = (
-            f"source {name} has no log and always the offset of another: a stream that is read twice, or lost"
+            f"source {name} has no log and always the offset of a different source: a stream that "
+            "is read twice, or a lost log"
         )
         yield Remark(f"{layout.SOURCES}/{name}", what)
     for source, entry in needed.items():
@@ -225,8 +235,8 @@ def _complete(tree: Tree, source: str, needed: int) -> Iterator[Problem]:
     missing = (entry for entry in range(start, newest + 1) if entry not in plain and entry not in compact)
     for entry in islice(missing, _MOST_NAMED):
         place = layout.SourceLogFile(source, entry, (entry + 1) % interval == 0)
-        what = f"entry {entry} of source {source} is not there, and the offset log has {needed}"
-        hint = "put it back from a copy; without it Spark cannot tell which files it has read"
+        what = f"entry {entry} of source {source} is missing, but the offset log refers to entry {needed}"
+        hint = "put it back from a copy; without it Spark does not know which files it has read"
         yield Problem(place.render(), what, hint)
 
 
@@ -240,15 +250,17 @@ def _repeated_alike(storage: Storage, tree: Tree, source: str) -> Iterator[Probl
         for seen in listed:
             repeated.setdefault(seen.entry, []).append(seen)
         if listed and max(seen.entry for seen in listed) != entry:
-            yield Problem(place.render(), f"it does not reach entry {entry}", RESTORE)
+            yield Problem(place.render(), f"the file does not reach entry {entry}", RESTORE)
     for entry in sorted(plain):
         place = layout.SourceLogFile(source, entry)
         own = _seen_files(storage, place)
         if any(seen.entry != entry for seen in own):
-            yield Problem(place.render(), f"it lists files of other entries than {entry}", RESTORE)
+            yield Problem(place.render(), f"the file lists files of entries other than {entry}", RESTORE)
         elif own and compact and entry < min(compact) and {*own} != {*repeated.get(entry, ())}:
             file = layout.SourceLogFile(source, min(compact), True).render()
-            yield Problem(place.render(), f"it lists other files than {file} repeats of it", _EDITED)
+            yield Problem(
+                place.render(), f"the file does not list the same files as {file}, which repeats it", _EDITED
+            )
 
 
 def _seen_files(storage: Storage, place: layout.SourceLogFile) -> tuple[SeenFile, ...]:

@@ -1,8 +1,8 @@
-"""Check that the state of the newest committed batch is complete and in its partitions.
+"""Check that the state of the newest committed batch is whole and in the right partitions.
 
 An earlier Holdfast gave local checkpoints a file manager that kept an existing file. Under state-checkpoint
-format 1 a batch that ran again then kept the state file of its first run, and the file of its second run was
-left next to it, complete, under its temporary name.
+format 1, a batch that ran again then kept the state file of its first run. The whole file of its second run
+was left next to it under its temporary name.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ _GUIDE: Final = "docs/guides/repeated-batches.md"
 
 
 def find_left_files(storage: Storage, tree: Tree, codec: str, newest: int) -> Iterator[Remark]:
-    """Report complete state files of committed batches under temporary names, in one remark.
+    """Report whole state files of committed batches under temporary names, in one remark.
 
-    A file that equals the one in place is not reported, and neither is one that a killed process cut off.
+    A file that equals the one in use is not reported, and neither is one that a killed process cut off.
 
     Args:
         storage: The checkpoint.
@@ -78,9 +78,11 @@ def find_left_files(storage: Storage, tree: Tree, codec: str, newest: int) -> It
     more = f" ({len(left) - 1} more like it)" if len(left) > 1 else ""
     yield Remark(
         path,
-        f"batch {target.version - 1} ran more than once, and this complete state file of one run {relation}"
-        f"{more}: an earlier Holdfast kept the state of the first run on local disks, and then the state may"
-        f" be wrong; {_GUIDE} shows how to find out",
+        (
+            f"batch {target.version - 1} ran more than once, and the whole state file of one run "
+            f"{relation}{more}: an earlier Holdfast kept the state of the first run on local disks, so "
+            f"the state may be wrong; {_GUIDE} explains how to check"
+        ),
     )
 
 
@@ -105,8 +107,7 @@ def _read(storage: Storage, path: str) -> bytes | None:
 
 
 _EXCHANGED: Final = (
-    "put back the right file from a copy, or go back to a batch that is whole;"
-    " do not start the query on this one"
+    "put the right file back from a copy, or go back to a whole batch; do not start the query on this one"
 )
 
 # For so few keys numpy is not loaded, which would take longer than to hash them.
@@ -139,17 +140,16 @@ class _Sample:
 def check_placement(
     storage: Storage, logs: Logs, operators: Mapping[int, OperatorStates], check: ContentCheck
 ) -> Iterator[Problem]:
-    """Compare a sample of the keys of each file with the partition that the file is in.
+    """Compare a sample of each file's keys with the partition that the file is in.
 
     Only files of batches that ran in as many partitions as the newest one are compared. A state whose keys
-    are everywhere in the wrong partition, without pattern, is passed over: then its placement is not what is
-    assumed here.
+    are in wrong partitions everywhere, without a pattern, is skipped: its placement is not Spark's.
 
     Args:
         storage: The checkpoint.
         logs: Its logs.
         operators: Its operators at the newest batch, by number.
-        check: What has read the files.
+        check: The check that has read the files.
     """
     newest = None if logs.newest is None else readable(partial(logs.offsets, logs.newest))
     if newest is None:
@@ -232,7 +232,7 @@ def _keys_of_snapshot(check: ContentCheck, place: StoreFile, snapshot: SnapshotM
 def _families(
     operator: OperatorStates, store: StoreId, snapshots: Mapping[str, SnapshotMetadata]
 ) -> Families:
-    """The column families of a store: the newest snapshot has those of all before."""
+    """Return the column families of a store: the newest snapshot has those of all before."""
     own = [
         (place.version, path)
         for path in snapshots
@@ -245,27 +245,28 @@ def _families(
 def _words(sample: _Sample) -> str:
     wrong = [place for place in sample.belonging if place != sample.partition]
     return (
-        f"{len(wrong)} of {len(sample.belonging)} sampled keys belong to partition"
-        f" {', '.join(map(str, sorted(set(wrong))))} by Spark's hash, and not to partition {sample.partition}"
+        f"{len(wrong)} of {len(sample.belonging)} sampled keys belong to partition "
+        f"{', '.join(map(str, sorted(set(wrong))))} by Spark's hash, not to partition "
+        f"{sample.partition}"
     )
 
 
-_FOREIGN = "it belongs to another partition, store or batch; put back the right file from a copy"
+_FOREIGN = "the file belongs to a different partition, store or batch; put the right one back from a copy"
 _NOWHERE = Path("/")
 
 
 class StateCheck:
-    """Checks the state of every operator against the logs.
+    """A check of every operator's state against the logs.
 
     Args:
-        check: What has read the files, and reads the data files of RocksDB.
+        check: The check that has read the files, and reads RocksDB's data files.
         logs: The checkpoint's logs.
 
     Attributes:
         found: Problems and remarks.
-        broken: Paths of snapshots of RocksDB that have lost a data file, or have a damaged one.
-        stateful: Whether the query keeps state; None where nothing tells.
-        foreign: The provider, if its files are not known here.
+        broken: Paths of RocksDB snapshots with a missing or damaged data file.
+        stateful: True if the query keeps state; None if that is unknown.
+        foreign: The provider, if Holdfast does not know its files.
     """
 
     def __init__(self, check: ContentCheck, logs: Logs) -> None:
@@ -281,7 +282,7 @@ class StateCheck:
         self.foreign: str | None = None
 
     def run(self) -> None:
-        """Look at every operator."""
+        """Check every operator."""
         newest = self._logs.newest
         if newest is None:
             return
@@ -313,7 +314,7 @@ class StateCheck:
             return
         provider = None if offsets is None else provider_class(offsets.confs)
         if provider is not None and provider not in PROVIDERS:
-            what = f"the provider {provider} keeps its state in a way that is not known here"
+            what = f"state provider {provider} is not supported, so its files were not checked"
             self.found.append(Remark(f"{layout.STATE}/{folder.operator_id}", what))
             self.foreign = provider
             return
@@ -326,12 +327,12 @@ class StateCheck:
                     self._beyond(store, newest, count)
 
     def _unnoted(self, operator_id: int) -> None:
-        """An operator of a Spark before 4.0: what it does is given by its state."""
+        """Report an operator of a Spark before 4.0 whose type its state does not show."""
         stores = store_names(None, self._tree.names(f"{layout.STATE}/{operator_id}/0"))
         if not inferred_name(self._storage, operator_id, stores):
             what = (
-                "Spark before 4.0 notes no operators, and the state does not tell what operator"
-                f" {operator_id} does: it cannot be rescaled"
+                f"Spark before 4.0 records no operators, and the type of operator {operator_id} "
+                "cannot be inferred from its state: it cannot be rescaled"
             )
             self.found.append(Remark(f"{layout.STATE}/{operator_id}", what))
 
@@ -344,8 +345,11 @@ class StateCheck:
                 # An operator that gathers everything in one place has one partition, whatever is set.
                 if fixed not in (None, store.partitions, count) and 1 not in (store.partitions, count):
                     file = layout.LogFile(layout.Log.OFFSETS, batch_id).render()
-                    what = f"it fixes {fixed} partitions, and {path} says {store.partitions}"
-                    hint = "put back both from the same copy; with the wrong number keys lose their state"
+                    what = f"the batch fixes {fixed} partitions, but {path} has {store.partitions}"
+                    hint = (
+                        "put both back from the same copy; with the wrong number of partitions, keys "
+                        "lose their state"
+                    )
                     self.found.append(Problem(file, what, hint))
                     return
 
@@ -361,7 +365,10 @@ class StateCheck:
         if len(given) == partitions and all(named >= stores for named in given):
             return True
         file = layout.LogFile(layout.Log.COMMITS, newest).render()
-        what = f"it names {given} files for operator {operator_id}, which has {partitions} x {stores} stores"
+        what = (
+            f"the commit names {given} files for operator {operator_id}, which has {partitions} x "
+            f"{stores} stores"
+        )
         self.found.append(Problem(file, what, RESTORE))
         return False
 
@@ -372,7 +379,9 @@ class StateCheck:
         for schema in (schema for store in metadata.stores for schema in store.schema_paths):
             place = schema_place(schema)
             if place is not None and self._tree.has(place) and not self._is_here(schema_root(schema)):
-                what = f"it names schemas in {schema_root(schema)}: a restart reads and writes them there"
+                what = (
+                    f"schemas are referenced in {schema_root(schema)}: a restart reads and writes them there"
+                )
                 self.found.append(Remark(path, what))
                 return
 
@@ -393,7 +402,7 @@ class StateCheck:
         files = (layout.version_file(store, name) for name in names)
         current = [file for file in files if file is not None and file.version == newest + 1]
         if current:
-            what = f"batch {newest} wrote it, and operator {store.operator_id} should have {count} partitions"
+            what = f"batch {newest} wrote this file, but operator {store.operator_id} has {count} partitions"
             self.found.append(
                 Problem(current[0].render(), what, "the number of partitions was changed by hand")
             )
@@ -401,7 +410,7 @@ class StateCheck:
     def _store(self, store: StoreId, index: int, newest: int) -> None:
         listing = self._tree.listing(store.folder)
         if listing is None:
-            what = f"batch {newest} needs this partition of operator {store.operator_id}, and it is not there"
+            what = f"batch {newest} needs this partition of operator {store.operator_id}, but it is missing"
             self.found.append(Problem(store.folder, what, RESTORE))
             return
         known = {
@@ -413,13 +422,13 @@ class StateCheck:
         folder = StoreFolder(self._storage, store, listing, self._check.codec, unique_id, names)
         chain = folder.chain(newest + 1)
         if chain.missing is not None:
-            what = f"batch {newest} left state that cannot be read without it, and it is not there"
+            what = f"the file is missing, and the state of batch {newest} cannot be read without it"
             self.found.append(Problem(chain.missing, what, RESTORE))
         self._lineages(folder, known, newest)
         self._data_files(folder, chain, newest)
 
     def _unique_ids(self, store: StoreId, version: int, known: Mapping[int, str | None]) -> UniqueId:
-        """The ids of a version and those before: by the commit log, and before that by lineage."""
+        """Return the ids of a version (from the commit log) and of older ones (from its lineage)."""
         newest = known.get(version)
         if newest is None:
             return lambda _: None
@@ -428,7 +437,7 @@ class StateCheck:
         return lambda of: known.get(of) or before.get(of)
 
     def _lineages(self, folder: StoreFolder, known: Mapping[int, str | None], newest: int) -> None:
-        """A changelog names the versions before it; the commit log has named them too."""
+        """Check that a changelog's lineage agrees with the commit log."""
         for version in range(newest + 1, 0, -1):
             unique = known.get(version)
             if unique is None:
@@ -438,14 +447,15 @@ class StateCheck:
             if lineage is None:
                 continue
             if lineage and lineage[-1].version != version - 1:
-                what = f"its lineage ends at version {lineage[-1].version} and not at {version - 1}"
+                what = f"its lineage ends at version {lineage[-1].version}, not at {version - 1}"
                 self._problem(path, what)
                 continue
             for link in lineage:
                 committed = known.get(link.version)
                 if committed is not None and committed != link.unique_id:
                     what = (
-                        f"it builds on {link.unique_id} as version {link.version}, committed was {committed}"
+                        f"it builds on {link.unique_id} as version {link.version}, but {committed} "
+                        "was committed"
                     )
                     self._problem(path, what)
                     break
@@ -454,7 +464,10 @@ class StateCheck:
         self.found.append(Problem(path, what, _FOREIGN))
 
     def _data_files(self, folder: StoreFolder, chain: Chain, newest: int) -> None:
-        """The data files of each snapshot. An old one that lost some is on its way out, and no damage."""
+        """Check the data files of each snapshot.
+
+        An old one that lost some is being deleted and not damaged.
+        """
         needed = {file.render() for file in chain.files}
         for file in folder.files():
             path = file.render()

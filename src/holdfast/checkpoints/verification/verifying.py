@@ -1,4 +1,4 @@
-"""Find damage in a checkpoint before a restart builds on it."""
+"""Detection of damage in a checkpoint before a restart uses it."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from holdfast.layout import Place, StoreFile
 from holdfast.storage.port import Storage
 
 _LOG: Final = logging.getLogger("holdfast.checkpoints")
-_BLOBS_ELSEWHERE: Final = "operator {} has blobs in {}, which were not looked at"
+_BLOBS_ELSEWHERE: Final = "the blobs of operator {} are in {} and were not checked"
 _CHECKED: Final = (StoreFile, layout.OwnFile, *PARSERS)
 
 
@@ -48,33 +48,31 @@ def verify(
     record: Record | None = None,
     placed: Container[str] | None = None,
 ) -> Verification:
-    """Look for damage: in every file that Spark wrote, and in how the files fit together.
+    """Check every file that Spark wrote, and that the files are consistent with each other.
 
-    Works while the query runs. Spark deletes what it no longer needs and writes what is not committed yet,
-    so whatever looks wrong is looked at a second time, with everything listed anew: a problem is what both
-    looks have seen. Files of a batch that is not committed do not count; the batch will run again.
-
-    Without a record it cannot see what leaves every file and every checksum whole: under state-checkpoint
-    format 1, two files exchanged with their checksums, or an old file put back over a new one.
+    Works while the query runs. Spark deletes what it no longer needs and writes uncommitted files, so every
+    suspicious file is checked a second time, with everything listed again: a problem is what both checks
+    found. Files of a batch that is not committed do not count; the batch will run again.
+    Without a record it cannot detect changes that leave every file and checksum whole: under
+    state-checkpoint format 1, two files exchanged with their checksums, or an older file put back.
 
     Cost: every file is read once, and changes of state are unpacked.
 
     Args:
         storage: The checkpoint.
         tell: Called with files done, files in all, and a note.
-        known: Files whose bytes are known to be those of an earlier verification. They are read only for what
-            others are compared with.
-        unpack: Whether changes of state are unpacked also where a checksum vouches for the file. A million
+        known: Files whose bytes are known from an earlier verification. They are read only if others are
+            compared with them.
+        unpack: Whether changes of state are unpacked even if the file has a valid checksum. A million
             changes take two seconds.
-        record: What the files were when their batches were committed; read before this is called, so that
-            what it knows has been there.
+        record: The integrity record of committed batches; read before this is called, so that the files in
+            it existed.
         placed: Files whose keys an earlier verification has sampled; those of `known` by default.
 
     Raises:
         NotFound: The checkpoint does not exist.
         Unavailable: The storage does not answer.
-        Unsupported: Nothing is damaged as far as can be told, and the state is of a provider that is not
-            known here.
+        Unsupported: No damage was found, but the state's provider is not supported.
     """
     _LOG.debug("verifying %s", storage.uri)
     placed = known if placed is None else placed
@@ -157,7 +155,7 @@ def _look(
     record: Record | None,
     placed: Container[str],
 ) -> tuple[Verification, str | None]:
-    """Look once at all files or only these, and return the provider if its files are unknown."""
+    """Check all files or only these once, and return the provider if its files are unknown."""
     logs = Logs(storage)
     tree = Tree(storage)
     if not logs.offered and not logs.committed and not tree.has(layout.METADATA):
@@ -229,7 +227,7 @@ def _look(
 
 
 def _operators(storage: Storage, newest: int | None) -> dict[int, OperatorStates]:
-    """The operators whose keys can be compared with their partitions; none of state in a database."""
+    """Return the operators whose keys have partitions to compare; none if state is in a database."""
     if newest is None or is_external(storage):
         return {}
     found = readable(lambda: operator_states(storage, newest)) or []
