@@ -243,7 +243,7 @@ def test_a_job_whose_sink_was_taken_over_ends_and_does_not_take_it_back(
         ended = job.ended()
     assert ended.code == 4
     assert "Traceback" not in ended.words
-    assert "another owner holds the sink 'copies'" in ended.words
+    assert "the sink 'copies' has a different owner" in ended.words
     assert "somebody else" in ended.words
     assert ended.kinds.count("starting") == 1
     assert sum(found_in_ledger(database, ROWS).values()) == taken

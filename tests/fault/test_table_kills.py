@@ -92,5 +92,5 @@ def test_a_database_that_is_killed_is_waited_for(tmp_path: Path) -> None:
             server.start()
             ended = job.ended()
         assert ended.code == 0, ended.words
-        assert "MySQL server cannot be reached" in json.dumps(restarting)
+        assert "MySQL server is unreachable" in json.dumps(restarting)
         assert rows(address, TOTALS) == day.totals()

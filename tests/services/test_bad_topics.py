@@ -37,9 +37,9 @@ def test_what_is_gone_is_told(home: Path, tmp_path: Path, mortal_broker: Broker)
     words = {
         "no_topic_to_read": ("source", "create the topic"),
         "topic_recreated": ("source", "`holdfast offsets set`"),
-        "record_too_large": ("sink", "Kafka refuses a record of the batch"),
-        "broker_gone_in_a_batch": ("sink", "no broker of Kafka answers"),
-        "broker_gone_at_start": ("sink", "no broker of Kafka answers"),
+        "record_too_large": ("sink", "Kafka rejected a record of the batch"),
+        "broker_gone_in_a_batch": ("sink", "no Kafka broker answers"),
+        "broker_gone_at_start": ("sink", "no Kafka broker answers"),
         "broker_gone_to_read": ("source", "see that the brokers run"),
     }
     wrong = {

@@ -189,7 +189,7 @@ def test_doctor_says_what_a_container_lacks(container: Container) -> None:
     assert container.run("holdfast", "doctor", scratch=False).wait(PATIENCE_S) == 1
     assert "/tmp is on a read-only file system" in container.said()
     assert container.run("holdfast", "doctor", user=12345).wait(PATIENCE_S) == 1
-    assert "this user has no name, and Spark does not start without one" in container.said()
+    assert "the current user has no name, which Spark needs to start" in container.said()
     nowhere = {"HOLDFAST_HOME": "/home/holdfast"}
     assert container.run("holdfast", "doctor", environ=nowhere).wait(PATIENCE_S) == 1
     assert "/home is on a read-only file system" in container.said()

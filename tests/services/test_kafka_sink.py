@@ -43,11 +43,11 @@ def test_a_batch_that_ran_again_is_read_once(home: Path, tmp_path: Path, kafka_b
     }
     found = answer_of(SCRIPT, asked, home)
     once = records(FIRST, SECOND, THIRD)
-    assert found["no_topic"] == f"not-found: there is no topic {asked['topic']!r}"
+    assert found["no_topic"] == f"not-found: the topic {asked['topic']!r} does not exist"
     assert found["raw"] == records(FIRST, SECOND, SECOND, THIRD)
     assert found["batch"] == once
     assert found["stream"] == once
     assert found["consumer"] == once
-    assert found["put_back"] == "conflict: the topic has batches that the checkpoint does not know"
-    assert found["warned"] == [f"{asked['topic']} has rows of another query, and this query adds its own"]
+    assert found["put_back"] == "conflict: the topic has batches that the checkpoint does not have"
+    assert found["warned"] == [f"{asked['topic']} has rows of a different query, and this query adds its own"]
     assert found["forked"] == records(FIRST, SECOND, THIRD, FIRST, SECOND, THIRD)

@@ -80,7 +80,7 @@ def test_of_a_task_that_ran_twice_one_run_counts(loader: PartitionLoader, lookin
     require_all(looking_on, staged)
     counted = found(looking_on, f"SELECT word FROM stage WHERE {staged.condition} ORDER BY word")
     assert counted == [("a",), ("b",), ("c",), ("d",)]
-    with pytest.raises(Unavailable, match="not all in its staging table"):
+    with pytest.raises(Unavailable, match="staging table of the batch lacks rows"):
         require_all(looking_on, StagedRows("stage", (9,), 4))
     assert found(looking_on, f"SELECT 1 FROM stage WHERE {StagedRows('stage', (), 0).condition}") == []
 
@@ -176,11 +176,11 @@ def test_what_a_task_met_is_told_to_the_driver(database: PostgreSQL, connection:
 @pytest.mark.parametrize(
     ("statement", "kind", "fact"),
     [
-        ("INSERT INTO gone VALUES (1)", NotFound, "the table 'orders' is gone"),
+        ("INSERT INTO gone VALUES (1)", NotFound, "the table 'orders' does not exist any more"),
         ("INSERT INTO orders (id, gone) VALUES (1, 2)", Invalid, "the table 'orders' lacks a column"),
-        ("INSERT INTO orders (id) VALUES (1), (1)", Invalid, "breaks a rule of the table 'orders'"),
-        ("INSERT INTO orders (id) VALUES (null)", Invalid, "breaks a rule of the table 'orders'"),
-        ("INSERT INTO orders (id) VALUES (-1)", Invalid, "breaks a rule of the table 'orders'"),
+        ("INSERT INTO orders (id) VALUES (1), (1)", Invalid, "violates a constraint of the table 'orders'"),
+        ("INSERT INTO orders (id) VALUES (null)", Invalid, "violates a constraint of the table 'orders'"),
+        ("INSERT INTO orders (id) VALUES (-1)", Invalid, "violates a constraint of the table 'orders'"),
         ("INSERT INTO orders (id) VALUES (99999999999)", Invalid, "does not fit into the table 'orders'"),
         ("INSERT INTO orders (id, day) VALUES (1, '2024-02-30')", Invalid, "does not fit into the table"),
         ("INSERT INTO orders (id, word) VALUES (1, 'abcdef')", Invalid, "does not fit into the table"),
@@ -201,9 +201,9 @@ def test_a_refusal_of_the_server_is_told(
     ("state", "fact"),
     [
         ("53100", "the disk of the PostgreSQL server is full"),
-        ("25006", "cannot be reached, or ended the session"),  # read-only, as a server after a failover
-        ("25P03", "cannot be reached, or ended the session"),  # idle in its transaction for too long
-        ("25P04", "cannot be reached, or ended the session"),  # in one transaction for too long
+        ("25006", "is unreachable, or ended the session"),  # read-only, as a server after a failover
+        ("25P03", "is unreachable, or ended the session"),  # idle in its transaction for too long
+        ("25P04", "is unreachable, or ended the session"),  # in one transaction for too long
     ],
 )
 def test_what_a_server_met_is_told(database: PostgreSQL, connection: Any, state: str, fact: str) -> None:
@@ -224,7 +224,7 @@ def test_a_server_that_is_away_is_told(connection: Any) -> None:
     loader = away.loader()
     assert loader is not None
     (answer,) = copied_by(loader, "stage", "words")(iter([batch("a")]))
-    assert "cannot be reached" in answer.column("error").to_pylist()[0]
+    assert "is unreachable" in answer.column("error").to_pylist()[0]
 
 
 def test_a_staging_table_in_use_does_not_hold_a_batch_up(
@@ -272,7 +272,7 @@ def test_rows_that_met_a_deadlock_are_moved_again_and_once(
                 table._move_rows(tx, "stage", "true")
 
     if moves == 1:
-        with pytest.raises(Unavailable, match="another transaction came between"):
+        with pytest.raises(Unavailable, match="the transaction conflicts with a concurrent one"):
             move()
     else:
         move()

@@ -142,7 +142,7 @@ def test_what_cannot_be(spark: SparkSession, tmp_path: Path) -> None:
     query = writer(spark, "aggregate", tmp_path)
     history = past(spark, tmp_path)
     to = tmp_path / "catalog"
-    with pytest.raises(Invalid, match="does not have the columns") as missing:
+    with pytest.raises(Invalid, match="the columns of the history differ") as missing:
         hf.bootstrap(query, to, history=history.drop("amount"))
     assert missing.value.found == "no column amount"
     with pytest.raises(Invalid, match="neither history nor states"):

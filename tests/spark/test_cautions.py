@@ -35,7 +35,7 @@ def test_watermarks_are_counted_and_not_their_uses(spark: SparkSession) -> None:
     (caution,) = cautions(met(one, two))
     for words in (
         "has 2 watermarks",
-        "after a restart event time stands still",
+        "after a restart event time does not advance",
         "category=holdfast.WatermarkWarning",
     ):
         assert words in str(caution)

@@ -53,13 +53,13 @@ def test_a_fork_appends_again_and_is_warned_of(holdfast: Holdfast, home: Path, t
     (tmp_path / "in").mkdir()
     (tmp_path / "job.py").write_text(FORKED.format(checkpoint="checkpoint"))
     (tmp_path / "in" / "0.json").write_text('{"n": 0}\n')
-    assert "rows of another query" not in run_delta_job(holdfast, home)
+    assert "rows of a different query" not in run_delta_job(holdfast, home)
     saved = savepoints.take(tmp_path / "checkpoint", tmp_path / "catalog").uri
     (tmp_path / "in" / "1.json").write_text('{"n": 1}\n')
     run_delta_job(holdfast, home)
     savepoints.fork(saved, tmp_path / "forked")
     (tmp_path / "job.py").write_text(FORKED.format(checkpoint="forked"))
-    assert "./table has rows of another query" in run_delta_job(holdfast, home)
+    assert "./table has rows of a different query" in run_delta_job(holdfast, home)
     assert rows(tmp_path / "table", "n") == Counter({(0,): 1, (1,): 2})
     original, fork = dict.fromkeys(query for query, _ in batches(tmp_path / "table"))
     assert batches(tmp_path / "table") == [(original, 0), (original, 1), (fork, 1)]

@@ -132,7 +132,7 @@ def test_a_job_goes_on_from_state_that_was_mended_at_rest(spark: SparkSession, t
     before = shop.keys
     [grouped] = regroup(shop.checkpoint, 3, tmp_path / "second")
     assert (grouped.operator.key_groups, grouped.keys, shop.keys) == (3, len(before), before)
-    with pytest.raises(Invalid, match="number of key groups"):
+    with pytest.raises(Invalid, match="key_groups differs from the checkpoint"):
         shop.run([], key_groups=5)
     shop.run(batches[5:6], key_groups=3)
     assert by_batch_and_key(shop.rows) == shop.expected()

@@ -312,7 +312,7 @@ def test_a_query_that_holdfast_did_not_start_is_stopped(spark: SparkSession, tmp
         .trigger(availableNow=True)
         .start()
     )
-    with pytest.raises(Exception, match="the query was not started by Holdfast"):
+    with pytest.raises(Exception, match="needs a query that is started by Holdfast"):
         query.awaitTermination(100)
 
 
@@ -321,17 +321,17 @@ def test_late_rows_that_cannot_be_told_are_refused(spark: SparkSession, tmp_path
 
     stream = Stream(make(8), tmp_path / "in").frame(spark)
     once = hf.dedupe(stream, by="n", time="ts", watermark="2m")
-    with pytest.raises(hf.Invalid, match="the first operator with state"):
+    with pytest.raises(hf.Invalid, match="the first stateful operator"):
         hf.windowed(once, time="ts", size="5m", side_outputs=True).agg(F.count("*").alias("c"))
     with pytest.raises(hf.Invalid, match="no watermark"):
         hf.windowed(stream, time="ts", size="5m", side_outputs=True)
     other = stream.withColumnRenamed("ts", "r_ts").withColumnRenamed("n", "r_n")
-    with pytest.raises(hf.Invalid, match="both streams read one source"):
+    with pytest.raises(hf.Invalid, match="two streams of one source"):
         hf.join_within(
             stream, other, by="k", times=("ts", "r_ts"), bound="5m", watermark="2m", side_outputs=True
         )
     named = stream.withColumn("side", F.lit(1))
-    with pytest.raises(hf.Invalid, match="has the name of a side output's"):
+    with pytest.raises(hf.Invalid, match="has the name of a side-output column"):
         hf.dedupe(named, by="n", time="ts", watermark="2m", side_outputs=True)
     counted = hf.windowed(stream, time="ts", size="5m", watermark="2m", side_outputs=True)
     whole = hf.sink(counted.agg(F.count("*").alias("c")), mode="complete").memory("whole")

@@ -28,7 +28,7 @@ IVY = "<ivysettings><settings defaultResolver='only'/><resolvers>{resolver}</res
     ("resolver", "code", "hint"),
     [
         (NOWHERE, 3, "check group, artifact and version"),
-        (DEAF, 1, "behind a proxy set JAVA_TOOL_OPTIONS"),
+        (DEAF, 1, "behind a proxy, set JAVA_TOOL_OPTIONS"),
     ],
 )
 def test_a_job_says_which_packages_it_could_not_get(

@@ -42,21 +42,21 @@ def refused(sink: hf.Sink, tmp_path: Path) -> str:
 def test_real_time_mode_is_refused_where_spark_cannot_run_it(spark: SparkSession, tmp_path: Path) -> None:
     stream = rate(spark)
     keyed = hf.keyed(stream, by="value").process(Counted(), output="value long, count long", name="counted")
-    assert refused(hf.sink(stream).console(), tmp_path) == "real-time mode writes in output mode update alone"
-    assert "a sink of kind 'memory'" in refused(hf.sink(stream, mode="update").memory("at_once"), tmp_path)
+    assert refused(hf.sink(stream).console(), tmp_path) == "real-time mode supports only output mode update"
+    assert "the sink 'memory'" in refused(hf.sink(stream, mode="update").memory("at_once"), tmp_path)
     assert "keyed state in Python" in refused(hf.sink(keyed, mode="update").console(), tmp_path)
-    assert "a source of kind 'rate'" in refused(hf.sink(stream, mode="update").console(), tmp_path)
+    assert "the source 'rate'" in refused(hf.sink(stream, mode="update").console(), tmp_path)
     ledger = hf.sink(stream, name="t", mode="update").append("t", tmp_path / "ledger.db")
-    assert "a sink of kind 'append'" in refused(ledger, tmp_path)
+    assert "the sink 'append'" in refused(ledger, tmp_path)
 
 
 def test_the_trigger_of_an_adopted_writer_counts(spark: SparkSession, tmp_path: Path) -> None:
     writer: Any = rate(spark).writeStream.format("console").outputMode("update")  # its stubs lack realTime
-    with pytest.raises(hf.Unsupported, match="a source of kind 'rate'"):
+    with pytest.raises(hf.Unsupported, match="the source 'rate'"):
         hf.adopt(writer.trigger(realTime="5 seconds")).start(checkpoint=str(tmp_path / "ck"))
-    with pytest.raises(hf.Unsupported, match="continuous processing has no batches"):
+    with pytest.raises(hf.Unsupported, match="continuous processing is not supported"):
         hf.adopt(writer.trigger(continuous="1 second")).start(checkpoint=str(tmp_path / "ck"))
-    with pytest.raises(hf.Unsupported, match="continuous processing has no batches"):
+    with pytest.raises(hf.Unsupported, match="continuous processing is not supported"):
         hf.guard(writer.trigger(continuous="1 second"), checkpoint=tmp_path / "ck")
 
 
@@ -64,7 +64,7 @@ def test_a_query_in_continuous_processing_is_not_watched(spark: SparkSession, tm
     writer = rate(spark).writeStream.format("console").option("checkpointLocation", str(tmp_path / "ck"))
     query = writer.trigger(continuous="1 hour").start()
     try:
-        with pytest.raises(hf.Unsupported, match="continuous processing has no batches"):
+        with pytest.raises(hf.Unsupported, match="continuous processing is not supported"):
             hf.watch(query)
     finally:
         query.stop()

@@ -193,28 +193,28 @@ def test_an_aggregate_without_an_exact_split_is_refused_with_the_reason(frame: D
 
     hot = hf.split_hot(frame, by="who", hot=["a"])
     for unknown in (F.collect_list("n"), F.first("n"), F.percentile("n", 0.5), F.sum("n")):
-        with pytest.raises(hf.Invalid, match="put together from parts") as caught:
+        with pytest.raises(hf.Invalid, match="not an aggregate of") as caught:
             hot.agg(unknown)  # type: ignore[arg-type]
         assert str(unknown) in str(caught.value.found)
         assert "no exact split" in str(caught.value.hint)
     for floating in (hf.skew.sum("x"), hf.skew.avg("x"), hf.skew.stddev("x")):
-        with pytest.raises(hf.Invalid, match="depends on the order") as caught:
+        with pytest.raises(hf.Invalid, match="depends on their order") as caught:
             hot.agg(floating)
         assert "cast" in str(caught.value.hint)
     for wide in (hf.skew.sum("wide"), hf.skew.avg("wide"), hf.skew.variance("big"), hf.skew.sum("who")):
-        with pytest.raises(hf.Invalid, match="cannot be put together"):
+        with pytest.raises(hf.Invalid, match="has no exact split"):
             hot.agg(wide)
-    with pytest.raises(hf.Invalid, match="values of one column"):
+    with pytest.raises(hf.Invalid, match="only one count_distinct"):
         hot.agg(hf.skew.count_distinct("n"), hf.skew.count_distinct("big"))
 
 
 def test_wrong_names_are_refused(frame: DataFrame) -> None:
     hot = hf.split_hot(frame, by="who", hot=["a"])
-    with pytest.raises(hf.Invalid, match="nothing to compute"):
+    with pytest.raises(hf.Invalid, match="no aggregate given"):
         hot.agg()
     with pytest.raises(hf.Invalid, match="no column"):
         hot.agg(hf.skew.sum("nowhere"))
-    with pytest.raises(hf.Invalid, match="one name"):
+    with pytest.raises(hf.Invalid, match="the same name"):
         hot.agg(hf.skew.count().alias("who"))
 
 
@@ -224,13 +224,13 @@ def test_wrong_names_are_refused(frame: DataFrame) -> None:
         ({"by": []}, "no key column given"),
         ({"by": "nowhere"}, "no column"),
         ({"by": "m"}, "cannot be a key"),
-        ({"hot": [1]}, "another type"),
-        ({"hot": [True], "by": "n"}, "another type"),
+        ({"hot": [1]}, "has the wrong type"),
+        ({"hot": [True], "by": "n"}, "has the wrong type"),
         ({"hot": [("a", 1)]}, "does not fit"),
         ({"hot": ["a"], "by": ["who", "n"]}, "does not fit"),
-        ({"hot": ["a", "a"]}, "named twice"),
-        ({"hot": [str(each) for each in range(101)]}, "too many keys"),
-        ({"hot": "a"}, "are a list"),
+        ({"hot": ["a", "a"]}, "given twice"),
+        ({"hot": [str(each) for each in range(101)]}, "too many hot keys"),
+        ({"hot": "a"}, "is not a list"),
         ({"parts": 1}, "parts"),
         ({"parts": 5000}, "parts"),
     ],

@@ -86,7 +86,7 @@ def test_a_failed_attempt_is_dropped_and_its_rows_count_nowhere(
     monkeypatch.setattr(SqlTable, "_rows", None)  # the driver's way
     error = orders.failed(sink(orders.stream()).append("words", orders.book))
     assert isinstance(error, Invalid)
-    assert error.fact == "a row of the batch breaks a rule of the table 'words'"
+    assert error.fact == "a row of the batch violates a constraint of the table 'words'"
     assert "(word)=(w7) already exists" in str(error.found) or "Duplicate entry 'w7'" in str(error.found)
     first = [(number, f"w{number}") for number in range(40)]
     assert orders.sql("SELECT * FROM words") == first
@@ -126,4 +126,4 @@ def test_a_table_that_is_gone_or_lacks_a_column_is_told(orders: Orders) -> None:
     orders.sql("ALTER TABLE words RENAME COLUMN text TO word")
     gone = meanwhile("DROP TABLE words")
     assert isinstance(gone, NotFound)
-    assert gone.fact == "the table 'words' is gone"
+    assert gone.fact == "the table 'words' does not exist any more"

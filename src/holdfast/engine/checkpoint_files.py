@@ -1,7 +1,7 @@
-"""Small files of Holdfast's own in a checkpoint, wherever it is, through Spark's file systems.
+"""Read and write small files of Holdfast in a checkpoint on any storage, through Spark's file systems.
 
-Over Spark Connect the server reads them, and nothing can be written: it offers a client no way to put a file
-at an address.
+Over Spark Connect the server reads them, and nothing can be written: a client cannot create a file at an
+address.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 
 
 FOLDER = "_holdfast"
-_ASK_STORAGE = "see that the storage answers and that Spark has its credentials, then start again"
+_ASK_STORAGE = "check that the storage answers and that Spark has its credentials, then start again"
 
 
 def read_text(spark: SparkSession, checkpoint: str, name: str, folder: str = FOLDER) -> str | None:
-    """A file's text, or None if there is none.
+    """Return a file's text, or None if the file does not exist.
 
     Raises:
         Unavailable: The storage does not answer.
@@ -44,7 +44,7 @@ def read_text(spark: SparkSession, checkpoint: str, name: str, folder: str = FOL
 
 
 def write_text(spark: SparkSession, checkpoint: str, name: str, text: str, folder: str = FOLDER) -> None:
-    """Write a file next to the old one and rename it over that.
+    """Write a file next to the old one, and replace the old one by a rename.
 
     Call it only while no query runs, or from the running query itself.
 
@@ -64,17 +64,17 @@ def write_text(spark: SparkSession, checkpoint: str, name: str, text: str, folde
 
 
 def qualified(spark: SparkSession, address: str) -> str:
-    """An address with the file system that Spark takes it to be in, such as the cluster's default one.
+    """Return an address with the file system that Spark resolves it to, such as the cluster's default one.
 
     Raises:
-        Unavailable: Spark knows no such file system.
+        Unavailable: The file system is unknown to Spark.
     """
     with _files(spark, address, "found") as (_, path):
         return str(path.toString())
 
 
 def has_any(spark: SparkSession, checkpoint: str, folder: str) -> bool:
-    """Return whether a folder of a checkpoint has a file.
+    """Return True if a directory of a checkpoint has a file.
 
     Raises:
         Unavailable: The storage does not answer.
@@ -84,7 +84,7 @@ def has_any(spark: SparkSession, checkpoint: str, folder: str) -> bool:
 
 
 def names_in(spark: SparkSession, place: str, folder: str) -> list[str]:
-    """The names in a folder of a checkpoint, or of a table; none where the folder does not exist.
+    """Return the names in a directory of a checkpoint or table; empty if it does not exist.
 
     Raises:
         Unavailable: The storage does not answer.
@@ -94,7 +94,7 @@ def names_in(spark: SparkSession, place: str, folder: str) -> list[str]:
 
 
 def newest_number(spark: SparkSession, checkpoint: str, folder: str) -> int | None:
-    """The highest number among the files of a folder, such as the newest committed batch.
+    """Return the highest number among the files of a directory, such as the newest committed batch.
 
     Raises:
         Unavailable: The storage does not answer.
@@ -109,7 +109,7 @@ def _at(place: str, *names: str) -> str:
 
 @contextmanager
 def _files(spark: SparkSession, address: str, what: str) -> Iterator[tuple[Any, Any]]:
-    """The file system that an address is in, and the address's path; what the storage says, in our words."""
+    """Yield the file system and path of an address; translates errors of the storage."""
     jvm: Any = spark._jvm
     path = jvm.org.apache.hadoop.fs.Path(address)
     try:
@@ -117,7 +117,7 @@ def _files(spark: SparkSession, address: str, what: str) -> Iterator[tuple[Any, 
         yield files, files.makeQualified(path)
     except Exception as error:
         raise Unavailable(
-            f"a checkpoint cannot be {what}",
+            f"a file of the checkpoint cannot be {what}",
             code="HF-E5009",
             where=str(path.toString()),
             found=java_message(error),

@@ -1,7 +1,7 @@
 """A session on a cluster: its resources, its executors' Python, and the code shipped to them.
 
-An archive is the same bytes for the same files, under a name that has their hash: two drivers of one release
-send one archive, and another release another one.
+An archive has the same bytes for the same files, and a name with their hash: two drivers of one release send
+the same archive, and a different release a different one.
 """
 
 from __future__ import annotations
@@ -57,31 +57,31 @@ _ARCHIVES: Final = (".zip", ".egg")
 
 
 def needs_code(master: str) -> bool:
-    """Return whether executors may run where this package is not installed."""
+    """Return True if executors may run on machines without this package."""
     return manager_of(master) is not Manager.LOCAL
 
 
 @cache
 def package_archive(home: Path) -> Path:
-    """The archive of this package, below the state home; made once for a release.
+    """Return the archive of this package below the state home; created once per release.
 
-    It has the modules of Python that a task may import.
+    It has the Python modules that a task may import.
     """
     return _archive(home, f"holdfast-{__version__}", _PACKAGE, _PACKAGE.parent, _NOT_FOR_WORKERS)
 
 
 def code_archives(paths: Iterable[str | os.PathLike[str]], base: Path, home: Path) -> list[Path]:
-    """The files that bring a job's modules to the executors.
+    """Return the files that ship a job's modules to the executors.
 
     Args:
-        paths: Modules (`.py`), archives (`.zip`, `.egg`), and folders: a package with its name, of any other
-            folder what is in it.
-        base: Where paths begin that are not absolute.
-        home: The state home, where archives of folders are kept.
+        paths: Modules (`.py`), archives (`.zip`, `.egg`), and directories: of a package with its name, of any
+            other directory its contents.
+        base: The directory that relative paths start from.
+        home: The state home, which stores the archives of directories.
 
     Raises:
-        NotFound: One is missing.
-        Invalid: One is nothing that Python imports from, or two have one name.
+        NotFound: A path does not exist.
+        Invalid: A file has an unsupported type, or two have the same name.
     """
     found: list[Path] = []
     for path in paths:
@@ -90,22 +90,22 @@ def code_archives(paths: Iterable[str | os.PathLike[str]], base: Path, home: Pat
             top = place.parent if (place / "__init__.py").is_file() else place
             found.append(_archive(home, place.resolve().name, place, top))
         elif not place.exists():
-            raise NotFound("there is no such code", code="HF-E3033", where="py_files", found=str(place))
+            raise NotFound("the path does not exist", code="HF-E3033", where="py_files", found=str(place))
         elif place.suffix in (".py", *_ARCHIVES):
             found.append(place)
         else:
             raise Invalid(
-                "Python imports nothing from such a file",
+                "unsupported file type",
                 code="HF-E2181",
                 where="py_files",
                 found=str(place),
-                expected="a .py file, a .zip or .egg archive, or a folder",
-                hint="wheels are installed, not shipped: pack them with venv-pack into spark.archives",
+                expected="a .py file, a .zip or .egg archive, or a directory",
+                hint="ship wheels as an environment: pack it with venv-pack, set spark.archives",
             )
     doubled = {place.name for place in found if [each.name for each in found].count(place.name) > 1}
     if doubled:
         raise Invalid(
-            "two files of a job's code have one name, and executors keep all in one folder",
+            "two files have the same name, and executors store them in one directory",
             code="HF-E2182",
             where="py_files",
             found=", ".join(sorted(doubled)),
@@ -115,9 +115,9 @@ def code_archives(paths: Iterable[str | os.PathLike[str]], base: Path, home: Pat
 
 
 def send_code(spark: SparkSession, files: Iterable[Path]) -> None:
-    """Have the tasks of a session import from these files; a file that it has already is not sent again.
+    """Let the tasks of a session import from these files; a file that it already has is not sent again.
 
-    What is planned before keeps what it had, so this comes before a query is built.
+    Plans that exist already do not change, so call this before a query is built.
     """
     context: Any = spark.sparkContext
     for file in files:
@@ -134,11 +134,11 @@ def send_code(spark: SparkSession, files: Iterable[Path]) -> None:
 
 
 def send_package(spark: SparkSession, home: Path | None = None) -> None:
-    """Have the tasks of a session on a cluster import this package, installed there or not.
+    """Let the tasks of a session on a cluster import this package, installed there or not.
 
     Args:
         spark: The session.
-        home: The state home; without it a session that has the package is left as it is.
+        home: The state home; without it a session that already has the package is not changed.
     """
     context: Any = spark.sparkContext
     if not needs_code(str(context.master)):
@@ -149,10 +149,10 @@ def send_package(spark: SparkSession, home: Path | None = None) -> None:
 
 
 def _show_driver(context: Any, file: Path) -> None:
-    """Let the worker that Spark runs beside the driver, when it plans keyed state, import from a file too.
+    """Let the worker that Spark runs next to the driver, to plan keyed state, import from a file too.
 
-    Spark tells that worker of no files. It has the environment of all workers, where a path of this machine
-    does no harm on another one.
+    Spark sends no files to that worker. It has the environment of all workers, in which a path of this
+    machine does no harm on a different one.
     """
     from pyspark import SparkFiles
 
@@ -163,15 +163,15 @@ def _show_driver(context: Any, file: Path) -> None:
 
 
 def worker_path(given: str | None, archive: Path) -> str:
-    """The path of Python workers with the archive in front, so that a copy installed there does not win."""
+    """Return the workers' PYTHONPATH with the archive first, so that it wins over an installed copy."""
     others = [entry for entry in (given or "").split(":") if entry not in ("", archive.name)]
     return ":".join([archive.name, *others])
 
 
 def _archive(home: Path, name: str, folder: Path, top: Path, without: Container[str] = ()) -> Path:
-    """The archive of the modules below a folder, named as seen from another one; made if it is missing.
+    """Return the archive of the modules below `folder`, with names relative to `top`; create it if missing.
 
-    It appears whole, and is never changed.
+    It is created atomically, and never changed.
     """
     modules = {path.relative_to(top).as_posix(): path.read_bytes() for path in _modules(folder, without)}
     digest = hashlib.sha256()
@@ -190,7 +190,7 @@ def _archive(home: Path, name: str, folder: Path, top: Path, without: Container[
 
 
 def _entry(module: str) -> zipfile.ZipInfo:
-    """An entry that is the same whenever and wherever it is made."""
+    """Return an entry that is the same at any time and on any machine."""
     entry = zipfile.ZipInfo(module, _TIME)
     entry.compress_type, entry.external_attr, entry.create_system = zipfile.ZIP_DEFLATED, _MODE, _UNIX
     return entry
@@ -208,15 +208,15 @@ def _has_code(name: str) -> bool:
 
 
 def of_spark_env(spark: SparkSession, name: str, kind: str) -> Any:
-    """A part of the driver's `SparkEnv`.
+    """Return a part of the driver's `SparkEnv`.
 
-    Py4J lists the methods of a class before it calls one. One of Spark 4.3's names a class that its jars
-    lack, so nothing of `SparkEnv` can be called there; a handle asks for the one method.
+    Py4J lists the methods of a class before it calls one. In Spark 4.3 one of them names a class that its
+    jars lack, so Py4J cannot call any method of `SparkEnv`; a method handle looks up only the one.
 
     Args:
         spark: A session of this process.
-        name: The method that gives it.
-        kind: The full name of the class that this returns.
+        name: The method that returns it.
+        kind: The full name of the class that the method returns.
     """
     jvm: Any = spark._jvm
     of_name = jvm.java.lang.Class.forName
@@ -235,13 +235,13 @@ _ALIVE: Final = "ALIVE"
 
 @dataclass(frozen=True, slots=True)
 class ClusterWorker(JsonShape):
-    """A worker of a standalone cluster that is alive.
+    """A live worker of a standalone cluster.
 
     Attributes:
-        host: Its machine.
-        cores: The cores that it offers.
-        cores_used: Those that some session has.
-        memory_bytes: The memory that it offers to the heaps of executors.
+        host: The host name of its machine.
+        cores: The number of cores that it offers.
+        cores_used: The number of cores that sessions use.
+        memory_bytes: The memory that it offers for the heaps of executors, in bytes.
     """
 
     host: str
@@ -255,8 +255,8 @@ class MasterState:
     """The state of a master.
 
     Attributes:
-        workers: Its workers that are alive.
-        granted: The cores that the session was given; None where the master does not know it.
+        workers: The live workers.
+        granted: The number of cores granted to the session; None if the master does not know the session.
     """
 
     workers: tuple[ClusterWorker, ...]
@@ -264,14 +264,14 @@ class MasterState:
 
     @property
     def cores(self) -> int:
-        """The cores of all workers."""
+        """The number of cores of all workers."""
         return sum(worker.cores for worker in self.workers)
 
 
 def master_state(spark: SparkSession, master: str) -> MasterState | None:
-    """Ask the master that leads; None where none answers, as where its page is closed to us.
+    """Return the state of the leading master; None if none answers, for example because its page is closed.
 
-    The master's address does not tell where its page is, so it is asked for that over Spark's own protocol.
+    The master's address does not have the port of its page, which is asked for over Spark's own protocol.
     """
     context: Any = spark.sparkContext
     for address in master.removeprefix(_SCHEME).split(","):
@@ -299,7 +299,7 @@ def state_in(document: Mapping[str, Any], application: str) -> MasterState:
 
 
 def _page_port(spark: SparkSession, host: str, port: str) -> int | None:
-    """The port of a master's page. Not in Spark's API; its REST gateway asks in the same way."""
+    """Return the port of a master's page. Not in Spark's API; its REST gateway asks in the same way."""
     from py4j.protocol import Py4JError
 
     jvm: Any = spark._jvm
@@ -341,14 +341,14 @@ class ClusterFit(JsonShape):
     """The resources of a session on a cluster.
 
     Attributes:
-        master: Where Spark runs.
+        master: The address of the cluster.
         manager: `local-cluster`, `standalone`, `yarn`, `kubernetes` or `other`.
-        workers: The workers of a standalone cluster that are alive; None where they are not known.
-        slots: Tasks that run at once; None where nothing tells.
-        slots_from: What that is known from, or why it is not known.
-        partitions: The partitions of state that a new checkpoint gets. One that exists keeps its own.
-        partitions_from: `yours`, `the cluster` or `Spark`: who has decided that.
-        cautions: What a person should know before a query with state runs there, each with its hint.
+        workers: The live workers of a standalone cluster; None if unknown.
+        slots: The number of tasks that run at once; None if unknown.
+        slots_from: The source of that number, or the reason why it is unknown.
+        partitions: The number of partitions of state in a new checkpoint. An existing one keeps its own.
+        partitions_from: The origin of that number: `yours`, `the cluster` or `Spark`.
+        cautions: Warnings for stateful queries on the cluster, each with its hint.
     """
 
     master: str
@@ -362,33 +362,33 @@ class ClusterFit(JsonShape):
 
     @property
     def text(self) -> str:
-        """The same in a line."""
+        """The resources as one line of text."""
         parts = []
         if self.workers is not None:
             parts.append(counted(len(self.workers), "worker"))
         tasks = "an unknown number of tasks" if self.slots is None else counted(self.slots, "task")
         parts.append(f"{tasks} at once ({self.slots_from})")
-        decided = {"yours": "as you set", "Spark": "Spark's default"}.get(self.partitions_from)
+        decided = {"yours": "set by you", "Spark": "Spark's default"}.get(self.partitions_from)
         partitions = counted(self.partitions, "partition")
         parts.append(f"new state gets {partitions}{f' ({decided})' if decided else ''}")
-        return f"cluster {self.master}: {', '.join(parts)}; state that exists keeps its own"
+        return f"cluster {self.master}: {', '.join(parts)}; existing state keeps its own"
 
 
 def fit_of(spark: SparkSession) -> ClusterFit | None:
-    """Return the result of `fit` for a session; None for one on this machine alone."""
+    """Return the result of `fit` for a session; None for a session on this machine only."""
     context: Any = spark.sparkContext
     return _FITS.get(str(context.applicationId))
 
 
 def fit(spark: SparkSession, *, given: bool) -> ClusterFit | None:
-    """See what a session has on its cluster, and give new state the partitions that suit it.
+    """Determine a session's resources on its cluster, and set the number of partitions of new state.
 
-    A number of partitions that somebody has set stays. On a standalone cluster the master is asked; where it
-    does not answer, the first executor is waited for. Nothing is done for a session on this machine.
+    A number of partitions that the user has set stays. On a standalone cluster the master is asked; if it
+    does not answer, this waits for the first executor. Does nothing for a session on this machine.
 
     Args:
         spark: A session that has started.
-        given: Whether somebody has set the number of partitions.
+        given: True if the user has set the number of partitions.
     """
     context: Any = spark.sparkContext
     master, application = str(context.master), str(context.applicationId)
@@ -429,7 +429,7 @@ def fit(spark: SparkSession, *, given: bool) -> ClusterFit | None:
 
 
 def _granted(state: MasterState, conf: dict[str, str]) -> tuple[int | None, str]:
-    """The tasks that run at once on the cores that the master has given the session, or would give it."""
+    """Return the number of parallel tasks of the granted cores, or of those that may be granted."""
     cpus = int(conf.get(TASK_CPUS_KEY, "1"))
     if state.granted:
         return max(1, state.granted // cpus), f"{counted(state.granted, 'core')} from the master"
@@ -437,22 +437,22 @@ def _granted(state: MasterState, conf: dict[str, str]) -> tuple[int | None, str]
     cores = min(most, state.cores)
     if not cores:
         return None, "the cluster has no worker"
-    return max(1, cores // cpus), f"none given yet; the cluster has {counted(state.cores, 'core')}"
+    return max(1, cores // cpus), f"none granted yet; the cluster has {counted(state.cores, 'core')}"
 
 
 def _registered(
     spark: SparkSession, clock: Callable[[], float], sleep: Callable[[float], None]
 ) -> tuple[int | None, str]:
-    """The tasks that the executors run which have come, once two looks see the same."""
+    """Return the number of tasks of the registered executors, once two checks see the same number."""
     until = clock() + _PATIENCE_S
     before = 0
     while clock() < until:
         slots = executor_slots(spark)
         if slots and slots == before:
-            return slots, "from the executors that have come; the master did not answer"
+            return slots, "from the registered executors; the master did not answer"
         before = slots
         sleep(_LOOK_S * 4)
-    return None, "neither the master nor an executor has answered"
+    return None, "neither the master nor an executor answered"
 
 
 def executor_slots(spark: SparkSession) -> int:
@@ -463,7 +463,7 @@ def executor_slots(spark: SparkSession) -> int:
 
 
 def _of_workers(state: MasterState | None, master: str, conf: dict[str, str]) -> tuple[str, ...]:
-    """Return the cautions about the memory of a standalone cluster's workers."""
+    """Return the warnings about the memory of a standalone cluster's workers."""
     if state is None or not state.workers:
         return ()
     slots = slots_of_executor(conf, max(worker.cores for worker in state.workers))
@@ -471,8 +471,8 @@ def _of_workers(state: MasterState | None, master: str, conf: dict[str, str]) ->
     largest = max(state.workers, key=lambda worker: worker.memory_bytes)
     if largest.memory_bytes < memory.heap_bytes:
         said = (
-            f"no worker has room for an executor: {rounded_size(memory.heap_bytes)} of heap are asked for, "
-            f"and the largest worker, on {largest.host}, offers {rounded_size(largest.memory_bytes)}\n"
+            f"no worker has enough memory for an executor: it needs {rounded_size(memory.heap_bytes)} of"
+            f" heap, and the largest worker, on {largest.host}, offers {rounded_size(largest.memory_bytes)}\n"
             f"hint: lower {EXECUTOR_MEMORY_KEY}; until then no task runs"
         )
         return (said,)

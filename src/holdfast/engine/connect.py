@@ -1,12 +1,11 @@
-"""Spark Connect: queries, writers and files as a client sees them, and what a client cannot do.
+"""Spark Connect: queries, writers and files as a client sees them, and errors for unsupported calls.
 
 A client of Spark Connect sends plans to a server and gets rows back. It reaches neither the server's JVM nor
-the threads of a query there, so whatever uses Spark's internals ends at a call of ours, with a reason.
+the threads of a query there, so features that use Spark's internals are refused with an error.
 
-A client hears of batches through a listener that the server feeds over a stream of its own. Where that
-breaks, PySpark takes all listeners away and only warns; so the newest progress is asked for as well.
-
-The reader of files on a server shows nothing of a `_spark_metadata` folder, where a table notes its batches.
+A client learns of batches through a listener that the server feeds over a separate stream. If that breaks,
+PySpark removes all listeners and only warns; so the newest progress is requested as well. The file reader of
+a server hides the `_spark_metadata` directory, in which a table records its batches.
 """
 
 from __future__ import annotations
@@ -32,25 +31,25 @@ _PACKAGE: Final = "pyspark.sql.connect."
 
 
 def is_connect(value: object) -> bool:
-    """Return whether a frame, writer, query or session is of Spark Connect; loads nothing."""
+    """Return True if a frame, writer, query or session is of Spark Connect; imports nothing."""
     return any(kind.__module__.startswith(_PACKAGE) for kind in type(value).__mro__)
 
 
 def refuse_connect(value: object, what: str, *, where: str, hint: str) -> None:
-    """Refuse a frame, writer, query or session of Spark Connect.
+    """Raise an error for a frame, writer, query or session of Spark Connect.
 
     Args:
-        value: What was given.
-        what: What cannot be had there, as the beginning of a sentence: "the state of hot keys".
+        value: The frame, writer, query or session.
+        what: The unsupported feature, as a noun phrase: "the state of hot keys".
         where: The call, for the error.
-        hint: What to do in its place.
+        hint: The alternative.
 
     Raises:
-        Unsupported: It is one of Spark Connect.
+        Unsupported: The value is of Spark Connect.
     """
     if is_connect(value):
         raise Unsupported(
-            f"{what} cannot be had over Spark Connect",
+            f"Spark Connect does not support {what}",
             code="HF-E7042",
             where=where,
             found=type(value).__name__,
@@ -65,12 +64,12 @@ _AVAILABLE_NOW: Final = "available_now"
 def listen_to_server(
     query: StreamingQuery, heard: Callable[[str, Mapping[str, Any]], None]
 ) -> Callable[[], None]:
-    """Call `heard` for what the queries of a query's session do, as `watch.listen_to` does for a classic one.
+    """Call `heard` for events of the queries of a session, as `watch.listen_to` does for a classic one.
 
-    It is called on a thread of PySpark's. A run that was started by another client is not told as started.
+    It is called on a thread of PySpark. Runs started by a different client cause no "started" event.
 
     Returns:
-        What ends it.
+        The function that removes the listener.
     """
     from pyspark.sql.streaming.listener import StreamingQueryListener
 
@@ -82,7 +81,7 @@ def listen_to_server(
             heard("progress", json.loads(event.progress.json))
 
         def onQueryIdle(self, event: Any) -> None:  # noqa: N802 - Spark's name
-            """Nothing to tell: no batch ran."""
+            """Ignore the event: no batch ran."""
 
         def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802 - Spark's name
             ids = {"id": str(event.id), "runId": str(event.runId)}
@@ -95,9 +94,9 @@ def listen_to_server(
 
 
 def progress_after(query: StreamingQuery, batch_id: int | None) -> list[Mapping[str, Any]]:
-    """The progress that the server has of later batches than one, oldest first.
+    """Return the server's progress of the batches after one, oldest first.
 
-    Asks for the newest one, and for all only where that is a later batch.
+    Requests the newest one, and all only if that is a later batch.
     """
     newest = query.lastProgress
     if newest is None or (batch_id is not None and newest["batchId"] <= batch_id):
@@ -106,13 +105,13 @@ def progress_after(query: StreamingQuery, batch_id: int | None) -> list[Mapping[
 
 
 def default_checkpoint(query: StreamingQuery) -> str | None:
-    """Return a query's checkpoint by the session's settings, which is all that a client can see."""
+    """Return a query's checkpoint from the session's settings, the only source for a client."""
     root = _session_of(query).conf.get(_DEFAULT_PLACE, None)
     return f"{root.rstrip('/')}/{query.name}" if root and query.name else None
 
 
 def written_remotely(writer: DataStreamWriter) -> tuple[PlanSink, str | None] | None:
-    """Return the target of a Connect writer, and its trigger if it has one, as far as its message shows."""
+    """Return the target and the trigger of a Connect writer, as far as its message has them."""
     remote: Any = writer
     try:
         message = remote._write_proto
@@ -141,7 +140,7 @@ _ABSENT: Final = "PATH_NOT_FOUND"
 
 
 def read_bytes(spark: SparkSession, address: str) -> bytes | None:
-    """A file's bytes, or None if there is none. Costs one small Spark job.
+    """Return a file's bytes, or None if the file does not exist. Runs one small Spark job.
 
     Raises:
         Unavailable: The server, or its storage, does not answer.
@@ -162,9 +161,9 @@ def read_bytes(spark: SparkSession, address: str) -> bytes | None:
 
 def _unavailable(address: str, error: Exception) -> Unavailable:
     return Unavailable(
-        "the server of Spark Connect cannot read a file",
+        "the Spark Connect server cannot read a file",
         code="HF-E5010",
         where=address,
         found=next(iter(str(error).splitlines()), type(error).__name__),
-        hint="see that the server runs and that it reaches the address, then start again",
+        hint="check that the server runs and reaches the address, then start again",
     )

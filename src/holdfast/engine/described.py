@@ -1,7 +1,7 @@
-"""Describe the plan of a streaming frame in terms that are equal for equal code, with its sources.
+"""Describe the plan and the sources of a streaming frame, equally for equal code.
 
-Spark prints a plan with the numbers that it gave to columns in this process, and hides what a source reads.
-Here the numbers are taken out, and sources are asked for their options.
+Spark prints a plan with column numbers of this process, and hides the options of sources. This module removes
+the numbers and reads the options.
 """
 
 from __future__ import annotations
@@ -54,9 +54,9 @@ IDLE_PLACE: Final = "holdfast_place"
 
 
 def describe(frame: DataFrame) -> tuple[tuple[PlanSource, ...], tuple[PlanStep, ...]] | None:
-    """The sources and steps of a streaming frame; None where this Spark's internals do not tell.
+    """Return the sources and steps of a streaming frame; None if Spark's internals do not show them.
 
-    Reads its plan, and runs nothing.
+    Reads the plan, and runs nothing.
     """
     from py4j.protocol import Py4JError
 
@@ -69,7 +69,7 @@ def describe(frame: DataFrame) -> tuple[tuple[PlanSource, ...], tuple[PlanStep, 
 
 
 def sources_of(frame: DataFrame) -> tuple[PlanSource, ...]:
-    """The sources of a frame, in the order in which Spark numbers them."""
+    """Return the sources of a frame, in the order of Spark's numbers."""
     return tuple(_source(relation, number) for number, relation in enumerate(relations(frame)))
 
 
@@ -94,7 +94,7 @@ def steps_of(frame: DataFrame) -> tuple[PlanStep, ...]:
 
 
 def relations(frame: DataFrame) -> list[Any]:
-    """The leaves of a frame's plan that represent its sources, each once."""
+    """Return the leaves of a frame's plan that represent its sources, each once."""
     leaves: Any = frame._jdf.queryExecution().analyzed().collectLeaves()
     found: list[Any] = []
     for at in range(leaves.size()):
@@ -105,14 +105,14 @@ def relations(frame: DataFrame) -> list[Any]:
 
 
 def name_of(relation: Any) -> str | None:
-    """The name that the query gave a source, if it did."""
+    """Return the name of a source in the query, if it has one."""
     text = str(relation.sourceIdentifyingName().toString())
     found = re.fullmatch(r'(?:name=)?"?([A-Za-z0-9_]+)"?', text)
     return found[1] if found else None
 
 
 def redacted(options: Mapping[str, str]) -> dict[str, str]:
-    """Options without what must not be written down, by name."""
+    """Return the options without secrets, sorted by name."""
     return {
         key: REDACTED if _SECRET.search(key) else _WORD.sub(rf"\1{REDACTED}", _LOGIN.sub("//", value))
         for key, value in sorted(options.items())
@@ -121,7 +121,7 @@ def redacted(options: Mapping[str, str]) -> dict[str, str]:
 
 
 def plain_map(given: Any) -> dict[str, str]:
-    """A map of Scala's whose keys differ in more than case."""
+    """Return a Scala map as a dict with keys in lower case."""
     pairs = given.iterator()
     found: dict[str, str] = {}
     while pairs.hasNext():
@@ -150,7 +150,7 @@ def _source(relation: Any, number: int) -> PlanSource:
 
 
 def _lines(plan: Any) -> list[tuple[int, bool, str, str]]:
-    """The nodes of a plan: depth, whether rows stream through it, kind, and what it does."""
+    """Return the nodes of a plan: depth, True if rows stream through it, kind, and description."""
     found: list[tuple[int, bool, str, str]] = []
     for number, line in enumerate(_tree(plan).split("\n")):
         match = _LINE.fullmatch(line)
@@ -216,7 +216,7 @@ class SourceRead:
 
 
 def sources_in(frame: DataFrame) -> tuple[SourceRead, ...]:
-    """The streaming sources of a frame, in the order of its plan, without tables that are looked up."""
+    """Return the streaming sources of a frame in the order of its plan, without lookup tables."""
     plan: Any = frame._jdf.queryExecution().analyzed()
     leaves = plan.collectLeaves()
     found = (source_of(leaves.apply(number)) for number in range(leaves.size()))
@@ -225,12 +225,12 @@ def sources_in(frame: DataFrame) -> tuple[SourceRead, ...]:
 
 @dataclass(frozen=True, slots=True)
 class TickLines:
-    """The lines of a query's offset log with its source of ticks, and with the sources that it watches.
+    """The offset-log lines of a source of ticks and of the sources that it watches.
 
     Attributes:
-        place: The file by which the source of ticks is told of its query.
-        own: The number of its line.
-        watched: The numbers of their lines.
+        place: The file with the start parameters of the source of ticks.
+        own: The index of its line.
+        watched: The indexes of the lines of the watched sources.
     """
 
     place: str
@@ -239,10 +239,10 @@ class TickLines:
 
 
 def tick_lines(frame: DataFrame) -> tuple[TickLines, ...]:
-    """The sources of ticks in a frame, each once.
+    """Return the sources of ticks in a frame, each once.
 
-    A source of ticks is in the plan right behind the sources that it watches, and the offset log has a
-    line for each leaf that streams, in the order of the plan.
+    A source of ticks directly follows the sources that it watches in the plan, and the offset log has a line
+    for each streaming leaf, in the order of the plan.
     """
     found: dict[str, TickLines] = {}
     for number, source in enumerate(sources_in(frame)):
@@ -253,7 +253,7 @@ def tick_lines(frame: DataFrame) -> tuple[TickLines, ...]:
 
 
 def source_of(leaf: Any) -> SourceRead | None:
-    """Return the stream that a leaf of a plan reads; None for a table that is looked up."""
+    """Return the stream that a leaf of a plan reads; None for a lookup table."""
     name = str(leaf.getClass().getSimpleName())
     if name == RELATION:
         called = str(leaf.sourceName())
@@ -273,7 +273,7 @@ _KAFKA_PLACE = ("topic", "partition", "offset")
 
 
 def sources_once(frame: DataFrame) -> tuple[tuple[SourceRead, StructType], ...]:
-    """The sources of a streaming frame as its offset log will have them, each with its columns."""
+    """Return the sources of a streaming frame in the order of its offset log, each with its columns."""
     from pyspark.sql.types import StructType
 
     found = []
@@ -285,10 +285,10 @@ def sources_once(frame: DataFrame) -> tuple[tuple[SourceRead, StructType], ...]:
 
 
 def like_source(history: DataFrame, schema: StructType, where: str) -> DataFrame:
-    """The columns of a source, out of a batch frame that has them, in the source's order.
+    """Select the columns of a source from a batch frame, in the source's order.
 
     Raises:
-        Invalid: A column is missing, or of another type.
+        Invalid: A column is missing or has a different type.
     """
     from pyspark.sql import functions as F  # noqa: N812 - needs Spark
 
@@ -299,7 +299,7 @@ def like_source(history: DataFrame, schema: StructType, where: str) -> DataFrame
         found = has.get(field.name)
         if found is None or found.simpleString() != field.dataType.simpleString():
             raise Invalid(
-                "the history does not have the columns of its source",
+                "the columns of the history differ from those of its source",
                 code="HF-E2184",
                 where=where,
                 found=f"no column {field.name}" if found is None else f"{field.name} {found.simpleString()}",
@@ -310,10 +310,10 @@ def like_source(history: DataFrame, schema: StructType, where: str) -> DataFrame
 
 
 def changed_ms(frame: DataFrame, paths: Iterable[str]) -> list[tuple[str, int]]:
-    """Return the modification times of files, as a source of files notes them.
+    """Return the modification times of files, as a file source records them.
 
     Raises:
-        Invalid: One is missing.
+        Invalid: A file is missing.
     """
     from py4j.protocol import Py4JJavaError
 
@@ -326,17 +326,17 @@ def changed_ms(frame: DataFrame, paths: Iterable[str]) -> list[tuple[str, int]]:
             status = place.getFileSystem(conf).getFileStatus(place)
         except Py4JJavaError as error:
             raise Invalid(
-                "a file that is to count as read is not there",
+                "a file to mark as read does not exist",
                 code="HF-E2185",
                 where=path,
-                hint="name the files as the history was read from, or leave those out that are gone",
+                hint="give the paths that the history was read from, without files that were deleted",
             ) from error
         found.append((str(status.getPath().toUri().toString()), int(status.getModificationTime())))
     return found
 
 
 def last_of_kafka(history: DataFrame) -> list[tuple[str, int, int]] | None:
-    """Topic, partition and largest offset of rows of Kafka's; None where the frame does not tell."""
+    """Return topic, partition and largest offset of Kafka rows; None if the frame lacks these columns."""
     from pyspark.sql import functions as F  # noqa: N812 - needs Spark
 
     if any(name not in history.columns for name in _KAFKA_PLACE):

@@ -1,14 +1,14 @@
 """The file manager with which Spark writes a query's checkpoint.
 
 Spark's own manager for local files starts a process (`chmod`, `readlink`) at nearly every step of a file's
-life, more than fifty in each batch. The one that it has for object stores starts a third of them, but it
-calls `FileSystem.rename`, and the jars of PySpark register Hive's `ProxyLocalFileSystem` for local files,
-whose `rename` keeps an existing file and returns false. Spark takes that for success, and a batch that runs
-again would keep the state of its first run. So the query gets Hadoop's own file system for local files too,
-and the manager is used only after a trial in which it has replaced a file.
+life, more than fifty in each batch. Its manager for object stores starts a third of them, but it calls
+`FileSystem.rename`, and the jars of PySpark register Hive's `ProxyLocalFileSystem` for local files, whose
+`rename` keeps an existing file and returns false. Spark treats that as success, and a repeated batch would
+keep the state of its first run. So the query also gets Hadoop's own file system for local files, and the
+manager is used only after a test in which it has replaced a file.
 
 On S3 a rename is a copy and a delete. The manager of Spark's package spark-hadoop-cloud uploads each file
-under its own name, and gives the upload up where it must not be seen.
+under its final name, and aborts the upload if the file must not appear.
 """
 
 from __future__ import annotations
@@ -47,16 +47,16 @@ _ONE_START: Final = Lock()
 
 @contextmanager
 def choose_file_manager(spark: SparkSession, checkpoint: str) -> Iterator[bool]:
-    """Give a query that starts within the block the file manager that fits its checkpoint.
+    """Set the file manager that fits its checkpoint for a query that starts within the block.
 
-    The settings are changed for the start alone, and a query keeps those that it started with. A manager that
-    a person has set stays.
+    The settings are changed only for the start, and a query keeps those that it started with. A manager that
+    the user has set stays.
 
     Yields:
-        False on S3 where Spark puts files in place by renames, which are no single step there.
+        False on S3 if Spark renames files, which is not atomic there.
 
     Raises:
-        Unsupported: The file manager that a person has set keeps the old file where it has to replace it.
+        Unsupported: The file manager that the user has set does not replace existing files.
         Unavailable: Spark cannot reach the checkpoint's file system.
     """
     on_s3 = checkpoint.startswith(S3A)
@@ -83,7 +83,7 @@ def choose_file_manager(spark: SparkSession, checkpoint: str) -> Iterator[bool]:
 def replaces_files(spark: SparkSession) -> bool:
     """Check that the session's file manager replaces a local file, by writing one twice.
 
-    Spark does the same when it runs a batch again. The file is in a temporary directory. Cost: some ten
+    Spark does the same when it repeats a batch. The file is in a temporary directory. Takes about ten
     milliseconds.
     """
     jvm: Any = spark._jvm
@@ -108,18 +108,18 @@ def _is_local(spark: SparkSession, checkpoint: str) -> bool:
 
 
 def _try_manager(spark: SparkSession) -> bool | None:
-    """Check that the session's file manager replaces a file; None where it cannot be tried."""
+    """Check that the session's file manager replaces a file; None if the test fails."""
     try:
         return replaces_files(spark)
     except Exception:
-        _LOG.warning("the file manager for local checkpoints cannot be tried", exc_info=True)
+        _LOG.warning("cannot test the file manager for local checkpoints", exc_info=True)
         return None
 
 
 def _local_settings(spark: SparkSession) -> dict[str, str]:
-    """Return the settings of the fast manager for local files; none where it may keep old files.
+    """Return the settings of the fast manager for local files; empty if it may keep old files.
 
-    A file system that a person has set stays.
+    A file system that the user has set stays.
     """
     settings = dict(LOCAL_FILES)
     if _hadoop(spark).get(LOCAL_FILE_SYSTEM_KEY) is not None:
@@ -127,7 +127,7 @@ def _local_settings(spark: SparkSession) -> dict[str, str]:
     with _changed(spark, settings):
         if _try_manager(spark):
             return settings
-    _LOG.warning("%s is not known to replace files here: Spark's own is used", LOCAL_FILE_MANAGER)
+    _LOG.warning("%s may not replace files here; using Spark's own file manager", LOCAL_FILE_MANAGER)
     return {}
 
 
@@ -149,7 +149,7 @@ def _changed(spark: SparkSession, settings: dict[str, str]) -> Iterator[None]:
 
 
 def _hadoop(spark: SparkSession) -> Any:
-    """Return Hadoop's configuration as a query that starts now would get it."""
+    """Return Hadoop's configuration for a query that starts now."""
     session: Any = spark
     return session._jsparkSession.sessionState().newHadoopConf()
 
@@ -166,8 +166,8 @@ def _is_loadable(spark: SparkSession) -> bool:
 def _keeps_old_files(spark: SparkSession, manager: str, checkpoint: str) -> Unsupported:
     system = _hadoop(spark).get(LOCAL_FILE_SYSTEM_KEY) or "not set"
     return Unsupported(
-        "the file manager that is set does not replace existing files: a batch that runs again would keep"
-        " the state of its first run",
+        "the configured file manager does not replace existing files, so a repeated batch would keep the"
+        " state of its first run",
         code="HF-E7043",
         where=checkpoint,
         found=f"{FILE_MANAGER_KEY} = {manager}, {LOCAL_FILE_SYSTEM_KEY} {system}",

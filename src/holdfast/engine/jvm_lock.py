@@ -1,4 +1,4 @@
-"""The lock on a checkpoint as the JVM of a session holds it, and the messages of Java's exceptions."""
+"""Lock a checkpoint from the JVM of a session, and read the messages of Java's exceptions."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 
 
 def hold(spark: SparkSession, path: Path, owner: Owner) -> Any:
-    """Take the lock in the session's JVM and return it; it is held while the JVM lives.
+    """Take the lock in the session's JVM and return it; the JVM holds it until it ends.
 
     Raises:
-        Conflict: Another process holds it, or a later leader of the same job has had it.
-        Corrupt: The lock is a link, or no regular file.
-        Invalid: The lock's directory cannot be written.
-        Unavailable: The lock cannot be written, because the disk is full for example.
+        Conflict: A different process holds the lock, or a later leader of the same job has held it.
+        Corrupt: The lock is not a regular file.
+        Invalid: The lock's directory is not writable.
+        Unavailable: The lock cannot be written, for example because the disk is full.
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -41,7 +41,7 @@ def hold(spark: SparkSession, path: Path, owner: Owner) -> Any:
         lock = file.getChannel().tryLock()
     except Exception as error:
         raise Invalid(
-            "the checkpoint's lock cannot be taken",
+            "cannot take the checkpoint's lock",
             code="HF-E2186",
             where=str(path),
             found=java_message(error),
@@ -58,16 +58,16 @@ def hold(spark: SparkSession, path: Path, owner: Owner) -> Any:
         file.write(render_owner(owner))
     except Exception as error:
         raise Unavailable(
-            f"the checkpoint's lock cannot be written: {java_message(error)}",
+            f"cannot write the checkpoint's lock: {java_message(error)}",
             code="HF-E5011",
             where=str(path),
-            hint="make room on that disk, then start again",
+            hint="free space on that disk, then start again",
         ) from error
     return lock
 
 
 def java_cause(error: BaseException) -> Any:
-    """The innermost exception of Java behind an error; None where there is none."""
+    """Return the innermost Java exception of an error; None if there is none."""
     java = getattr(error, "java_exception", None)
     while java is not None and java.getCause() is not None:
         java = java.getCause()
@@ -75,6 +75,6 @@ def java_cause(error: BaseException) -> Any:
 
 
 def java_message(error: Exception) -> str:
-    """Return Java's message; Py4J's own first line names only the call."""
+    """Return Java's message, instead of Py4J's first line, which names only the call."""
     java = getattr(error, "java_exception", None)
     return str(java.getMessage()) if java is not None else str(error).partition("\n")[0]

@@ -1,12 +1,12 @@
-"""Put a function of ours where transformWithState has its dispatcher.
+"""Replace the dispatcher of transformWithState by Holdfast's function.
 
-PySpark's own dispatcher sets the key and waits before each group, and gives a processor no moment at
-which all groups of a partition are known. The function that Spark pickles for it is ordinary, with a
-signature that the versions we know share, so ours takes its place; everything else of the operator is
-Spark's: the shuffle, the state store, the timers, the checkpoint.
+PySpark's own dispatcher sets the key and waits before each group, and never shows a processor all groups of a
+partition. The function that Spark pickles for it is an ordinary one, with the same signature in all known
+versions, so Holdfast's function can replace it; the rest of the operator is Spark's: the shuffle, the state
+store, the timers, the checkpoint.
 
-Where the version is not one that we know, or over Spark Connect, where a client has no JVM to put anything
-into, the public operator is used, one group at a time.
+With an unknown version, or over Spark Connect, where a client has no JVM, the public operator is used, one
+group at a time.
 """
 
 from __future__ import annotations
@@ -34,24 +34,24 @@ _IN_BYTES = "payload binary, counts array<bigint>"
 
 
 def grafts_into(frame: DataFrame) -> bool:
-    """Return whether our function can replace the dispatcher in a frame's plan."""
+    """Return True if Holdfast's function can replace the dispatcher in a frame's plan."""
     return not is_connect(frame) and grafts()
 
 
 def grafts() -> bool:
-    """Return whether the dispatcher of the installed Spark is known."""
+    """Return True if the dispatcher of the installed Spark is known."""
     version = installed("pyspark")
     return version is not None and OLDEST <= minor(version) < TOO_NEW
 
 
 def stateful(packed: DataFrame, operator: TaskOperator, *, event_time: bool, graft: bool) -> DataFrame:
-    """The packets of a stream through the operator, as packed answers.
+    """Run the packets of a stream through the operator, and return packed answers.
 
     Args:
-        packed: Packets, with the key group in a column of its own.
-        operator: What runs in the tasks.
-        event_time: Whether timers run on the watermark; fixed at the query's first start.
-        graft: Whether to take the dispatcher's place, or to use the public operator.
+        packed: The packets, with a column for the key group.
+        operator: The operator that runs in the tasks.
+        event_time: True if timers run on the watermark; fixed at the query's first start.
+        graft: True to replace the dispatcher, False to use the public operator.
     """
     time_mode = "EventTime" if event_time else "None"
     from pyspark.sql import DataFrame, functions
@@ -81,10 +81,10 @@ def stateful(packed: DataFrame, operator: TaskOperator, *, event_time: bool, gra
 
 
 def batch_time_ms() -> Column:
-    """The time of a batch, in an expression that Spark evaluates row by row.
+    """Return the time of a batch, as an expression that Spark evaluates row by row.
 
-    Spark puts the time as a number into the code that it makes, and so compiles code anew for each batch, and
-    runs it cold. A fold over nothing is not made into code.
+    Spark writes the time as a literal into generated code, and so compiles it again for each batch, and runs
+    it cold. It generates no code for a fold over an empty array.
     """
     from pyspark.sql import functions as F  # noqa: N812 - needs Spark
 
@@ -93,19 +93,19 @@ def batch_time_ms() -> Column:
 
 
 def has_operator(frame: DataFrame, metric: str) -> bool:
-    """Return whether a frame's plan observes this metric already."""
+    """Return True if a frame's plan already observes this metric."""
     return f"CollectMetrics {metric}," in analysed_plan(frame)
 
 
 def mark(number: int) -> Column:
-    """A column of an operator's metric that only names its definition; `engine.definitions` reads it."""
+    """Return a metric column with the number of an operator's definition, for `definitions_in`."""
     from pyspark.sql import functions as F  # noqa: N812 - needs Spark
 
     return F.max(F.lit(number)).alias(METRIC_COLUMN)
 
 
 def _public(operator: TaskOperator) -> Any:
-    """The operator as a StatefulProcessor, by the documented calls alone."""
+    """Return the operator as a StatefulProcessor that uses only documented calls."""
     from pyspark.sql.streaming.stateful_processor import (
         StatefulProcessor,
         StatefulProcessorHandle,
@@ -140,7 +140,7 @@ def _public(operator: TaskOperator) -> Any:
 
 
 def _in_bytes(answer: TaskOutput, names: Sequence[str]) -> Any:
-    """An answer as the row that the public operator takes."""
+    """Return an answer as a row of the public operator."""
     from pyspark.sql import Row
 
     payload = answer.rows.serialize().to_pybytes() if answer.rows is not None else b""

@@ -1,12 +1,11 @@
-"""Read the plan of a query, and from it the state that the query would keep; nothing is started.
+"""Read the plan of a query, and derive the state that the query would keep; starts nothing.
 
-An operator's definition lives in the process that wrote it; its plan only carries the number under which
-it is kept. Where the plan has a metric of ours anyway, the number is one of its columns; elsewhere it is an
-alias of a frame, which Spark takes away before it runs anything.
+An operator's definition stays in its process; its plan has only the number of the definition. If the plan has
+a metric of Holdfast, the number is one of its columns; otherwise it is an alias of a frame, which Spark
+removes before it runs anything.
 
-Spark drops state by the column that its plan marks as event time: the mark is in the column's metadata,
-is lost with every expression over the column, and is all that counts. So a plan tells what code only
-suggests.
+Spark drops state by the column that its plan marks as event time. The mark is in the column's metadata, and
+is lost with every expression over the column. So the plan shows reliably what the code only suggests.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ _WATERMARK = re.compile(f"EventTimeWatermark ({_UUID})")
 
 
 def analysed_plan(frame: DataFrame) -> str:
-    """The analysed plan as text. Over Spark Connect it comes from the server's explanation of the frame."""
+    """Return the analysed plan as text. Over Spark Connect it comes from the server's `explain` output."""
     if is_connect(frame):
         remote: Any = frame
         # `explain` is the public one, and prints it.
@@ -49,10 +48,10 @@ def watermark_count(frame: DataFrame) -> int:
 
 
 def optimised_plan(frame: DataFrame) -> str:
-    """The optimised plan as text, with ids numbered in the order in which they come.
+    """Return the optimised plan as text, with ids numbered in order of appearance.
 
-    A streaming frame has no optimised plan of its own, so the session's optimiser is asked. What Spark does
-    with a plan depends on nothing else, so equal plans are the same work.
+    A streaming frame has no optimised plan of its own, so the session's optimiser is called. Spark's work
+    depends on nothing else, so equal plans are the same work.
     """
     spark: Any = frame.sparkSession
     plan = frame._jdf.queryExecution().analyzed()
@@ -67,12 +66,12 @@ _NUMBERS: Final = re.compile(rf"max\((\d+)\) AS {METRIC_COLUMN}#|SubqueryAlias {
 
 
 def marked(frame: DataFrame, number: int) -> DataFrame:
-    """The same frame, with a definition's number in its plan."""
+    """Return the frame with a definition's number in its plan."""
     return frame.alias(f"{_ALIAS}{number}")
 
 
 def definitions_in(frame: DataFrame) -> list[int]:
-    """The numbers of all definitions in a frame's plan, each once."""
+    """Return the numbers of all definitions in a frame's plan, each once."""
     found = [int(one or other) for one, other in _NUMBERS.findall(analysed_plan(frame))]
     return list(dict.fromkeys(found))
 
@@ -99,9 +98,9 @@ class PlannedWatermark:
     """A watermark in a plan.
 
     Attributes:
-        id: What tells it from others; its copies share it.
-        column: The column of event time.
-        delay: How long it waits, as Spark prints it.
+        id: Its identifier; its copies share it.
+        column: The event-time column.
+        delay: The delay, as Spark prints it.
     """
 
     id: str
@@ -111,22 +110,22 @@ class PlannedWatermark:
 
 @dataclass(frozen=True, slots=True)
 class PlannedOperator:
-    """An operator with state in a plan.
+    """A stateful operator in a plan.
 
     Attributes:
         kind: `aggregate`, `dedupe`, `dedupe-within`, `join`, `groups`, `processor` or `keyed`.
         keys: The columns that it groups by; an expression as SQL.
-        many: Whether the keys may have as many values as the stream: a boolean or `value % 8` has few.
-        timed: Whether a key has Spark's mark of event time.
-        windowed: Whether a key is a window.
-        watermarks: The watermarks before it; of a join those of its left side.
-        other: Of a join the watermarks of its right side.
-        bounded: Of a join whether Spark can tell when a row of the left and of the right side has no partner
-            any more; None where it was not asked.
-        window_of: Of a window that is not marked the columns that it is made of.
-        collects: The function that keeps every value of a group, if there is one.
-        whole_rows: Whether the rows of the input are kept with all their columns.
-        timeout: Of applyInPandasWithState its timeout.
+        many: True if the keys may have as many values as the stream; a boolean or `value % 8` has few.
+        timed: True if a key has Spark's event-time mark.
+        windowed: True if a key is a window.
+        watermarks: The watermarks of its input; for a join, of its left side.
+        other: For a join, the watermarks of its right side.
+        bounded: For a join, a pair for left and right side: True if Spark can determine when a row can no
+            longer match; None if it was not checked.
+        window_of: For a window without an event-time mark, the columns that it is computed from.
+        collects: The function that keeps every value of a group, if any.
+        whole_rows: True if the rows of the input are kept with all their columns.
+        timeout: For applyInPandasWithState, its timeout.
     """
 
     kind: str
@@ -145,15 +144,15 @@ class PlannedOperator:
 
 @dataclass(frozen=True, slots=True)
 class PlannedQuery:
-    """A query as Spark would run it.
+    """The state of a query as Spark would run it.
 
     Attributes:
-        operators: Its operators with state, the last one first.
+        operators: Its stateful operators, the last one first.
         watermarks: All watermarks, each once.
         sources: Its sources, in Spark's order.
-        refused: Why Spark would not start it in its output mode; None where it would.
+        refused: The reason why Spark would not start it in its output mode; None if it would.
         mode: The output mode.
-        settings: Settings of the session, those that were asked for and are set.
+        settings: The requested settings of the session that are set.
     """
 
     operators: tuple[PlannedOperator, ...]
@@ -167,13 +166,13 @@ class PlannedQuery:
 def planned(frame: DataFrame, mode: str, settings: tuple[str, ...]) -> PlannedQuery | None:
     """Return the state that a streaming frame would keep; None if this Spark's internals do not show it.
 
-    Reads its analysed plan, has Spark optimise each join of two streams to see how it bounds time, and asks
-    Spark whether it would start the query. Runs no job.
+    Reads its analysed plan, lets Spark optimise each join of two streams to find its time bounds, and lets
+    Spark check the output mode. Runs no job.
 
     Args:
         frame: The frame.
         mode: The output mode of its sink.
-        settings: The settings of the session that are to be read.
+        settings: The settings of the session to read.
     """
     from py4j.protocol import Py4JError
 
@@ -194,7 +193,7 @@ def planned(frame: DataFrame, mode: str, settings: tuple[str, ...]) -> PlannedQu
 
 
 class _PlanReader:
-    """Reads one plan."""
+    """A reader of one plan."""
 
     def __init__(self, frame: DataFrame) -> None:
         self._session: Any = frame.sparkSession._jsparkSession
@@ -202,7 +201,7 @@ class _PlanReader:
         self.plan: Any = frame._jdf.queryExecution().analyzed()
 
     def operators(self) -> Iterator[PlannedOperator]:
-        """The operators with state, the last one first."""
+        """Yield the stateful operators, the last one first."""
         for node in _nodes(self.plan):
             if not node.isStreaming():
                 continue
@@ -211,7 +210,7 @@ class _PlanReader:
                 yield made
 
     def watermarks(self, node: Any) -> tuple[PlannedWatermark, ...]:
-        """The watermarks below a node, each once."""
+        """Return the watermarks below a node, each once."""
         found: dict[str, PlannedWatermark] = {}
         for each in _nodes(node):
             if str(each.nodeName()) == "EventTimeWatermark":
@@ -221,7 +220,7 @@ class _PlanReader:
         return tuple(found.values())
 
     def refused(self, mode: str) -> str | None:
-        """Return why Spark would not start the plan; None if it would."""
+        """Return the reason why Spark would not start the plan; None if it would."""
         from pyspark.errors import AnalysisException
 
         modes: Any = self._jvm.org.apache.spark.sql.streaming.OutputMode
@@ -288,9 +287,9 @@ class _PlanReader:
         return PlannedOperator("join", watermarks=both[0], other=both[1], bounded=bounded)
 
     def _bounded(self, node: Any) -> tuple[bool, bool] | None:
-        """Return whether the rows of either side expire, by Spark's own rule for its state.
+        """Return a pair: True if the rows of the left or right side expire, by Spark's own rule.
 
-        Conditions are only told apart once they are optimised: `between` is two of them then.
+        Conditions are split only by the optimiser: `between` becomes two of them.
         """
         helper: Any = self._jvm.org.apache.spark.sql.catalyst.analysis.StreamingJoinHelper
         made = self._session.sessionState().optimizer().execute(node)
@@ -311,19 +310,19 @@ class _PlanReader:
 
 
 def _nodes(node: Any) -> Iterator[Any]:
-    """A node and all below it, the nearest to the sink first."""
+    """Yield a node and all nodes below it, the nearest to the sink first."""
     yield node
     for child in _items(node.children()):
         yield from _nodes(child)
 
 
 def _items(found: Any) -> list[Any]:
-    """The items of a Seq of Scala's."""
+    """Return the items of a Scala Seq."""
     return [found.apply(at) for at in range(found.size())]
 
 
 def _bare(expression: Any) -> Any:
-    """An expression without the name that it was given."""
+    """Return an expression without its alias."""
     return expression.child() if _kind(expression) == "Alias" else expression
 
 
@@ -339,7 +338,7 @@ def _names(expressions: list[Any]) -> tuple[str, ...]:
 
 
 def _made_of(node: Any, names: tuple[str, ...]) -> tuple[str, ...]:
-    """The columns that the nearest projection makes these of."""
+    """Return the columns from which the nearest projection computes these."""
     for each in _nodes(node):
         if str(each.nodeName()) == "Project":
             made = [item for item in _items(each.projectList()) if str(item.name()) in names]
@@ -366,7 +365,7 @@ def _is_window(expression: Any) -> bool:
 
 
 def _has_many(expression: Any) -> bool:
-    """Return whether a key may have any number of values."""
+    """Return True if a key may have any number of values."""
     bare = _bare(expression)
     few = str(bare.dataType().simpleString()) in ("boolean", "void")
     literal = _kind(bare) == "Literal"

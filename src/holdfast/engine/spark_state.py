@@ -1,4 +1,4 @@
-"""Spark's own state reader and its repartitioning."""
+"""Read and repartition state with Spark's own functions."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ _QUIET = {"spark.ui.enabled": "false", "spark.log.level": "ERROR"}
 
 
 def repartitioning(master: str | None = None) -> Callable[[Path, int, int], None]:
-    """Spark's repartitioning, in the session that there is, or in one that starts when it is first needed.
+    """Return Spark's repartitioning, in the active session, or in one that starts when it is first needed.
 
     Args:
-        master: Where Spark runs.
+        master: The master of a new session.
     """
 
     def run(checkpoint: Path, partitions: int, state_format: int) -> None:
@@ -42,29 +42,28 @@ def repartitioning(master: str | None = None) -> Callable[[Path, int, int], None
 
 
 def repartition(spark: SparkSession, checkpoint: Path, partitions: int, state_format: int) -> None:
-    """Bring the state of a checkpoint into this number of partitions, in a batch of its own.
+    """Repartition the state of a checkpoint, in a separate batch.
 
-    The checkpoint is changed, and no query may use it. Spark leaves what it notes of operators as it was
-    where that is of version 1; whoever reads the state by it afterwards, Spark's own reader among them,
-    misses the partitions that are new.
+    The checkpoint is changed, and no query may use it. Spark does not update operator metadata of version 1;
+    a reader that uses that metadata afterwards, such as Spark's own, misses the new partitions.
 
     Args:
         spark: The session.
         checkpoint: The checkpoint, on a local disk.
-        partitions: How many.
+        partitions: The new number of partitions.
         state_format: The state-checkpoint format that its query runs with.
 
     Raises:
-        Unsupported: This Spark has no such thing, or refuses the checkpoint.
+        Unsupported: This Spark cannot repartition state, or refuses the checkpoint.
     """
     manager: Any = getattr(spark, _MANAGER, None)
     if manager is None:
         raise Unsupported(
-            "this Spark cannot bring state into other partitions",
+            "this Spark version cannot repartition state",
             code="HF-E7054",
             found=f"Spark {spark.version}",
             expected="4.2 or newer",
-            hint="`holdfast state migrate --partitions` needs no Spark for it",
+            hint="use `holdfast state migrate --partitions`, which needs no Spark",
         )
     # Spark compares it with what the commit log says, and a checkpoint does not fix it for a session.
     before = spark.conf.get(_FORMAT, None)
@@ -89,18 +88,18 @@ def _refused(error: Exception) -> HoldfastError:
         (line[line.index("[") :] for line in lines if "[" in line and "]" in line), "".join(lines[:1])
     )
     return Unsupported(
-        "Spark refuses to bring this state into other partitions",
+        "Spark refused to repartition this state",
         code="HF-E7055",
         found=told,
-        hint="the checkpoint or savepoint is as it was; keep the number of partitions that it has",
+        hint="keep the number of partitions; the checkpoint or savepoint is unchanged",
     )
 
 
 def stored_groups(spark: SparkSession, checkpoint: str) -> Iterator[MemoryStore]:
-    """The key groups of each keyed operator, as of the last committed batch.
+    """Yield the key groups of each keyed operator, as of the last committed batch.
 
-    Call it while no query runs on the checkpoint. All blobs of an operator are brought into this process,
-    so it is for small state. Costs four small Spark jobs an operator, and one before.
+    Call it while no query runs on the checkpoint. All blobs of an operator are loaded into this process, so
+    it is for small state. Runs four small Spark jobs per operator, and one before.
     """
     if not has_any(spark, checkpoint, "commits"):
         return
@@ -125,7 +124,7 @@ def stored_groups(spark: SparkSession, checkpoint: str) -> Iterator[MemoryStore]
 def _variable(
     spark: SparkSession, checkpoint: str, operator: int, name: str, *, lists: bool
 ) -> dict[int, Any]:
-    """A state variable's value by key group."""
+    """Return a state variable's value by key group."""
     reader = spark.read.format("statestore").option("operatorId", operator).option("stateVarName", name)
     frame = reader.option("flattenCollectionTypes", "false").load(checkpoint)
     numbering = numbering_by(frame.select("key.*").schema[0].dataType.typeName())

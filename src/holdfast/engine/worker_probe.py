@@ -1,6 +1,6 @@
-"""Report the Python of executors by a task that needs nothing of this package there.
+"""Report the Python of executors with a task that does not need this package there.
 
-This module is sent whole, so it imports nothing of ours.
+This module is sent by value, so it imports nothing of Holdfast.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ Seen = dict[str, Any]
 
 
 def look_at_workers(spark: SparkSession, slots: int) -> list[Seen]:
-    """Run a task in every slot at once, and say what each found: one entry an executor.
+    """Run a task in every slot at once, and return one report per executor.
 
-    Raises what Spark raises where a task cannot begin.
+    Raises Spark's error if a task cannot begin.
     """
     from pyspark.cloudpickle import register_pickle_by_value, unregister_pickle_by_value
 

@@ -1,7 +1,7 @@
-"""Warnings and refusals before a query starts: real-time mode, sinks, and settings.
+"""Raise errors and issue warnings before a query starts: real-time mode, sinks and settings.
 
-Spark itself refuses more, such as operators with state in 4.2: in part when a query starts, in part in its
-first batch. Here is only what no version takes that Holdfast knows, in words that say what to do.
+Spark itself refuses more, such as operators with state in 4.2, at the start of a query or in its first
+batch. This module refuses only what no version of Spark that Holdfast knows accepts.
 """
 
 from __future__ import annotations
@@ -21,48 +21,48 @@ if TYPE_CHECKING:
 
 
 class WatermarkWarning(UserWarning):
-    """A query has more than one watermark, and a restart may change what it takes for late.
+    """A warning that a query has several watermarks, so a restart may change which rows are late.
 
-    Given once each time Holdfast starts such a query, and told by `holdfast run`. Silence it with
+    Issued each time Holdfast starts such a query, and printed by `holdfast run`. Silence it with
     `warnings.filterwarnings("ignore", category=holdfast.WatermarkWarning)`.
     """
 
 
 class ForkWarning(UserWarning):
-    """A query writes to a table or topic that has rows of another query.
+    """A warning that a query writes to a table or topic with rows of a different query.
 
-    Given once each time Holdfast starts such a query and the target has nothing of its own yet; told by
+    Issued each time Holdfast starts such a query while the target has no rows of its own yet, and printed by
     `holdfast run`. Silence it with `warnings.filterwarnings("ignore", category=holdfast.ForkWarning)`.
     """
 
 
 class ObjectStoreWarning(UserWarning):
-    """A query has its checkpoint on S3 and no file manager that is made for it.
+    """A warning that a query has its checkpoint on S3 without a file manager made for S3.
 
-    Given once each time Holdfast starts such a query, and told by `holdfast run`. Silence it with
+    Issued each time Holdfast starts such a query, and printed by `holdfast run`. Silence it with
     `warnings.filterwarnings("ignore", category=holdfast.ObjectStoreWarning)`.
     """
 
 
 def renames_caution(checkpoint: str) -> ObjectStoreWarning:
-    """Return the caution about a checkpoint on S3 whose files are renamed into place."""
+    """Return the warning about a checkpoint on S3 whose files Spark renames."""
     return ObjectStoreWarning(
-        f"the checkpoint is on S3, and Spark renames its files into place: {RENAMES}\n"
+        f"the checkpoint is on S3, where Spark renames its files: {RENAMES}\n"
         f"  {checkpoint}\n"
         f"hint: {package_hint()}"
     )
 
 
 def cautions(frame: DataFrame) -> tuple[WatermarkWarning, ...]:
-    """Return the cautions about a streaming frame; reads its plan, and runs nothing."""
+    """Return the warnings about a streaming frame; reads its plan and runs nothing."""
     count = watermark_count(frame)
     if count < 2:
         return ()
     text = (
-        f"the query has {count} watermarks, and Spark's checkpoint keeps only what they come to together\n"
-        "  after a restart event time stands still until each of these streams has sent rows again: what "
-        "waits for it waits longer, and rows may be in time that would have been late\n"
-        "hint: this matters where a stream can be silent for long: give it idle_after in hf.watermarked. "
+        f"the query has {count} watermarks, and Spark's checkpoint stores only the combined one\n"
+        "  after a restart event time does not advance until each of these streams has sent rows again: "
+        "results come later, and rows may be accepted that would have been late\n"
+        "hint: if a stream can be silent for long, give it idle_after in hf.watermarked. "
         'To silence: warnings.filterwarnings("ignore", category=holdfast.WatermarkWarning)'
     )
     return (WatermarkWarning(text),)
@@ -78,7 +78,7 @@ _OF_CONNECT: Final = "real_time_batch_duration"
 
 
 def require_runnable(frame: DataFrame | None, kind: str, mode: str | None, trigger: str | None) -> None:
-    """Refuse a query in a mode that it cannot run in; starts nothing.
+    """Raise an error for a query in a mode that it cannot run in; starts nothing.
 
     Args:
         frame: The query's frame; None where it is not known.
@@ -94,7 +94,7 @@ def require_runnable(frame: DataFrame | None, kind: str, mode: str | None, trigg
         return
     if (mode or "append") != _MODE:
         raise Unsupported(
-            "real-time mode writes in output mode update alone",
+            "real-time mode supports only output mode update",
             code="HF-E7106",
             where=_WHERE,
             found=mode or "append, Spark's default",
@@ -105,28 +105,28 @@ def require_runnable(frame: DataFrame | None, kind: str, mode: str | None, trigg
         return
     if kind not in _SINKS:
         raise Unsupported(
-            f"a sink of kind {kind!r} cannot be written in real-time mode",
+            f"real-time mode does not support the sink {kind!r}",
             code="HF-E7107",
             where=_WHERE,
             expected=", ".join(_SINKS),
-            hint="give the query another trigger, such as hf.every('1 second'): a table, a file or a batch"
-            " function is written batch by batch",
+            hint="use a different trigger, such as hf.every('1 second'); tables, files and batch functions"
+            " are written batch by batch",
         )
     if defined_in(frame):
         raise Unsupported(
-            "keyed state in Python cannot run in real-time mode",
+            "real-time mode does not support keyed state in Python",
             code="HF-E7108",
             where=_WHERE,
-            found="an operator of Holdfast's",
-            hint="Spark runs no Python in it: give the query another trigger, such as hf.every('1 second')",
+            found="a Holdfast operator",
+            hint="use a different trigger, such as hf.every('1 second')",
         )
     described = None if is_connect(frame) else describe(frame)
     foreign = [] if described is None else [s.kind for s in described[0] if s.kind not in _SOURCES]
     if foreign:
         raise Unsupported(
-            f"a source of kind {foreign[0]!r} cannot be read in real-time mode",
+            f"real-time mode does not support the source {foreign[0]!r}",
             code="HF-E7109",
             where=_WHERE,
             expected=", ".join(_SOURCES),
-            hint="give the query another trigger, such as hf.every('1 second')",
+            hint="use a different trigger, such as hf.every('1 second')",
         )

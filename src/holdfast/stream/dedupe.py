@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 _WHERE = "holdfast.dedupe(…)"
-_WHY = "without one every key ever seen is kept for ever"
+_WHY = "without one, every key is kept for ever"
 
 
 def dedupe(
@@ -33,13 +33,13 @@ def dedupe(
     watermark: Duration | None = None,
     side_outputs: bool = False,
 ) -> DataFrame:
-    """Let the first row of each key through and drop the ones that repeat it.
+    """Keep the first row of each key and drop its duplicates.
 
-    Exact for repeats whose event times lie less than the watermark's delay apart: a key is remembered
-    until the watermark has passed its time by that delay. A repeat with the same event time is therefore
-    always caught: either its key is still in state, or the row itself is late and dropped. A repeat with
-    a much later event time is a new row. Which of two different rows with one key comes first is not
-    defined, so make repeats equal or do not use the columns in which they differ.
+    Exact for duplicates whose event times are less than the watermark's delay apart: a key stays in state
+    until the watermark has passed its time by that delay. A duplicate with the same event time is therefore
+    always dropped: either its key is still in state, or the row itself is late. A duplicate with a much
+    later event time is a new row. Which of two different rows with the same key comes first is undefined, so
+    make duplicates equal or do not use the columns in which they differ.
 
     Spark keeps one row of state per key: the key and a time.
 
@@ -47,27 +47,27 @@ def dedupe(
         df: A stream. For a batch frame use `DataFrame.dropDuplicates`, which needs no state.
         by: The columns that make two rows the same event.
         time: The column with the event time; needed with `watermark`, else only checked.
-        watermark: How late a row may come. Leave it out if the frame has a watermark already.
-        side_outputs: Put late rows out as well. The columns `side` ("late", or null for a row that passed),
+        watermark: The allowed lateness of a row. Leave it out if the frame has a watermark already.
+        side_outputs: Return late rows too. The columns `side` ("late", or null for a row that passed),
             `side_stream`, `side_event` (the row as JSON) and `side_error` (always null) are added; a late row
             has nulls for the others. The stream is read a second time for it, so Spark counts its rows
-            twice; set it at the first start. A repeat that is late is a late row too.
+            twice; set it at the first start. A late duplicate is a late row too.
 
     Raises:
-        Invalid: There is no watermark, a column is missing, or the frame is not a stream; or late rows cannot
-            be put out at the side of this frame.
+        Invalid: There is no watermark, a column is missing, the frame is not a stream, or side outputs are
+            not supported for it.
     """
     keys = key_columns(df, by, where=_WHERE)
     require_stream(df, where=_WHERE, hint=f"use df.dropDuplicates({keys!r}), which needs no state")
     if time is None:
         if watermark is not None:
             raise Invalid(
-                "a watermark needs to know the column with the event time",
+                "watermark= needs an event-time column",
                 code="HF-E2288",
                 where=_WHERE,
                 found="watermark without time",
                 expected="time=…",
-                hint=f'name it: time="ts", watermark={watermark!r}',
+                hint=f'name the column: time="ts", watermark={watermark!r}',
             )
         time = next(iter(watermarks(df)), None)
     if time is None:
@@ -76,7 +76,7 @@ def dedupe(
             code="HF-E2289",
             where=_WHERE,
             expected=f"a watermark, because {_WHY}",
-            hint='name the time and say how late a row may come: time="ts", watermark="10 minutes"',
+            hint='give the time column and the allowed lateness: time="ts", watermark="10 minutes"',
         )
     require_time(df, time, where=_WHERE)
     marked = with_watermark(df, time, watermark, where=_WHERE)

@@ -1,4 +1,4 @@
-"""Event time in a frame: which column carries the watermark, and durations in Spark's words.
+"""Event time in a frame: the column with the watermark, and durations as Spark writes them.
 
 Spark marks the column that `withWatermark` named in the metadata of the schema. The mark follows the
 column through `select` and `alias`, and is lost with the column itself.
@@ -28,7 +28,7 @@ _UNITS: Final = (
 
 
 def watermarks(frame: DataFrame) -> dict[str, int]:
-    """The columns of a frame that carry a watermark, with the delay in milliseconds.
+    """Return the columns of a frame that have a watermark, with the delay in milliseconds.
 
     Reads the schema, which costs an analysis of the plan and no job. A batch frame has none: Spark
     takes the watermark away where there is nothing to wait for.
@@ -44,7 +44,7 @@ def with_watermark(frame: DataFrame, time: str, delay: Duration | None, *, where
     """Set a watermark on a frame that has none; leave the frame alone if `delay` is None.
 
     Raises:
-        Invalid: The frame has a watermark already. Spark would say so when the query starts.
+        Invalid: The frame already has a watermark; Spark reports that only when the query starts.
     """
     if delay is None:
         return frame
@@ -52,22 +52,22 @@ def with_watermark(frame: DataFrame, time: str, delay: Duration | None, *, where
     if present:
         column, ms = next(iter(present.items()))
         raise Invalid(
-            "the frame has a watermark already, and a second one cannot be set over it",
+            "the frame already has a watermark",
             code="HF-E2290",
             where=where,
             found=f"{spark_interval(ms)} on `{column}`, and watermark={delay!r}",
-            expected="one of the two",
-            hint="leave `watermark=` out, or take `.withWatermark(…)` away from the frame",
+            expected="one watermark",
+            hint="remove `watermark=`, or `.withWatermark(…)` from the frame",
         )
     ms = parse_duration(delay, f"{where}: watermark", allow_zero=True)
     return frame.withWatermark(time, spark_interval(ms))
 
 
 def require_watermark(frame: DataFrame, time: str, *, where: str, why: str) -> None:
-    """Refuse a streaming frame that has no watermark on `time`; a batch frame needs none.
+    """Raise an error for a streaming frame without a watermark on `time`; a batch frame needs none.
 
     Raises:
-        Invalid: There is no watermark, or it is on another column.
+        Invalid: There is no watermark, or it is on a different column.
     """
     present = watermarks(frame)
     if not frame.isStreaming or time in present:
@@ -80,12 +80,12 @@ def require_watermark(frame: DataFrame, time: str, *, where: str, why: str) -> N
         expected=f"a watermark on `{time}`, because {why}",
         hint=f"use `{next(iter(present))}` as the time"
         if present
-        else 'say how late a row may come, as in watermark="10 minutes"',
+        else 'give the allowed lateness, as in watermark="10 minutes"',
     )
 
 
 def require_columns(frame: DataFrame, names: Sequence[str], *, where: str) -> None:
-    """Refuse names that the frame does not have.
+    """Raise an error for names that the frame does not have.
 
     Raises:
         Invalid: A column is missing, or one is named twice.
@@ -98,7 +98,7 @@ def require_columns(frame: DataFrame, names: Sequence[str], *, where: str) -> No
             where=where,
             found=_list_names(frame.columns),
             expected=_list_names(names),
-            hint="name a column of the frame, or make it first: .withColumn(…)",
+            hint="name a column of the frame, or add it first: .withColumn(…)",
         )
     if len(set(names)) != len(names):
         raise Invalid(
@@ -111,7 +111,7 @@ def require_columns(frame: DataFrame, names: Sequence[str], *, where: str) -> No
 
 
 def require_time(frame: DataFrame, name: str, *, where: str) -> None:
-    """Refuse a time column that is missing or is not a timestamp.
+    """Raise an error for a time column that is missing or is not a timestamp.
 
     Raises:
         Invalid: The column does not exist, or it holds something else.
@@ -120,30 +120,30 @@ def require_time(frame: DataFrame, name: str, *, where: str) -> None:
     kind = type_of(frame, name)
     if kind != "timestamp":
         raise Invalid(
-            f"column `{name}` is not a time",
+            f"time column `{name}` has the wrong type",
             code="HF-E2294",
             where=where,
             found=kind,
             expected="timestamp",
-            hint=f'make it one first: .withColumn("{name}", F.to_timestamp("{name}"))',
+            hint=f'convert it first: .withColumn("{name}", F.to_timestamp("{name}"))',
         )
 
 
 def names_of(names: str | Iterable[str], *, where: str) -> list[str]:
-    """One column name, or several, as a list.
+    """Return one column name, or several, as a list.
 
     Raises:
-        Invalid: Something else than names, such as a Column.
+        Invalid: A value is not a name, such as a Column.
     """
     listed = [names] if isinstance(names, str) else list(names)
     for name in listed:
         if not isinstance(name, str):
             raise Invalid(
-                "columns are given by name",
+                "a column is not given by name",
                 code="HF-E2295",
                 where=where,
                 found=type(name).__name__,
-                expected="text",
+                expected="a column name",
                 hint="give an expression a name first: .withColumn(…)",
             )
     return listed
@@ -157,27 +157,27 @@ def key_columns(
     argument: str = "by",
     refused: tuple[str, ...] = (),
 ) -> list[str]:
-    """The columns of a key, of which there is one at least.
+    """Return the columns of a key, at least one.
 
     Args:
         frame: The rows.
-        by: The columns as a person names them.
+        by: The columns as the user gives them.
         where: The operator, for errors.
-        argument: What the columns are given as.
-        refused: How the types begin that cannot be a key.
+        argument: The name of the argument with the columns.
+        refused: The prefixes of types that cannot be a key.
 
     Raises:
-        Invalid: There is none, one is missing, or its type cannot be a key.
+        Invalid: No column is given, one is missing, or its type cannot be a key.
     """
     keys = names_of(by, where=where)
     if not keys:
         raise Invalid(
-            "a key is needed",
+            "no key column given",
             code="HF-E2296",
             where=where,
             found="none",
-            expected=f"{argument}=… with a column",
-            hint=f'name the columns that tell keys apart, as in {argument}="customer"',
+            expected=f"{argument}=… with at least one column",
+            hint=f'name the key columns, as in {argument}="customer"',
         )
     require_columns(frame, keys, where=where)
     for key in keys:
@@ -187,14 +187,14 @@ def key_columns(
                 code="HF-E2297",
                 where=f"{where}: {argument}={key!r}",
                 found=type_of(frame, key),
-                expected="a plain type",
-                hint="name the fields that make the key as columns of their own",
+                expected="a simple type",
+                hint="extract the fields of the key into separate columns",
             )
     return keys
 
 
 def require_stream(frame: DataFrame, *, where: str, hint: str = "read it with spark.readStream") -> None:
-    """Refuse a batch frame; `hint` says what to use for one.
+    """Raise an error for a batch frame; `hint` says what to use for one.
 
     Raises:
         Invalid: The frame is not a stream.
@@ -209,9 +209,9 @@ def refuse_repeated(
     where: str,
     hint: str,
     taken: Iterable[str] = (),
-    fact: str = "two columns of the result have one name",
+    fact: str = "two columns of the result have the same name",
 ) -> None:
-    """Refuse columns of a result that have one name, or one that is taken.
+    """Raise an error for columns of a result with the same name, or with one that is taken.
 
     Raises:
         Invalid: There are such columns.
@@ -223,7 +223,7 @@ def refuse_repeated(
             code="HF-E2299",
             where=where,
             found=", ".join(repeated),
-            expected="names of their own",
+            expected="unique names",
             hint=hint,
         )
 
@@ -238,16 +238,16 @@ def timed_stream(
     why: str,
     at_rest: str,
 ) -> tuple[list[str], DataFrame]:
-    """Check what an operator in event time needs of a stream.
+    """Check that a stream fits an operator in event time, and set its watermark.
 
     Args:
         df: The stream.
         by: The key columns.
         time: The column with the event time.
-        watermark: How late a row may come, unless the frame says so.
+        watermark: The allowed lateness of a row, unless the frame has a watermark.
         where: The operator, for errors.
         why: Why it needs a watermark.
-        at_rest: What to use in its place for rows at rest.
+        at_rest: The alternative for a batch frame.
 
     Returns:
         The key columns, and the stream with a watermark and without rows that have no time.
@@ -259,14 +259,14 @@ def timed_stream(
     keys = key_columns(df, by, where=where)
     require_time(df, time, where=where)
     refuse_time_key([time], keys, where=where)
-    require_stream(df, where=where, hint=f"over rows at rest, use {at_rest}")
+    require_stream(df, where=where, hint=f"for a batch frame, use {at_rest}")
     marked = with_watermark(df, time, watermark, where=where)
     require_watermark(marked, time, where=where, why=why)
     return keys, marked.filter(f"{quoted(time)} IS NOT NULL")
 
 
 def refuse_time_key(times: Iterable[str], keys: Sequence[str], *, where: str) -> None:
-    """Refuse a time column that is a key as well.
+    """Raise an error for a time column that is also a key.
 
     Raises:
         Invalid: It is.
@@ -274,16 +274,16 @@ def refuse_time_key(times: Iterable[str], keys: Sequence[str], *, where: str) ->
     both = [time for time in times if time in keys]
     if both:
         raise Invalid(
-            "the time cannot be a key",
+            "the time column cannot be a key",
             code="HF-E2300",
             where=where,
             found=_list_names(both),
-            hint="leave it out of by=…; to group by a day or an hour, make a column of it first",
+            hint="remove it from by=…; to group by day or hour, add such a column first",
         )
 
 
 def spark_interval(ms: int) -> str:
-    """Milliseconds as Spark's interval text, in the largest unit that is whole: 90000 is "90 seconds"."""
+    """Return milliseconds as Spark's interval text, in the largest whole unit: 90000 is "90 seconds"."""
     for factor, unit in _UNITS:
         if ms % factor == 0 and ms:
             count = ms // factor
@@ -292,12 +292,12 @@ def spark_interval(ms: int) -> str:
 
 
 def type_of(frame: DataFrame, name: str) -> str:
-    """A column's type in Spark's words."""
+    """Return a column's type as Spark writes it."""
     return str(frame.schema[name].dataType.simpleString())
 
 
 def quoted(name: str) -> str:
-    """A column name for `F.col`, which would read a dot in it as a field of a struct."""
+    """Quote a column name for `F.col`, which would read a dot in it as a field of a struct."""
     return "`" + name.replace("`", "``") + "`"
 
 

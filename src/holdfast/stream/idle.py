@@ -1,4 +1,4 @@
-"""A watermark that an idle stream does not hold back."""
+"""Set a watermark that an idle stream does not hold back."""
 
 from __future__ import annotations
 
@@ -26,27 +26,27 @@ _NEVER: Final = "timestamp_micros(-62135596800000000)"
 def watermarked(
     df: DataFrame, *, time: str, delay: Duration, idle_after: Duration | None = None
 ) -> DataFrame:
-    """Set a watermark on a stream; with `idle_after`, one that does not hold back the others for long.
+    """Set a watermark on a stream; with `idle_after`, an idle stream does not hold back the others for long.
 
     The watermark of a query is the smallest of its streams' watermarks, so a stream that sends nothing holds
-    all others back: no window closes, no unmatched row comes out, and the state grows. With `idle_after` a
+    all others back: no window closes, no unmatched row is returned, and the state grows. With `idle_after` a
     stream counts as idle when Spark has found no rows in it for that long. While it is idle its watermark
-    follows the clock instead: it is the time up to which the stream is known to be silent, less the delay,
-    moved on once in each tenth of `idle_after` and at most once a second.
+    follows the clock instead: the time up to which the stream is known to be silent, less the delay,
+    advanced once per tenth of `idle_after` and at most once a second.
 
-    What it costs: rows that were on their way while the stream was idle are late when they come, if their
-    windows were closed meanwhile. A stream whose event times are far behind the clock should not be given
-    `idle_after` shorter than its longest pause.
+    The cost: rows that were in transit while the stream was idle are late when they arrive, if their windows
+    have closed meanwhile. For a stream whose event times are far behind the clock, do not set `idle_after`
+    shorter than its longest pause.
 
     The ticks are a source of their own in the plan, so set `idle_after` at the query's first start; its
-    length may change later. Start the query with Holdfast, and call this once for each query. A filter that
-    is written behind it does not run below it, so filter before.
+    length may change later. Start the query with Holdfast, and call this function once for each query. Spark
+    does not push a later filter below it, so filter before.
 
     Args:
         df: A stream without a watermark.
         time: The column with the event time.
-        delay: How late a row may come.
-        idle_after: After how long without rows the stream is idle; None never takes it for idle.
+        delay: The allowed lateness of a row.
+        idle_after: The time without rows after which the stream is idle; None: never idle.
 
     Raises:
         Invalid: A column or a duration is wrong, or the frame has a watermark or is not a stream.
@@ -58,7 +58,7 @@ def watermarked(
     idle_after_ms = parse_duration(idle_after, f"{_WHERE}: idle_after")
     if _IS_TICK in df.columns:
         raise Invalid(
-            "a column has the name under which a tick is known",
+            "a column has a name that Holdfast reserves",
             code="HF-E2301",
             where=_WHERE,
             found=_IS_TICK,
@@ -105,7 +105,7 @@ def _without_ticks(both: DataFrame, time: str, delay: Duration) -> DataFrame:
 
 
 def _place() -> str:
-    """A file by which the source of ticks, in a process of its own on this machine, is told of its query."""
+    """Return the path of a file with the start parameters of the source of ticks, a separate process."""
     place = Path(tempfile.gettempdir()) / f"holdfast-idle-{uuid.uuid4().hex}.json"
     atexit.register(place.unlink, missing_ok=True)
     return str(place)

@@ -1,7 +1,7 @@
-"""The source of ticks next to a stream that may be idle, as a Python data source of Spark.
+"""The source of ticks for a stream that may be idle, as a Python data source of Spark.
 
-It runs on the driver's machine, in a process of its own that Spark starts for it. Most of the time it answers
-that there is nothing new, which costs no batch.
+It runs on the driver's machine, in a separate process that Spark starts. Most of the time it reports no new
+offset, which costs no batch.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ class IdleTicks(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """The format's name."""
+        """Return the format's name."""
         return IDLE_TICKS
 
     def schema(self) -> str:
-        """The columns of a tick."""
+        """Return the columns of a tick."""
         return f"{AT_MS} long"
 
     def simpleStreamReader(self, schema: StructType) -> SimpleDataSourceStreamReader:  # noqa: ARG002, N802 - Spark's
-        """A reader for one run of one query."""
+        """Return a reader for one run of one query."""
         return _Reader(self.options)
 
 

@@ -1,9 +1,9 @@
 """Decide from the offset log of a query whether a stream is idle.
 
 A stream is idle when the position of its source has not changed for a given time, in which Spark has asked
-it for rows. The time that one batch takes, and the time in which the query was down, prove nothing of a
-source: rows may have been waiting. So only what the offset log says of planned batches counts, and looks of
-Spark that found nothing at all.
+it for rows. The duration of a batch and the downtime of the query prove nothing about a source: rows may
+have been waiting. So only two things count: planned batches in the offset log, and requests of Spark that
+returned no rows.
 
 The decision to send a tick is an offset of the source of ticks. It is in the offset log before its batch
 runs, so a batch that is repeated has the same tick.
@@ -38,8 +38,8 @@ class Told:
 
     Attributes:
         checkpoint: The checkpoint of the query.
-        own: The number of the source's line in the offset log.
-        watched: The numbers of the lines of the sources that it watches.
+        own: The index of the source's own line in the offset log.
+        watched: The indexes of the lines of the sources that it watches.
     """
 
     checkpoint: str
@@ -47,54 +47,54 @@ class Told:
     watched: tuple[int, ...]
 
     def write(self, place: str) -> None:
-        """Leave it in a file for the source."""
+        """Write the parameters to a file for the source."""
         Path(place).write_text(json.dumps(asdict(self)))
 
     @classmethod
     def read(cls, place: str) -> Told:
-        """Read them from a file.
+        """Read the parameters from a file.
 
         Raises:
-            Invalid: Nobody has left anything: the query was not started by Holdfast.
+            Invalid: The file is missing: the query was not started by Holdfast.
         """
         try:
             found = json.loads(Path(place).read_text())
         except FileNotFoundError as error:
             raise Invalid(
-                "a stream has idle_after, and the query was not started by Holdfast",
+                "idle_after needs a query that is started by Holdfast",
                 code="HF-E2302",
-                hint="start it with hf.sink(frame)…start(checkpoint=…), or by hf.adopt(writer)",
+                hint="start it with hf.sink(frame)…start(checkpoint=…), or with hf.adopt(writer)",
             ) from error
         return cls(found["checkpoint"], found["own"], tuple(found["watched"]))
 
 
 def offset_of(at_ms: int) -> dict[str, int]:
-    """The offset of a source of ticks whose newest tick has this event time; 0 before the first."""
+    """Return the offset of a source of ticks from the event time of its newest tick; 0 before the first."""
     return {TICK_AT: at_ms}
 
 
 def tick_of(offset: dict[str, int]) -> int:
-    """The event time of the newest tick."""
+    """Return the event time of the newest tick."""
     return int(offset[TICK_AT])
 
 
 def ticks_between(start: dict[str, int], end: dict[str, int]) -> list[int]:
-    """The event times of the ticks of a batch, from its offsets alone."""
+    """Return the event times of the ticks of a batch, from its offsets alone."""
     return [tick_of(end)] if tick_of(end) > tick_of(start) else []
 
 
 def step_ms(idle_after_ms: int) -> int:
-    """Return the interval of ticks, and of looks at the offset log."""
+    """Return the interval of ticks and of reads of the offset log."""
     return max(_SHORTEST_STEP_MS, idle_after_ms // _STEPS)
 
 
 class IdleWatch:
-    """Follows the watched sources of one run of a query.
+    """A tracker of the watched sources during one run of a query.
 
     Args:
         storage: The checkpoint.
         told: The lines of the offset log.
-        idle_after_ms: How long they are silent until they are idle.
+        idle_after_ms: The silence after which they are idle, in milliseconds.
     """
 
     def __init__(self, storage: Storage, told: Told, idle_after_ms: int) -> None:
@@ -110,17 +110,17 @@ class IdleWatch:
         self._silent_until_ms = 0
 
     def next(self, start: int, now_ms: int) -> int:
-        """The event time of the newest tick: of a new one if the sources are idle.
+        """Return the event time of the newest tick: of a new one if the sources are idle.
 
-        Call it each time Spark asks for the latest offset, before it plans a batch. Costs nothing until the
-        next step of time, and then a listing of the offset log and a small file.
+        Call it each time Spark asks for the latest offset, before it plans a batch. Free until the next
+        interval; then it lists the offset log and reads a small file.
 
         Args:
             start: The event time of the newest tick, as Spark knows it.
-            now_ms: The time.
+            now_ms: The current time.
 
         Raises:
-            Invalid: Another query has taken this one's place.
+            Invalid: A different query uses the same frame.
         """
         asked_before, self._asked_ms = self._asked_ms, now_ms
         if self._looked_ms is not None and now_ms - self._looked_ms < self._step_ms:
@@ -138,7 +138,7 @@ class IdleWatch:
         return silent if idle and silent - sent >= self._step_ms else sent
 
     def _follow(self, number: int, log: OffsetLog, asked_before: int, now_ms: int) -> None:
-        """Note since when the sources are silent, and until when this is known."""
+        """Update the start of the silence, and the time until which it is known."""
         lines = list(log.offsets.values())
         seen = [lines[at] for at in self._told.watched]
         if self._seen is None:
@@ -157,7 +157,7 @@ class IdleWatch:
         sent = 0 if text is None else tick_of(json.loads(text))
         if start not in (0, sent):
             raise Invalid(
-                "a frame with idle_after runs in two queries",
+                "two queries use the same frame with idle_after",
                 code="HF-E2303",
                 where=self._told.checkpoint,
                 hint="call hf.watermarked(…) once for each query",

@@ -1,7 +1,7 @@
-"""Joins of two streams within a bound of time, and of a stream with a table.
+"""Join two streams within a time bound, or a stream with a table.
 
-Spark holds the rows of both sides until the watermark says that no partner can come any more; an outer
-join then releases the ones that had none. Nothing here runs Python on a row.
+Spark keeps the rows of both sides until the watermark has passed the last possible match; an outer join
+then returns the rows without one. No Python runs on a row.
 """
 
 from __future__ import annotations
@@ -37,20 +37,20 @@ Pairs = list[tuple[str, str]]
 
 
 def check_key_types(left: DataFrame, right: DataFrame, keys: Sequence[str], *, where: str) -> None:
-    """Refuse keys that are not of one type: a cast between the two may lose the match.
+    """Raise an error for keys of different types: a cast between the two may lose matches.
 
     Raises:
-        Invalid: A key has two types.
+        Invalid: The types of a key differ.
     """
     for key in keys:
         one, two = (type_of(side, key) for side in (left, right))
         if one != two:
             raise Invalid(
-                f"key `{key}` has two types, and a cast between them may lose the match",
+                f"key `{key}` has different types on the two sides",
                 code="HF-E2304",
                 where=where,
                 found=f"{one} on the left, {two} on the right",
-                expected="one type",
+                expected="the same type",
                 hint="cast one side first",
             )
 
@@ -64,15 +64,15 @@ def result_names(
     where: str,
     hint: str,
 ) -> tuple[Pairs, Pairs]:
-    """Pair each column but the keys with its name in the result, left and right.
+    """Pair each non-key column with its name in the result, left and right.
 
     Args:
         left: The columns of the left side.
-        right: Those of the right side.
-        keys: Those that are equal on both.
-        prefixes: What to put before names that both have.
+        right: The columns of the right side.
+        keys: The key columns, with the same names on both sides.
+        prefixes: The prefixes for names that both sides have, left and right.
         where: The operator, for errors.
-        hint: How prefixes are given; `{name}` is the first name that clashes.
+        hint: The hint about prefixes; `{name}` is the first name that clashes.
 
     Raises:
         Invalid: Two columns of the result would have one name.
@@ -81,18 +81,18 @@ def result_names(
     clashing = [name for name in sides[0] if name in sides[1]]
     if clashing and prefixes is None:
         raise Invalid(
-            "both sides have columns of one name",
+            "both sides have columns with the same name",
             code="HF-E2305",
             where=where,
             found=", ".join(clashing),
-            expected="names of their own",
+            expected="unique names",
             hint=hint.format(name=clashing[0]),
         )
     pairs = []
     for side, prefix in zip(sides, prefixes or ("", ""), strict=True):
         pairs.append([(name, prefix + name if name in clashing else name) for name in side])
     result = [*keys, *(name for side in pairs for _, name in side)]
-    refuse_repeated(result, where=where, hint="choose other prefixes")
+    refuse_repeated(result, where=where, hint="choose different prefixes")
     return pairs[0], pairs[1]
 
 
@@ -107,7 +107,7 @@ EnrichKind = Literal["left", "inner"]
 
 _TABLE_JOINS: Final = {"left": "left_outer", "inner": "inner"}
 _ENRICH: Final = "holdfast.enrich(…)"
-_PREFIX: Final = 'rename one, or give prefix="table_", for table_{name}'
+_PREFIX: Final = 'rename one, or give prefix="table_", which makes it table_{name}'
 _COUNT: Final = "__holdfast_rows"
 _SHOWN: Final = 3
 
@@ -121,28 +121,28 @@ def enrich(
     prefix: str | None = None,
     check: bool = False,
 ) -> DataFrame:
-    """Add the columns of a table's row to each row of a stream that has the same key.
+    """Add the columns of a table to the rows of a stream with the same key.
 
-    Each batch reads the table anew; nothing is kept between batches. What a batch then sees of a table that
-    changes depends on how it was read: see the guide on operators. A watermark stays on its column.
+    Each batch reads the table again; nothing is kept between batches. Which version of a changing table a
+    batch sees depends on how it was read: see the guide on operators. A watermark stays on its column.
 
-    A row of the stream comes once for each row of the table that has its key. Give the table unique keys, or
-    say `check=True`, which counts them once, here. A null in a key meets nobody.
+    A row of the stream is returned once for each row of the table with its key. Give the table unique keys,
+    or set `check=True`, which counts them once during this call. A null in a key matches nothing.
 
     Args:
         stream: The rows, streaming or not.
         table: A batch frame.
         by: The columns that must be equal, with the same names in both.
-        how: "left" keeps rows of the stream that meet nobody, with nulls; "inner" drops them.
-        prefix: What to put before names of the table that the stream has too.
-        check: Run a job that refuses a table in which a key comes twice.
+        how: "left" keeps rows of the stream without a match, with nulls; "inner" drops them.
+        prefix: The prefix for column names of the table that the stream has too.
+        check: Run a Spark job that raises an error if the table has a key twice.
 
     Returns:
-        The columns of the stream, then those of the table but the keys.
+        The columns of the stream, then the non-key columns of the table.
 
     Raises:
-        Invalid: The table is a stream, a column is wrong or missing, both have columns of one name and there
-            is no prefix, or a key comes twice in the table.
+        Invalid: The table is a stream, a column is wrong or missing, both have a column of the same name and
+            there is no prefix, or the table has a key twice.
     """
     from pyspark.sql import functions as F  # noqa: N812 - the package imports without Spark
 
@@ -153,7 +153,7 @@ def enrich(
             code="HF-E2306",
             where=_ENRICH,
             expected="a batch frame",
-            hint="join two streams by holdfast.join_within(left, right, by=…, times=…, bound=…)",
+            hint="to join two streams, use holdfast.join_within(left, right, by=…, times=…, bound=…)",
         )
     keys = key_columns(stream, by, where=_ENRICH)
     require_columns(table, keys, where=_ENRICH)
@@ -181,12 +181,12 @@ def _check_unique(table: DataFrame, keys: list[str]) -> None:
             f"{', '.join(map(repr, row[:-1]))} {row[-1]} times" for row in sorted(twice, key=repr)
         )
         raise Invalid(
-            "a key comes more than once in the table, and rows of the stream would be doubled",
+            "the table has several rows for a key, so rows of the stream would be duplicated",
             code="HF-E2307",
             where=f"{_ENRICH}: {', '.join(keys)}",
             found=shown,
-            expected="one row a key",
-            hint=f"keep one of them: table.dropDuplicates({keys!r}), or join by more columns",
+            expected="one row per key",
+            hint=f"keep one row per key with table.dropDuplicates({keys!r}), or join by more columns",
         )
 
 
@@ -212,7 +212,7 @@ _NEED_A_KEY: Final = {
     "semi": (True, True),
 }
 _PREFIXES: Final = 'rename one, or give prefixes=("left_", "right_"), for left_{name} and right_{name}'
-_WHY: Final = "without one the rows that wait for a partner are kept for ever"
+_WHY: Final = "without one, rows waiting for a match are kept for ever"
 
 
 def join_within(
@@ -227,39 +227,40 @@ def join_within(
     prefixes: tuple[str, str] | None = None,
     side_outputs: bool = False,
 ) -> DataFrame:
-    """Join rows that have the same key and lie within a bound of time of each other.
+    """Join rows that have the same key and event times within a bound.
 
-    A pair is found if the right time is in `[left time, left time + bound]`; a pair of bounds such as
-    `("-1 minute", "5 minutes")` sets both ends, counted from the left time. Both ends are included.
+
+    Two rows match if the right time is in `[left time, left time + bound]`; a pair of bounds such as
+    `("-1 minute", "5 minutes")` sets both ends, relative to the left time. Both ends are included.
 
     The result has the keys once, then the other columns of the left side, then those of the right
-    (`semi`: the left side alone, each row at most once). A row without a partner has nulls for the
-    other side and comes when the watermark has passed the bound; until then Spark holds it. A null in a
-    key never finds a partner. The watermark of a query with two streams is the *slower* one, so a side
-    that falls silent holds everything back, unless `holdfast.watermarked` gave it `idle_after`.
+    (`semi`: the left side alone, each row at most once). A row without a match has nulls for the other
+    side and is returned when the watermark has passed the bound; until then Spark keeps it. A null in a
+    key never matches. The watermark of a query with two streams is the *slower* one, so a side that falls
+    silent holds everything back, unless `holdfast.watermarked` gave it `idle_after`.
 
     Two batch frames can be joined too, for a backfill or a test; they need no watermark.
 
     Args:
-        left: The one side.
-        right: The other side, streaming if and only if the left is.
+        left: The left side.
+        right: The right side, streaming if and only if the left is.
         by: The columns that must be equal, with the same names on both sides.
         times: The column with the event time, left and right.
-        bound: How long after the left row the right one may be, or both ends.
+        bound: How much later than the left row the right one may be, or both ends.
         kind: `inner`, `left`, `right`, `full` (outer joins) or `semi`.
-        watermark: How late a row may come, for both sides or one for each. Leave it out if the frames
+        watermark: The allowed lateness of a row, for both sides or one for each. Leave it out if the frames
             have watermarks already.
-        prefixes: What to put before names that both sides have, left and right, as in
+        prefixes: The prefixes for column names that both sides have, left and right, as in
             `("order_", "payment_")`.
-        side_outputs: Put late rows of both sides out as well. The columns `side` ("late", or null for a row
+        side_outputs: Return late rows of both sides too. The columns `side` ("late", or null for a row
             of the join), `side_stream` ("left" or "right"), `side_event` (the row as JSON) and `side_error`
             (always null) are added; a late row has nulls for the others. Both streams are read a second time
             for it, so Spark counts their rows twice; set it at the first start.
 
     Raises:
-        Invalid: A kind, column, bound or watermark is wrong or missing, or both sides have columns of
-            one name and there are no prefixes. Spark would say most of this when the query starts. Or late
-            rows cannot be put out at the side of these frames.
+        Invalid: A kind, column, bound or watermark is wrong or missing, both sides have a column of the
+            same name and there are no prefixes, or side outputs are not supported for these frames. Spark
+            would report most of this only when the query starts.
     """
     return bounded_join(
         left, right, by=by, times=times, bound=bound, kind=kind, watermark=watermark, prefixes=prefixes,
@@ -280,7 +281,7 @@ def bounded_join(
     parted: Parted | None = None,
     side_outputs: bool = False,
 ) -> DataFrame:
-    """Implement `join_within`; and with `parted`, for rows that must agree in the part of their key too."""
+    """Implement `join_within`; with `parted`, rows must also agree in the part of their key."""
     one_of(kind, f"{_WHERE}: kind", list(_SPARK_KINDS))
     _check_pair(left, right)
     keys = key_columns(left, by, where=_WHERE)
@@ -311,7 +312,7 @@ def bounded_join(
 def _late_sides(
     sides: list[DataFrame], times: tuple[str, str], keys: list[str], kind: str
 ) -> list[DataFrame]:
-    """The late rows of each side, without those that Spark takes out before the join."""
+    """Return the late rows of each side, without those that Spark filters out before the join."""
     from pyspark.sql import functions as F  # noqa: N812 - the package imports without Spark
 
     late = []
@@ -326,12 +327,12 @@ def _late_sides(
 def _check_pair(left: DataFrame, right: DataFrame) -> None:
     if left.isStreaming != right.isStreaming:
         raise Invalid(
-            "one side is a stream and the other is not",
+            "join_within cannot join a stream with a batch frame",
             code="HF-E2308",
             where=_WHERE,
             found="left streaming, right batch" if left.isStreaming else "left batch, right streaming",
             expected="two streams, or two batch frames",
-            hint="join a stream with a table by holdfast.enrich(stream, table, by=…): it needs no state",
+            hint="to join a stream with a table, use holdfast.enrich(stream, table, by=…)",
         )
 
 

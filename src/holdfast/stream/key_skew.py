@@ -1,4 +1,4 @@
-"""Find the keys that have too many rows, in a batch frame or in a stream that runs.
+"""Find the keys that have too many rows, in a batch frame or in a running stream.
 
 Spark's own sketch counts them, in bounded memory and with a known error; see `engine.skew_metric`.
 """
@@ -42,40 +42,40 @@ _PARTITION: Final = "_holdfast_partition"
 def watch(
     df: DataFrame, *, by: str | Iterable[str], name: str, every: int = EVERY, heavy: int = HEAVY
 ) -> DataFrame:
-    """Count the most frequent keys of each batch of a stream, on its way.
+    """Count the most frequent keys of each batch of a stream while it runs.
 
-    The rows pass unchanged. `hf.skew.report(query)` reads what the newest batch brought, and so does
-    `holdfast skew JOB` for a job. The rows are looked at where you call it: before a window or a join the
-    keys of what arrives.
+    The rows pass unchanged. `hf.skew.report(query)` reads the counts of the newest batch, and so does
+    `holdfast skew JOB` for a job. Rows are counted at the point of the call: before a window or a join, the
+    keys of arriving rows.
 
-    One row in `every` is counted, chosen by chance. A share is then off by as much as samples are: at most
-    `1.5 / sqrt(rows looked at)`, three standard deviations, which is 2.4 % for a batch of 500,000 rows and
-    17 % for one of 10,000. `every=1` counts all rows: then only the sketch's own error remains, 0.02 %, and
-    each row is written as text and counted.
+    One row in `every` is counted, chosen at random. The sampling error of a share is at most
+    `1.5 / sqrt(sampled rows)`, three standard deviations: 2.4 % for a batch of 500,000 rows and 17 % for one
+    of 10,000. `every=1` counts all rows: then only the sketch's own error remains, 0.02 %, and each row is
+    written as text and counted.
 
-    The classic mistake is to watch what comes out of an aggregate, where each key has one row.
+    Do not watch the result of an aggregate, where each key has one row.
 
     Args:
         df: A stream.
         by: The columns of the key.
-        name: What the report is called, one in each query.
-        every: How many rows continue one that is looked at.
-        heavy: How many keys are reported.
+        name: The name of the report, unique in the query.
+        every: Sample one row in this many.
+        heavy: The number of keys to report.
 
     Raises:
         Invalid: The frame is not a stream, a column is missing or cannot be a key, or a number is wrong.
     """
     where = "holdfast.skew.watch(…)"
-    require_stream(df, where=where, hint="look at it at once: hf.skew.report(df, by=…)")
+    require_stream(df, where=where, hint="for a batch frame, call hf.skew.report(df, by=…)")
     keys = key_columns(df, by, where=where, refused=NOT_KEYS)
     if not name:
         raise Invalid(
-            "what is watched needs a name",
+            "no name given for the report",
             code="HF-E2310",
             where=where,
             found="none",
             expected="name=…",
-            hint='give it one that tells it from others of the query: name="orders"',
+            hint='give a name that is unique in the query: name="orders"',
         )
     every, heavy = _sizes(every, heavy, where)
     counted = with_item(df, _columns(keys), every)
@@ -97,28 +97,28 @@ def report_query(query: StreamingQuery) -> tuple[SkewReport, ...]:
         if reports := skew_in(progress):
             return reports
     raise NotFound(
-        "no batch of this query has watched its keys",
+        "no key-skew report from this query yet",
         code="HF-E3062",
         where=f"query {query.name or query.id}",
-        found=f"{len(query.recentProgress)} batches reported",
-        hint="put hf.skew.watch(df, by=…, name=…) into its plan, and wait for a batch with rows",
+        found=f"{len(query.recentProgress)} batches without one",
+        hint="add hf.skew.watch(df, by=…, name=…) to its plan, and wait for a batch with rows",
     )
 
 
 def find(
     df: DataFrame, *, by: str | Iterable[str], share: float = 0.05, every: int = 1, most: int = 100
 ) -> list[Any]:
-    """The keys of a batch frame that have at least this share of its rows, the heaviest first.
+    """Return the keys of a batch frame with at least this share of its rows, the heaviest first.
 
-    What `hf.split_hot(hot=…)` takes: values, or tuples where the key has several columns. Look once, at a
-    sample of what arrives, and write the answer down in the job: a query's hot keys cannot change.
+    The result is an argument for `hf.split_hot(hot=…)`: values, or tuples if the key has several columns. Run
+    it once on a sample of the input, and write the keys into the job: a query's hot keys cannot change.
 
     Args:
         df: A batch frame, such as yesterday's files.
         by: The columns of the key.
-        share: The least share.
-        every: Look at one row in so many only.
-        most: The most keys to return.
+        share: The smallest share.
+        every: Sample one row in this many.
+        most: The largest number of keys to return.
 
     Raises:
         Invalid: A column, the share or a number is wrong, or the frame is a stream.
@@ -134,17 +134,17 @@ def find(
 def _counted(
     df: DataFrame, by: str | Iterable[str], *, partitions: int | None, every: int, heavy: int
 ) -> tuple[SkewReport, Mapping[str, Any]]:
-    """The report of a batch frame, and the metric that it was made of."""
+    """Return the report of a batch frame, and the metric that it is made from."""
     from pyspark.sql import Observation
     from pyspark.sql import functions as F  # noqa: N812 - as above
 
     where = "holdfast.skew.report(…)"
     if df.isStreaming:
         raise Invalid(
-            "a stream cannot be looked at before it runs",
+            "key skew of a stream can be reported only while it runs",
             code="HF-E2311",
             where=where,
-            hint="put hf.skew.watch(df, by=…, name=…) into its plan, and ask hf.skew.report(query)",
+            hint="add hf.skew.watch(df, by=…, name=…) to its plan, then call hf.skew.report(query)",
         )
     keys = key_columns(df, by, where=where, refused=NOT_KEYS)
     every, heavy = _sizes(every, heavy, where)
@@ -170,7 +170,7 @@ def _columns(keys: Sequence[str]) -> list[Column]:
 
 
 def _sizes(every: int, heavy: int, where: str) -> tuple[int, int]:
-    """Both as they were given; the sketch knows no more keys than it tracks."""
+    """Check both arguments; the sketch tracks a limited number of keys."""
     return whole(every, f"{where}: every", least=1), whole(
         heavy, f"{where}: heavy", least=1, most=TRACKED - 1
     )

@@ -1,6 +1,6 @@
-"""Check the state of Holdfast's own operators against new code, by their notes in the checkpoint.
+"""Check the state of Holdfast's own operators against new code, using their notes in the checkpoint.
 
-To Spark all of them look alike: a few blobs for each key group. What is in these is in the operator's note.
+To Spark all of them look alike: a few blobs for each key group. The operator's note describes the blobs.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ _TIMERS: Final = "timers"
 
 
 def note_verdicts(operator: OperatorNote, note: Mapping[str, Any] | None) -> tuple[StateVerdict, ...]:
-    """A verdict for each state of an operator.
+    """Return a verdict for each state of an operator.
 
     Args:
         operator: The operator of the new code.
-        note: What the operator of this name noted; None if there was none.
+        note: The existing note of the operator of this name; None if there is none.
     """
     if isinstance(operator, Defined):
         return tuple(_keyed(operator, note))
@@ -38,19 +38,19 @@ def note_verdicts(operator: OperatorNote, note: Mapping[str, Any] | None) -> tup
         changed = operator.new_note(note) is not None
     except Invalid as error:
         return (StateVerdict(name, "default", Verdict.INCOMPATIBLE, error_line(error), spark_error=REFUSED),)
-    why = "its note changes, and its state is read as before" if changed else ""
+    why = "its note changes; its state is read as before" if changed else ""
     return (StateVerdict(name, "default", Verdict.MIGRATE if changed else Verdict.MAP, why),)
 
 
 def noted_states(note: Mapping[str, Any]) -> tuple[str, ...]:
-    """The names of an operator's states, from its note."""
+    """Return the names of an operator's states, from its note."""
     return tuple(
         state for state in note["forms"][note["current"]]["states"] if not state.startswith("holdfast_")
     )
 
 
 def error_line(error: Invalid) -> str:
-    """An error in one line."""
+    """Return an error as one line."""
     found = f": found {error.found}" if error.found else ""
     expected = f", expected {error.expected}" if error.expected else ""
     hint = f" ({error.hint})" if error.hint else ""
@@ -81,7 +81,7 @@ def _keyed(operator: Defined, note: Mapping[str, Any] | None) -> Iterator[StateV
 
 
 def _own(operator: Defined) -> list[State]:
-    """The states that a person declared."""
+    """Return the states that the user declared."""
     from holdfast.worker.declarations.state_descriptors import SETTLED
 
     return [state for state in operator.layout.states if state.name != SETTLED]
@@ -102,10 +102,10 @@ def _states(operator: Defined, form: BlobSchema, renamed: Mapping[str, Any] | No
         yield from _state(name, state, known, form)
     for left in [state for state in form.states if state not in taken and state != SETTLED]:
         if left in operator.layout.drop:
-            yield StateVerdict(name, left, Verdict.DROP, f'the code says drop=["{left}"]')
+            yield StateVerdict(name, left, Verdict.DROP, f'dropped by drop=["{left}"] in the code')
         else:
             way_out = Upgrade(operator.layout, renamed).way_out(form, left)
-            why = f"the processor does not declare it, and it would be lost: {way_out}"
+            why = f"not declared by the processor, so it would be lost: {way_out}"
             yield StateVerdict(name, left, Verdict.INCOMPATIBLE, why, spark_error=REFUSED)
     yield from _timers(operator, form)
 
@@ -123,18 +123,16 @@ def _state(name: str, state: State, known: str, form: BlobSchema) -> Iterator[St
         return
     steps = list(change.steps)
     if known != state.name:
-        steps.insert(0, f"it is called {state.name} now")
+        steps.insert(0, f"renamed to {state.name}")
     before, now = declared.get("ttl_ms"), None if state.ttl is None else state.ttl.duration_ms
     if before != now:
-        steps.append(f"its time to live was {_time_to_live(before)} and is {_time_to_live(now)}")
+        steps.append(f"the TTL changes from {_time_to_live(before)} to {_time_to_live(now)}")
     elif state.ttl is not None and declared.get("clock") != state.ttl.clock:
-        steps.append(
-            f"its time to live went by {declared.get('clock')} time and goes by {state.ttl.clock} time"
-        )
+        steps.append(f"the TTL's clock changes from {declared.get('clock')} time to {state.ttl.clock} time")
     verdict = Verdict.MIGRATE if steps or not change.is_same else Verdict.MAP
     yield StateVerdict(name, known, verdict, "; ".join(steps))
     for path in change.lost:
-        yield StateVerdict(name, f"{known}.{path}", Verdict.DROP, "the new type has no such field")
+        yield StateVerdict(name, f"{known}.{path}", Verdict.DROP, "the new type lacks this field")
 
 
 def _timers(operator: Defined, form: BlobSchema) -> Iterator[StateVerdict]:
@@ -146,11 +144,11 @@ def _timers(operator: Defined, form: BlobSchema) -> Iterator[StateVerdict]:
     if had and has:
         yield StateVerdict(name, _TIMERS, Verdict.MAP)
     elif had and _TIMERS in operator.layout.drop:
-        yield StateVerdict(name, _TIMERS, Verdict.DROP, f'the code says drop=["{_TIMERS}"]')
+        yield StateVerdict(name, _TIMERS, Verdict.DROP, f'dropped by drop=["{_TIMERS}"] in the code')
     elif had:
-        why = f'the processor has no on_timer: throw them away with process(…, drop=["{_TIMERS}"])'
+        why = f'the processor has no on_timer; to delete the timers, write process(…, drop=["{_TIMERS}"])'
         yield StateVerdict(name, _TIMERS, Verdict.INCOMPATIBLE, why, spark_error=REFUSED)
 
 
 def _time_to_live(ms: int | None) -> str:
-    return "for ever" if ms is None else exact_duration(ms)
+    return "none" if ms is None else exact_duration(ms)

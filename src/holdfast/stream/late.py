@@ -1,7 +1,7 @@
-"""Late rows: how many a query dropped, and the rows themselves at the side of an operator.
+"""Late rows: the number that a query dropped, and the rows themselves as a side output of an operator.
 
-Spark drops a late row inside of its operators and shows it nowhere. So the rows are judged a second time
-beside the operator, by the same watermark: a branch of the same plan, over the same batch of the same source.
+Spark drops late rows inside its operators and does not show them. So the rows are compared with the same
+watermark a second time, outside the operator: in a branch of the same plan, over the same batch.
 """
 
 from __future__ import annotations
@@ -21,23 +21,23 @@ DROPPED: Final = "numRowsDroppedByWatermark"
 
 
 def late_rows(progress: Mapping[str, Any]) -> int:
-    """Count what the stateful operators of one batch dropped as late.
+    """Return the number of rows that the stateful operators of one batch dropped as late.
 
-    Reads a progress as Spark gives it: `query.lastProgress` or the JSON of a listener's event. Each
-    stateful operator counts what it drops itself; an operator behind it never sees that row, so the sum
-    counts nothing twice, except a row that two branches of one plan read.
+    Reads a progress as Spark reports it: `query.lastProgress` or the JSON of a listener's event. Each
+    stateful operator counts its own drops; an operator downstream never sees such a row, so the sum counts
+    no row twice, except one that two branches of a plan read.
 
-    A join and a deduplication count rows. A windowed aggregation is combined before it meets its
-    state, so it counts late *groups* of a batch: at least one if there was a late row, and at most as
-    many as there were. With `side_outputs=True` the rows themselves are put out, and can be counted. A
-    keyed operator counts events, and tells it in a metric of its own.
+    A join and a deduplication count rows. A windowed aggregation combines rows before it reads its state,
+    so it counts late *groups* of a batch: at least one if there was a late row, and at most as many as
+    there were late rows. With `side_outputs=True` the rows themselves are returned, and can be counted. A
+    keyed operator counts events, in its own metric.
     """
     dropped = sum(int(operator.get(DROPPED, 0)) for operator in progress.get("stateOperators") or ())
     return dropped + late_events(progress)
 
 
 def check_side_outputs(frames: Sequence[DataFrame], columns: Sequence[str], *, where: str) -> None:
-    """Refuse streams whose late rows cannot be told as Spark tells them.
+    """Raise an error for streams whose late rows cannot be determined as Spark does it.
 
     Args:
         frames: The streams of the operator, with watermarks.
@@ -45,41 +45,41 @@ def check_side_outputs(frames: Sequence[DataFrame], columns: Sequence[str], *, w
         where: The operator, for errors.
 
     Raises:
-        Invalid: A frame is not a stream or has an operator with state in it, two streams read one source, or
-            a column has the name of a side column.
+        Invalid: A frame is not a stream or contains a stateful operator, two streams read the same source, or
+            a column has the name of a side-output column.
     """
     from holdfast.engine.described import relations, steps_of
     from holdfast.worker.packets import SIDE_COLUMNS
 
     for frame in frames:
-        require_stream(frame, where=where, hint="leave side_outputs=True out: no row at rest is late")
+        require_stream(frame, where=where, hint="remove side_outputs=True: a batch frame has no late rows")
         stateful = [step.kind for step in steps_of(frame) if step.stateful]
         if stateful:
             raise Invalid(
-                "late rows are put out at the side of the first operator with state, and this is a later one",
+                "side_outputs=True is supported only on the first stateful operator of a query",
                 code="HF-E2334",
                 where=where,
                 found=f"{stateful[0]} before it",
-                hint="leave side_outputs=True out here, and give it to the first operator",
+                hint="remove side_outputs=True here, and set it on the first operator",
             )
     read = [relation for frame in frames for relation in relations(frame)]
     if any(one.equals(other) for at, one in enumerate(read) for other in read[:at]):
         raise Invalid(
-            "both streams read one source, which Spark then reads twice, each time up to another point",
+            "side_outputs=True does not support two streams of one source: their offsets would differ",
             code="HF-E2335",
             where=where,
-            hint="leave side_outputs=True out, or read the source with spark.readStream once for each",
+            hint="remove side_outputs=True, or call spark.readStream once for each stream",
         )
-    fact = "a column has the name of a side output's"
+    fact = "a column has the name of a side-output column"
     refuse_repeated(columns, where=where, taken=SIDE_COLUMNS, fact=fact, hint="rename it before the operator")
 
 
 def with_late_rows(main: DataFrame, sides: Sequence[DataFrame]) -> DataFrame:
-    """The rows of an operator, and at their side the late ones, in the columns that keyed state has for it.
+    """Return the rows of an operator and its late rows, with the same side-output columns as keyed state.
 
     Args:
-        main: What the operator puts out.
-        sides: Of each stream what `late_side` gave.
+        main: The output of the operator.
+        sides: The result of `late_side` for each stream.
     """
     from pyspark.sql import functions as F  # noqa: N812 - the package imports without Spark
 
@@ -106,11 +106,11 @@ def late_side(
     event: Sequence[str],
     shown: Mapping[str, Column] | None = None,
 ) -> DataFrame:
-    """The rows of a stream that Spark drops as late.
+    """Return the rows of a stream that Spark drops as late.
 
     Args:
-        rows: The stream, with its watermark, as it meets the operator.
-        end: What Spark compares with the watermark: the row's time, or the end of its window.
+        rows: The stream, with its watermark, as it reaches the operator.
+        end: The time that Spark compares with the watermark: the row's time, or the end of its window.
         stream: The stream's name.
         event: The stream's own columns.
         shown: Columns of the operator's result that a late row has too.
@@ -128,16 +128,16 @@ def late_side(
 
 
 def refuse_complete(frame: DataFrame, mode: str | None) -> None:
-    """Refuse late rows at the side of a whole result: Spark drops none there.
+    """Raise an error for late rows as a side output in output mode complete: Spark drops none there.
 
     Raises:
-        Invalid: The mode is `complete` and the frame has late rows at its side.
+        Invalid: The mode is `complete` and the frame has late rows as a side output.
     """
     if mode == "complete" and reads_late_watermark(frame):
         raise Invalid(
-            "in output mode `complete` Spark drops no late row, so there is none for the side output",
+            "side_outputs=True is not supported in output mode `complete`: Spark drops no late rows there",
             code="HF-E2336",
             found='mode="complete" and side_outputs=True',
             expected="mode append or update",
-            hint="leave side_outputs=True out of the operator",
+            hint="remove side_outputs=True from the operator, or change the mode",
         )

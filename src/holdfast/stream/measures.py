@@ -1,6 +1,6 @@
-"""Aggregates as people write them for the keyed operators: `{"mean": "avg(amount)", "orders": "count(*)"}`.
+"""Parse the aggregates of the keyed operators: `{"mean": "avg(amount)", "orders": "count(*)"}`.
 
-Types of results are those of Spark's own functions.
+The types of results are those of Spark's own functions.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ class Measure:
     """One aggregate.
 
     Attributes:
-        name: What its column is called.
+        name: The name of its column.
         function: One of `FUNCTIONS`.
-        column: The column that goes in; None for `count(*)`.
+        column: The input column; None for `count(*)`.
         input: The type of that column.
         output: The type of the result.
     """
@@ -42,45 +42,45 @@ class Measure:
 
     @property
     def sum_type(self) -> pa.DataType:
-        """The type of the sum that `sum` and `avg` are made of."""
+        """The type of the sum behind `sum` and `avg`."""
         if self.input is None or kinds.is_integer(self.input):
             return pa.int64()
         return _wider(self.input, 10, 0) if kinds.is_decimal(self.input) else pa.float64()
 
 
 def measures_of(given: Any, schema: pa.Schema, taken: Iterable[str], *, where: str) -> tuple[Measure, ...]:
-    """Read aggregates by the names of their columns.
+    """Parse aggregates by the names of their columns.
 
-    Nulls are left out, as in SQL: an aggregate of nothing is null, a count of nothing is 0.
+    Nulls are ignored, as in SQL: an aggregate of no values is null, a count of no values is 0.
 
     Args:
-        given: For each new column a call such as "sum(amount)".
+        given: A call such as "sum(amount)" for each new column.
         schema: The columns of the events.
-        taken: Names that the result has besides.
+        taken: The other column names of the result.
         where: The operator, for errors.
 
     Raises:
-        Invalid: There is no aggregate, a text is none, a column is missing or of a type that the function
-            does not take, or a name is taken.
+        Invalid: There is no aggregate, a text is not an aggregate, a column is missing or of a type that the
+            function does not take, or a name is taken.
     """
     if not isinstance(given, Mapping) or not given:
         raise Invalid(
-            "there is nothing to compute",
+            "no aggregate given",
             code="HF-E2337",
             where=f"{where}: agg",
             found=repr(given),
             expected='a name for each aggregate, as in {"mean": "avg(amount)"}',
-            hint='name an aggregate: agg={"orders": "count(*)"}',
+            hint='give at least one: agg={"orders": "count(*)"}',
         )
     clashing = sorted(set(given) & set(taken))
     if clashing:
         raise Invalid(
-            "a name is taken by another column of the result",
+            "an aggregate has the name of a column of the result",
             code="HF-E2338",
             where=f"{where}: agg",
             found=", ".join(clashing),
-            expected="names of their own",
-            hint="give the aggregate another name",
+            expected="unique names",
+            hint="give the aggregate a different name",
         )
     return tuple(_measure(name, text, schema, f"{where}: agg[{name!r}]") for name, text in given.items())
 
@@ -89,18 +89,18 @@ def _measure(name: Any, text: Any, schema: pa.Schema, where: str) -> Measure:
     call = _CALL.fullmatch(text) if isinstance(text, str) else None
     if call is None or not isinstance(name, str) or not name:
         raise Invalid(
-            "this is not an aggregate",
+            "not a valid aggregate",
             code="HF-E2339",
             where=where,
             found=repr(text),
             expected=_EXPECTED,
-            hint='write one as in "sum(amount)"; compute expressions before: .withColumn(…)',
+            hint='write it as in "sum(amount)"; compute expressions first: .withColumn(…)',
         )
     function, column = call[1].lower(), _unquoted(call[2])
     if column == "*":
         if function != "count":
             raise Invalid(
-                "only rows can be counted with *",
+                "`*` is allowed only in count(*)",
                 code="HF-E2340",
                 where=where,
                 found=text,
@@ -145,7 +145,7 @@ def _has_order(read: pa.DataType) -> bool:
 
 
 def _wider(read: pa.DataType, digits: int, scale: int) -> pa.DataType:
-    """A decimal with more digits, as many of them behind the point as said; Spark's own bounds."""
+    """Return a decimal with more digits and a larger scale, within Spark's bounds."""
     return pa.decimal128(min(read.precision + digits, _MOST_DIGITS), min(read.scale + scale, _MOST_DIGITS))
 
 

@@ -1,15 +1,15 @@
 """Check the state of a checkpoint against the code before a query starts.
 
-A frame is written before anybody knows its checkpoint. So it is told at the start: tasks by a property that
-Spark hands on with each of them, the source of ticks by a file on the driver's machine, where it runs.
+A frame is built before its checkpoint is known. So its parts get the address at the start: tasks in a
+property that Spark sends with each of them, the source of ticks in a file on the driver's machine.
 
-Workers refuse state that they cannot read, in the first batch and before anything is committed; and what
-only decides *where* rows are kept, such as a split of hot keys, nobody could tell from the state at all. A
-query that Holdfast starts is refused earlier: each of its operators notes in the checkpoint what must not
-change by itself, and the note is compared with the code before Spark is asked for anything.
+Workers refuse state that they cannot read, in the first batch and before anything is committed; settings that
+only decide *where* rows are stored, such as a split of hot keys, do not show in the state at all. A query
+that Holdfast starts is refused earlier: each of its operators writes a note into the checkpoint with the
+settings that must not change, and the note is compared with the code before the query starts.
 
-`holdfast check` compares new code with the plan that the saved state was made by. Spark keeps no plan in a
-checkpoint, so a query that Holdfast starts notes its own.
+`holdfast check` compares new code with the plan that made the saved state. Spark stores no plan in a
+checkpoint, so Holdfast writes the plan of each query that it starts.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ if TYPE_CHECKING:
 
 
 def told_checkpoint(frame: DataFrame, checkpoint: str) -> Iterator[str]:
-    """Tell a frame's parts where its checkpoint is; call it right before the query starts.
+    """Pass the checkpoint's address to the parts of a frame; call it right before the query starts.
 
     Returns:
-        The properties of this thread that are to be taken away once it has.
+        The properties of this thread to remove once the query has started.
 
     Raises:
         Unavailable: Spark does not know the checkpoint's file system.
@@ -66,19 +66,19 @@ class OperatorNote(Protocol):
 
     @property
     def note_name(self) -> str:
-        """The note's file name; two operators of a query that would share a note are refused."""
+        """The note's file name, unique in a query."""
 
     def new_note(self, before: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
-        """Return the note to write in place of the earlier one, if anything is new.
+        """Return the note to write in place of the earlier one; None if it is unchanged.
 
         Raises:
-            Invalid: The operator has changed in a way that its state does not survive.
+            Invalid: The operator has changed in a way that makes its state unusable.
         """
 
 
 @dataclass(frozen=True, slots=True)
 class Defined:
-    """A keyed operator as it was defined in this process."""
+    """A keyed operator that this process has defined."""
 
     layout: Layout
     instances: Instances | None = None
@@ -90,7 +90,7 @@ class Defined:
         return operator_note(self.layout.operator)
 
     def new_note(self, before: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
-        """Return the forms of its state in order of appearance, and its keys, if any of them is new."""
+        """Return the new note with all forms of the state; None if it is unchanged."""
         from holdfast.worker.state.layout import form_from_json
         from holdfast.worker.state.loading import Upgrade
 
@@ -99,7 +99,7 @@ class Defined:
         forms = dict(before["forms"]) if before else {}
         if before and before["key_groups"] != layout.key_groups:
             raise Invalid(
-                "the number of key groups cannot change by itself: keys would not be found again",
+                "key_groups differs from the checkpoint, so stored keys would not be found",
                 code="HF-E2343",
                 where=f"operator {layout.operator}",
                 found=str(layout.key_groups),
@@ -109,7 +109,7 @@ class Defined:
         even = layout.numbering.even
         if before and before.get(_SPREAD, False) != even:
             raise Invalid(
-                "how key groups are stored cannot change by itself: keys would not be found again",
+                "the order of key groups differs from the checkpoint, so stored keys would not be found",
                 code="HF-E2344",
                 where=f"operator {layout.operator}",
                 found="spread evenly over partitions" if even else "each under its own number",
@@ -141,7 +141,7 @@ class Defined:
         return None if noted == before else noted
 
     def periods(self, before: Mapping[str, Any] | None) -> tuple[Period, ...]:
-        """Through which times its state has had which form, today's included."""
+        """Return the periods of the forms of its state, with the current one."""
         from holdfast.worker.state.layout import Period, continued
 
         known: list[Period] = []
@@ -153,7 +153,7 @@ class Defined:
         return continued(known, self.layout)
 
     def blobs_left(self, before: Mapping[str, Any] | None) -> str | None:
-        """The kind of database that may have blobs and that the operator is not told of any more, if any."""
+        """Return the database that may still have blobs but is no longer configured, if any."""
         product = product_in((before or {}).get(BLOBS))
         return None if self.blobs is not None and self.blobs.server.product == product else product
 
@@ -174,60 +174,60 @@ _DEFINED: list[OperatorNote] = []
 
 
 def checked_name(name: str, *, where: str) -> str:
-    """An operator's name, which is part of its note's file name.
+    """Check an operator's name, which is part of its note's file name.
 
     Raises:
-        Invalid: It is not a name.
+        Invalid: The name is not valid.
     """
     if not _NAME.fullmatch(str(name)):
         raise Invalid(
-            "an operator's name is needed to find its state again",
+            "invalid operator name",
             code="HF-E2345",
             where=where,
             found=repr(name),
             expected="a letter, then letters, digits, '-', '_' and '.'",
-            hint='write one that stays: name="visits"',
+            hint='choose a permanent name, as in name="visits"; it identifies the state',
         )
     return name
 
 
 def same_name(name: str, where: str) -> Invalid:
-    """Two operators of a query would share a note, and with it their state."""
+    """Return the error for two operators of a query that would share a note and state."""
     return Invalid(
-        "two operators of a query have one name",
+        "two operators of a query have the same name",
         code="HF-E2346",
         where=where,
         found=name,
-        hint='give one of them another: name="…"; one that has state keeps its name',
+        hint='give one a different name: name="…"; keep the name of an operator that has state',
     )
 
 
 def define(operator: OperatorNote) -> int:
-    """Remember an operator, and give the number by which a plan names it."""
+    """Register an operator, and return its number in plans."""
     _DEFINED.append(operator)
     return len(_DEFINED) - 1
 
 
 def defined_in(frame: DataFrame) -> list[OperatorNote]:
-    """The operators of ours in a frame's plan, the last step first."""
+    """Return Holdfast's operators in a frame's plan, the last step first."""
     return [_DEFINED[number] for number in definitions_in(frame)]
 
 
 def keyed_names(frame: DataFrame) -> tuple[str, ...]:
-    """The names of a frame's keyed operators, in the order in which Spark numbers operators."""
+    """Return the names of a frame's keyed operators, in the order of Spark's operator numbers."""
     return tuple(operator.layout.operator for operator in defined_in(frame) if isinstance(operator, Defined))
 
 
 def check_operators(frame: DataFrame, checkpoint: str) -> list[tuple[OperatorNote, Mapping[str, Any] | None]]:
-    """Refuse a query whose operators would not find or could not read their state, and note what they are.
+    """Check that operators can find and read their state, and write their notes.
 
     Call it while no query uses the checkpoint. It reads and writes one small file for each operator.
 
     Returns:
-        The operators, each with its note from before.
+        The operators, each with its earlier note.
 
     Raises:
-        Invalid: State would be lost or misread; the error says which and why.
+        Invalid: State would be lost or misread.
         Unavailable: The checkpoint's storage does not answer.
     """
     operators = defined_in(frame)
@@ -247,7 +247,7 @@ def check_operators(frame: DataFrame, checkpoint: str) -> list[tuple[OperatorNot
 
 
 def settle(frame: DataFrame, checkpoint: str, operator: Defined) -> None:
-    """Note that the state of an operator was seen to be of its number of instances.
+    """Write into the note that the state of an operator has its number of instances.
 
     Raises:
         Unavailable: The checkpoint's storage does not answer.
@@ -257,7 +257,7 @@ def settle(frame: DataFrame, checkpoint: str, operator: Defined) -> None:
 
 
 def note_blobs(frame: DataFrame, checkpoint: str, operator: Defined) -> None:
-    """Note where an operator has its blobs from now on, whose state was seen to have none elsewhere.
+    """Write the location of an operator's blobs into its note, once none is left elsewhere.
 
     Raises:
         Unavailable: The checkpoint's storage does not answer.
@@ -294,13 +294,13 @@ def plan_of(frame: DataFrame, sink: PlanSink, trigger: str | None) -> QueryPlan 
 
 
 def note_plan(frame: DataFrame, checkpoint: str, plan: QueryPlan | None) -> None:
-    """Note the plan of a query that is about to start, with the first batch that it could run.
+    """Write the plan of a query that is about to start, with the first batch that it could run.
 
-    Call it while no query uses the checkpoint. Costs a listing of the commits, and a small file read and,
-    where the plan is new, written.
+    Call it while no query uses the checkpoint. Lists the commits, and reads one small file, which is
+    written if the plan is new.
 
     Raises:
-        Invalid: A keyed operator would be given the state of another.
+        Invalid: A keyed operator would read the state of a different one.
         Unavailable: The checkpoint's storage does not answer.
     """
     if plan is None:
@@ -318,19 +318,19 @@ def note_plan(frame: DataFrame, checkpoint: str, plan: QueryPlan | None) -> None
 
 
 def check_places(before: tuple[str, ...], now: tuple[str, ...], where: str) -> None:
-    """Refuse keyed operators that have changed places: Spark hands out state by number, not by name.
+    """Raise an error if the order of keyed operators changed: Spark finds state by number, not by name.
 
     Raises:
-        Invalid: One would be given the state of another.
+        Invalid: An operator would read the state of a different one.
     """
     for name in now:
         if name in before and before.index(name) != now.index(name):
             raise Invalid(
-                "keyed operators have changed places, and each would be given the state of another",
+                "the order of keyed operators has changed, so they would read each other's state",
                 code="HF-E2347",
                 where=where,
                 found=", ".join(now),
                 expected=f"{', '.join(before)}, as the checkpoint has",
-                hint="Spark finds the state of operators by their number, counted from the sink: put them"
-                " back in the order that they had",
+                hint="restore the former order: Spark finds the state of operators by their number, counted"
+                " from the sink",
             )

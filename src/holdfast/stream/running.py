@@ -1,12 +1,12 @@
-"""`hf.running`: aggregates over the last stretch of event time.
+"""`hf.running`: aggregates over the last interval of event time.
 
-Sums are differences of running totals, which is exact only because the totals are: numbers are added as
-whole numbers of their smallest unit, floating-point ones too. What is retired leaves no trace in the last
-digits, and a result does not depend on the order in which rows arrived.
+Sums are differences of exact running totals: numbers are added as whole numbers of their smallest unit,
+floating-point ones too. Retired events leave no rounding error, and a result does not depend on the order in
+which rows arrived.
 
-Events are kept as they came, in chunks of a batch each, until no later event can look back at them. What is
-retired stays in its chunk until there is more of it than of the rest; then the key's chunks become one. So
-an event is written about twice, and a key holds at most twice what its window does.
+Events are stored as they arrive, one chunk per batch, until no later event can look back at them. Retired
+events stay in their chunk until they outnumber the rest; then the key's chunks are merged into one. So an
+event is written about twice, and a key stores at most twice the events of its window.
 """
 
 from __future__ import annotations
@@ -46,13 +46,13 @@ _TOO_LARGE = 2**63
 
 
 def ranges_before(position: Numbers, at: Numbers, asked: Numbers, size: int) -> tuple[Numbers, Numbers]:
-    """Find for some rows the range of rows of their key that are no later, and earlier by at most `size`.
+    """Return for some rows the range of rows of their key that are not later, and earlier by at most `size`.
 
     Args:
         position: The key of each row; rows are sorted by it and then by their time.
         at: The time of each row.
-        asked: Which rows to find it for.
-        size: How far back; that far exactly is in the range.
+        asked: The rows to return ranges for.
+        size: The length of the range; both ends are included.
 
     Returns:
         The first row of each range, and the one after its last. Rows at the same time are all in it.
@@ -86,7 +86,7 @@ def aggregate(measure: Measure, column: pa.Array | None, start: Numbers, stop: N
 def _rows_before(
     position: Numbers, at: Numbers, keys: Numbers, times: Numbers, *, same_time: bool
 ) -> Numbers:
-    """Count the rows before each pair of key and time; with `same_time` also those exactly there."""
+    """Count the rows before each pair of key and time; with `same_time` also those at that time."""
     rows = len(position)
     side = np.repeat([0, 1] if same_time else [1, 0], [rows, len(keys)])
     order = np.lexsort((side, np.concatenate([at, times]), np.concatenate([position, keys])))
@@ -128,7 +128,7 @@ def _units(column: pa.Array, there: Mask) -> Numbers | list[int]:
 
 
 def _whole_results(measure: Measure, totals: Numbers | list[int], counts: Numbers) -> pa.Array:
-    """Sums or averages of whole numbers or decimals; null where there was nothing."""
+    """Return sums or averages of whole numbers or decimals; null for no values."""
     none = counts == 0
     if measure.function == "sum" and isinstance(totals, np.ndarray) and kinds.is_integer(measure.output):
         return pa.array(totals, mask=none)
@@ -150,7 +150,7 @@ def _exactly(measure: Measure, values: Sequence[int], none: Mask) -> pa.Array:
     least = -largest if kinds.is_decimal(kind) else -_TOO_LARGE
     if any(not least <= value <= largest for value in values):
         raise Invalid(
-            "a result does not fit its type",
+            "the result of an aggregate overflows its type",
             code="HF-E2348",
             where=f"{measure.function}({measure.column})",
             expected=str(kind),
@@ -246,15 +246,15 @@ _NEVER = 2**53
 
 @dataclass(frozen=True, slots=True)
 class RangeAggregation:
-    """The aggregates over a range.
+    """The specification of aggregates over a range.
 
     Attributes:
         events: The columns of the events.
-        keys: Those of the key.
-        time: The one with the event time.
-        size_us: How far an event looks back.
+        keys: The key columns.
+        time: The event-time column.
+        size_us: The length of the range, in microseconds.
         measures: The aggregates.
-        stored: The columns that are kept.
+        stored: The columns in state.
     """
 
     events: pa.Schema
@@ -273,14 +273,14 @@ class RangeAggregation:
 
 @dataclass(frozen=True, slots=True)
 class RangeRows:
-    """Events of some keys: which key each is of, its time in microseconds, and its columns."""
+    """Events of some keys: the key's position, the time in microseconds, and the columns."""
 
     position: Numbers
     at: Numbers
     table: pa.Table
 
     def take(self, order: Any) -> RangeRows:
-        """Some of them, in an order."""
+        """Return the rows at these positions, in this order."""
         return RangeRows(self.position[order], self.at[order], self.table.take(pa.array(order)))
 
     def where(self, mask: Mask) -> RangeRows:
@@ -288,7 +288,7 @@ class RangeRows:
         return self.take(np.flatnonzero(mask))
 
     def sorted(self) -> RangeRows:
-        """By key and time; those at one time in the order of their arrival."""
+        """Return the rows by key and time; rows at the same time keep their order of arrival."""
         return self.take(np.lexsort((self.at, self.position)))
 
 
@@ -303,7 +303,7 @@ class OverTable(KeyedTable):
         return RangeRows(state.position, micros(events.column(self._over.time)), pa.table(columns))
 
     def _stored_rows(self, state: Any) -> RangeRows:
-        """All that is stored for the keys, in the order of arrival within each."""
+        """Return all stored events of the keys, in the order of arrival within each."""
         lists = state.rows.get()
         chunks = lists.flatten()
         rows = pa.RecordBatch.from_struct_array(chunks.flatten())
@@ -314,7 +314,7 @@ class OverTable(KeyedTable):
         return RangeRows(position, micros(table.column(self._over.time)), table)
 
     def _keep(self, state: Any, rows: RangeRows, where: Mask) -> None:
-        """Add a chunk to some keys, made of their rows."""
+        """Add a chunk of its rows to each selected key."""
         rows = rows.where(where[rows.position])
         rows = rows.take(np.argsort(rows.position, kind="stable"))
         counts = np.bincount(rows.position, minlength=state.size)
@@ -331,7 +331,7 @@ class OverTable(KeyedTable):
         state.rows.append(chunks.take(pa.array(state.position, mask=~first)), where=first)
 
     def _renewed(self, state: Any, rows: RangeRows, live: Mask) -> tuple[Mask, Numbers]:
-        """Empty the keys of whose rows half are retired; gives which, and how many rows of each are not."""
+        """Clear keys with at least half of their rows retired; return a mask, and the rows left per key."""
         held = np.bincount(rows.position, minlength=state.size)
         kept = np.bincount(rows.position[live], minlength=state.size)
         anew = 2 * kept <= held
@@ -344,7 +344,7 @@ class OverTable(KeyedTable):
         return gone
 
     def _answered(self, rows: RangeRows, asked: Numbers) -> dict[str, pa.Array]:
-        """The aggregates of some of the rows, which are sorted."""
+        """Return the aggregates of some of the rows, which must be sorted."""
         start, stop = ranges_before(rows.position, rows.at, asked, self._over.size_us)
         results = {}
         for measure in self._over.measures:
@@ -354,14 +354,14 @@ class OverTable(KeyedTable):
 
 
 class FinalOver(OverTable):
-    """Answers each event once, when the watermark has reached it and nothing in its range can come any more.
+    """A processor that answers each event once, when the watermark has reached it.
 
     The states are those of `final_over`: `rows` in chunks, `due` the time of the key's timer, and `done` the
     watermark up to which events were answered.
     """
 
     def on_batch(self, events: pa.Table, state: Any) -> None:
-        """Keep the events, and wake when the first of them is reached."""
+        """Store the events, and set a timer for the first of them."""
         rows = self._rows_of(events, state)
         self._keep(state, rows, np.ones(state.size, np.bool_))
         before = state.due.get()
@@ -370,7 +370,7 @@ class FinalOver(OverTable):
         state.timer(due, where=due < before)
 
     def on_timers(self, _timers: pa.Table, state: Any) -> pa.Table:
-        """Answer what the watermark has reached, and let go of what nobody looks back at."""
+        """Answer the events that the watermark has reached, and delete retired ones."""
         now_us = state.watermark_ms * _MICROS
         stored = self._stored_rows(state)
         rows = stored.sorted()
@@ -401,10 +401,10 @@ class FinalOver(OverTable):
 
 
 class EarlyOver(OverTable):
-    """Answers each event in its batch, from what has come until then; the whole batch included."""
+    """A processor that answers each event in its batch, from all events so far, that batch included."""
 
     def on_batch(self, events: pa.Table, state: Any) -> pa.Table:
-        """Answer the events, keep them, and wake when the last of them has been retired."""
+        """Answer the events, store them, and set a timer for the retirement of the last one."""
         # A query starts with its watermark at 1970, and no event is late yet.
         now_us = state.watermark_ms * _MICROS if state.watermark_ms else _FIRST
         before, new = self._stored_rows(state), self._rows_of(events, state)
@@ -426,64 +426,64 @@ class EarlyOver(OverTable):
         return events
 
     def on_timers(self, _timers: pa.Table, state: Any) -> None:
-        """Forget keys that have been silent for as long as anybody looks back."""
+        """Delete the events of keys that have been silent for the length of the range."""
         state.rows.clear()
 
 
 def final_over(over: RangeAggregation) -> KeyedTable:
-    """Make the processor that waits for the watermark."""
+    """Build the processor that waits for the watermark."""
     due = State(StateKind.VALUE, pa.int64(), default=_NEVER)
     done = State(StateKind.VALUE, pa.int64(), default=_NOT_YET)
     return _build_processor(FinalOver, over, due=due, done=done)
 
 
 def early_over(over: RangeAggregation) -> KeyedTable:
-    """Make the processor that answers at once."""
+    """Build the processor that answers at once."""
     return _build_processor(EarlyOver, over)
 
 
 def state_type(over: RangeAggregation) -> pa.DataType:
-    """The type of a chunk."""
+    """Return the type of a chunk."""
     return pa.list_(pa.struct([pa.field(name, over.events.field(name).type) for name in over.stored]))
 
 
 def _build_processor(base: type[OverTable], over: RangeAggregation, **states: State) -> KeyedTable:
-    """A processor whose states fit the events: their types are known no earlier than here."""
+    """Build a processor with states of the events' types, which are known only here."""
     body = {"__doc__": base.__doc__, "rows": State(StateKind.LIST, state_type(over)), **states}
     made: KeyedTable = type("Running", (base,), body)(over)
     return made
 
 
 def micros(times: pa.ChunkedArray) -> Numbers:
-    """Times in microseconds since 1970."""
+    """Return times in microseconds since 1970."""
     ticks: Numbers = whole(times).cast(pa.timestamp("us", "UTC")).cast(pa.int64()).to_numpy()
     return ticks
 
 
 def timer_ms(us: Numbers) -> Numbers:
-    """The first millisecond at which the watermark has reached a time.
+    """Return the first millisecond at which the watermark has reached a time.
 
-    Never before the first one of 1970: a query starts with its watermark there, and no event is late yet.
+    Never before the first millisecond of 1970: a query's watermark starts there, when no event is late yet.
     """
     ms: Numbers = np.clip(-(-us // _MICROS), 1, LAST_MS)
     return ms
 
 
 def lowest(rows: RangeRows, size: int) -> Numbers:
-    """The earliest time of each key; the last one there is for a key without rows."""
+    """Return the earliest time of each key; the largest possible time for a key without rows."""
     earliest = np.full(size, _LAST)
     np.minimum.at(earliest, rows.position, rows.at)
     return earliest
 
 
 def highest(rows: RangeRows, size: int, more: int) -> Numbers:
-    """The latest time of each key, and so much later."""
+    """Return the latest time of each key, plus `more`."""
     later: Numbers = np.minimum(latest(rows.position, rows.at, size), _LAST - more) + more
     return later
 
 
 _WHERE = "holdfast.running(…)"
-_WHY = "without one no event is ever retired"
+_WHY = "without one, events are kept for ever"
 EMITS = ("final", "early")
 
 
@@ -500,33 +500,34 @@ def running(
     side_outputs: bool = False,
     key_groups: int = KEY_GROUPS,
 ) -> DataFrame:
-    """Give each event the aggregates of its key over the last `size` of event time, itself included.
+    """Add to each event the aggregates of its key over the last `size` of event time, itself included.
 
     The range of an event at time t is [t - size, t], both ends included, and all events of the key at t are
     in it: SQL's `OVER (PARTITION BY … ORDER BY … RANGE BETWEEN INTERVAL … PRECEDING AND CURRENT ROW)`.
 
-    Results are exact. Whole numbers and decimals are added exactly, floating-point numbers too and rounded
-    once at the end; nothing is left of events that were retired, and the order of arrival does not matter.
+    Results are exact. Whole numbers and decimals are added exactly, and so are floating-point numbers, which
+    are rounded once at the end. Retired events leave no error, and the order of arrival does not matter.
 
-    With `emit="final"` an event comes out once, when the watermark has reached it: then all events of its
-    range are there. With `emit="early"` it comes out in its own batch, with what has arrived until then, that
-    batch included; an event that comes in time but after it is not in its figures.
+    With `emit="final"` an event is returned once, when the watermark has reached it and its range is
+    complete. With `emit="early"` it is returned in its own batch, aggregated over the events so far, that
+    batch included; an event in the range that arrives later is not in its aggregates.
 
-    State: the events themselves, until nobody looks back at them; "final" keeps all their columns, "early"
-    the time and what is aggregated, so select what you need before. A batch reads what the keys it touches
-    keep. For one figure a window in place of one an event, `holdfast.windowed` with `slide` keeps sums alone.
+    State: the events themselves, until no later event can look back at them; "final" stores all their
+    columns, "early" the time and the aggregated columns, so select only the columns you need. A batch reads
+    the stored events of its keys. For one result per window instead of one per event, use
+    `holdfast.windowed` with `slide`, which stores only sums.
 
     Args:
         df: A stream. Rows without a time are left out.
         by: The key columns.
         time: The column with the event time.
-        size: How far an event looks back.
-        agg: For each new column an aggregate: `{"mean": "avg(amount)", "orders": "count(*)"}`; of avg,
+        size: The length of the range.
+        agg: An aggregate for each new column: `{"mean": "avg(amount)", "orders": "count(*)"}`, with avg,
             count, max, min and sum.
         emit: "final" or "early".
-        watermark: How late a row may come. Leave it out if the frame has a watermark already.
-        name: The operator's name; one in each query.
-        side_outputs: Put late events out at the side, as `process` does.
+        watermark: The allowed lateness of a row. Leave it out if the frame has a watermark already.
+        name: The operator's name, unique in the query.
+        side_outputs: Return late events as side outputs, as `process` does.
         key_groups: As in `holdfast.keyed`.
 
     Returns:

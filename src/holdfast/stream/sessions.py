@@ -1,7 +1,7 @@
 """`hf.sessions`: sessions of each key in event time.
 
-Events wait until the watermark has reached them and are then taken in the order of their times. So no session
-has to be merged with another or moved afterwards, and what comes out does not depend on how events arrived.
+Events wait until the watermark has reached them and are then processed in the order of their times. So
+sessions never have to be merged or moved, and the result does not depend on the order of arrival.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ class SessionSpec:
 
     Attributes:
         events: The columns of the events.
-        keys: Those of the key.
-        time: The one with the event time.
-        gap_us: The silence that ends a session.
-        longest_us: How long one may be at most; None: for ever.
-        opened: Whether a row comes out when a session opens.
+        keys: The key columns.
+        time: The event-time column.
+        gap_us: The silence that ends a session, in microseconds.
+        longest_us: The largest length of a session, in microseconds; None: no limit.
+        opened: True if a row is returned when a session opens.
         measures: The aggregates.
     """
 
@@ -60,7 +60,7 @@ class SessionSpec:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The columns that are stored of an event besides its time."""
+        """The columns that are stored for an event, besides its time."""
         return tuple(dict.fromkeys(measure.column for measure in self.measures if measure.column is not None))
 
     @property
@@ -77,16 +77,16 @@ class SessionSpec:
         return end if self.longest_us is None else min(end, start + self.longest_us)
 
     def goes_on(self, start: int, last: int, at: int) -> bool:
-        """Return whether an event belongs to the session, its end included."""
+        """Return True if an event belongs to the session; its end is included."""
         return at <= self.end(start, last)
 
 
 class SessionTracker(Keyed):
-    """Tracks sessions; its states are those of `tracker`.
+    """A processor that tracks sessions; `tracker` declares its states.
 
-    `waiting` are events that the watermark has not reached, and some that were taken in already; `done` the
-    time up to which they were. `current` is the open session: start, last event, accumulators. `due` is when
-    the key's timer fires.
+    `waiting` are events that the watermark has not reached, and some that were processed already; `done` is
+    the time up to which they were. `current` is the open session: start, last event, accumulators. `due` is
+    the time of the key's timer.
     """
 
     def __init__(self, tracked: SessionSpec) -> None:
@@ -96,13 +96,13 @@ class SessionTracker(Keyed):
         self._tallies = [_Tally(measure, places.get(measure.column or "")) for measure in tracked.measures]
 
     def on_event(self, event: Any, state: Any, ctx: Any) -> None:
-        """Let the event wait for the watermark."""
+        """Store the event until the watermark reaches it."""
         at = _micros(event[self._tracked.time])
         state.waiting.append((at, *(event[column] for column in self._columns)))
         self._wake(state, ctx, at)
 
     def on_timer(self, _timer: Any, state: Any, ctx: Any) -> Iterator[dict[str, Any]]:
-        """Take in what the watermark has reached, and close what it has ended."""
+        """Process the events that the watermark has reached, and close the session if it has ended."""
         tracked, now, done = self._tracked, ctx.watermark_ms * 1_000, state.done
         rows = list(state.waiting)
         ripe = sorted((row for row in rows if done < row[0] <= now), key=_time)
@@ -125,7 +125,7 @@ class SessionTracker(Keyed):
         self._leave(state, ctx, rows, session, now)
 
     def _leave(self, state: Any, ctx: Any, rows: list[Any], session: _Session | None, now: int) -> None:
-        """Keep what is left, and wake when there is more to do."""
+        """Store the remaining events, and set the timer for the next step."""
         left = [row for row in rows if row[0] > now]
         if not left:
             state.waiting.clear()
@@ -146,7 +146,7 @@ class SessionTracker(Keyed):
 
     @staticmethod
     def _wake(state: Any, ctx: Any, at: int) -> None:
-        """Have the timer fire when the watermark has reached a time, if it does not fire before.
+        """Set the timer to a time of the watermark, unless it fires earlier.
 
         Never before the first millisecond of 1970: a query's watermark starts there.
         """
@@ -180,11 +180,11 @@ class _Session:
 
 
 class _Tally:
-    """Keeps one aggregate in one or two cells.
+    """One aggregate, kept in one or two cells.
 
     Args:
-        measure: What is computed.
-        place: Where the column is in a waiting row; None for `count(*)`.
+        measure: The aggregate.
+        place: The index of the column in a waiting row; None for `count(*)`.
     """
 
     def __init__(self, measure: Measure, place: int | None) -> None:
@@ -195,11 +195,11 @@ class _Tally:
         self.width = 2 if measure.function == "avg" else 1
 
     def fresh(self) -> list[Any]:
-        """The cells of a session without events."""
+        """Return the cells of a session without events."""
         return [0] if self._measure.function == "count" else [None, 0][: self.width]
 
     def add(self, cells: list[Any], row: Any) -> None:
-        """Take in a waiting row; nulls count as nothing."""
+        """Add a waiting row; nulls are ignored."""
         value = 1 if self._place is None else row[self._place]
         if value is None:
             return
@@ -225,10 +225,10 @@ class _Tally:
 
 
 def result_names(keys: Iterable[str], *, opened: bool) -> list[str]:
-    """The columns of the result but the aggregates.
+    """Return the columns of the result without the aggregates.
 
     Raises:
-        Invalid: A key has the name of one of them.
+        Invalid: A key has the name of a column of the result.
     """
     own = [*ENDS, *([PHASE] if opened else [])]
     names = [*keys, *own]
@@ -245,7 +245,7 @@ def result_names(keys: Iterable[str], *, opened: bool) -> list[str]:
 
 
 def tracker(tracked: SessionSpec) -> SessionTracker:
-    """Make the processor; its states have types that are known no earlier than here."""
+    """Build the processor; the types of its states are known only here."""
     columns = enumerate(tracked.columns)
     waiting = [pa.field(f"c{at}", tracked.events.field(name).type) for at, name in columns]
     cells = [kind for measure in tracked.measures for kind in _cell_types(measure)]
@@ -310,41 +310,40 @@ def sessions(
     side_outputs: bool = False,
     key_groups: int = KEY_GROUPS,
 ) -> DataFrame:
-    """Follow the sessions of each key: events of which each comes at most `gap` after the one before it.
+    """Group the events of each key into sessions, in which each event is at most `gap` after the one before.
 
-    A session comes out when it is closed, that is when the watermark has reached its end: `session_start` is
-    its first event, `session_end` the last one plus `gap`. An event exactly at the end still belongs to it.
+    A session is returned when it is closed, that is when the watermark has reached its end: `session_start`
+    is its first event, `session_end` the last one plus `gap`. An event exactly at the end still belongs to
+    it. Events are processed by their times, when the watermark has reached them. So a late-arriving event
+    between two groups of events makes one session, and the result does not depend on how the stream was cut
+    into batches. With `opened=True` a row is also returned when a session opens; it is never withdrawn, and
+    the row that closes the session has the same key and start.
 
-    Events are taken in by their times, when the watermark has reached them. So an event out of order that
-    joins what looked like two sessions makes one, and rows do not depend on how the stream was cut into
-    batches. With `opened=True` a row comes out as well when a session opens; it is never taken back, and the
-    row that closes the session has the same key and start.
+    State: the events that the watermark has not reached, with the aggregated columns; one row for the open
+    session. Decimals and whole numbers are added exactly, floating-point numbers in the order of the event
+    times.
 
-    State: the events that the watermark has not reached, with the columns that are aggregated; one row for
-    the open session. Decimals and whole numbers are added exactly, floating-point numbers in the order of
-    the event times.
-
-    `holdfast.windowed` with `gap` gives sessions too, in Spark's own plan, with any aggregate. This operator
-    is for a row at the start, for a longest session, and for late events at the side.
+    `holdfast.windowed` with `gap` makes sessions too, in Spark's own plan, with any aggregate. Use this
+    operator for a row at the start, a maximum length, or late events as side outputs.
 
     Args:
         df: A stream. Rows without a time are left out.
         by: The key columns.
         time: The column with the event time.
         gap: The silence that ends a session.
-        agg: For each new column an aggregate: `{"events": "count(*)", "spend": "sum(amount)"}`; of avg,
+        agg: An aggregate for each new column: `{"events": "count(*)", "spend": "sum(amount)"}`, with avg,
             count, max, min and sum.
-        longest: How long a session may be. It ends at its start plus this at the latest; the next event
-            opens another.
-        opened: Add the column `session`, and rows with "open" in it beside those with "closed". An open row
-            has no end and no aggregates.
-        watermark: How late a row may come. Leave it out if the frame has a watermark already.
-        name: The operator's name; one in each query.
-        side_outputs: Put late events out at the side, as `process` does.
+        longest: The maximum length of a session. It ends at the latest at its start plus this; the next
+            event opens a new one.
+        opened: Add the column `session`, with "closed", or "open" in the row at the start of a session,
+            which has no end and no aggregates.
+        watermark: The allowed lateness of a row. Leave it out if the frame has a watermark already.
+        name: The operator's name, unique in the query.
+        side_outputs: Return late events as side outputs, as `process` does.
         key_groups: As in `holdfast.keyed`.
 
     Returns:
-        A stream of the key columns, `session_start`, `session_end`, `session` if asked for, and the
+        A stream of the key columns, `session_start`, `session_end`, `session` with `opened=True`, and the
         aggregates. It has no watermark.
 
     Raises:

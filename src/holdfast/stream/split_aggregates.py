@@ -1,8 +1,8 @@
-"""Aggregates that can be put together from parts, exactly.
+"""Aggregates that can be computed exactly from parts.
 
-A Spark column does not tell what it computes, so these are values of our own. `native` is what Spark
-computes for a stream; for a batch frame with hot keys an aggregate is taken apart into sums, counts,
-minima and maxima of the parts, and put together again.
+A Spark column does not show what it computes, so these are classes of Holdfast. A stream uses Spark's own
+aggregates; for a batch frame with hot keys an aggregate is split into sums, counts, minima and maxima of the
+parts, which are then combined.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ class Aggregate:
     """One aggregate of `hf.split_hot(…).agg(…)`.
 
     Attributes:
-        kind: What is computed.
-        column: Of which column; None counts rows.
-        name: What the result is called.
+        kind: The function.
+        column: The input column; None counts rows.
+        name: The name of the result.
     """
 
     kind: Kind
@@ -50,7 +50,7 @@ class Aggregate:
     name: str
 
     def alias(self, name: str) -> Aggregate:
-        """The same under another name."""
+        """Return the aggregate under a different name."""
         return replace(self, name=name)
 
 
@@ -64,35 +64,36 @@ def count(column: str | None = None) -> Aggregate:
 
 
 def total(column: str) -> Aggregate:
-    """The sum of whole numbers or decimals, as `hf.skew.sum`."""
+    """Return the sum of whole numbers or decimals, as `hf.skew.sum`."""
     return _build_aggregate("sum", column)
 
 
 def least(column: str) -> Aggregate:
-    """The smallest value, as `hf.skew.min`."""
+    """Return the smallest value, as `hf.skew.min`."""
     return _build_aggregate("min", column)
 
 
 def greatest(column: str) -> Aggregate:
-    """The largest value, as `hf.skew.max`."""
+    """Return the largest value, as `hf.skew.max`."""
     return _build_aggregate("max", column)
 
 
 def avg(column: str) -> Aggregate:
-    """The mean of whole numbers (a double) or of decimals of at most 23 digits (a decimal)."""
+    """Return the mean of whole numbers (a double) or of decimals of at most 23 digits (a decimal)."""
     return _build_aggregate("avg", column)
 
 
 def variance(column: str, *, population: bool = False) -> Aggregate:
-    """The variance of whole numbers or decimals of at most 10 digits, computed from exact sums.
+    """Return the variance of whole numbers or decimals of at most 10 digits, computed from exact sums.
 
-    Spark's own depends in its last digits on the order of rows; of a batch frame this one does not.
+    The last digits of Spark's own variance depend on the order of rows; over a batch frame, those of this
+    one do not.
     """
     return _build_aggregate("var_pop" if population else "variance", column)
 
 
 def stddev(column: str, *, population: bool = False) -> Aggregate:
-    """The square root of `variance`."""
+    """Return the standard deviation, the square root of `variance`."""
     return _build_aggregate("stddev_pop" if population else "stddev", column)
 
 
@@ -102,19 +103,19 @@ def count_distinct(column: str) -> Aggregate:
 
 
 def aggregate_stream(frame: DataFrame, hot: HotKeys, aggregates: Sequence[Aggregate]) -> DataFrame:
-    """Spark's own aggregation, whatever is hot; a count of distinct values behind a deduplication."""
+    """Aggregate a stream with Spark's own plan; distinct values are counted after a deduplication."""
     from pyspark.sql import functions as F  # noqa: N812 - the package imports without Spark
 
     _check(frame, hot, aggregates)
     distinct = [aggregate for aggregate in aggregates if aggregate.kind == "count_distinct"]
     if distinct and len(aggregates) > 1:
         raise Invalid(
-            "a stream that is deduplicated to count values has lost the rows for other aggregates",
+            "count_distinct over a stream cannot be combined with other aggregates",
             code="HF-E2389",
             where=_WHERE,
             found=", ".join(aggregate.name for aggregate in aggregates),
             expected="count_distinct alone",
-            hint="make two queries of it",
+            hint="compute the other aggregates in a separate query",
         )
     if distinct:
         column = str(distinct[0].column)
@@ -125,7 +126,7 @@ def aggregate_stream(frame: DataFrame, hot: HotKeys, aggregates: Sequence[Aggreg
 
 
 def aggregate_table(frame: DataFrame, hot: HotKeys, aggregates: Sequence[Aggregate]) -> DataFrame:
-    """The parts of each key, then the keys; in one phase where nothing is hot."""
+    """Aggregate the parts of each key, then the keys; in one phase without hot keys."""
     from pyspark.sql import functions as F  # noqa: N812 - the package imports without Spark
 
     _check(frame, hot, aggregates)
@@ -134,12 +135,12 @@ def aggregate_table(frame: DataFrame, hot: HotKeys, aggregates: Sequence[Aggrega
     distinct = [aggregate for aggregate in aggregates if aggregate.kind == "count_distinct"]
     if len(distinct) > 1:
         raise Invalid(
-            "the parts of a key can be split by the values of one column",
+            "agg supports only one count_distinct",
             code="HF-E2390",
             where=_WHERE,
             found=", ".join(aggregate.name for aggregate in distinct),
             expected="one count_distinct",
-            hint="call agg once for each column, and join the results by the key",
+            hint="call agg once per column, and join the results by the key",
         )
     taken = [_taken_apart(frame, aggregate, at) for at, aggregate in enumerate(aggregates)]
     groups = [F.col(quoted(name)) for name in hot.by]
@@ -158,7 +159,7 @@ def aggregate_table(frame: DataFrame, hot: HotKeys, aggregates: Sequence[Aggrega
 
 @dataclass(frozen=True, slots=True)
 class _TakenApart:
-    """An aggregate as columns over rows, over parts (of the same names), and over the whole."""
+    """The columns of an aggregate over rows, over parts (with the same names), and of the result."""
 
     parts: tuple[Column, ...]
     together: tuple[Column, ...]
@@ -190,7 +191,7 @@ def _taken_apart(frame: DataFrame, aggregate: Aggregate, at: int) -> _TakenApart
 
 
 def _from_sums(value: Column, found: str, kind: str, name: Any) -> _TakenApart:
-    """Means, and with the sum of squares variances, from sums that are exact in any order."""
+    """Compute means and variances from sums that are exact in any order."""
     from pyspark.sql import functions as F  # noqa: N812 - the package imports without Spark
 
     digits, scale = _digits(found)
@@ -223,7 +224,7 @@ def _from_sums(value: Column, found: str, kind: str, name: Any) -> _TakenApart:
 
 
 def _decimal_mean(s: Column, n: Column, digits: int, scale: int) -> Column:
-    """The mean in the type that Spark gives it; a quotient of at most 23 digits has enough to be rounded."""
+    """Return the mean in the type that Spark gives it; at most 23 digits leave enough for rounding."""
     return (s / n.cast("decimal(20,0)")).cast(f"decimal({min(38, digits + 4)},{scale + 4})")
 
 
@@ -240,23 +241,22 @@ def _native(aggregate: Aggregate) -> Column:
 def _check(frame: DataFrame, hot: HotKeys, aggregates: Sequence[Any]) -> None:
     if not aggregates:
         raise Invalid(
-            "there is nothing to compute",
+            "no aggregate given",
             code="HF-E2337",
             where=_WHERE,
-            found="no aggregate",
-            hint="say what: hf.skew.count()",
+            found="none",
+            hint="give at least one: hf.skew.count()",
         )
     for aggregate in aggregates:
         if not isinstance(aggregate, Aggregate):
             raise Invalid(
-                "only aggregates that can be put together from parts are split, and Spark's columns do not "
-                "say what they are",
+                "not an aggregate of hf.skew",
                 code="HF-E2391",
                 where=_WHERE,
                 found=str(aggregate),
                 expected="hf.skew.count(), .sum, .min, .max, .avg, .variance, .stddev or .count_distinct",
-                hint="of first, last, collect_list, percentiles and functions that are not known no exact "
-                "split exists; compute them with df.groupBy(…).agg(…)",
+                hint="compute first, last, collect_list, percentiles and other functions with "
+                "df.groupBy(…).agg(…); they have no exact split",
             )
         if aggregate.column is not None:
             require_columns(frame, [aggregate.column], where=_WHERE)
@@ -272,8 +272,7 @@ def _check_type(frame: DataFrame, aggregate: Aggregate) -> None:
     column_type = type_of(frame, str(aggregate.column))
     if column_type in ("float", "double"):
         raise Invalid(
-            f"the {aggregate.kind} of floating-point numbers depends on the order in which they are added, "
-            "so no exact split exists",
+            f"the {aggregate.kind} of floating-point numbers has no exact split: it depends on their order",
             code="HF-E2392",
             where=_WHERE,
             found=f"`{aggregate.column}` {column_type}",
@@ -284,7 +283,7 @@ def _check_type(frame: DataFrame, aggregate: Aggregate) -> None:
     digits, _ = _digits(column_type)
     if digits == 0 or digits > limit:
         raise Invalid(
-            f"the {aggregate.kind} of this type cannot be put together from parts exactly",
+            f"the {aggregate.kind} of this type has no exact split",
             code="HF-E2393",
             where=_WHERE,
             found=f"`{aggregate.column}` {column_type}",
@@ -294,7 +293,7 @@ def _check_type(frame: DataFrame, aggregate: Aggregate) -> None:
 
 
 def _digits(found: str) -> tuple[int, int]:
-    """Return the number of digits of a type, and those behind the point; None if it is not exact."""
+    """Return the number of digits of a type, and its scale; zeros if it is not exact."""
     if found in _WHOLE:
         return _WHOLE[found], 0
     if not found.startswith("decimal("):

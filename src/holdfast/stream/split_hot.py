@@ -1,8 +1,7 @@
-"""Split the rows of the few keys that have too many, with a result that is exactly that of the unsplit run.
+"""Split the rows of hot keys, with exactly the result of the unsplit run.
 
-A key's rows meet in one task of the shuffle. Where a key has half of all rows, that task has half of the
-work, whatever the number of the others. Only the keys that are named are split; rows of all others stay
-where they are.
+The shuffle sends all rows of a key to one task. If a key has half of all rows, that task has half of the
+work, however many tasks there are. Only the named keys are split; rows of all others are unaffected.
 """
 
 from __future__ import annotations
@@ -42,20 +41,20 @@ _SIDES: Final[Mapping[str, tuple[Side, ...]]] = {
     "full": (),
 }
 _KEEPS: Final[Mapping[str, str]] = {
-    "left": "a left row without a partner would be put out once for each part",
-    "semi": "a left row would be put out once for each part in which it meets somebody",
-    "right": "a right row without a partner would be put out once for each part",
-    "full": "rows without a partner are kept on both sides, and one of them would be in every part",
+    "left": "a left row without a match would be returned once per part",
+    "semi": "a left row would be returned once for each part with a match",
+    "right": "a right row without a match would be returned once per part",
+    "full": "rows without a match are returned from both sides, and one side would be in every part",
 }
 
 
 @dataclass(frozen=True, slots=True)
 class SplitHot:
-    """Rows whose hot keys are to be split, waiting for what is done with them; made by `split_hot`.
+    """Rows with hot keys to split, ready for an operation; made by `split_hot`.
 
     Attributes:
         frame: The rows.
-        hot: The keys that are split, and how.
+        hot: The hot keys and their parts.
     """
 
     frame: DataFrame
@@ -73,11 +72,11 @@ class SplitHot:
         split: Side | None = None,
         name: str = "join",
     ) -> DataFrame:
-        """Join as `hf.join_within` does, with this frame on the left, and get the same rows.
+        """Join as `hf.join_within` does, with this frame on the left and the same result.
 
         On one side each row of a hot key goes into one of the parts, by the hash of its columns; on the
-        other side such a row goes into all of them. So each pair meets exactly once. That is exact where a
-        row without a partner is kept on the split side alone, or on none:
+        other side such a row goes into all of them. So each pair matches exactly once. That is exact if rows
+        without a match are returned from the split side only, or from neither:
 
         | kind | is split | is in every part |
         |---|---|---|
@@ -86,27 +85,26 @@ class SplitHot:
         | `right` | the right side | the left |
         | `full` | has no exact split and is refused | |
 
-        Split the side that has the many rows. The other side's rows of hot keys are kept, and counted
-        as late, once for each part. Rows that are equal in every column are in one part: a key whose rows
-        are all equal is not split by this.
+        Split the side with the many rows. The other side's rows of hot keys are stored, and counted as late,
+        once per part. Rows that are equal in every column are in one part: a key whose rows are all equal is
+        not split.
 
-        Which keys are hot, and into how many parts they are split, decides where Spark keeps their rows.
-        A query that Holdfast starts notes both at its first start, and is refused if they have changed. Of
-        a query that you start with `writeStream.start()` nobody checks that: rows that wait for a
-        partner would not be found, with no error.
+        The hot keys and the number of parts decide where Spark stores their rows. Holdfast records both at
+        the first start of a query, and refuses to start it if they have changed. A query that you start with
+        `writeStream.start()` is not checked: rows waiting for a match would not be found, without an error.
 
         Args:
             other: The right side.
             times: The column with the event time, left and right.
-            bound: How long after the left row the right one may be, or both ends.
+            bound: How much later than the left row the right one may be, or both ends.
             kind: `inner`, `left`, `right` or `semi`.
-            watermark: How late a row may come, for both sides or one for each.
-            prefixes: What to put before names that both sides have.
-            split: The side whose rows are put into parts; it follows from `kind`, but for `inner`.
-            name: What the join is called in the checkpoint; one in each query.
+            watermark: The allowed lateness of a row, for both sides or one for each.
+            prefixes: The prefixes for column names that both sides have.
+            split: The side to split; it follows from `kind`, except for `inner`.
+            name: The name of the join in the checkpoint, unique in the query.
 
         Raises:
-            Invalid: The kind has no exact split, or not of this side, or what `hf.join_within` refuses.
+            Invalid: The kind has no exact split, or not of this side; and as `hf.join_within`.
         """
         checked_name(name, where=f"{_WHERE}.join_within(…, name=…)")
         chosen = _side(kind, split)
@@ -128,8 +126,8 @@ class SplitHot:
             self.frame,
             "a join of streams with split keys",
             where=f"{_WHERE}.join_within(…)",
-            hint="which keys are split must be noted in the checkpoint, and a client cannot write there: use"
-            " hf.join_within, or start the query in a classic session",
+            hint="use hf.join_within, or start the query in a classic session: a Connect client cannot record"
+            " the split keys in the checkpoint",
         )
         return marked(joined, define(SplitJoin(name, self.hot, chosen)))
 
@@ -137,39 +135,37 @@ class SplitHot:
         """Run a processor with `merge`, as `hf.keyed(…).split_hot(…).process(…)` does.
 
         Args:
-            processor: An instance of a class of yours that says how states are merged.
-            output: The columns that it puts out.
-            name: What the operator is called.
+            processor: An instance of your processor class, with a `merge`.
+            output: The columns of the output.
+            name: The name of the operator.
             **choices: As in `process` of a keyed stream.
 
         Raises:
-            Invalid: The processor has no `merge`, or what `process` refuses.
+            Invalid: The processor has no `merge`; and as `process`.
         """
         stream = keyed(self.frame, by=self.hot.by).split_hot(self.hot.keys)
         return stream.process(processor, output=output, name=name, **choices)
 
     def agg(self, *aggregates: Aggregate) -> DataFrame:
-        """Aggregate by the key: the key's columns and one column for each aggregate.
+        """Aggregate by the key; the result has the key's columns and one column for each aggregate.
 
-        **Of a batch frame** the hot keys are aggregated in two phases: each part by itself, then the parts
-        together. That is exact for counts, sums of whole numbers and decimals, `min`, `max`, and what
-        follows from sums: `avg`, `variance`, `stddev`; and for one `count_distinct`, of which the parts
-        are split by its value.
+        **In a batch frame** the hot keys are aggregated in two phases: first the parts, then the keys. That
+        is exact for counts, sums of whole numbers and decimals, `min`, `max`, the functions of sums `avg`,
+        `variance` and `stddev`, and for one `count_distinct`, whose column then defines the parts.
 
-        **Of a stream** nothing is split: the plan is Spark's own `groupBy(…).agg(…)`, and the hot keys do
-        not matter. Spark combines the rows of each task before the shuffle, so that a hot key sends one
-        row from each of them, and no task has more to do than another; and two running aggregates behind
-        each other would be wrong in update mode. `hf.skew.count_distinct`, which Spark does not have for
-        streams, is a deduplication by key and value, which spreads a hot key by its values, and a count.
-        It remembers each value of each key for as long as the query has its checkpoint.
+        **In a stream** nothing is split: the plan is Spark's own `groupBy(…).agg(…)`, and the hot keys do
+        not matter. Spark combines the rows of each task before the shuffle, so that a hot key sends one row
+        from each of them, and the tasks have equal work; two chained running aggregates would be wrong in
+        update mode. `hf.skew.count_distinct`, which Spark does not have for streams, is a deduplication by
+        key and value, which spreads a hot key by its values, and a count. It keeps each value of each key in
+        state for the life of the checkpoint.
 
-        Splitting is pointless for a batch frame as well, for the same reason, as long as the rows of a
-        task can be combined; `holdfast bench skew` shows by how much.
+        In a batch frame splitting is of no use either while the rows of a task can be combined;
+        `holdfast bench skew` measures the difference.
 
         Args:
-            aggregates: Made by `hf.skew.count()`, `hf.skew.sum("amount")` and so on. Any other function is
-                refused: of `first`, `collect_list`, percentiles or one that is not known, no exact split
-                exists.
+            aggregates: Made by `hf.skew.count()`, `hf.skew.sum("amount")` and so on. Other functions, such
+                as `first`, `collect_list` and percentiles, are refused, because they have no exact split.
 
         Raises:
             Invalid: An aggregate has no exact split, or a name or a column is wrong.
@@ -208,10 +204,10 @@ class SplitJoin:
         return split_note(self.name)
 
     def new_note(self, before: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
-        """Return the split at the first start.
+        """Return the note of the split at the first start, None afterwards.
 
         Raises:
-            Invalid: It has changed since.
+            Invalid: The split has changed.
         """
         now = {**self.hot.note(), "side": self.side if self.hot.keys else None}
         if before is None:
@@ -219,29 +215,29 @@ class SplitJoin:
         changes = list(_changes(before, now))
         if changes:
             raise Invalid(
-                "the split of a join has changed: rows that wait for a partner would not be found again",
+                "the split of a join has changed, so rows waiting for a match would not be found",
                 code="HF-E2394",
                 where=f"split join {self.name}",
                 found="; ".join(changes),
                 expected="the split of the first start",
-                hint="write the hot keys down in the job, as they were; other ones need a new checkpoint",
+                hint="restore the former hot keys and parts; a different split needs a new checkpoint",
             )
         return None
 
 
 def split_hot(df: DataFrame, *, by: str | Iterable[str], hot: Iterable[Any], parts: int = 8) -> SplitHot:
-    """Name the keys that have too many rows, so that what follows splits them, exactly.
+    """Name the hot keys of a frame, so that the next operation splits their rows, with exact results.
 
-    Where nothing is hot, nothing is split and nothing is paid: with no keys the plan is that of
-    `hf.join_within` or of a plain aggregate.
+    Without hot keys nothing is split and there is no cost: the plan is that of `hf.join_within` or of a
+    plain aggregate.
 
     Args:
         df: The rows, streaming or not.
         by: The columns of the key.
-        hot: The keys to split: values, or tuples where the key has several columns. `hf.skew.find(…)`
+        hot: The keys to split: values, or tuples for several key columns. `hf.skew.find(…)`
             finds them in a batch frame. Null is a key like any other.
-        parts: Into how many parts each is split. The number of shuffle partitions is best: then each
-            task gets one part.
+        parts: The number of parts of each key. The number of shuffle partitions is best: then each task
+            gets one part.
 
     Raises:
         Invalid: A column or a key is wrong, or there are too many keys or parts.
@@ -250,7 +246,7 @@ def split_hot(df: DataFrame, *, by: str | Iterable[str], hot: Iterable[Any], par
     whole(parts, f"{_WHERE}: parts", least=2, most=MOST_PARTS)
     if isinstance(hot, (str, bytes)):
         raise Invalid(
-            "hot keys are a list",
+            "hot= is not a list",
             code="HF-E2395",
             where=f"{_WHERE}: hot",
             found=repr(hot),
@@ -260,7 +256,7 @@ def split_hot(df: DataFrame, *, by: str | Iterable[str], hot: Iterable[Any], par
 
 
 def _side(kind: str, split: str | None) -> Side:
-    """The side to split, for kinds that `join_within` knows."""
+    """Return the side to split."""
     allowed = _SIDES.get(kind, ("left", "right"))
     if split is not None:
         one_of(split, f"{_WHERE}: split", ("left", "right"))
@@ -271,8 +267,7 @@ def _side(kind: str, split: str | None) -> Side:
             where=f"{_WHERE}.join_within(…)",
             found=f"kind={kind!r}" + (f", split={split!r}" if split is not None else ""),
             expected=f'split="{allowed[0]}"' if allowed else "inner, left, right or semi",
-            hint=f"{_KEEPS[kind]}; "
-            + ("leave `split=` out" if allowed else "join in full with hf.join_within"),
+            hint=f"{_KEEPS[kind]}; " + ("remove `split=`" if allowed else "use hf.join_within instead"),
         )
     return "left" if "left" in allowed and split != "right" else "right"
 

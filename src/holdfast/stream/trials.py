@@ -1,7 +1,7 @@
-"""Run a query beside itself: on a checkpoint in a sandbox, with the sink left out.
+"""Run a trial of a query on a checkpoint in a sandbox, without its sink.
 
-Nothing of the sink is touched, and a ledger is not claimed: the same plan runs into a function of ours, which
-keeps the rows in files or throws them away. What else the user's code does, in a UDF for example, it does.
+The sink is not touched, and a ledger is not claimed: the same plan runs into a function that writes the rows
+to files or discards them. Other side effects of the user's code, in a UDF for example, do happen.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _WORK: Final = ("addBatch", "commitBatch", "commitOffsets")
 
 
 class QueryFailed(Exception):
-    """The query failed; `text` is all that Spark says of it."""
+    """The failure of a trial's query; `text` is Spark's full message."""
 
     def __init__(self, text: str) -> None:
         super().__init__(text)
@@ -55,7 +55,7 @@ class Trial:
         frame: Its frame.
         mode: Its output mode.
         checkpoint: The checkpoint in the sandbox.
-        output: The directory for its rows, one below it for each batch; None throws them away.
+        output: The directory for its rows, with a subdirectory per batch; None discards them.
     """
 
     def __init__(self, frame: DataFrame, mode: str, checkpoint: str, output: str | None) -> None:
@@ -66,10 +66,10 @@ class Trial:
 
     @classmethod
     def of(cls, sink: Sink, checkpoint: str, output: str | None) -> Trial:
-        """The trial of a sink's query.
+        """Return the trial of a sink's query.
 
         Raises:
-            Unsupported: The frame cannot be had from a writer, or a source cannot be read twice.
+            Unsupported: The writer does not expose its frame, or a source cannot be read twice.
         """
         frame = sink.frame
         mode: str = sink.mode or "append"
@@ -78,10 +78,10 @@ class Trial:
             frame, written = frame_of(writer), written_mode(writer)
             if frame is None or written is None:
                 raise Unsupported(
-                    "this writer does not tell what it writes",
+                    "cannot determine the frame of this writer",
                     code="HF-E7116",
                     found=type(writer).__name__,
-                    hint="return hf.sink(frame) from the job, whose sink can be put aside",
+                    hint="return hf.sink(frame) from the job instead",
                 )
             mode = written
         check_sources(sources_in(frame))
@@ -93,16 +93,16 @@ class Trial:
         return watermark_count(self.frame)
 
     def run(self, most: int) -> tuple[TrialBatch, ...]:
-        """Work off what there is, in batches as the sources give them, but so many at most.
+        """Process the available input in the sources' batches, at most `most` of them.
 
         Raises:
             QueryFailed: The query failed.
-            Invalid: Keyed state in the checkpoint could not be read by it.
+            Invalid: The query cannot read the keyed state in the checkpoint.
         """
         return tuple(self._run({"availableNow": True}, most))
 
     def run_once(self) -> TrialBatch:
-        """Run one batch with all that there is, whatever of time or watermark would have another follow.
+        """Run one batch with all available input; later timers or watermarks start no further batch.
 
         Raises:
             QueryFailed: The query failed.
@@ -111,17 +111,17 @@ class Trial:
         for batch in self._run({"once": True}, 1):
             return batch
         raise Failed(
-            "Spark has run no batch",
+            "Spark ran no batch",
             code="HF-E1006",
             where=self._checkpoint,
-            found="nothing to read",
-            hint="see whether the source has input, and whether the savepoint has read it all",
+            found="no input",
+            hint="check that the source has input that the savepoint has not read",
         )
 
     def repeat(self, original: Storage) -> Iterator[TrialBatch]:
-        """Run what another checkpoint of the same savepoint has committed: the same batches, the same input.
+        """Run the batches that a sibling checkpoint of the same savepoint has committed, with the same input.
 
-        Cost: a start of the query for each batch, which loads its state anew.
+        Cost: one start of the query per batch, which loads its state again.
 
         Args:
             original: The other checkpoint.
@@ -137,7 +137,7 @@ class Trial:
                 yield self._run_one(own, batch_id, batch_files(original, own, batch_id))
 
     def run_empty(self, now_ms: int) -> TrialBatch:
-        """Run one batch without input, which loads the state and commits it.
+        """Run one batch without input, which loads and commits the state.
 
         Raises:
             QueryFailed: The query failed.
@@ -155,12 +155,12 @@ class Trial:
             if batch.batch_id == batch_id:
                 return batch
         raise Failed(
-            "Spark has not run a batch again that was begun",
+            "Spark did not repeat a batch that was begun",
             code="HF-E1007",
             where=self._checkpoint,
             found="no such batch",
             expected=f"batch {batch_id}",
-            hint="report it with the log of the driver: another trigger or source may have been at work",
+            hint="report this as a bug, with the driver's log",
         )
 
     def _run(self, trigger: Mapping[str, Any], most: int) -> Iterator[TrialBatch]:
@@ -206,7 +206,7 @@ def _batches(query: StreamingQuery, began: Mapping[int, float]) -> Iterator[Tria
 
 
 def check_sources(sources: Iterable[SourceRead]) -> None:
-    """Refuse what cannot be read beside the query that reads it.
+    """Raise an error for sources that a trial cannot read while the query reads them too.
 
     Raises:
         Unsupported: A source cannot be read twice, or reading it changes it.
@@ -214,15 +214,15 @@ def check_sources(sources: Iterable[SourceRead]) -> None:
     for source in sources:
         if source.kind not in REPEATABLE:
             raise Unsupported(
-                "this source cannot be read a second time, or it is not known whether it can",
+                "a trial cannot read this source a second time",
                 code="HF-E7117",
                 found=source.kind,
                 expected=", ".join(REPEATABLE),
-                hint="land the input in files, Kafka or Delta, and read it from there",
+                hint="write the input to files, Kafka or Delta first, and read it from there",
             )
         if source.options.get(_CLEANS, "off").lower() != "off":
             raise Unsupported(
-                "this source deletes or moves the files that it has read, and would do so here too",
+                "a trial would delete or move the files of this source",
                 code="HF-E7118",
                 found=f"cleanSource={source.options[_CLEANS]}",
                 expected="cleanSource=off",
@@ -231,15 +231,15 @@ def check_sources(sources: Iterable[SourceRead]) -> None:
 
 
 def chosen(sinks: Iterable[Sink], wanted: str | None, checkpoint: str) -> Sink:
-    """The sink that a savepoint belongs to: by name, or by the checkpoint that it was taken from.
+    """Return the sink that a savepoint belongs to, by name or by the checkpoint that it was taken from.
 
     Args:
         sinks: All sinks of the job.
-        wanted: The name that a person gave.
-        checkpoint: The checkpoint's address; that of one of several sinks ends in its name.
+        wanted: The name that the user gave.
+        checkpoint: The checkpoint's address; it ends in the sink's name if there are several sinks.
 
     Raises:
-        Invalid: It cannot be told, or there is none of that name.
+        Invalid: The name is unknown, or the sink cannot be determined.
     """
     several = list(sinks)
     if len(several) == 1 and wanted is None:
@@ -248,12 +248,10 @@ def chosen(sinks: Iterable[Sink], wanted: str | None, checkpoint: str) -> Sink:
     wanted_sink = next((sink for sink in several if sink.name == name), None)
     if wanted_sink is None:
         raise Invalid(
-            "the job has no query of this name"
-            if wanted
-            else "it cannot be told which of the job's queries is meant",
+            "unknown query" if wanted else "cannot determine which of the job's queries is meant",
             code="HF-E2397",
             found=name,
             expected=" or ".join(sink.name or "one without a name" for sink in several),
-            hint="name it with --query",
+            hint="choose a query with --query",
         )
     return wanted_sink

@@ -1,7 +1,7 @@
 """Windows over event time: tumbling, sliding and session, as Spark's own aggregation.
 
-Nothing here runs Python on a row. `windowed(…).agg(…)` is `groupBy(window, …).agg(…)` with the two ends
-of the window as plain columns, and its plan is the plan of that query.
+No Python runs on a row. `windowed(…).agg(…)` is `groupBy(window, …).agg(…)` with the two ends of the window
+as plain columns, and has the same plan.
 """
 
 from __future__ import annotations
@@ -39,15 +39,15 @@ _MERGES_EARLY = "spark.sql.streaming.sessionWindow.merge.sessions.in.local.parti
 
 @dataclass(frozen=True, slots=True)
 class Windowed:
-    """Rows put into windows, waiting for aggregates; made by `windowed`.
+    """Rows in windows, ready for aggregates; made by `windowed`.
 
     Attributes:
         frame: The rows.
         window: The window of a row, as a column named `window` (`session_window` for sessions).
         by: The further columns that rows are grouped by.
         name: The name of the window column.
-        side_outputs: Whether late rows are put out at the side.
-        session: Of a session its time column and its gap as Spark writes it.
+        side_outputs: True if late rows are returned as side outputs.
+        session: For sessions, the time column and the gap as Spark writes it.
     """
 
     frame: DataFrame
@@ -60,37 +60,37 @@ class Windowed:
     def agg(self, *aggregates: Column) -> DataFrame:
         """Aggregate each window.
 
-        Returns a frame of `window_start`, `window_end`, the grouping columns and the aggregates, each
-        under the name that `.alias(…)` gave it. The ends are plain times and carry no watermark: to put
-        a second time operator behind this one, write both with `F.window` and `F.window_time`.
+        Returns a frame of `window_start`, `window_end`, the grouping columns and the aggregates, each named
+        by its `.alias(…)`. The ends are plain times without a watermark: to add a second operator in event
+        time, write both with `F.window` and `F.window_time`.
 
-        Spark keeps one row of state per window and group. Output mode `append` (a window once, when the
-        watermark has passed its end) and `update` (a window whenever it changed) both work; a session
-        window knows `append` only.
+        Spark keeps one row of state per window and group. Output modes `append` (a window once, when the
+        watermark has passed its end) and `update` (a window after each change) are supported; for session
+        windows `append` only.
 
-        With `side_outputs=True` a late row comes out once for each window that it missed, with the ends of
+        With `side_outputs=True` a late row is returned once for each window that it missed, with the ends of
         that window and the grouping columns, and nulls for the aggregates.
 
         Raises:
-            Invalid: There is no aggregate, or two columns of the result would have one name; or late rows
-                cannot be put out at the side of this frame.
+            Invalid: There is no aggregate, two columns of the result have the same name, or side outputs are
+                not supported for this frame.
         """
         from pyspark.sql import functions as F  # noqa: N812 - the package imports without Spark
 
         if not aggregates:
             raise Invalid(
-                "a window needs something to compute",
+                "no aggregate given",
                 code="HF-E2398",
                 where=f"{_WHERE}.agg(…)",
-                found="no aggregate",
-                hint='say what, as in .agg(F.count("*").alias("visits"))',
+                found="none",
+                hint='give at least one, as in .agg(F.count("*").alias("visits"))',
             )
         groups = [F.col(quoted(name)) for name in self.by]
         counted = self.frame.groupBy(self.window, *groups).agg(*aggregates)
         computed = counted.columns[1 + len(self.by) :]
-        hint = f"name the aggregates with .alias(…): they are {', '.join(computed)}"
+        hint = f"rename the aggregates {', '.join(computed)} with .alias(…)"
         names = [*_ENDS, *self.by, *computed]
-        fact = "a name is taken by the window or by two columns of the result"
+        fact = "a column name is used twice in the result, or by the window"
         refuse_repeated(names, where=f"{_WHERE}.agg(…)", hint=hint, taken=[self.name], fact=fact)
         main = counted.select(
             F.col(f"{self.name}.start").alias(_ENDS[0]),
@@ -103,7 +103,7 @@ class Windowed:
         return with_late_rows(main, [self._late()])
 
     def _late(self) -> DataFrame:
-        """The late rows, each once for every window that it missed."""
+        """Return the late rows, once for each window that they missed."""
         from pyspark.sql import functions as F  # noqa: N812 - the package imports without Spark
 
         if self.session is None:
@@ -129,35 +129,35 @@ def windowed(
     watermark: Duration | None = None,
     side_outputs: bool = False,
 ) -> Windowed:
-    """Put rows into windows of event time.
+    """Assign rows to windows of event time.
 
     `size` alone makes tumbling windows, `size` and `slide` sliding ones (a row is in each window that
-    covers it), `gap` makes sessions: a window that ends when nothing came for that long.
+    covers it), `gap` makes sessions: windows that end after that long without a row.
 
-    A window holds its start and not its end. Windows begin at whole multiples of their size (or slide)
-    after 1970-01-01T00:00Z, a Thursday: weeks from Monday want `size="7 days", offset="4 days"`.
+    A window includes its start but not its end. Windows begin at whole multiples of their size (or slide)
+    after 1970-01-01T00:00Z, a Thursday: for weeks from Monday, set `size="7 days", offset="4 days"`.
 
-    Without a watermark the state of a stream grows for ever, and output mode `append` is refused by
-    Spark. With one, a row whose window ended before the watermark is late and is dropped; a row older
-    than the watermark whose window is still open is counted. A filter on other columns than the time
-    runs *below* the watermark, wherever it is written, so that rows it takes out do not advance it.
+    Without a watermark the state of a stream grows for ever, and Spark refuses output mode `append`. With
+    one, a row whose window ended before the watermark is late and dropped; a row older than the watermark
+    whose window is still open is counted. A filter on columns other than the time runs *below* the
+    watermark, wherever it is written, so that the rows it removes do not advance the watermark.
 
     Args:
         df: The rows, streaming or not.
         time: The column with the event time.
         size: The length of a window.
         by: Further columns to group by.
-        slide: How far apart windows begin; at most `size`.
+        slide: The interval between window starts; at most `size`.
         gap: The silence that ends a session.
-        offset: Where the first window begins, after 1970-01-01T00:00Z.
-        watermark: How late a row may come. Leave it out if the frame has a watermark already.
-        side_outputs: Put late rows out as well. The columns `side` ("late", or null for a window),
+        offset: The start of the first window, after 1970-01-01T00:00Z.
+        watermark: The allowed lateness of a row. Leave it out if the frame has a watermark already.
+        side_outputs: Return late rows too. The columns `side` ("late", or null for a window),
             `side_stream`, `side_event` (the row as JSON) and `side_error` (always null) are added. The stream
             is read a second time for it, so Spark counts its rows twice; set it at the first start.
 
     Raises:
-        Invalid: A column or a duration is wrong, `size` and `gap` are mixed up, or the frame has a
-            watermark already, or has it on another column, or has none and late rows are asked for.
+        Invalid: A column or a duration is wrong, `gap` is combined with `size`, `slide` or `offset`, the
+            frame already has a watermark, has it on a different column, or has none with `side_outputs`.
     """
     from pyspark.sql import functions as F  # noqa: N812 - the package imports without Spark
 
@@ -166,18 +166,18 @@ def windowed(
     require_columns(df, groups, where=_WHERE)
     frame = with_watermark(df, time, watermark, where=_WHERE)
     if watermarks(frame):
-        require_watermark(frame, time, where=_WHERE, why="by another no window would ever be complete")
+        require_watermark(frame, time, where=_WHERE, why="with one on a different column no window closes")
     elif side_outputs:
         require_watermark(frame, time, where=_WHERE, why="without one no row is late")
     if gap is not None:
         if size is not None or slide is not None or offset is not None:
             raise Invalid(
-                "a session has no size, slide or offset",
+                "gap cannot be combined with size, slide or offset",
                 code="HF-E2399",
                 where=_WHERE,
-                found="`gap` together with them",
-                expected="`gap` alone, or `size` with `slide` and `offset` at will",
-                hint="leave the others out for sessions, or `gap` for windows of one length",
+                found="`gap` with at least one of them",
+                expected="`gap` alone, or `size` with optional `slide` and `offset`",
+                hint="for sessions remove the others; for windows of a fixed length remove `gap`",
             )
         length = spark_interval(parse_duration(gap, f"{_WHERE}: gap"))
         if side_outputs:
@@ -192,36 +192,36 @@ def windowed(
 
 
 def _refuse_early_merges(frame: DataFrame) -> None:
-    """Refuse sessions that are merged before lateness is judged: then no row is late by itself."""
+    """Raise an error if Spark merges sessions before it drops late rows: then no single row is late."""
     if (frame.sparkSession.conf.get(_MERGES_EARLY, None) or "false").lower() == "true":
         raise Invalid(
-            "sessions are merged before late ones are dropped, so which rows are late is not known",
+            "side_outputs=True cannot identify late rows: Spark merges sessions before it drops late ones",
             code="HF-E2400",
             where=_WHERE,
             found=f"{_MERGES_EARLY}=true",
-            hint="set it to false, or leave side_outputs=True out",
+            hint="set it to false, or remove side_outputs=True",
         )
 
 
 def _fixed(size: Duration | None, slide: Duration | None, offset: Duration | None) -> _Fixed:
     if size is None:
         raise Invalid(
-            "a window needs a length",
+            "no window length given",
             code="HF-E2401",
             where=_WHERE,
             expected="`size`, or `gap` for sessions",
-            hint='say how long: size="1 hour"',
+            hint='give one, as in size="1 hour"',
         )
     size_ms = parse_duration(size, f"{_WHERE}: size")
     step_ms = size_ms if slide is None else parse_duration(slide, f"{_WHERE}: slide")
     if step_ms > size_ms:
         raise Invalid(
-            "the slide is longer than the window, so rows between two windows would be lost",
+            "the slide is longer than the window, so rows between windows would be lost",
             code="HF-E2402",
             where=_WHERE,
             found=f"slide of {spark_interval(step_ms)}",
             expected=f"at most {spark_interval(size_ms)}",
-            hint="leave `slide` out for windows that follow one another",
+            hint="remove `slide` for consecutive windows",
         )
     start = None
     if offset is not None:

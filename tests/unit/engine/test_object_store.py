@@ -43,7 +43,7 @@ def test_what_is_missing_for_s3_is_said(environ: dict[str, str]) -> None:
     assert (client.ok, client.needed) == (False, True)
     assert client.hint == "add org.apache.hadoop:hadoop-aws:3.4.1 to spark.jars.packages"
     assert (manager.ok, manager.needed) == (False, False)
-    assert "put in place by a copy and a delete" in manager.found
+    assert "a rename on S3 is a copy and a delete" in manager.found
     assert "spark-hadoop-cloud_2.13" in (manager.hint or "")
 
 
@@ -53,7 +53,7 @@ def test_with_both_jars_only_another_manager_is_told(environ: dict[str, str]) ->
         checks = store_checks("s3a://bucket/ck", settings, environ)
         assert [check.name for check in checks if not check.ok and "s3fs" not in check.name] == []
     other = store_checks("s3a://bucket/ck", {**conf, FILE_MANAGER_KEY: "my.Manager"}, environ)
-    assert "yours: my.Manager" in [check.found for check in other if not check.ok]
+    assert "set by you: my.Manager" in [check.found for check in other if not check.ok]
 
 
 def test_other_places_need_nothing_of_it(environ: dict[str, str]) -> None:

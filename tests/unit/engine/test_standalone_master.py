@@ -31,10 +31,10 @@ def test_a_python_of_another_version_is_told_with_both() -> None:
         "driver: 3.11, PySpark cannot run with different minor versions."
     )
     assert not check.ok
-    assert check.found == "Python 3.10, and the driver has 3.11"
+    assert check.found == "Python 3.10; the driver has 3.11"
     assert "spark.pyspark.python" in str(check.hint)
 
 
 def test_a_python_that_is_not_there_is_told() -> None:
     check = failed_task('java.io.IOException: Cannot run program "/opt/py/bin/python": error=2, No such file')
-    assert check.found == "no /opt/py/bin/python there"
+    assert check.found == "/opt/py/bin/python is missing there"

@@ -47,7 +47,7 @@ def test_a_row_that_is_all_key_is_there_or_not() -> None:
 
 @pytest.mark.parametrize("keys", [(), ("nobody",), ("customer", "customer")])
 def test_keys_that_are_none_are_refused(keys: tuple[str, ...]) -> None:
-    with pytest.raises(Invalid, match="columns that tell its rows apart"):
+    with pytest.raises(Invalid, match="invalid key columns for an upsert"):
         upsert(keys=keys)
 
 
@@ -79,7 +79,7 @@ def test_a_conflict_is_tried_again(text: str) -> None:
 
 def test_conflicts_without_end_are_told() -> None:
     session, waits = Session(99, CONFLICT), list[float]()
-    with pytest.raises(Unavailable, match="quicker each time") as caught:
+    with pytest.raises(Unavailable, match="concurrent writers each time") as caught:
         upsert().merge(session, waits.append)  # type: ignore[arg-type]  # as above
     assert session.asked == 10
     assert max(waits) == 5.0

@@ -44,15 +44,15 @@ def test_it_says_what_is_kept_and_what_an_access_costs() -> None:
     text = str(explain(Regulars()))
     for words in (
         "on_event: for each event",
-        "on_timer: for timers that are due",
+        "on_timer: for due timers",
         "struct<n: int, last: timestamp>",
         "string to long",
         "30d after the last write, in processing time",
         "1h after the last write or read, in event time",
         "log: an append writes one row and reads none",
-        "odd: one cell of the key's row; an add is one call of the function",
-        "a read writes a new stamp",
-        "10 elements a list or map state",
+        "odd: one cell of the key's row; an add calls the function once",
+        "a read also writes a new timestamp",
+        "10 elements per list or map state",
     ):
         assert words in text
     assert "timers: none" in str(explain(type("P", (Keyed,), {"on_event": Regulars.on_event})()))
@@ -91,7 +91,7 @@ def test_every_choice_of_a_ttl_is_said() -> None:
     given = Ttl(90_000, "create_and_write", "return_if_not_cleaned_up", "event", 5, "drop_expired")
     assert ttl_words(given) == (
         "1m 30s after the last write, in event time; an expired value may be returned one last time; "
-        "values from before the TTL count from 5 ms; expired values are dropped when the TTL is taken away"
+        "values written before the TTL was declared count from 5 ms; expired values are dropped when the TTL is removed"
     )
 
 

@@ -92,10 +92,10 @@ def test_the_side_follows_from_the_kind(kind: str, split: str | None, side: str)
 @pytest.mark.parametrize(
     ("kind", "split", "hint"),
     [
-        ("left", "right", "once for each part; leave `split=` out"),
-        ("semi", "right", "in which it meets somebody"),
-        ("right", "left", "right row without a partner"),
-        ("full", None, "kept on both sides"),
+        ("left", "right", "once per part; remove `split=`"),
+        ("semi", "right", "once for each part with a match"),
+        ("right", "left", "right row without a match"),
+        ("full", None, "returned from both sides"),
     ],
 )
 def test_a_side_that_cannot_be_split_exactly_is_refused_with_the_reason(

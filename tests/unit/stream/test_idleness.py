@@ -113,7 +113,7 @@ def test_available_now_is_not_sent_back_to_the_beginning() -> None:
 def test_two_queries_of_one_frame_are_told() -> None:
     log = Log()
     log.plan(0, watched=7, tick=5)
-    with pytest.raises(Invalid, match="runs in two queries"):
+    with pytest.raises(Invalid, match="two queries use the same frame"):
         log.watch.next(6, 1_000)
 
 
@@ -126,7 +126,7 @@ def test_a_repeated_batch_has_the_same_ticks() -> None:
 
 def test_a_query_that_holdfast_did_not_start_is_told(tmp_path: Path) -> None:
     place = str(tmp_path / "told.json")
-    with pytest.raises(Invalid, match="was not started by Holdfast"):
+    with pytest.raises(Invalid, match="a query that is started by Holdfast"):
         Told.read(place)
     told = Told("file:/checkpoint", 3, (1, 2))
     told.write(place)

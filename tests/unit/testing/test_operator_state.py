@@ -244,7 +244,7 @@ def test_what_waits_survives_restarts_and_other_numbers_of_instances() -> None:
 
 
 def test_a_buffer_needs_a_limit() -> None:
-    with pytest.raises(Invalid, match="never written"):
+    with pytest.raises(Invalid, match="no limit given for the buffer"):
         hf.BufferedSink("events", "sqlite:///ledger.db")
     with pytest.raises(Invalid):
         hf.BufferedSink("events", "sqlite:///ledger.db", rows=0)

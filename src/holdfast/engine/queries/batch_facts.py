@@ -1,11 +1,11 @@
-"""The late watermark, the Delta versions, and the written batches of a query.
+"""Read the late watermark, the Delta versions and the written batches of a query.
 
-Spark judges lateness in batch N by the watermark that batch N - 1 ran under, and shows it to no expression.
-It is in the offset log before batch N is planned, and stays there for as long as batch N can be repeated. So
-one small task of each batch reads it there, and a repeated batch reads the same.
+Spark decides lateness in batch N by the watermark of batch N - 1, which no expression can read. It is in the
+offset log before batch N is planned, and stays there while batch N can be repeated. So one small task of each
+batch reads it there, and a repeated batch reads the same.
 
-Delta's source reports where it is and not where the table is. A version of a table is a file with its number
-in the table's log, without gaps, so a few questions whether a file is there tell the newest one.
+Delta's source reports its own position, not the table's newest version. A version of a table is a file with
+its number in the table's log, without gaps, so a few checks for a file find the newest one.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ _CHAINED_KEY: Final = "spark.sql.streaming.statefulOperator.allowMultiple"
 
 
 def late_watermark(spark: SparkSession) -> DataFrame:
-    """The watermark for late rows of whichever batch reads it: one row, in the column `COLUMN`."""
+    """Return a one-row frame with the watermark for late rows of the reading batch, in column `COLUMN`."""
     batches_back = 1 if (spark.conf.get(_CHAINED_KEY, None) or "true").lower() == "true" else 0
     row = spark.sparkContext.parallelize([batches_back], 1).map(_of_this_batch)
     return spark.createDataFrame(row, f"{COLUMN} long")
 
 
 def reads_late_watermark(frame: DataFrame) -> bool:
-    """Return whether a frame has late rows at its side; over Spark Connect there are none."""
+    """Return True if a frame has late rows as a side output; never over Spark Connect."""
     if is_connect(frame):
         return False
     plan: Any = frame._jdf.queryExecution().analyzed()
@@ -57,12 +57,12 @@ def reads_late_watermark(frame: DataFrame) -> bool:
 
 
 def watermark_before(storage: Storage, batch_id: int, batches_back: int = 1) -> int:
-    """The watermark for late rows of a batch, in milliseconds.
+    """Return the watermark for late rows of a batch, in milliseconds.
 
     Args:
         storage: The query's checkpoint.
         batch_id: The batch.
-        batches_back: How many batches before it the watermark is from.
+        batches_back: The number of batches back to the one with the watermark.
 
     Raises:
         Corrupt: The offset log lacks that batch.
@@ -75,16 +75,16 @@ def watermark_before(storage: Storage, batch_id: int, batches_back: int = 1) -> 
         data = storage.read(name)
     except NotFound as error:
         raise Corrupt(
-            "the offset log lacks the batch whose watermark decides which rows are late",
+            "the offset log lacks the batch with the watermark for late rows",
             code="HF-E6018",
             where=f"{storage.uri}/{name}",
-            hint="see what is left of the checkpoint with `holdfast checkpoint verify`",
+            hint="check the checkpoint with `holdfast checkpoint verify`",
         ) from error
     return parse_offsets(data, f"{storage.uri}/{name}").watermark_ms
 
 
 def _of_this_batch(batches_back: int) -> tuple[int]:
-    """Runs in a task."""
+    """Return the watermark for the batch of the current task."""
     from pyspark import TaskContext
 
     context = TaskContext.get()
@@ -92,9 +92,9 @@ def _of_this_batch(batches_back: int) -> tuple[int]:
     batch = None if context is None else context.getLocalProperty(_BATCH_PROPERTY)
     if checkpoint is None or batch is None:
         raise Invalid(
-            "late rows are put out at the side, and the query was not started by Holdfast",
+            "side_outputs=True needs a query that is started by Holdfast",
             code="HF-E2187",
-            hint="start it with hf.sink(frame)…start(checkpoint=…), or by hf.adopt(writer)",
+            hint="start it with hf.sink(frame)…start(checkpoint=…), or with hf.adopt(writer)",
         )
     return (watermark_before(open_storage(checkpoint), int(batch), batches_back),)
 
@@ -105,10 +105,10 @@ _TRIES: Final = 3
 
 
 class TableVersions:
-    """Asks where the Delta tables are that queries read.
+    """A reader of the newest versions of Delta tables.
 
-    It asks on a thread of its own. A storage that does not answer in time is not waited for, and nothing is
-    asked any more; nor is a table that fails again and again.
+    It reads on a separate thread. After a storage has not answered in time, nothing is read any more; a table
+    that fails repeatedly is not read again.
     """
 
     def __init__(self, patience_s: float = _PATIENCE_S) -> None:
@@ -120,10 +120,10 @@ class TableVersions:
         self._is_lost = False
 
     def added(self, progress: Mapping[str, Any], query: StreamingQuery) -> Mapping[str, Any]:
-        """A progress report in which sources of Delta tables have a `latestOffset`, where their log is found.
+        """Return a progress report with a `latestOffset` for sources of Delta tables, if their log is found.
 
-        Costs one question to the table's storage for a source that has read everything, and two for each
-        doubling of what is left.
+        Costs one request to the table's storage for a source that has read everything, and two for each
+        doubling of the backlog.
         """
         if is_connect(query):
             return progress
@@ -168,13 +168,13 @@ class TableVersions:
 
 
 def table_of(source: Mapping[str, Any]) -> str | None:
-    """The Delta table that a source of a progress report reads, by what Spark calls the source."""
+    """Return the Delta table of a source in a progress report, from its description."""
     description = str(source.get("description") or "")
     return description[len(_SOURCE) : -1] if description.startswith(_SOURCE) else None
 
 
 def offset_value(offset: Any) -> Any:
-    """An offset of a progress report, where it may stand as text too; None for text that is not a JSON."""
+    """Return an offset of a progress report, parsed if it is text; None for text that is not JSON."""
     if not isinstance(offset, str):
         return offset
     try:
@@ -184,18 +184,18 @@ def offset_value(offset: Any) -> Any:
 
 
 def version_of(offset: Any) -> int | None:
-    """The version that a source reads next, of which it may have read a part."""
+    """Return the version that a source reads next; it may have read a part of it."""
     offset = offset_value(offset)
     found = offset.get(DELTA_VERSION) if isinstance(offset, dict) else None
     return found if isinstance(found, int) and not isinstance(found, bool) else None
 
 
 def newest_version(has: Callable[[int], bool], read: int) -> int:
-    """The newest version of a table.
+    """Return the newest version of a table.
 
     Args:
-        has: Whether the table has a version, of those that come after `read - 1`.
-        read: A version which is there or is the next to be written.
+        has: A function that returns True if the table has a version, from `read` on.
+        read: A version that exists or is the next to be written.
     """
     if not has(read):
         return read - 1
@@ -225,15 +225,15 @@ def _versions_of(table: str, query: StreamingQuery) -> Callable[[int], bool]:
 
 
 def newest_in_delta(spark: SparkSession, target: str, *, is_path: bool) -> dict[str, int]:
-    """The newest batch of each query in a Delta table, by the query's id.
+    """Return the newest batch of each query in a Delta table, by the query's id.
 
     Args:
         spark: A session with Delta.
         target: The table.
-        is_path: Whether it is a path, and no table of the catalog.
+        is_path: True for a path, False for a table of the catalog.
 
     Returns:
-        None where the table is missing; without those that Delta has forgotten, as it does after
+        Empty if the table is missing; without queries that Delta has forgotten after
         `delta.setTransactionRetentionDuration`.
     """
     jvm: Any = spark._jvm

@@ -1,8 +1,8 @@
 """Stop or pause a query between two batches.
 
-Spark's trigger spaces the beginnings of batches, and waits on a clock for the next. Here that clock stands
-still: the loop of the query waits at it as at a gate, until it is let through. A gate is used once, so a loop
-that has not yet left one is never let through the next.
+Spark's trigger spaces the starts of batches, and waits on a clock for the next. This module replaces the
+clock by one that does not advance: the query's loop waits at it, as at a gate, until the gate is opened. A
+gate is used once, so a loop that has not yet left a gate cannot pass the next.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ _STATES = "org.apache.spark.sql.execution.streaming.runtime"
 
 
 def stop_between_batches(query: StreamingQuery) -> bool:
-    """Stop a query without breaking a batch off; to be asked again and again, until it is True.
+    """Stop a query without interrupting a batch; call it repeatedly until it returns True.
 
-    `StreamingQuery.stop()` interrupts the batch that runs; a sink without a ledger would then see its
-    rows twice. Spark's own loop looks at the query's state before each batch, so ending that state lets
-    the batch that runs commit and no other begin. There is one more look: a batch that finds the state
-    ended when it has been planned interrupts itself, and whatever waits next is broken off. So the state is
-    ended after that, or between triggers: where two looks in a row find no trigger and no newer batch, as
-    between two batches that follow each other closely the next may be planned before the state is ended.
+    `StreamingQuery.stop()` interrupts the running batch; a sink without a ledger would then get its rows
+    twice. Spark's loop checks the query's state before each batch, so ending that state lets the running
+    batch commit and starts no other. There is a second check: a batch that finds the state ended after its
+    planning interrupts itself. So the state is ended after that check, or between triggers: when two calls
+    in a row find no active trigger and no newer batch, because of two batches in close succession the second
+    may be planned before the state is ended.
     """
     execution = query._jsq.streamingQuery()
     if not execution.queryExecutionThread().isAlive():
@@ -57,7 +57,7 @@ def stop_between_batches(query: StreamingQuery) -> bool:
 
 
 def _is_idle(query: StreamingQuery, execution: Any) -> bool:
-    """Return whether no batch has started since the last look."""
+    """Return True if no batch has started since the last call."""
     newest = int(execution.getLatestExecutionContext().batchId())
     before = _SEEN.get(query.runId)
     _SEEN[query.runId] = newest
@@ -65,7 +65,7 @@ def _is_idle(query: StreamingQuery, execution: Any) -> bool:
 
 
 def _is_planned(execution: Any) -> bool:
-    """Return whether the running batch is past its planning, and past the look that follows."""
+    """Return True if the running batch is past its planning and the check after it."""
     from py4j.protocol import Py4JError
 
     planned = execution.lastExecution()
@@ -99,11 +99,11 @@ class Loop(Protocol):
     """The loop of a query, which runs a batch if there are new rows, and then waits at a gate."""
 
     def waits(self) -> bool:
-        """Return whether the loop waits at the current gate."""
+        """Return True if the loop waits at the current gate."""
         ...
 
     def newest_batch(self) -> str | None:
-        """Return when the newest finished batch started; None before the first."""
+        """Return the start time of the newest finished batch; None before the first."""
         ...
 
     def let_through(self, now_ms: int) -> None:
@@ -112,14 +112,14 @@ class Loop(Protocol):
 
 
 class Pause:
-    """Decides when the loop of a query is let through.
+    """The schedule of a query's loop.
 
     Args:
         loop: The loop.
-        pause_ms: How long nothing begins after the end of a batch.
-        interval_ms: The time from one beginning to the next, where there is one: as with Spark's trigger, on
-            multiples of it.
-        clock: Epoch milliseconds.
+        pause_ms: The pause after the end of a batch, in milliseconds.
+        interval_ms: The interval of batch starts in milliseconds, if any; as with Spark's trigger, starts are
+            at multiples of it.
+        clock: A function that returns epoch milliseconds.
     """
 
     def __init__(self, loop: Loop, pause_ms: int, interval_ms: int | None, clock: Callable[[], int]) -> None:
@@ -132,7 +132,7 @@ class Pause:
         self._due_ms: int | None = None
 
     def look(self) -> float:
-        """Let the loop through if it is time, and give the seconds until the next look."""
+        """Open the gate if it is time, and return the seconds until the next call."""
         if not self._loop.waits():
             return _LOOK_S
         now = self._clock()
@@ -155,7 +155,7 @@ class Pause:
 
 
 class SparkLoop:
-    """The loop of a query in Spark, whose clock is replaced; by Spark's internals."""
+    """The loop of a Spark query with a replaced clock; uses Spark's internals."""
 
     def __init__(self, query: StreamingQuery) -> None:
         from pyspark import SparkContext
@@ -172,13 +172,13 @@ class SparkLoop:
         self._gate = self._put_up(0)
 
     def waits(self) -> bool:
-        """Return whether it waits at the current gate; the JVM knows the object that a thread waits for."""
+        """Return True if the loop waits at the current gate, by the object that its thread waits for."""
         thread = self._threads.getThreadInfo(self._thread_id)
         lock = None if thread is None else thread.getLockInfo()
         return lock is not None and int(lock.getIdentityHashCode()) == self._gate[1]
 
     def newest_batch(self) -> str | None:
-        """Return when the newest finished batch started; a trigger without rows has no batch."""
+        """Return the start time of the newest finished batch; a trigger without rows has no batch."""
         progress = self._execution.lastProgress()
         if progress is not None and progress.durationMs().containsKey(_WORK):
             self._newest = str(progress.timestamp())
@@ -191,7 +191,7 @@ class SparkLoop:
         former.setTime(_FOREVER)
 
     def set_free(self) -> None:
-        """Give the loop its own clock back."""
+        """Restore the loop's own clock."""
         former, _ = self._gate
         self._field.set(self._executor, self._jvm.org.apache.spark.util.SystemClock())
         former.setTime(_FOREVER)
@@ -203,10 +203,10 @@ class SparkLoop:
 
 
 def keep_pause(query: StreamingQuery, pause_ms: int, interval_ms: int | None) -> threading.Thread | None:
-    """Keep a pause between the batches of a query until it ends, on a thread of its own.
+    """Keep a pause between the batches of a query until it ends, on a separate thread.
 
-    A query that waits for no trigger, such as one that works off what exists and ends, is left alone.
-    Where Spark's internals are not as known, the trigger alone spaces the batches.
+    Does nothing for a query without intervals, such as one that processes the available input and ends. If
+    Spark's internals are not as expected, only the trigger spaces the batches.
     """
     loop = _loop_of(query)
     if loop is None:

@@ -1,9 +1,9 @@
 """Plan a batch of a query without reading or writing, and load code without starting queries.
 
 Each source is replaced by an empty directory of files with the same columns, and the sink by a function that
-ends the query as soon as it is called. By then Spark has planned the batch: it has compared the query's
-operators and their schemas with the checkpoint, and refused what it would refuse in earnest. No task has run,
-so no state is read, and the checkpoint needs no state files at all.
+ends the query when it is called. By then Spark has planned the batch: it has compared the query's operators
+and their schemas with the checkpoint, and refused what it would refuse in a real run. No task has run, so no
+state is read, and the checkpoint needs no state files.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ if TYPE_CHECKING:
 
 @contextmanager
 def nothing_starts() -> Iterator[None]:
-    """Refuse every start of a streaming query on this thread while the block runs.
+    """Raise an error for every start of a streaming query on this thread while the block runs.
 
-    A script that starts its query itself would run on its real sources before anybody could look at its plan.
-    PySpark has no switch for that, so the methods that start one are put aside and put back. Other threads
-    of the process start what they like.
+    A script that starts its query itself would run on its real sources before its plan could be checked.
+    PySpark has no switch for that, so the methods that start a query are replaced and restored. Other threads
+    of the process are not affected.
 
     Raises:
         Invalid: The code started a query.
@@ -48,11 +48,11 @@ def nothing_starts() -> Iterator[None]:
             if threading.get_ident() != here:
                 return real(writer, *args, **kwargs)
             raise Invalid(
-                "the code starts its query itself, and here nothing must be started",
+                "the code starts its query itself",
                 code="HF-E2188",
                 found=f"DataStreamWriter.{real.__name__}()",
-                expected="a function that returns the writer, unstarted",
-                hint='put the query into a function below @holdfast.job(name="…", checkpoint="…") and end it'
+                expected="a function that returns the unstarted writer",
+                hint='put the query into a function with @holdfast.job(name="…", checkpoint="…"), and end it'
                 " with `return df.writeStream…` or `return hf.sink(df)…`",
             )
 
@@ -69,7 +69,7 @@ def nothing_starts() -> Iterator[None]:
 
 
 _OTHER_SOURCE: Final = (
-    "read the stream with spark.readStream; what came before can only be tried in a query that runs"
+    "read the stream with spark.readStream; other streams can be tested only in a running query"
 )
 _PLANNED: Final = "the batch was planned, and that was all that was wanted"
 # What Spark says when a task looks for state that is missing on purpose: planning is behind it by then.
@@ -86,17 +86,17 @@ _SORT: Final = "Sort"
 
 
 def without_sources(frame: DataFrame, empty: Path) -> tuple[DataFrame, int]:
-    """The same query over empty sources.
+    """Return the query over empty sources.
 
     Args:
         frame: A streaming frame.
-        empty: A directory with nothing in it.
+        empty: An empty directory.
 
     Returns:
-        The frame, and how many sources Spark sees in it.
+        The frame, and the number of its sources.
 
     Raises:
-        Unsupported: A part of the plan has a stream of another kind, or this Spark has other internals.
+        Unsupported: The plan has a stream that cannot be replaced, or this Spark has different internals.
     """
     spark = frame.sparkSession
     nothing: Any = spark.readStream.schema("nothing int").json(empty.as_uri())._jdf
@@ -104,7 +104,7 @@ def without_sources(frame: DataFrame, empty: Path) -> tuple[DataFrame, int]:
 
 
 def with_files(frame: DataFrame, folders: Sequence[str]) -> DataFrame:
-    """The same query over files in place of its sources: one batch takes all that exists.
+    """Return the query over files in place of its sources; one batch reads all of them.
 
     Args:
         frame: A streaming frame.
@@ -112,7 +112,7 @@ def with_files(frame: DataFrame, folders: Sequence[str]) -> DataFrame:
             columns of that source.
 
     Raises:
-        Unsupported: A part of the plan has a stream of another kind, or this Spark has other internals.
+        Unsupported: The plan has a stream that cannot be replaced, or this Spark has different internals.
     """
     from pyspark.sql.types import StructType
 
@@ -139,7 +139,7 @@ def _replaced(frame: DataFrame, stands_in: Callable[[Any], Any]) -> tuple[DataFr
         made = jvm.org.apache.spark.sql.classic.Dataset.ofRows(spark._jsparkSession, plan)
     except (Py4JError, TypeError) as error:
         raise Unsupported(
-            "the sources of this plan cannot be put aside",
+            "the sources of this plan cannot be replaced",
             code="HF-E7044",
             where=f"Spark {spark.version}",
             found=str(error).splitlines()[0],
@@ -149,7 +149,7 @@ def _replaced(frame: DataFrame, stands_in: Callable[[Any], Any]) -> tuple[DataFr
 
 
 class _Replaced:
-    """Replaces the sources of one plan, each by what replaces it."""
+    """The replacement of the sources of one plan."""
 
     def __init__(self, jvm: Any, stands_in: Callable[[Any], Any]) -> None:
         self.done: list[tuple[Any, Any]] = []
@@ -164,7 +164,7 @@ class _Replaced:
         if children.size() == 0:
             if node.isStreaming():
                 raise Unsupported(
-                    "a stream of this kind cannot be put aside",
+                    "this kind of stream cannot be replaced",
                     code="HF-E7045",
                     found=kind,
                     hint=_OTHER_SOURCE,
@@ -188,14 +188,14 @@ class _Replaced:
 
 
 def rehearse(frame: DataFrame, checkpoint: Path, mode: str) -> Try:
-    """Let Spark plan the batch that a checkpoint has in its offset log and not in its commit log.
+    """Let Spark plan the batch that a checkpoint has in its offset log but not in its commit log.
 
-    Costs a second or two and no Spark job. A processor of transformWithState is asked what states it has,
-    as at every start: its `init` is called, in a process of its own.
+    Takes a second or two and no Spark job. As at every start, the `init` of a processor of transformWithState
+    is called, in a separate process.
 
     Args:
-        frame: What `without_sources` gave.
-        checkpoint: A local directory that belongs to the caller; Spark writes into it.
+        frame: The result of `without_sources`.
+        checkpoint: A local directory of the caller; Spark writes into it.
         mode: The output mode.
     """
     planned = Event()
@@ -243,7 +243,7 @@ def _not_ours(record: logging.LogRecord) -> bool:
 
 @contextmanager
 def _in_silence(spark: SparkSession) -> Iterator[None]:
-    """Without the stack traces that Spark and Py4J log for each query that fails, as all of these do."""
+    """Suppress the stack traces that Spark and Py4J log for failed queries, as all of these are."""
     python = logging.getLogger(_PROXY_LOGGER)
     jvm: Any = spark._jvm
     log4j: Any = jvm.org.apache.logging.log4j

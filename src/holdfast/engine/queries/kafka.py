@@ -1,9 +1,8 @@
-"""Kafka topics and consumer groups, asked through the client of Spark's connector.
+"""Query Kafka topics and consumer groups with the client of Spark's connector.
 
-Spark has no public call for a topic's partitions. The client's own consumer answers that from the brokers.
-
-Spark keeps its positions in the checkpoint and commits none to Kafka. What is committed here is a copy: no
-query continues from it. The connector's own client commits it, in the JVM that runs the query.
+Spark has no public call for a topic's partitions; the client's consumer reads them from the brokers. Spark
+keeps its offsets in the checkpoint and commits none to Kafka. The offsets committed here are a copy that no
+query resumes from. The connector's own client commits them, in the JVM that runs the query.
 """
 
 from __future__ import annotations
@@ -33,18 +32,18 @@ _PREFIX: Final = "kafka."
 _PATIENCE_MS: Final = "20000"
 _BYTES: Final = "org.apache.kafka.common.serialization.ByteArrayDeserializer"
 _NO_ANSWER: Final = (
-    "see that the brokers run, and that this machine reaches them under the names they advertise"
+    "check that the brokers run, and that this machine reaches them at their advertised addresses"
 )
 
 
 @dataclass(frozen=True, slots=True)
 class WrittenQuery:
-    """A query of Holdfast whose records are at the end of a topic.
+    """A query of Holdfast with records at the end of a topic.
 
     Attributes:
         query_id: Its id.
-        batch_id: Its newest batch there.
-        generation: The greatest generation there; None where its sink has no ledger.
+        batch_id: Its newest batch in the topic.
+        generation: The greatest generation in the topic; None if its sink has no ledger.
     """
 
     query_id: str
@@ -53,12 +52,12 @@ class WrittenQuery:
 
 
 def ends_of(spark: SparkSession, topic: str, options: Mapping[str, str]) -> dict[int, tuple[int, int]]:
-    """The first offset and the next one of each partition of a topic. Makes no topic.
+    """Return the first offset and the next one of each partition of a topic. Creates no topic.
 
     Args:
         spark: A session with Spark's connector.
         topic: The topic.
-        options: As Spark's source and sink of Kafka take them.
+        options: The options of Spark's Kafka source or sink.
 
     Raises:
         Invalid: The client refuses an option.
@@ -91,9 +90,9 @@ def ends_of(spark: SparkSession, topic: str, options: Mapping[str, str]) -> dict
 
 
 def newest_in_topic(spark: SparkSession, topic: str, options: Mapping[str, str]) -> list[WrittenQuery]:
-    """The queries of Holdfast whose records are among the last ones of each partition.
+    """Return the queries of Holdfast with records among the last thousand of each partition.
 
-    Reads them in one Spark job. A query that wrote before the last thousand is not seen.
+    Runs one Spark job. A query with only earlier records is not found.
 
     Raises:
         Invalid: The client refuses an option.
@@ -132,7 +131,7 @@ def newest_in_topic(spark: SparkSession, topic: str, options: Mapping[str, str])
 
 
 def client_settings(options: Mapping[str, str]) -> dict[str, str]:
-    """The settings of Kafka's client among the options of Spark's source or sink."""
+    """Return the settings of Kafka's client among the options of Spark's source or sink."""
     return {
         name[len(_PREFIX) :]: value for name, value in options.items() if name.lower().startswith(_PREFIX)
     }
@@ -150,19 +149,19 @@ def _consumer(spark: SparkSession, options: Mapping[str, str]) -> Any:
     make = jvm.org.apache.kafka.clients.consumer.KafkaConsumer
     if type(make).__name__ != "JavaClass":
         raise Unsupported(
-            "the session has no data source for 'kafka'",
+            "the session lacks the data source 'kafka'",
             code="HF-E7046",
-            hint="ask for it with extras=['kafka'] in @hf.job or hf.session",
+            hint="add it with extras=['kafka'] in @hf.job or hf.session",
         )
     try:
         return make(settings)
     except Exception as error:
         raise Invalid(
-            "Kafka's client refuses the options of a topic",
+            "Kafka's client rejected its options",
             code="HF-E2189",
             where=options.get(SERVERS),
             found=_innermost(error),
-            hint='name the brokers as servers="host:port,host:port"; other settings of the client as'
+            hint='give the brokers as servers="host:port,host:port", and other settings of the client as'
             ' **{"kafka.security.protocol": "SSL"}',
         ) from error
 
@@ -174,16 +173,16 @@ def _innermost(error: Exception) -> str:
 
 def _missing(topic: str, options: Mapping[str, str]) -> NotFound:
     return NotFound(
-        f"there is no topic {topic!r}",
+        f"the topic {topic!r} does not exist",
         code="HF-E3034",
         where=options.get(SERVERS),
-        hint=f"make it: kafka-topics.sh --create --topic {topic} --bootstrap-server {options.get(SERVERS)}",
+        hint=f"kafka-topics.sh --create --topic {topic} --bootstrap-server {options.get(SERVERS)}",
     )
 
 
 def _silent(options: Mapping[str, str], said: str) -> Unavailable:
     return Unavailable(
-        "no broker of Kafka answers", code="HF-E5012", where=options.get(SERVERS), found=said, hint=_NO_ANSWER
+        "no Kafka broker answers", code="HF-E5012", where=options.get(SERVERS), found=said, hint=_NO_ANSWER
     )
 
 
@@ -199,8 +198,8 @@ class ClusterOffsets:
     """The offsets of a query in the topics of one Kafka cluster.
 
     Attributes:
-        client: The settings of a client of the cluster, as the query has them.
-        offsets: The next record of each partition.
+        client: The query's client settings for the cluster.
+        offsets: The next offset of each partition.
     """
 
     client: Mapping[str, str]
@@ -210,7 +209,7 @@ class ClusterOffsets:
 def read_offsets(query: StreamingQuery, progress: Mapping[str, Any]) -> tuple[ClusterOffsets, ...]:
     """Return the offsets of a batch in the Kafka sources of a running query, one value per source.
 
-    Nothing of sources that are not Kafka's, or where Spark's internals do not tell what a source is.
+    Without sources that are not Kafka's; empty if Spark's internals do not show the sources.
     """
     ends = [offsets_in(source.get("endOffset")) for source in progress.get("sources") or ()]
     return tuple(
@@ -221,10 +220,10 @@ def read_offsets(query: StreamingQuery, progress: Mapping[str, Any]) -> tuple[Cl
 
 
 def commit_offsets(group: str, read: ClusterOffsets) -> None:
-    """Commit what was read of one cluster to a consumer group.
+    """Commit the offsets of one cluster to a consumer group.
 
     Raises:
-        Unavailable: The cluster does not answer, refuses it, or the group has consumers of its own.
+        Unavailable: The cluster does not answer or refuses, or the group has consumers.
     """
     from py4j.protocol import Py4JError
     from pyspark import SparkContext
@@ -249,16 +248,16 @@ def commit_offsets(group: str, read: ClusterOffsets) -> None:
             admin.close(jvm.java.time.Duration.ofMillis(_LONGEST_MS))
     except (Py4JError, TypeError) as error:  # a class that is not there is no class to Py4J, and no callable
         raise Unavailable(
-            "offsets cannot be committed to the consumer group",
+            "cannot commit offsets to the consumer group",
             code="HF-E5013",
             where=where,
             found=_reason(error),
-            hint="the group must have no consumers of its own, and the user must be allowed to write to it",
+            hint="check that the group has no consumers, and that the user may write to it",
         ) from error
 
 
 def _clients(query: StreamingQuery) -> Iterator[tuple[int, dict[str, str]]]:
-    """The number of each Kafka source of a query, and the settings of its client."""
+    """Yield the number of each Kafka source of a query, and the settings of its client."""
     from py4j.protocol import Py4JError
 
     try:
@@ -282,7 +281,7 @@ def _clients(query: StreamingQuery) -> Iterator[tuple[int, dict[str, str]]]:
 
 
 def _reason(error: BaseException) -> str:
-    """The innermost cause of a Java error, in a line."""
+    """Return the innermost cause of a Java error, in a line."""
     java = java_cause(error)
     text = str(error) if java is None else str(java.toString())
     return text.splitlines()[0] if text else type(error).__name__

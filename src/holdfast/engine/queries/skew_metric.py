@@ -1,10 +1,10 @@
-"""The sketch of a stream's keys, an observed metric that is read from the progress of its query.
+"""Count a stream's keys in a sketch: an observed metric that is read from the progress of its query.
 
-A server of Spark Connect writes a row into a progress as its values beside its schema.
+A server of Spark Connect writes a row into a progress as its values and its schema.
 
-The sketch is Spark's `approx_top_k`, the frequent-items sketch of Apache DataSketches. It knows no nulls,
-no binary keys and no compound ones, so it counts a text: the key as JSON, with Spark's own hash of it
-before, from which the partition follows for any number of partitions.
+The sketch is Spark's `approx_top_k`, the frequent-items sketch of Apache DataSketches. It does not support
+null, binary or compound keys, so it counts a text: the key as JSON, preceded by Spark's own hash of it, which
+gives the partition for any number of partitions.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ _BARE: Final = {"values", "schema"}
 
 
 def observed_metrics(progress: Mapping[str, Any]) -> dict[str, Any]:
-    """The metrics of a batch by name: rows of Spark's, or mappings."""
+    """Return the metrics of a batch by name: Spark rows, or mappings."""
     return {name: _rows_as_mappings(row) for name, row in (progress.get("observedMetrics") or {}).items()}
 
 
 def _rows_as_mappings(value: Any) -> Any:
-    """A value whose bare rows, at any depth, have become mappings."""
+    """Return a value with its bare rows, at any depth, as mappings."""
     if isinstance(value, list):
         return [_rows_as_mappings(item) for item in value]
     fields = value.asDict() if hasattr(value, "asDict") else value
@@ -59,10 +59,10 @@ _JSON: Final = {"ignoreNullFields": "false", "timestampFormat": "yyyy-MM-dd'T'HH
 
 
 def with_item(frame: DataFrame, keys: Sequence[Column], every: int) -> DataFrame:
-    """Add the column that is counted: the key of one row in `every`, null in the others.
+    """Add the counted column: the key of one row in `every`, null in the others.
 
-    Rows are picked by chance, so rows that are equal are not picked together. Of a table the same ones are
-    picked each time.
+    Rows are picked at random, so equal rows are not picked together. From a table the same rows are picked
+    each time.
     """
     from pyspark.sql import functions as F  # noqa: N812 - needs Spark
 
@@ -75,9 +75,9 @@ def with_item(frame: DataFrame, keys: Sequence[Column], every: int) -> DataFrame
 def _picked(frame: DataFrame, every: int) -> Column:
     """Return a column that selects the counted rows.
 
-    Of a stream Spark gives `rand` another seed in each batch and writes it into the code that it makes, so
-    each batch would compile its code anew and run it cold. Java's own source of random numbers takes no seed.
-    Where Spark's inner parts cannot be reached, over Spark Connect or in another version, it is `rand`.
+    In a stream Spark gives `rand` a different seed in each batch and writes it into generated code, so each
+    batch would compile its code again and run it cold. Java's own random numbers take no seed. If Spark's
+    internals are not accessible, over Spark Connect or in an unknown version, `rand` is used.
     """
     from pyspark.sql import functions as F  # noqa: N812 - as above
 
@@ -90,7 +90,7 @@ def _picked(frame: DataFrame, every: int) -> Column:
 
 
 def _any_number(spark: Any) -> Column:
-    """A random whole number for each row, from Java."""
+    """Return a random whole number for each row, from Java."""
     from pyspark.sql.classic.column import Column
 
     jvm = spark._jvm
@@ -107,7 +107,7 @@ def _any_number(spark: Any) -> Column:
 
 
 def metric(name: str, by: Sequence[str], every: int, heavy: int) -> list[Column]:
-    """Return the metric to be observed in a frame that `with_item` has made."""
+    """Return the metric to observe in a frame of `with_item`."""
     from pyspark.sql import functions as F  # noqa: N812 - needs Spark
 
     # One more than asked for: rows that are not looked at may count as the most frequent item.
@@ -122,14 +122,14 @@ def metric(name: str, by: Sequence[str], every: int, heavy: int) -> list[Column]
 
 
 def without_item(frame: DataFrame) -> DataFrame:
-    """The frame as it was."""
+    """Return the frame without the counted column."""
     return frame.drop(_ITEM)
 
 
 def skew_in(progress: Mapping[str, Any]) -> tuple[SkewReport, ...]:
     """Return the sketches of one batch, by name; empty for a batch without rows.
 
-    Reads a progress as Spark gives it: `query.lastProgress` or the JSON of a listener's event. The
+    Reads a progress as Spark reports it: `query.lastProgress` or the JSON of a listener's event. The
     partitions are those of the query's stateful operators, if these all have the same number.
     """
     numbers = {int(state.get("numShufflePartitions") or 0) for state in progress.get("stateOperators") or ()}
@@ -144,7 +144,7 @@ def skew_in(progress: Mapping[str, Any]) -> tuple[SkewReport, ...]:
 def typed_keys(
     spark: SparkSession, items: Sequence[str], fields: Sequence[StructField]
 ) -> list[tuple[Any, ...]]:
-    """The keys of items as Python has them, read back from JSON by Spark itself, which wrote it."""
+    """Return the keys of items as Python values; Spark parses the JSON that it wrote."""
     from pyspark.sql import functions as F  # noqa: N812 - needs Spark
     from pyspark.sql.types import StructField, StructType
 
@@ -158,7 +158,7 @@ def typed_keys(
 
 
 def report_of(values: Any, partitions: int | None, batch_id: int | None = None) -> SkewReport:
-    """A metric's values as a report; a row of Spark's or plain JSON."""
+    """Return a metric's values, a Spark row or plain JSON, as a report."""
     about = json.loads(values["about"])
     looked_at = int(values["looked_at"])
     counted = [(item["item"], int(item["count"])) for item in values["top"] or () if item["item"] is not None]
@@ -177,7 +177,7 @@ def report_of(values: Any, partitions: int | None, batch_id: int | None = None) 
 
 
 def items_of(values: Any) -> list[str]:
-    """The items of a metric, the heaviest first; rows that were not looked at are none."""
+    """Return the items of a metric, the heaviest first, without rows that were not sampled."""
     return [item["item"] for item in values["top"] or () if item["item"] is not None]
 
 
@@ -188,7 +188,7 @@ def _heavy(item: str, rows: int, looked_at: int, partitions: int | None) -> Heav
 
 
 def _error(looked_at: int, every: int) -> float:
-    """Return the possible error of a share: by the sketch, and by the sample if there is one."""
+    """Return the largest error of a share, from the sketch and from the sample if there is one."""
     if not looked_at:
         return 1.0
     # No share has a larger deviation than one half.

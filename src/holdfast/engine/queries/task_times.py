@@ -30,14 +30,14 @@ class _Stage:
 
 
 class TaskClock:
-    """Adds to batches the interval of their trigger, what their tasks took, and how many can run at once.
+    """A reader of the trigger interval, the task times and the number of parallel tasks of batches.
 
-    Spark keeps both in the store behind its user interface, which is there whether or not that is shown. Only
-    some batches of a query are asked for, so that the asking takes at most a five-hundredth of the time. Of a
-    batch that the store does not have in full, nothing is said.
+    Spark keeps the task times in the store of its user interface, which exists even if the interface is off.
+    Only some batches of a query are read, so that reading takes at most a five-hundredth of the time. A batch
+    that is not complete in the store gets no times.
 
     Args:
-        clock: Seconds that only go up.
+        clock: A function that returns monotonic seconds.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -46,12 +46,12 @@ class TaskClock:
         self._triggers: dict[str, str] = {}
 
     def timed(self, batch: BatchProgress, query: StreamingQuery, run_id: str) -> BatchProgress:
-        """A batch of a query with the trigger's interval, and with times and cores if it is its turn.
+        """Return a batch with the trigger's interval, and with times and cores if they are due.
 
         Args:
             batch: The batch.
             query: The query, in this run or in an earlier one.
-            run_id: The run that the batch is from.
+            run_id: The run of the batch.
         """
         if is_connect(query):
             return batch
@@ -100,7 +100,7 @@ def _of_batch(context: Any, run_id: str, batch: BatchProgress) -> TaskTimes | No
 
 
 def _jobs(context: Any, run_id: str, batch_id: int) -> Iterator[Any]:
-    """The jobs of a batch: Spark groups jobs by the run, and says the batch in their description."""
+    """Yield the jobs of a batch: Spark groups jobs by the run, and puts the batch into their description."""
     ids = context.statusTracker().getJobIdsForGroup(run_id)
     mark = f"batch = {batch_id}"
     found = False
@@ -117,7 +117,7 @@ def _jobs(context: Any, run_id: str, batch_id: int) -> Iterator[Any]:
 
 
 def _stage(store: Any, stage_id: int) -> _Stage | None:
-    """A stage that has run; None of one whose output was there already."""
+    """Return a stage that has run; None for a skipped one."""
     from pyspark import SparkContext
 
     stage = store.lastStageAttempt(stage_id)
@@ -141,7 +141,7 @@ def _cores(store: Any) -> int | None:
 
 
 def _covered(spans: list[tuple[int, int]]) -> int:
-    """Return how long at least one of several spans lasted."""
+    """Return the total time covered by at least one of several spans."""
     total, until = 0, 0
     for start, end in sorted(spans):
         total += max(end - max(start, until), 0)

@@ -82,7 +82,7 @@ def _positions(source: Mapping[str, Any]) -> Iterator[PartitionPosition]:
 
 
 def offsets_in(given: Any) -> Offsets:
-    """Offsets by topic and partition, as Kafka's source has them; nothing of another source's offset."""
+    """Return Kafka offsets by topic and partition; empty for the offset of a different source."""
     given = offset_value(given)
     if not isinstance(given, dict):
         return {}
@@ -132,18 +132,18 @@ Heard = Callable[[str, Mapping[str, Any]], None]
 
 
 def listen(spark: SparkSession, heard: Heard) -> None:
-    """Call `heard` for what the queries of a session do, until the session ends; see `listen_to`."""
+    """Call `heard` for events of the queries of a session, until the session ends; see `listen_to`."""
     listen_to(spark.streams, heard)
 
 
 def listen_to(streams: StreamingQueryManager, heard: Heard) -> Callable[[], None]:
     """Call `heard("progress", {...})` for each batch and `heard("terminated", {...})` at a query's end.
 
-    `heard("started", {...})` is called when one starts. All are called on a thread of Py4J's, in the order
-    of the events; `heard` must be quick. A query's progress always comes before its end.
+    `heard("started", {...})` is called when one starts. All are called on a thread of Py4J, in the order of
+    the events; `heard` must be quick. A query's progress always comes before its end.
 
     Returns:
-        What ends it.
+        The function that removes the listener.
     """
     from pyspark import SparkContext
     from pyspark.sql.streaming.listener import (
@@ -173,9 +173,9 @@ def listen_to(streams: StreamingQueryManager, heard: Heard) -> Callable[[], None
             return self._jlistenerobj
 
     class Whole(JStreamingQueryListener):
-        """Takes a batch's progress as the one document that it is.
+        """A listener that reads a batch's progress as one document.
 
-        PySpark's own asks the JVM for each of its hundred numbers, for 20 ms and more of this process's time.
+        PySpark's own requests each of its hundred values from the JVM, which takes 20 ms and more.
         """
 
         def onQueryProgress(self, jevent: Any) -> None:  # noqa: N802 - Spark's name
@@ -187,9 +187,9 @@ def listen_to(streams: StreamingQueryManager, heard: Heard) -> Callable[[], None
 
 
 def listen_to_query(query: StreamingQuery, heard: Heard) -> Callable[[], None]:
-    """Call `heard` for what the queries of the session do that started a query; see `listen_to`.
+    """Call `heard` for events of the queries of a query's session; see `listen_to`.
 
-    Listeners of other sessions do not hear of it.
+    Listeners of other sessions do not receive them.
     """
     from pyspark.sql.streaming.query import StreamingQueryManager
 
@@ -212,11 +212,11 @@ def checkpoint_of(query: StreamingQuery) -> str | None:
 
 
 def recent_progress(query: StreamingQuery, after: int | None = None) -> list[tuple[Mapping[str, Any], int]]:
-    """The progress that Spark still has of a query, oldest first, and when each batch was over.
+    """Return the progress that Spark still has of a query, oldest first, and the end of each batch.
 
     Args:
-        query: The query; where it was started again in its session, the run that continues is meant.
-        after: Only of batches after this one.
+        query: The query; if it was started again in its session, the current run.
+        after: Return only batches after this one.
     """
     found = []
     if is_connect(query):
@@ -235,7 +235,7 @@ def recent_progress(query: StreamingQuery, after: int | None = None) -> list[tup
 
 
 def is_working(query: StreamingQuery) -> bool:
-    """Return whether a query is processing a batch."""
+    """Return True if a query is processing a batch."""
     status = query.status
     return bool(status["isTriggerActive"] and status["isDataAvailable"])
 
@@ -248,14 +248,14 @@ def committed_batch(
     *,
     add: Callable[[Mapping[str, Any]], Mapping[str, Any]] | None = None,
 ) -> BatchProgress | None:
-    """A progress report as a batch, or None if it reports a trigger that ran no batch.
+    """Return a progress report as a batch, or None for a trigger that ran no batch.
 
     Args:
         query: The query's name.
         progress: The report.
-        now_ms: When it was heard.
-        order: The names of its keyed operators, as `keyed_order` gives them.
-        add: Adds to a batch's report what its sources leave out.
+        now_ms: The time of the report.
+        order: The names of its keyed operators, from `keyed_order`.
+        add: A function that adds missing fields of the sources to a report.
     """
     durations = progress.get("durationMs") or {}
     if "addBatch" not in durations:
@@ -284,7 +284,7 @@ def committed_batch(
 
 
 def _rate(progress: Mapping[str, Any], name: str) -> float | None:
-    """A rate; of a batch that took no time Spark has none, or one that is not a number."""
+    """Return a rate; None for a batch that took no time."""
     value = progress.get(name)
     return float(value) if isinstance(value, (int, float)) and math.isfinite(value) else None
 
@@ -296,7 +296,7 @@ def load_ms(metrics: Iterable[Mapping[str, Any] | None]) -> int | None:
 
 
 def late_events(progress: Mapping[str, Any]) -> int:
-    """Return the number of events that the keyed operators of one batch removed as late."""
+    """Return the number of events that the keyed operators of one batch dropped as late."""
     metrics = observed_metrics(progress)
     found = [metric for name, metric in metrics.items() if name.startswith(KEYED_METRIC)]
     return sum(int(_plain(metric).get("late") or 0) for metric in found)
@@ -356,10 +356,10 @@ def _keyed(name: str, counts: Mapping[str, Any]) -> KeyedProgress:
 
 
 def keyed_order(query: StreamingQuery, progress: Mapping[str, Any]) -> tuple[str | None, ...]:
-    """The names of a query's keyed operators in the order in which Spark reports operators of their kind.
+    """Return the names of a query's keyed operators, in the order in which Spark reports such operators.
 
-    The plan tells, which is asked only where a batch has several operators that may be ours. A
-    `transformWithState` of a user's own has None in its place. Nothing where Spark's internals do not tell.
+    Read from the plan, and only for a batch with several such operators. A user's own `transformWithState` is
+    None. Empty if Spark's internals do not show the plan.
     """
     if is_connect(query):
         return ()
@@ -379,7 +379,7 @@ def keyed_order(query: StreamingQuery, progress: Mapping[str, Any]) -> tuple[str
 
 
 def keyed_names_in(plan: str) -> tuple[str | None, ...]:
-    """The same of a plan as Spark prints it: a keyed operator stands right below its metric."""
+    """Return the same from a printed plan, in which a keyed operator is directly below its metric."""
     found: list[str | None] = []
     metric: str | None = None
     for name, kind in _OPERATORS.findall(plan):
@@ -394,9 +394,9 @@ def with_keyed(
     keyed: Mapping[str, KeyedProgress],
     order: Sequence[str | None],
 ) -> tuple[OperatorProgress, ...]:
-    """Spark's operators with what Holdfast's keyed ones among them counted themselves.
+    """Return Spark's operators, the keyed ones with their own counts.
 
-    Without an order, the only one of its kind is the only one that counts.
+    Without an order, the counts are assigned only if there is exactly one keyed operator.
     """
     of_kind = [at for at, operator in enumerate(operators) if is_processor(operator.name)]
     if len(order) != len(of_kind):
@@ -427,7 +427,7 @@ def _as_keyed(operator: OperatorProgress, keyed: KeyedProgress) -> OperatorProgr
 
 
 def _plain(metric: Any) -> Mapping[str, Any]:
-    """A metric as a mapping: it is a Row in a progress of Spark's, and plain in its JSON."""
+    """Return a metric as a mapping: it is a Row in Spark's progress, and a mapping in its JSON."""
     plain: Mapping[str, Any] = metric.asDict() if hasattr(metric, "asDict") else metric
     return plain
 
@@ -454,7 +454,7 @@ def _operator(fields: Mapping[str, Any]) -> OperatorProgress:
 
 
 def await_end(query: StreamingQuery) -> None:
-    """Wait for a query's end; why it failed is read from the query, where all causes are."""
+    """Wait for a query's end; read its error with `failure_text`, which has all causes."""
     from pyspark.errors import StreamingQueryException
 
     try:
@@ -466,7 +466,7 @@ def await_end(query: StreamingQuery) -> None:
 
 
 def failure_text(query: StreamingQuery) -> str | None:
-    """The whole text of a failed query's exception with all its causes, or None if it did not fail."""
+    """Return the full text of a failed query's exception with all causes, or None if it did not fail."""
     from pyspark import SparkContext
 
     found = query._jsq.exception()
@@ -477,22 +477,22 @@ def failure_text(query: StreamingQuery) -> str | None:
 
 
 def was_skipped(text: str) -> bool:
-    """Return whether a query failed because its sink skipped a batch that it held already.
+    """Return True if a query failed because its sink skipped a batch that it already had.
 
-    With state-checkpoint format 2 Spark asks each stateful operator what it has just stored; of a batch
-    that nobody read there is nothing to tell.
+    With state-checkpoint format 2 Spark requires from each stateful operator the state that it has just
+    stored; a batch that was not read has none.
     """
     return "CheckpointInfo length: 0" in text
 
 
 def written_format(writer: DataStreamWriter) -> str | None:
-    """The format that a writer was given, which Spark offers no public way to ask for."""
+    """Return the format of a writer, for which Spark has no public method."""
     written = written_sink(writer)
     return None if written is None else written[0].kind
 
 
 def written_sink(writer: DataStreamWriter) -> tuple[PlanSink, str | None] | None:
-    """Return the target of a writer, and its trigger if it has one, as far as Spark's internals show it."""
+    """Return the target and the trigger of a writer, as far as Spark's internals show them."""
     if is_connect(writer):
         return written_remotely(writer)
     from py4j.protocol import Py4JError
@@ -510,7 +510,7 @@ def written_sink(writer: DataStreamWriter) -> tuple[PlanSink, str | None] | None
 
 
 def written_place(writer: DataStreamWriter) -> tuple[str | None, str | None]:
-    """The checkpoint and the query's name that a writer was given, as far as Spark's internals tell."""
+    """Return the checkpoint and the query name of a writer, as far as Spark's internals show them."""
     from py4j.protocol import Py4JError
 
     from holdfast.engine.described import plain_map
@@ -524,7 +524,7 @@ def written_place(writer: DataStreamWriter) -> tuple[str | None, str | None]:
 
 
 def _trigger(text: str) -> str | None:
-    """Spark's text of a trigger as a job's own would be put."""
+    """Return Spark's text of a trigger in Holdfast's notation."""
     interval_ms = interval_in(text)
     if text.startswith("ProcessingTimeTrigger"):
         return str(every(interval_ms)) if interval_ms else None
@@ -534,38 +534,38 @@ def _trigger(text: str) -> str | None:
 
 
 def interval_in(trigger: str) -> int | None:
-    """The interval of a trigger as Spark prints it; None where it asks for none."""
+    """Return the interval of a trigger as Spark prints it, in milliseconds; None without one."""
     interval = re.fullmatch(rf"(?:ProcessingTimeTrigger|{_REAL_TIME})\((\d+)\)", trigger)
     return int(interval[1]) or None if interval is not None else None
 
 
 def is_real_time(trigger: str) -> bool:
-    """Return whether a trigger, as Spark prints it, is that of real-time mode."""
+    """Return True if a trigger, as Spark prints it, is that of real-time mode."""
     return trigger.startswith(_REAL_TIME)
 
 
 def refuse_continuous(trigger: str | None, where: str) -> None:
-    """Refuse a query of Spark's continuous processing, which has epochs in place of batches.
+    """Raise an error for a query of Spark's continuous processing, which has epochs instead of batches.
 
     Args:
         trigger: Its trigger as Spark prints it, or as a message of Connect names it.
         where: The call, for the error.
 
     Raises:
-        Unsupported: It is one.
+        Unsupported: The trigger is continuous.
     """
     if trigger is not None and trigger.lower().startswith("continuous"):
         raise Unsupported(
-            "continuous processing has no batches that could be watched, stopped between or saved",
+            "continuous processing is not supported: it has no batches",
             code="HF-E7047",
             where=where,
             found=trigger,
-            hint='use .trigger(realTime="5 minutes"), which has, or .trigger(processingTime="1 second")',
+            hint='use .trigger(realTime="5 minutes") or .trigger(processingTime="1 second")',
         )
 
 
 def trigger_of(query: StreamingQuery) -> str | None:
-    """The trigger of a running query as Spark prints it; None where Spark's internals do not tell."""
+    """Return the trigger of a running query as Spark prints it; None if Spark's internals do not show it."""
     if is_connect(query):
         return None
     from py4j.protocol import Py4JError
@@ -577,33 +577,33 @@ def trigger_of(query: StreamingQuery) -> str | None:
 
 
 def _running(query: StreamingQuery) -> Any:
-    """The JVM's object of the run that continues, which may be a later one; its own where none does."""
+    """Return the JVM object of the query's current run, or of the given one if none is running."""
     mine: Any = query._jsq
     return mine.sparkSession().streams().get(str(query.id)) or mine
 
 
 def written_mode(writer: DataStreamWriter) -> str | None:
-    """The output mode that a writer was given, which Spark keeps to itself."""
+    """Return the output mode of a writer, for which Spark has no public method."""
     written = written_sink(writer)
     return None if written is None else written[0].mode
 
 
 def is_running_query(value: object) -> TypeGuard[StreamingQuery]:
-    """Return whether it is a query of a classic session."""
+    """Return True if the value is a query of a classic session."""
     from pyspark.sql.streaming.query import StreamingQuery
 
     return isinstance(value, StreamingQuery)
 
 
 def is_writer(value: object) -> TypeGuard[DataStreamWriter]:
-    """Return whether it is a writer of a classic session."""
+    """Return True if the value is a writer of a classic session."""
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
     return isinstance(value, DataStreamWriter)
 
 
 def frame_of(writer: DataStreamWriter) -> DataFrame | None:
-    """The frame that a writer was made of, which Spark offers no public way to ask for."""
+    """Return the frame of a writer, for which Spark has no public method."""
     from pyspark.sql import DataFrame
 
     found = getattr(writer, "_df", None)
@@ -611,6 +611,6 @@ def frame_of(writer: DataStreamWriter) -> DataFrame | None:
 
 
 def java_pid(spark: SparkSession) -> int:
-    """The process id of the session's JVM."""
+    """Return the process id of the session's JVM."""
     jvm: Any = spark._jvm
     return int(jvm.java.lang.ProcessHandle.current().pid())

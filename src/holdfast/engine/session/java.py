@@ -26,9 +26,7 @@ if TYPE_CHECKING:
 
 OLDEST = 17
 VECTOR_MODULE = "jdk.incubator.vector"
-WAYS_OUT = (
-    "install Java 17, 21 or 25 and set JAVA_HOME, or let Python bring one: pip install 'holdfast[java]'"
-)
+WAYS_OUT = "install Java 17, 21 or 25 and set JAVA_HOME, or run: pip install 'holdfast[java]'"
 
 # Spark's launcher always asks for the vector module. A trimmed runtime without it refuses to start,
 # although Spark works without it, so this stand-in leaves the request out.
@@ -43,13 +41,13 @@ exec "{java}" "${{args[@]}}"
 
 @dataclass(frozen=True, slots=True)
 class JavaRuntime:
-    """A Java runtime as its own files describe it.
+    """A Java runtime, as described by its own files.
 
     Attributes:
         home: The directory to use as JAVA_HOME.
-        version: As its `release` file says, or None where the file does not exist.
-        source: How it was found: `JAVA_HOME`, `PATH` or `holdfast[java]`.
-        modules: The modules it carries; empty where its `release` file does not list them.
+        version: The version in its `release` file; None if the file does not exist.
+        source: The origin: `JAVA_HOME`, `PATH` or `holdfast[java]`.
+        modules: Its modules; empty if its `release` file does not list them.
     """
 
     home: Path
@@ -59,33 +57,33 @@ class JavaRuntime:
 
     @property
     def major(self) -> int | None:
-        """17 for `17.0.15`, 8 for `1.8.0_392`."""
+        """The major version: 17 for `17.0.15`, 8 for `1.8.0_392`."""
         found = re.match(r"(?:1\.)?(\d+)", self.version or "")
         return int(found.group(1)) if found else None
 
     @property
     def lacks_vector_module(self) -> bool:
-        """Return whether Spark's launcher would fail on it without further settings."""
+        """True if Spark's launcher would fail with it without further settings."""
         return bool(self.modules) and VECTOR_MODULE not in self.modules
 
 
 def find_java(environ: Mapping[str, str]) -> JavaRuntime:
     """Find Java in JAVA_HOME, then on PATH, then in the `holdfast[java]` extra.
 
-    Reads `release` files and starts no process. A JAVA_HOME that is set is the user's word: if it does
-    not hold a usable Java that is an error, not a reason to look elsewhere.
+    Reads `release` files and starts no process. A JAVA_HOME without a usable Java is an error; no other Java
+    is searched for then.
 
     Raises:
-        Invalid: JAVA_HOME is set and holds no Java.
+        Invalid: JAVA_HOME is set and has no Java.
         Unsupported: JAVA_HOME, or the only Java on PATH, is older than Spark accepts.
-        NotFound: There is none at all.
+        NotFound: No Java was found.
     """
     named = environ.get("JAVA_HOME")
     if named:
         home = Path(named)
         if not os.access(home / "bin" / "java", os.X_OK):
             raise Invalid(
-                "JAVA_HOME holds no Java",
+                "JAVA_HOME has no Java",
                 code="HF-E2192",
                 where=f"JAVA_HOME={named}",
                 expected="an executable bin/java below it",
@@ -99,7 +97,7 @@ def find_java(environ: Mapping[str, str]) -> JavaRuntime:
     if bundled is not None:
         return bundled
     raise NotFound(
-        "no Java was found, and Spark needs one",
+        "no Java found",
         code="HF-E3037",
         where="JAVA_HOME, PATH and the holdfast[java] extra",
         hint=WAYS_OUT,
@@ -107,10 +105,10 @@ def find_java(environ: Mapping[str, str]) -> JavaRuntime:
 
 
 def java_home_for_spark(java: JavaRuntime, state_home: Path) -> Path:
-    """A JAVA_HOME that Spark's launcher can use: the runtime's own, or a stand-in for it.
+    """Return a JAVA_HOME that Spark's launcher can use: the runtime's own, or a wrapper of it.
 
-    The stand-in is a small directory below the state home; it is made once, atomically, and its name
-    depends on what it replaces.
+    The wrapper is a small directory below the state home; it is created once, atomically, and its name
+    depends on the runtime.
     """
     if not java.lacks_vector_module:
         return java.home
@@ -173,11 +171,11 @@ def _supported(java: JavaRuntime) -> JavaRuntime:
 
 @contextmanager
 def no_jvm_left() -> Iterator[None]:
-    """While this lasts, Ctrl-C also ends the processes that began since.
+    """Let Ctrl-C within the block also end the child processes that started in it.
 
-    PySpark's launcher deletes the directory in which the JVM says where it listens, when an exception comes
-    out of it. A JVM that cannot say so stays for good: it has not come to the line that ends it with its
-    parent. Once PySpark has its session, it handles Ctrl-C itself.
+    On an exception PySpark's launcher deletes the directory in which the JVM reports its port. A JVM that
+    cannot report it then never ends, because it has not reached the code that ends it with its parent. Once
+    PySpark has its session, it handles Ctrl-C itself.
     """
     former = signal.getsignal(signal.SIGINT)
     if threading.current_thread() is not threading.main_thread() or not callable(former):
@@ -198,14 +196,14 @@ def no_jvm_left() -> Iterator[None]:
 
 
 def end_children(but: Collection[int] = ()) -> None:
-    """End the processes that this one has started and that live, but for some."""
+    """End the live child processes of this one, except some."""
     for child in _children() - set(but):
         with suppress(ProcessLookupError, PermissionError):
             os.kill(child, signal.SIGKILL)
 
 
 def _children() -> frozenset[int]:
-    """The processes that this one has started and that live; none where the system does not tell."""
+    """Return the live child processes of this one; empty if the system does not list them."""
     found = set()
     for folder in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
@@ -217,7 +215,7 @@ def _children() -> frozenset[int]:
 
 
 class _Handler:
-    """Java's `SignalHandler`, called in this process."""
+    """A Java `SignalHandler` that is called in this process."""
 
     def __init__(self, told: Callable[[], None]) -> None:
         self._told = told
@@ -233,10 +231,10 @@ class _Handler:
 
 @contextmanager
 def answered_sigterm(spark: SparkSession, told: Callable[[], None]) -> Iterator[None]:
-    """Within the block a SIGTERM to the JVM calls `told`, on a thread of Py4J's, and does nothing else.
+    """Let a SIGTERM to the JVM within the block call `told`, on a thread of Py4J, and do nothing else.
 
-    Under `spark-submit` the JVM is the process that a platform sends it to, and the parent of this one. Where
-    Java does not let it be answered, it stays as it was.
+    Under `spark-submit` a platform sends the signal to the JVM, the parent of this process. If Java does not
+    allow a handler, nothing is changed.
     """
     from py4j.protocol import Py4JError
     from pyspark import java_gateway

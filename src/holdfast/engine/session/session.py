@@ -1,4 +1,4 @@
-"""A SparkSession with Holdfast's defaults, made or completed."""
+"""Create or configure a SparkSession with Holdfast's defaults."""
 
 from __future__ import annotations
 
@@ -66,26 +66,25 @@ def session(
     backend: Backend | None = None,
     py_files: Iterable[str | os.PathLike[str]] = (),
 ) -> SparkSession:
-    """Start Spark, or get the running session, with Holdfast's defaults.
+    """Start Spark, or return the running session, with Holdfast's defaults.
 
     On a cluster the executors get this package from the driver, and new state gets as many partitions as
     tasks run at once.
 
     Args:
         name: The application's name.
-        master: Where Spark runs; `local[*]` unless the user's own settings name another.
-        conf: Spark settings; they win over every default of Holdfast.
-        extras: Jars to bring along: `delta`, `kafka`.
+        master: The master; by default that of the user's settings, or `local[*]`.
+        conf: Spark settings; they take precedence over Holdfast's defaults.
+        extras: Extra jars: `delta`, `kafka`.
         home: The state home; see `Settings`.
-        backend: Where queries keep their state; RocksDB unless `conf` says otherwise.
-        py_files: Modules, archives and folders of code that tasks import.
+        backend: The state backend; by default that of `conf`, or RocksDB.
+        py_files: Modules, archives and directories of code that tasks import.
 
     Raises:
-        NotFound: There is no Java, no pyspark, no such code, or no such package as `spark.jars.packages`
-            names.
+        NotFound: Java, pyspark, a path of `py_files` or a package of `spark.jars.packages` is missing.
         Unavailable: Packages could not be fetched.
         Invalid: A setting is wrong.
-        Unsupported: This Java or this Spark is not one that works, or the extra `spark` is not installed.
+        Unsupported: This Java or Spark version is not supported, or the extra `spark` is not installed.
     """
     require_package("pyspark")
     from pyspark.sql import SparkSession
@@ -113,7 +112,7 @@ def session(
 
 
 def running_session() -> SparkSession | None:
-    """The session that this process has already, if it has one."""
+    """Return the running session of this process, if any."""
     from pyspark.sql import SparkSession
 
     return SparkSession.getActiveSession()
@@ -122,11 +121,11 @@ def running_session() -> SparkSession | None:
 def configure(
     builder: SparkSession.Builder, *, extras: Iterable[str] = (), home: str | Path | None = None
 ) -> SparkSession.Builder:
-    """Complete a builder of your own; whatever you set on it, or for Spark elsewhere, stays.
+    """Add Holdfast's defaults to your own builder; your settings, on it or elsewhere, stay.
 
-    Sets JAVA_HOME and PYSPARK_PYTHON in this process's environment, because that is where Spark's
-    launcher and its workers read them. Call it before the first session of the process: Java and jars
-    cannot be changed in a JVM that runs.
+    Sets JAVA_HOME and PYSPARK_PYTHON in this process's environment, from which Spark's launcher and workers
+    read them. Call it before the first session of the process: Java and jars cannot be changed in a running
+    JVM.
     """
     return _configured(builder, extras, home)[0]
 
@@ -134,18 +133,18 @@ def configure(
 def _configured(
     builder: SparkSession.Builder, extras: Iterable[str], home: str | Path | None
 ) -> tuple[SparkSession.Builder, dict[str, str]]:
-    """A builder that is complete, and all that its user has set, on it or elsewhere."""
+    """Return the configured builder, and all settings of the user, on it or elsewhere."""
     # The builder offers no way to read what was set on it.
     own: dict[str, str] = dict(builder._options)
     given = {key: value for key, (value, _) in given_settings(os.environ).items()}
     given |= submitted_settings(os.environ)
     if "spark.remote" in {**given, **own} or "SPARK_REMOTE" in os.environ:
         raise Unsupported(
-            "Holdfast's settings are for a session with a JVM of its own, and this one is of Spark Connect",
+            "Holdfast cannot configure a Spark Connect session",
             code="HF-E7053",
             where="spark.remote",
-            hint="give them to the server, and make the session with SparkSession.builder.remote(…); jobs and"
-            " hf.guard need a classic one",
+            hint="configure the server, and create the session with SparkSession.builder.remote(…); jobs and"
+            " hf.guard need a classic session",
         )
     settings = _settings(home)
     prepare_environment(settings)
@@ -181,7 +180,7 @@ def _configured(
 
 
 def _partitioned(running: SparkSession | None) -> bool:
-    """Return whether the partitions of a running session were set; Spark's default does not count."""
+    """Return True if the partitions of a running session were set; Spark's default does not count."""
     if running is None:
         return False
     session: Any = running
@@ -189,21 +188,21 @@ def _partitioned(running: SparkSession | None) -> bool:
 
 
 def prepare_environment(settings: Settings) -> None:
-    """Point Spark's launcher at a Java that works, and its workers at this interpreter."""
+    """Set a supported Java for Spark's launcher, and this interpreter for its workers."""
     java = find_java(os.environ)
     os.environ["JAVA_HOME"] = str(java_home_for_spark(java, settings.home))
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 
 
 def defaults_for(master: str, conf: Mapping[str, str] | None = None) -> tuple[Default, ...]:
-    """Holdfast's defaults for a master.
+    """Return Holdfast's defaults for a master.
 
-    The cores that run tasks say how many shuffle partitions are right: the machine's own, or those that the
-    settings ask a cluster for. A standalone cluster has to be asked once the session is there.
+    The number of shuffle partitions follows from the cores for tasks: the machine's own, or those that the
+    settings request from a cluster. For a standalone cluster it is known only once the session exists.
 
     Args:
-        master: Where Spark runs.
-        conf: The session's settings, so far.
+        master: The master.
+        conf: The session's settings so far.
     """
     manager = manager_of(master)
     slots = available_cores() if manager is Manager.LOCAL else asked_cores(master, conf or {}).slots
@@ -215,7 +214,7 @@ def defaults_for(master: str, conf: Mapping[str, str] | None = None) -> tuple[De
 
 
 def available_cores() -> int:
-    """The cores this process may use, which in a container are fewer than the machine has."""
+    """Return the number of cores that this process may use, possibly fewer than the machine's."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
@@ -226,9 +225,9 @@ def _settings(home: str | Path | None) -> Settings:
 
 
 def submitted_settings(environ: Mapping[str, str]) -> dict[str, str]:
-    """The settings of the `spark-submit` that has started this program; none where none has.
+    """Return the settings of the `spark-submit` that has started this program; empty otherwise.
 
-    They are in its JVM, which waits for us at a port. What a builder sets wins over them.
+    They are in its JVM, which this process connects to. Settings of a builder take precedence.
     """
     if GATEWAY_VARIABLE not in environ:
         return {}

@@ -1,7 +1,7 @@
-"""Python workers of Spark: their sockets, and the modules that they need.
+"""Manage the sockets of Spark's Python workers, and send them modules and files.
 
-A JVM removes its sockets when it ends and not when it is killed. In a directory of their own those that
-nobody has open can be distinguished from others and be cleared away.
+A JVM removes its sockets when it ends, but not when it is killed. In a separate directory, sockets that no
+process has open can be identified and removed.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _NETWORK = Path("/proc/self/ns/net")
 
 
 def socket_folder(base: Path | None = None) -> Path | None:
-    """Give this user's directory, without the sockets of the dead; None where there can be none."""
+    """Return this user's socket directory, cleared of unused sockets; None if it cannot be used."""
     try:
         # Containers may share a directory, and do not see each other's sockets.
         folder = (base or Path(tempfile.gettempdir())) / f"holdfast-{os.getuid()}-{_NETWORK.stat().st_ino}"
@@ -56,22 +56,22 @@ def _clear(folder: Path) -> None:
 
 
 def ship_by_value(module: ModuleType) -> None:
-    """Send a job file's own functions to the workers whole, since they cannot import the file."""
+    """Send a job file's functions to the workers by value, because they cannot import the file."""
     from pyspark.cloudpickle import register_pickle_by_value
 
     register_pickle_by_value(module)  # type: ignore[no-untyped-call]  # it carries no types
 
 
 def send_file(spark: SparkSession, name: str, write: Callable[[str], None]) -> None:
-    """Have a file at hand in every task from now on, as `SparkFiles.get(name)`.
+    """Make a file available in every task from now on, as `SparkFiles.get(name)`.
 
-    Workers fetch it from the driver when they first run a task, so it stays where it is for as long as the
-    session does.
+    Workers fetch it from the driver when they first run a task, so it stays on the driver until the session
+    ends.
 
     Args:
         spark: The session.
-        name: The file's name, which no other file of the session has.
-        write: Writes the file to a path of this machine.
+        name: The file's name, unique in the session.
+        write: A function that writes the file to a local path.
     """
     context: Any = spark.sparkContext
     path = str(Path(context._temp_dir) / name)

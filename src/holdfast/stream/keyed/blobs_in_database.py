@@ -1,4 +1,4 @@
-"""Keyed state whose blobs are in a database: what a user says of it, and what a start sees to."""
+"""Keyed state with its blobs in a database: check the configuration, and pass it to the workers."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ BLOBS_FROM: Final = "512b"
 
 
 def blobs_of(database: Redis | Cassandra | None, least: Size | None, where: str) -> Blobs | None:
-    """Return which blobs are stored in a database, as the workers see it.
+    """Return the workers' configuration of blobs in a database; None without a database.
 
     Raises:
-        Invalid: A setting does not fit Python's client, or it is none.
+        Invalid: A setting does not fit Python's client, or the type is not supported.
         Unsupported: The client is not installed.
     """
     from holdfast.worker.state.blob_store import Blobs
@@ -46,7 +46,7 @@ def blobs_of(database: Redis | Cassandra | None, least: Size | None, where: str)
         return None
     if not isinstance(database, (Redis, Cassandra)):
         raise Invalid(
-            "the blobs of keyed state can be kept in Redis or in Cassandra",
+            "unsupported database for the blobs of keyed state",
             code="HF-E2312",
             where=f"{where}: blobs",
             found=type(database).__name__,
@@ -56,7 +56,7 @@ def blobs_of(database: Redis | Cassandra | None, least: Size | None, where: str)
     name = type(database).__name__
     if database.trust_store_password is not None:
         raise Invalid(
-            "keyed state is written by Python, which trusts certificates in a PEM file",
+            "keyed state does not support trust_store_password: its Python client reads a PEM file",
             code="HF-E2313",
             where=f"{where}: blobs",
             found="trust_store_password",
@@ -105,10 +105,10 @@ def _cassandra(cassandra: Cassandra) -> CassandraBlobServer:
 
 
 def refuse_external_provider(spark: SparkSession, where: str) -> None:
-    """Refuse keyed state in a session whose provider Spark's own operator for it does not work with.
+    """Raise an error for keyed state in a session whose state store provider does not support it.
 
     Raises:
-        Unsupported: The session has Spark keep all state in a database.
+        Unsupported: The session keeps all state in a database.
     """
     provider = spark.conf.get(PROVIDER_KEY, None)
     if provider in EXTERNAL_PROVIDERS:
@@ -116,16 +116,16 @@ def refuse_external_provider(spark: SparkSession, where: str) -> None:
         choices = " or ".join(f"blobs=hf.{name}(…)" for name in names)
         place = " or ".join(names)
         raise Unsupported(
-            f"keyed operators need RocksDB as the state store, and keep their rows in {place} beside it",
+            "keyed operators need RocksDB as Spark's state store",
             code="HF-E7110",
             where=where,
             found=f"{PROVIDER_KEY}={provider}",
-            hint=f"write backend=hf.RocksDB(), and process(…, {choices})",
+            hint=f"set backend=hf.RocksDB(); to keep the rows in {place}, write process(…, {choices})",
         )
 
 
 def with_blobs(store: MemoryStore, blobs: Blobs | None, operator: str) -> MemoryStore:
-    """Groups with their blobs in place of names."""
+    """Return the groups with their blobs in place of the blobs' names."""
     from holdfast.worker.state.blob_store import BlobReader, database_at
     from holdfast.worker.state.store import MemoryStore
 
@@ -140,7 +140,7 @@ def with_blobs(store: MemoryStore, blobs: Blobs | None, operator: str) -> Memory
 def groups_elsewhere(frame: DataFrame, checkpoint: str, layout: Layout, forms: Mapping[str, Any]) -> int:
     """Return the number of an operator's key groups with blobs in a database.
 
-    Costs some small Spark jobs over the query's state. Operators with the same tables are not told apart.
+    Runs some small Spark jobs over the query's state. Operators with the same tables are not distinguished.
     """
     from holdfast.engine.spark_state import stored_groups
     from holdfast.worker.state.blob_store import is_name

@@ -1,4 +1,4 @@
-"""A stream that every key sees whole: rules, rates, settings."""
+"""Broadcast streams, which every key sees in full: rules, rates, settings."""
 
 from __future__ import annotations
 
@@ -30,18 +30,18 @@ _NO_ORDER = (*_NO_KEY, "boolean")
 
 @dataclass(frozen=True, slots=True)
 class BroadcastStream:
-    """A stream to be joined by `KeyedStream.with_broadcast`; made by `broadcast`.
+    """A stream for `KeyedStream.with_broadcast`; made by `broadcast`.
 
     Attributes:
-        frame: Its rows.
-        described: The stream as the workers know it.
+        frame: The rows of the stream.
+        described: The workers' description of the stream.
     """
 
     frame: DataFrame
     described: Broadcast
 
     def packed(self, layout: Layout, number: int) -> DataFrame:
-        """Its rows as packets for every key group."""
+        """Return the rows as packets for every key group."""
         from pyspark.sql import functions as F  # noqa: N812 - the package imports without Spark
 
         from holdfast.worker.packets import Spreader, packet_columns
@@ -60,27 +60,28 @@ def broadcast(
     withdrawn: str | None = None,
     name: str = "broadcast",
 ) -> BroadcastStream:
-    """Make a stream of rules that all keys of a keyed stream see, each as it is now.
+    """Make a stream of rows, such as rules, that all keys of a keyed stream see in their current version.
 
-    A row replaces the one with its key. All rows that arrive in a batch are taken in before the batch's
-    events, so that all keys see one and the same set; it is kept in the checkpoint with the keyed state.
-    Write an `on_broadcast(self, row, rows, ctx)` on the processor to decide yourself what a row does to
-    `rows`, or to refuse it by raising: what was there stays.
+    A row replaces the one with its key. All rows that arrive in a batch are applied before the batch's
+    events, so that all keys see the same set; it is kept in the checkpoint with the keyed state.
+    Write an `on_broadcast(self, row, rows, ctx)` on the processor to apply a row to `rows` yourself, or to
+    reject it by raising an exception: `rows` then stays unchanged.
 
-    Every key group keeps a copy, which is what lets them move between partitions. So this is for some
-    thousands of rows that change now and then; join a larger table as a stream of its own.
+    Every key group keeps a copy, so that groups can move between partitions. Use it for some thousands of
+    rows that change now and then; join a larger table as a separate stream.
 
     Args:
         df: A stream without a watermark: it may be silent for days, and would hold event time back.
-        key: The columns that tell rows apart.
-        version: A column by which rows of a batch are ordered and a row that is no newer than the one
-            that is kept is left out. Without it the order of arrival counts, which sources keep within
-            a partition only.
-        withdrawn: A boolean column that is true in a row which takes its key's row back.
+        key: The columns that identify a row.
+        version: A column that orders the rows of a key; a row that is not newer than the stored one is
+            ignored. Without it the order of arrival counts, which sources keep within a partition
+            only.
+        withdrawn: A boolean column; true in a row that deletes the row with its key.
         name: The name of the stream and of its state.
 
     Raises:
-        Invalid: The frame is not a stream or has a watermark, or a column is missing or cannot serve.
+        Invalid: The frame is not a stream or has a watermark, or a column is missing or has an
+            unsupported type.
     """
     from holdfast.worker.declarations.types import schema_of
     from holdfast.worker.runtime.broadcast import Broadcast
@@ -90,15 +91,15 @@ def broadcast(
         raise not_an_identifier(name, _WHERE)
     named = [*keys, *(column for column in (version, withdrawn) if column is not None)]
     require_columns(df, named, where=_WHERE)
-    hint = "read it with spark.readStream, or hand rows that never change to the processor"
+    hint = "read it with spark.readStream, or pass rows that never change to the processor"
     require_stream(df, where=_WHERE, hint=hint)
     if watermarks(df):
         raise Invalid(
-            "a broadcast stream with a watermark would hold back the event time of the whole query",
+            "a broadcast stream cannot have a watermark: it would hold back event time in the whole query",
             code="HF-E2314",
             where=_WHERE,
             found=", ".join(watermarks(df)),
-            hint="leave withWatermark out of it",
+            hint="remove withWatermark from it",
         )
     for column in keys:
         _check_type(df, column, _NO_KEY, "be a key")
@@ -106,12 +107,12 @@ def broadcast(
         _check_type(df, version, _NO_ORDER, "order versions")
     if withdrawn is not None and type_of(df, withdrawn) != "boolean":
         raise Invalid(
-            "the column that takes rows back is not a boolean",
+            "the withdrawn= column is not a boolean",
             code="HF-E2315",
             where=f"{_WHERE}: {withdrawn}",
             found=type_of(df, withdrawn),
             expected="boolean",
-            hint=f'make it one: .withColumn("{withdrawn}", F.col("{withdrawn}").cast("boolean"))',
+            hint=f'convert it: .withColumn("{withdrawn}", F.col("{withdrawn}").cast("boolean"))',
         )
     described = Broadcast(name, schema_of(df.schema), tuple(keys), version, withdrawn)
     return BroadcastStream(df, described)
@@ -125,17 +126,17 @@ def _check_type(df: DataFrame, column: str, refused: tuple[str, ...], use: str) 
             where=f"{_WHERE}: {column}",
             found=type_of(df, column),
             expected="text, a whole number, a date or a time",
-            hint=f'name another column, or make one of such a type: .withColumn("{column}", …)',
+            hint=f'name a different column, or convert it first: .withColumn("{column}", …)',
         )
 
 
 def not_an_identifier(name: str, where: str) -> Invalid:
-    """The name of a stream, which handlers and states bear, is not a name in Python."""
+    """Return the error for a stream name that is not a Python identifier; handlers and states use it."""
     return Invalid(
-        "a stream's name is a name in Python too",
+        "invalid stream name",
         code="HF-E2317",
         where=where,
         found=repr(name),
-        expected="an identifier",
-        hint='write letters, digits and underscores, as in name="orders"',
+        expected="a Python identifier",
+        hint='use letters, digits and underscores, as in name="orders"',
     )

@@ -24,11 +24,11 @@ from holdfast.worker.declarations.types import (
 
 _HEADINGS: Final = ("state", "kind", "schema", "bytes per key", "TTL")
 _COSTS: Final = {
-    StateKind.LIST: "an append writes one row and reads none; reading, len and truth load all elements of the"
-    " batch's keys",
-    StateKind.MAP: "the first access loads all entries of the batch's keys; then a write is one row an entry",
-    StateKind.AGGREGATING: "one cell of the key's row; an add is one call of the aggregate, result is worked"
-    " out at each get",
+    StateKind.LIST: "an append writes one row and reads none; reading, len() and bool() load all elements"
+    " of the batch's keys",
+    StateKind.MAP: "the first access loads all entries of the batch's keys; a write is one row per entry",
+    StateKind.AGGREGATING: "one cell of the key's row; an add calls the aggregate once, and the result is"
+    " computed at each get",
     StateKind.VALUE: "one cell of the key's row, which the batch loads anyway",
 }
 
@@ -39,16 +39,16 @@ def _by_name(handlers: tuple[tuple[str, str], ...]) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class StateExplanation(JsonShape):
-    """One state: what it holds, how long, how large it is and what an access costs.
+    """The contents, TTL, size and access cost of one state.
 
     Attributes:
-        name: Its name.
-        kind: What it holds for a key: a value, a list, a map, ….
-        schema: The type of what it holds.
-        bytes_per_key: What it takes for a key, in bytes.
-        exact: Whether that is exact, and no estimate.
-        ttl: How long values live.
-        cost: What an access costs.
+        name: The name of the state.
+        kind: The kind of state: a value, a list, a map, ….
+        schema: The type of its values.
+        bytes_per_key: The size per key, in bytes.
+        exact: True if the size is exact, false if it is estimated.
+        ttl: The TTL of its values, in words.
+        cost: The cost of an access, in words.
     """
 
     name: str
@@ -62,16 +62,16 @@ class StateExplanation(JsonShape):
 
 @dataclass(frozen=True, slots=True)
 class Explanation(JsonShape):
-    """A processor in tables and words; `str()` gives the text, `as_dict()` the values for JSON.
+    """The explanation of a processor; `str()` gives the text, `as_dict()` the values for JSON.
 
     Attributes:
         name: The class of the processor.
-        kind: How it takes events: "event", "key" or "table".
-        handlers: Its handlers with what calls them.
-        states: Its states in the order of their declaration.
-        timers: What timers cost, or that there are none.
-        key_bytes: The estimated bytes that a key takes besides its states.
-        assumptions: What the estimates assume, in words.
+        kind: The unit of a handler call: "event", "key" or "table".
+        handlers: The handlers, each with the occasion on which it is called.
+        states: The states in the order of their declaration.
+        timers: The cost of timers, or "none".
+        key_bytes: The estimated size of a key without its states, in bytes.
+        assumptions: The assumptions of the estimates, in words.
     """
 
     name: str
@@ -85,7 +85,7 @@ class Explanation(JsonShape):
     @property
     @in_json
     def bytes_per_key(self) -> int:
-        """The estimated bytes of a key with all of its states."""
+        """The estimated size of a key with all of its states, in bytes."""
         return self.key_bytes + sum(state.bytes_per_key for state in self.states)
 
     def __str__(self) -> str:
@@ -109,7 +109,7 @@ class Explanation(JsonShape):
                 *table,
                 "",
                 *(f"{state.name}: {state.cost}" for state in self.states),
-                f"bytes: about {self.bytes_per_key} a key, {self.key_bytes} of them for the key itself",
+                f"bytes: about {self.bytes_per_key} per key, {self.key_bytes} of them for the key itself",
                 f"timers: {self.timers}",
                 f"assumed: {self.assumptions}",
             ]
@@ -124,17 +124,17 @@ def explain(
     elements: int = 10,
     nested: int = 4,
 ) -> Explanation:
-    """Tell what a processor keeps for each key, how large that is and what each access costs.
+    """Explain a processor's state: its contents and size per key, and the cost of each access.
 
-    Reads the class and starts nothing. Bytes are those of the Arrow columns, before compression and
-    without copies in checkpoints; measured sizes are in the metrics of a running job.
+    Reads the class and starts nothing. Sizes are those of the Arrow columns, before compression and
+    without copies in checkpoints; the metrics of a running job have measured sizes.
 
     Args:
         processor: An instance of a subclass of `hf.Keyed` or `hf.KeyedTable`.
         key: The columns of the key, as in "customer string, shop int".
-        text_bytes: How long a string or binary is taken to be.
-        elements: How many elements a key is taken to have in each list and map state.
-        nested: How many elements an array or map inside a value is taken to have.
+        text_bytes: The assumed length of a string or binary, in bytes.
+        elements: The assumed number of elements per key in each list and map state.
+        nested: The assumed number of elements in an array or map inside a value.
 
     Raises:
         Invalid: The class has a mistake that would stop a job from starting.
@@ -153,13 +153,13 @@ def explain(
         tuple(_explained(state, assumed) for state in definition.states if state.name != SETTLED),
         _timers(definition),
         ROW_BYTES + sum(value_bytes(column.type, assumed) for column in columns) + timer_bytes,
-        f"a key of {', '.join(type_text(column.type) for column in columns)}; {text_bytes} bytes a string or "
-        f"binary, {elements} elements a list or map state, {nested} elements an array or map inside a value",
+        f"a key of {', '.join(type_text(column.type) for column in columns)}; {text_bytes} bytes per string "
+        f"or binary, {elements} elements per list or map state, {nested} per array or map inside a value",
     )
 
 
 def ttl_words(ttl: Ttl | None) -> str:
-    """Say in a line how long a state's values live."""
+    """Return a state's TTL as a line of text."""
     if ttl is None:
         return "kept for ever"
     since = "write" if ttl.update == "create_and_write" else "write or read"
@@ -168,9 +168,9 @@ def ttl_words(ttl: Ttl | None) -> str:
     if ttl.visibility == "return_if_not_cleaned_up":
         words.append("an expired value may be returned one last time")
     if ttl.age_from != "restore":
-        words.append(f"values from before the TTL count from {ttl.age_from} ms")
+        words.append(f"values written before the TTL was declared count from {ttl.age_from} ms")
     if ttl.on_disable == "drop_expired":
-        words.append("expired values are dropped when the TTL is taken away")
+        words.append("expired values are dropped when the TTL is removed")
     return "; ".join(words)
 
 
@@ -197,18 +197,18 @@ def _cost(state: State) -> str:
     if state.kind in _COSTS:
         cost = _COSTS[state.kind]
     elif ufunc_of(state.function) is None:
-        cost = "one cell of the key's row; an add is one call of the function"
+        cost = "one cell of the key's row; an add calls the function once"
     else:
-        cost = "one cell of the key's row; adds are merged by whole arrays where they come in tables"
+        cost = "one cell of the key's row; a table of adds is merged as whole arrays"
     if state.ttl is not None and state.ttl.update == "read_and_write":
-        cost += "; a read writes a new stamp"
+        cost += "; a read also writes a new timestamp"
     return cost
 
 
 def _handlers(definition: ProcessorDefinition) -> tuple[tuple[str, str], ...]:
     whens = {
         "event": "for each event",
-        "key": "for each key with events, once a batch",
+        "key": "for each key with events, once per batch",
         "table": "for all events of a partition's batch",
     }
     pairs = zip(definition.handlers, definition.streams, strict=True)
@@ -219,7 +219,7 @@ def _handlers(definition: ProcessorDefinition) -> tuple[tuple[str, str], ...]:
     ]
     if definition.has_timers:
         table = definition.kind == "table"
-        handlers.append(("on_timers" if table else "on_timer", "for timers that are due, before the events"))
+        handlers.append(("on_timers" if table else "on_timer", "for due timers, before the events"))
     if definition.combines:
         handlers.append(("combine", "for part of a batch, before the shuffle"))
     return tuple(handlers)
@@ -228,7 +228,7 @@ def _handlers(definition: ProcessorDefinition) -> tuple[tuple[str, str], ...]:
 def _timers(definition: ProcessorDefinition) -> str:
     if not definition.has_timers:
         return "none"
-    return f"about {TIMER_BYTES} bytes for a key with one; to set or move one writes a cell of the key's row"
+    return f"about {TIMER_BYTES} bytes per key with a timer; setting or moving one writes a cell of its row"
 
 
 def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:

@@ -1,7 +1,7 @@
-"""The keys that are split: which they are, which part a row of theirs is in, and where parts are put.
+"""Hot keys: check them, assign their rows to parts, and number the parts.
 
-A part is a number that is made part of the key, so that Spark's shuffle puts the parts of a key into
-different partitions. Rows of all other keys are in part 0.
+A part is a number that is added to the key, so that Spark's shuffle puts the parts of a key into different
+partitions. Rows of all other keys are in part 0.
 """
 
 from __future__ import annotations
@@ -48,15 +48,15 @@ _TYPES: Final[Mapping[str, tuple[type, ...]]] = {
 
 @dataclass(frozen=True, slots=True)
 class HotKeys:
-    """The keys of a frame that are split, and into how many parts.
+    """The hot keys of a frame, and the number of parts of each.
 
     Attributes:
         by: The columns of the key.
         keys: The hot keys, each with a value for every column.
-        parts: Into how many parts each is split.
+        parts: The number of parts of each key.
         labels: The numbers of the parts of each key. They are chosen so that Spark's hash puts the parts of
-            a key into different partitions, if `parts` is the number of partitions, or divides it, or
-            is a multiple of it: parts numbered 0, 1, 2 … would meet in some and leave others empty.
+            a key into different partitions if `parts` equals, divides or is a multiple of the number of
+            partitions; parts numbered 0, 1, 2 … would collide in some and leave others empty.
     """
 
     by: tuple[str, ...]
@@ -65,18 +65,18 @@ class HotKeys:
     labels: tuple[tuple[int, ...], ...]
 
     def split(self, frame: DataFrame, salt: Column | None = None) -> DataFrame:
-        """Give each row its part."""
+        """Add the part of each row as a column."""
         return frame.withColumn(PART, self.part(frame, salt))
 
     def part(self, frame: DataFrame, salt: Column | None = None, *, of: str = "") -> Column:
-        """The one part that a row is in, if its key is hot, by the hash of the row or of what is given.
+        """Return the part of a row of a hot key, by the hash of the row or of `salt`.
 
-        Never by chance: a task that runs again must put its rows where they were.
+        It is never random: a repeated task must assign its rows to the same parts.
 
         Args:
             frame: The rows.
-            salt: What is hashed, all columns by default.
-            of: What comes before a column's name where the part is computed, as in `l.`.
+            salt: The column to hash; all columns by default.
+            of: The prefix of column names where the part is computed, as in `l.`.
         """
         from pyspark.sql import functions as F  # noqa: N812 - the package imports without Spark
 
@@ -88,7 +88,7 @@ class HotKeys:
         return F.coalesce(part, F.lit(0))
 
     def replicate(self, frame: DataFrame) -> DataFrame:
-        """Put each row of a hot key into all parts."""
+        """Copy each row of a hot key into all parts."""
         from pyspark.sql import functions as F  # noqa: N812 - the package imports without Spark
 
         parts = self._of_each(frame, lambda labels: labels, F.array(F.lit(0)))
@@ -97,7 +97,7 @@ class HotKeys:
     def _of_each(
         self, frame: DataFrame, made: Callable[[Column], Column], otherwise: Column, of: str = ""
     ) -> Column:
-        """Something made of the labels of a row's key, or something else where it is not hot."""
+        """Return a column made from the labels of a row's key, or `otherwise` if the key is not hot."""
         from pyspark.sql import functions as F  # noqa: N812 - the package imports without Spark
 
         chosen: Column | None = None
@@ -123,53 +123,53 @@ def hot_keys(df: DataFrame, by: Sequence[str], hot: Iterable[Any], parts: int, *
     """Check the hot keys against the frame's types, and choose the numbers of their parts.
 
     Raises:
-        Invalid: A key has too few or too many values or one of another type, is there twice, or there
-            are too many.
+        Invalid: A key has too few or too many values or one of a wrong type, is given twice, or there
+            are too many keys.
     """
     keys = tuple(checked_key(df, by, key, where) for key in hot)
     if len(keys) > MOST_HOT:
         raise Invalid(
-            "too many keys to split",
+            "too many hot keys",
             code="HF-E2318",
             where=where,
             found=f"{len(keys)} hot keys",
             expected=f"at most {MOST_HOT}",
-            hint="a key is worth splitting if one task of the shuffle has little else to do",
+            hint="split only keys that take most of the time of a shuffle task",
         )
     twice = sorted({repr(key) for key in keys if keys.count(key) > 1})
     if twice:
         raise Invalid(
-            "a hot key is named twice",
+            "a hot key is given twice",
             code="HF-E2319",
             where=where,
             found=", ".join(twice),
-            hint="name each key once",
+            hint="give each key once",
         )
     return HotKeys(tuple(by), keys, parts, _labels(df, by, keys, parts))
 
 
 def literals_of(df: DataFrame, by: Sequence[str], key: Sequence[Any]) -> list[Column]:
-    """A key's values as literals of the columns' types."""
+    """Return a key's values as literals of the columns' types."""
     from pyspark.sql import functions as F  # noqa: N812 - the package imports without Spark
 
     return [F.lit(value).cast(df.schema[name].dataType) for name, value in zip(by, key, strict=True)]
 
 
 def checked_key(df: DataFrame, by: Sequence[str], key: Any, where: str) -> tuple[Any, ...]:
-    """A hot key as a value for each column of the key.
+    """Return a hot key as a tuple with one value per key column.
 
     Raises:
-        Invalid: It has too few or too many values, or one of another type than its column.
+        Invalid: It has too few or too many values, or one of a wrong type.
     """
     values = tuple(key) if isinstance(key, (tuple, list)) else (key,)
     if len(values) != len(by):
         raise Invalid(
-            "a hot key does not fit the columns of the key",
+            "a hot key does not match the key columns",
             code="HF-E2320",
             where=f"{where}: hot",
             found=repr(key),
-            expected="a value" if len(by) == 1 else f"a tuple of {', '.join(by)}",
-            hint="give a value for each column, in the order of by=…",
+            expected="one value" if len(by) == 1 else f"a tuple of {', '.join(by)}",
+            hint="give one value per column, in the order of by=…",
         )
     for name, value in zip(by, values, strict=True):
         kind = type_of(df, name)
@@ -177,25 +177,25 @@ def checked_key(df: DataFrame, by: Sequence[str], key: Any, where: str) -> tuple
         wrong = isinstance(value, bool) and kind != "boolean"
         if allowed is None or (value is not None and (wrong or not isinstance(value, allowed))):
             raise Invalid(
-                f"a hot key has another type than `{name}`",
+                f"a hot key has the wrong type for `{name}`",
                 code="HF-E2321",
                 where=f"{where}: hot",
                 found=f"{value!r}, {type(value).__name__}",
                 expected=kind,
-                hint="write it as a value of that type, as hf.skew.find(…) gives keys",
+                hint="give a value of that type, as hf.skew.find(…) returns it",
             )
     return tuple(_like(value, type_of(df, name)) for name, value in zip(by, values, strict=True))
 
 
 def _like(value: Any, kind: str) -> Any:
-    """A whole number that is given for another kind of number, as that."""
+    """Convert a whole number to the floating-point or decimal type of its column."""
     if value is not None and kind in ("float", "double"):
         return float(value)
     return Decimal(value) if value is not None and kind.startswith("decimal") else value
 
 
 def _plain(value: Any) -> Any:
-    """A value as JSON has it, the same for values that are equal."""
+    """Return a value for JSON, the same for equal values."""
     if isinstance(value, dt.datetime):
         return value.astimezone(dt.timezone.utc).isoformat()
     if isinstance(value, (bytes, bytearray)):
@@ -208,7 +208,7 @@ def _plain(value: Any) -> Any:
 def _labels(
     df: DataFrame, by: Sequence[str], keys: Sequence[tuple[Any, ...]], parts: int
 ) -> tuple[tuple[int, ...], ...]:
-    """For each key and each remainder by `parts`, the least number whose hash behind the key's leaves it."""
+    """Return for each key the labels of its parts; see `labels_of`."""
     from pyspark.sql import functions as F  # noqa: N812 - the package imports without Spark
 
     if not keys:
@@ -220,11 +220,11 @@ def _labels(
 
 
 def labels_of(seed: int, parts: int) -> tuple[int, ...]:
-    """The least numbers whose hashes leave each remainder by `parts`, in the remainders' order.
+    """Return the smallest numbers whose hashes have each remainder by `parts`, in the order of remainders.
 
     Args:
         seed: Spark's hash of the key; its hash of the key and a number continues from there.
-        parts: How many are wanted.
+        parts: The number of labels.
     """
     labels: dict[int, int] = {}
     number = 0
@@ -236,7 +236,7 @@ def labels_of(seed: int, parts: int) -> tuple[int, ...]:
 
 
 def _hashable(frame: DataFrame, of: str) -> list[Column]:
-    """The columns that Spark can hash: all but maps, variants and what holds one."""
+    """Return the columns that Spark can hash: all but maps, variants and types that contain one."""
     from pyspark.sql import functions as F  # noqa: N812 - the package imports without Spark
 
     types = {field.name: field.dataType.simpleString() for field in frame.schema.fields}

@@ -51,7 +51,7 @@ class Input:
 
 
 def stream_of(source: Input, processor: Keyed | KeyedTable, *, combines: bool) -> InputStream:
-    """A stream as it reaches the state: its rows, or what a processor combines them to."""
+    """Return a stream as it reaches the state: its rows, or the combined events of a processor."""
     from holdfast.worker.declarations.types import schema_of
     from holdfast.worker.packets import InputStream
 
@@ -62,14 +62,14 @@ def stream_of(source: Input, processor: Keyed | KeyedTable, *, combines: bool) -
         missing = [key for key in source.by if key not in schema.names]
         if missing:
             raise Invalid(
-                "combined events have lost their key", code="HF-E2322", where="combined",
+                "combined events lack a key column", code="HF-E2322", where="combined",
                 found=", ".join(schema.names), expected=", ".join(source.by),
-            hint="name the columns of the key in `combined`, and return them from combine")  # fmt: skip
+            hint="list the key columns in `combined`, and return them from combine")  # fmt: skip
     return InputStream(source.name, schema, source.by, time_column if time_column in schema.names else None)
 
 
 def packed(source: Input, packer: Packer, combiner: Combiner | None) -> DataFrame:
-    """A stream's events as packets."""
+    """Return a stream's events as packets."""
     from pyspark.sql import functions as F  # noqa: N812 - the package imports without Spark
 
     from holdfast.engine.keyed_operator import batch_time_ms
@@ -89,14 +89,14 @@ def packed(source: Input, packer: Packer, combiner: Combiner | None) -> DataFram
 
 
 def hash_of(frame: DataFrame, keys: Sequence[str]) -> Column:
-    """The hash by which keys are distinguished and put into groups."""
+    """Return the hash that identifies a key and assigns it to a group."""
     from pyspark.sql import functions as F  # noqa: N812 - the package imports without Spark
 
     return F.xxhash64(*(_one_zero(frame, key) for key in keys))
 
 
 def _one_zero(frame: DataFrame, key: str) -> Column:
-    """A key column whose equal values are equal bytes: one zero and one NaN."""
+    """Return a key column with equal bytes for equal values: one zero and one NaN."""
     from pyspark.sql import functions as F  # noqa: N812 - the package imports without Spark
 
     column = F.col(quoted(key))
@@ -106,7 +106,7 @@ def _one_zero(frame: DataFrame, key: str) -> Column:
 
 
 def ticks_of(frame: DataFrame, packer: Packer) -> DataFrame:
-    """A packet for each key group, once a second, that wakes it."""
+    """Return a stream of packets that wake each key group once a second."""
     from holdfast.worker.packets import Waker
 
     ticks = frame.sparkSession.readStream.format("rate").option("rowsPerSecond", 1)
@@ -116,7 +116,7 @@ def ticks_of(frame: DataFrame, packer: Packer) -> DataFrame:
 
 
 def unpacked(answers: DataFrame, metric: str, lane: Lane, marked: Column) -> DataFrame:
-    """The answers as rows, with the counts of each batch beside them as an observed metric."""
+    """Return the answers as rows, with the counts of each batch as an observed metric."""
     from pyspark.sql import functions as F  # noqa: N812 - the package imports without Spark
 
     from holdfast.worker.declarations.types import schema_text
@@ -132,9 +132,9 @@ def unpacked(answers: DataFrame, metric: str, lane: Lane, marked: Column) -> Dat
 
 _WHERE = "holdfast.keyed(…)"
 KEY_GROUPS = MOST_PARTITIONS
-_NO_GROUPS: Final = f"leave key_groups=… out, or write {KEY_GROUPS}; or start the query in a classic session"
+_NO_GROUPS: Final = f"remove key_groups=…, or set it to {KEY_GROUPS}; or start the query in a classic session"
 _NO_BLOBS: Final = (
-    "leave blobs=… out, and the state is in the checkpoint; or start the query in a classic session"
+    "remove blobs=… to keep the state in the checkpoint, or start the query in a classic session"
 )
 MEMORY = "256m"
 
@@ -144,15 +144,15 @@ class Hot:
     """The keys whose events are merged before the shuffle.
 
     Attributes:
-        keys: The keys, or None for those that a task finds.
-        share: The share of a task's events that makes a key hot.
+        keys: The hot keys; None: each task finds its own.
+        share: The share of a task's events from which a key is hot.
     """
 
     keys: tuple[Any, ...] | None
     share: float
 
     def described(self, stream: Input) -> Split:
-        """The same as the workers know it: by the keys' hashes, which Spark works out."""
+        """Return the workers' description, with the keys' hashes, which Spark computes."""
         from holdfast.worker.runtime.partial_aggregates import Split
 
         if self.keys is None:
@@ -166,7 +166,7 @@ class Hot:
 
 @dataclass(frozen=True, slots=True)
 class KeyedStream:
-    """Streams with a key, waiting for a processor; made by `keyed`."""
+    """Streams with a key, ready for a processor; made by `keyed`."""
 
     inputs: tuple[Input, ...]
     key_groups: int
@@ -176,9 +176,9 @@ class KeyedStream:
     instances: int | None = None
 
     def connect(self, df: DataFrame, *, by: str | Iterable[str], name: str) -> KeyedStream:
-        """Add a stream that shares the state; its events go to the processor's `on_<name>`.
+        """Add a stream that shares the state; the processor handles its events in `on_<name>`.
 
-        The key columns must have the types of the first stream's, in the same order; their names may
+        The key columns must have the same types as the first stream's, in the same order; their names may
         differ, and the processor sees the first stream's names in `ctx.key`.
 
         Raises:
@@ -190,64 +190,64 @@ class KeyedStream:
         ours, theirs = ([type_of(source.frame, key) for key in source.by] for source in (first, added))
         if ours != theirs:
             raise Invalid(
-                "the key of a connected stream is of another type",
+                "the key of a connected stream has a different type",
                 code="HF-E2323",
                 where=f"{_WHERE}.connect(…, name={name!r})",
                 found=", ".join(theirs),
                 expected=", ".join(ours),
-                hint="cast its key columns before connect, or name them in the order of the first stream's",
+                hint="cast its key columns before connect, or list them in the order of the first stream's",
             )
         return replace(self, inputs=(*self.inputs, added))
 
     def with_broadcast(self, rules: BroadcastStream) -> KeyedStream:
-        """Let the processor read all rows of another stream: `ctx.broadcast`, a mapping by their key.
+        """Let the processor read all rows of a broadcast stream: `ctx.broadcast`, a mapping by their key.
 
-        The rows of a batch are taken in before its events and timers. A `KeyedTable` reads them as a
-        table, `state.broadcast`. See `holdfast.broadcast`.
+        The rows of a batch are applied before its events and timers. A `KeyedTable` reads them as a table,
+        `state.broadcast`. See `holdfast.broadcast`.
 
         Raises:
-            Invalid: There is one already, or a stream has its name.
+            Invalid: There already is a broadcast stream, or a stream has its name.
         """
         if self.broadcast is not None:
             raise Invalid(
-                "an operator has one broadcast stream",
+                "an operator can have only one broadcast stream",
                 code="HF-E2324",
                 where=f"{_WHERE}.with_broadcast",
                 found=f"{self.broadcast.described.name} and {rules.described.name}",
-                hint="union the two, with a column that says which is which as a part of the key",
+                hint="union the two streams, and add a column that distinguishes them to the key",
             )
         self._refuse_taken(rules.described.name)
         return replace(self, broadcast=rules)
 
     def split_hot(self, hot: Iterable[Any] | None = None, *, share: float = 0.01) -> KeyedStream:
-        """Let the events of hot keys be taken together before the shuffle, in many tasks.
+        """Combine the events of hot keys in each task, before the shuffle.
 
-        Each task runs the processor's `on_event` over such a key's events from nothing, and what came of
-        them is merged into the key's state by the processor's `merge`. The answers are those of the unsplit
-        run, as long as `merge` keeps its promise that it does not matter how events are divided. The state
-        does not show what was split, so this can be changed at every start.
+        Each task runs the processor's `on_event` over such a key's events, starting from empty state, and
+        the processor's `merge` merges the result into the key's state. The results equal those of the
+        unsplit run if `merge` does not depend on how the events are divided. The state does not record what
+        was split, so this can be changed at every start.
 
-        A part knows the batch's time, which travels with the events if `on_event`, or what it calls by name,
-        says `now` or `now_ms`. One that asks for it in another way has its events go unsplit.
+        A part knows the batch's time: it travels with the events if `on_event`, or a function that it calls
+        by name, uses `now` or `now_ms`. If it reads the time in a different way, its events are not split.
 
-        It helps where the events of a key come from several tasks. Where the source itself is divided by
-        the key, as a topic may be, put a `repartition(n)` before `hf.keyed`.
+        It helps if the events of a key come from several tasks. If the source itself is partitioned by the
+        key, as a topic may be, put a `repartition(n)` before `hf.keyed`.
 
         Args:
-            hot: The hot keys: values of the key column, tuples where there are several. By default each
+            hot: The hot keys: values of the key column, or tuples for several key columns. By default each
                 task finds its own, batch by batch.
-            share: A task takes a key for hot that has this share of the events at hand.
+            share: The share of a task's events from which a key is hot.
 
         Raises:
             Invalid: There are connected streams, or an argument is wrong.
         """
         if len(self.inputs) > 1:
             raise Invalid(
-                "parts of connected streams cannot be merged: their order among each other would be lost",
+                "split_hot does not support connected streams: the order between the streams would be lost",
                 code="HF-E2325",
                 where=f"{_WHERE}.split_hot",
                 found=", ".join(source.name for source in self.inputs),
-                hint="split one stream before it is connected, or process the streams one by one",
+                hint="split one stream before it is connected, or process the streams separately",
             )
         check_share(share, f"{_WHERE}.split_hot: share")
         return replace(self, split=Hot(None if hot is None else tuple(hot), share))
@@ -267,37 +267,37 @@ class KeyedStream:
         blobs: Redis | Cassandra | None = None,
         blobs_from: Size | None = BLOBS_FROM,
     ) -> DataFrame:
-        """Run a processor over the streams, and give what it puts out as a stream.
+        """Run a processor over the streams, and return its output as a stream.
 
-        Within a key and a batch, timers that are due come first, in the order of their time, then the
-        events: stream by stream as connected, each in its order of arrival. Between keys no order is
-        promised. The result has no watermark.
+        Within a key and a batch, due timers come first, in the order of their time, then the events: stream
+        by stream as connected, each in its order of arrival. The order between keys is undefined. The result
+        has no watermark.
 
-        Write the result in output mode `append` or `update`; they do the same.
+        Write the result in output mode `append` or `update`; both have the same effect.
 
         Args:
-            processor: An instance of a class of yours.
-            output: The columns that it puts out: "customer string, visits long", or a schema.
-            name: What the operator is called, in errors, metrics and savepoints; one in each query.
-            ticks: Whether a source with one tick a second is added, so that timers in processing time
-                fire when nothing arrives. By default it is where a processor has timers and no stream
-                has a watermark. A query's sources cannot change, so neither can this.
-            late: How events are treated that the watermark has passed: "drop" counts them, "keep" hands
-                them to the processor.
-            on_error: How an event is treated that the processor raises for: "fail" stops the query;
-                "dead-letter" puts it out at the side and runs the key again without it.
-            side_outputs: Add the columns `side` ("late", "failed", or null for a row of the
-                processor's own), `side_stream`, `side_event` (JSON) and `side_error`.
-            drop: Former states whose values may be thrown away.
-            memory: What a worker may use, about, whatever the size of the state.
-            blobs: A Redis or a Cassandra for the rows of the state, which come in blobs; Spark's store then
-                keeps a short record of each key group and the names of the blobs. Start the query with
-                Holdfast for it. Its `retain` and `cache` are not used here, and `trust_store` is a PEM file.
-            blobs_from: Blobs of this size or more go to the database. None writes no more there, and
-                brings back what exists, a key group at a time as groups are folded.
+            processor: An instance of your processor class.
+            output: The columns of the output: "customer string, visits long", or a schema.
+            name: The name of the operator in errors, metrics and savepoints; unique in the query.
+            ticks: True adds a source with one tick a second, so that timers in processing time fire
+                when nothing arrives. The default adds it if the processor has timers and no stream has a
+                watermark. A query's sources cannot change, so neither can this.
+            late: The handling of events behind the watermark: "drop" drops and counts them, "keep"
+                passes them to the processor.
+            on_error: The handling of an event for which the processor raises an exception: "fail" stops the
+                query; "dead-letter" returns it as a side output and runs the key again without it.
+            side_outputs: Add the columns `side` ("late", "failed", or null for a row of the processor),
+                `side_stream`, `side_event` (JSON) and `side_error`.
+            drop: Former states to delete.
+            memory: The approximate memory of a worker, independent of the size of the state.
+            blobs: A Redis or a Cassandra for the rows of the state, which are stored in blobs; Spark's store
+                then keeps a short record per key group and the names of the blobs. Start the query with
+                Holdfast. `retain` and `cache` are not used here, and `trust_store` is a PEM file.
+            blobs_from: The smallest size of a blob in the database. None writes no new blobs there, and
+                moves existing ones back, a key group at a time as groups are folded.
 
         Raises:
-            Invalid: The processor, the output, a name or a choice is wrong; it says which.
+            Invalid: The processor, the output, a name or a choice is wrong.
             Unsupported: The session keeps all state in a database, or the client for that of `blobs` is not
                 installed.
         """
@@ -313,7 +313,7 @@ class KeyedStream:
             # A start with another number would find no key again, and no note could tell it.
             refuse_connect(
                 self.inputs[0].frame,
-                "key groups of another number or order than by default",
+                "a number or order of key groups other than the default",
                 where=f"{_WHERE}: key_groups={self.key_groups}",
                 hint=_NO_GROUPS,
             )
@@ -372,14 +372,14 @@ class KeyedStream:
             return
         if self.instances is None:
             raise Invalid(
-                "an operator has state of instances, and the stream has a key",
+                "an hf.Operator cannot process a keyed stream",
                 code="HF-E2326",
                 where=f"{_WHERE}.process",
                 found=type(processor).__name__,
                 hint="use hf.operate(df, instances=…), or inherit from hf.Keyed",
             )
         raise Invalid(
-            "a processor has state of keys, and the stream has instances",
+            "a keyed processor cannot process the instances of hf.operate",
             code="HF-E2327",
             where="holdfast.operate(…).process",
             found=type(processor).__name__,
@@ -389,11 +389,11 @@ class KeyedStream:
     def _refuse_taken(self, name: str) -> None:
         if name in {source.name for source in self.inputs}:
             raise Invalid(
-                "two connected streams have one name",
+                "two connected streams have the same name",
                 code="HF-E2328",
                 where=_WHERE,
                 found=name,
-                hint='give one of them another: name="…"; its handler is called on_<name>',
+                hint='give one a different name: name="…"; its handler is called on_<name>',
             )
 
     def _numbering(self) -> Numbering:
@@ -411,34 +411,34 @@ def keyed(
     key_groups: int = KEY_GROUPS,
     placement: Callable[..., int] | None = None,
 ) -> KeyedStream:
-    """Give a stream a key, so that a processor can keep state for each of its values.
+    """Key a stream, so that a processor can keep state per key.
 
-    Null is a key like any other. NaN is one key, and 0.0 and -0.0 are one.
+    Null is a key like any other. NaN is one key, and 0.0 and -0.0 are the same key.
 
     Args:
         df: A stream. With `withWatermark`, timers and event-time TTL run on its watermark.
         by: The key columns.
-        name: The stream's name, which its handler bears where several are connected: `on_<name>`.
-        key_groups: How many groups the keys are put into, fixed at the first start. A group is the unit
-            that moves between partitions, so there cannot be more useful partitions than groups. Group g
-            is in partition g modulo the number of partitions.
-        placement: A function that gives the group of a key, from 0 to `key_groups` - 1, called with the
-            values of the key columns; by default the key's hash decides. It must depend on the key alone
-            and be the same in every run: keys are asked for again where their state is, and a query whose
-            function has changed its mind is ended before it commits anything.
+        name: The stream's name; with several connected streams its handler is `on_<name>`.
+        key_groups: The number of key groups, fixed at the first start. A group is the unit that moves
+            between partitions, so more partitions than groups are of no use. Group g is in partition g
+            modulo the number of partitions.
+        placement: A function that returns the group of a key, from 0 to `key_groups` - 1, called with
+            the values of the key columns; by default the key's hash decides. It must depend on the key
+            alone and return the same group in every run: if it returns a different group for a stored
+            key, the query fails before it commits anything.
 
     Raises:
-        Invalid: The frame is not a stream, or a key column is missing or of a type that cannot be one.
+        Invalid: The frame is not a stream, or a key column is missing or has an unsupported type.
     """
     whole(key_groups, f"{_WHERE}: key_groups", least=1, most=MOST_GROUPS)
     if placement is not None and not callable(placement):
         raise Invalid(
-            "a placement is a function",
+            "placement= is not a function",
             code="HF-E2329",
             where=f"{_WHERE}: placement",
             found=type(placement).__name__,
             expected="a function of the key columns' values",
-            hint=f"write one that gives a group's number: placement=lambda key: key % {key_groups}",
+            hint=f"give one that returns a group's number: placement=lambda key: key % {key_groups}",
         )
     return KeyedStream((_input(df, by, name),), key_groups, placement=placement)
 
@@ -447,7 +447,7 @@ def _input(df: DataFrame, by: str | Iterable[str], name: str) -> Input:
     keys = key_columns(df, by, where=_WHERE, refused=NOT_KEYS)
     if not name.isidentifier():
         raise not_an_identifier(name, _WHERE)
-    hint = "run a processor over rows at rest with holdfast.testing, without Spark"
+    hint = "to run a processor over a batch of rows, use holdfast.testing, which needs no Spark"
     require_stream(df, where=_WHERE, hint=hint)
     return Input(df, tuple(keys), name)
 
@@ -460,7 +460,7 @@ def _prepared(
     *,
     ticks: bool | None,
 ) -> tuple[TaskOperator, list[tuple[Packer, Combiner | None]], bool]:
-    """Return the checked operator for the workers, the packer, and whether ticks are needed."""
+    """Return the checked operator for the workers, the packers, and True if ticks are needed."""
     from holdfast.worker.build import assemble, splitter_of
     from holdfast.worker.declarations.processor import definition_of
     from holdfast.worker.declarations.types import schema_of
@@ -471,10 +471,10 @@ def _prepared(
     definition = definition_of(processor, names, broadcast.name if broadcast is not None else None)
     if ticks and not definition.has_timers:
         raise Invalid(
-            "ticks wake timers, and the processor has none",
+            "ticks=True needs a processor with timers",
             code="HF-E2330",
             where=_WHERE,
-            hint="write an on_timer",
+            hint="write an on_timer, or remove ticks=True",
         )
     streams = [stream_of(source, processor, combines=definition.combines) for source in keyed.inputs]
     columns = schema_of(output)
@@ -492,17 +492,17 @@ def _prepared(
 
 
 def check_share(share: float, where: str) -> None:
-    """Refuse what is no share of rows.
+    """Raise an error for a share that is out of range.
 
     Raises:
-        Invalid: It is not above 0, or above 1.
+        Invalid: It is not above 0, or it is above 1.
     """
     if not 0 < share <= 1:
         raise Invalid(
-            "a share lies between 0 and 1",
+            "the share is out of range",
             code="HF-E2331",
             where=where,
             found=repr(share),
             expected="more than 0, at most 1",
-            hint="write 0.05 for five of a hundred rows",
+            hint="write 0.05 for 5 % of the rows",
         )

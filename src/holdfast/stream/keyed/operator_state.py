@@ -1,9 +1,9 @@
-"""State of parallel instances: `hf.operate(df, instances=…).process(…)`, also when their number changes.
+"""State of parallel instances: `hf.operate(df, instances=…).process(…)`, and changes of their number.
 
-The number of instances is the operator's own and has nothing to do with Spark's partitions: an instance is a
-key group, and moves with it. Where a query starts with another number than its checkpoint has, the lists
-are read from the last committed batch, divided anew, and sent along; the first batch takes them in. Until it
-is committed the checkpoint is as it was, and a second start divides the same again.
+The number of instances is independent of Spark's partitions: an instance is a key group, and moves with it.
+If a query starts with a different number than its checkpoint has, the lists are read from the last committed
+batch, redistributed, and sent along; the first batch loads them. Until it is committed the checkpoint is
+unchanged, and a second start redistributes the same lists again.
 """
 
 from __future__ import annotations
@@ -43,20 +43,20 @@ _WHERE = "holdfast.operate(…)"
 
 
 def operate(df: DataFrame, *, instances: int, by: str | Iterable[str] = ()) -> KeyedStream:
-    """Give a stream's rows to so many parallel instances, each with state of its own.
+    """Distribute a stream's rows to parallel instances, each with its own state.
 
-    For what belongs to a worker and not to a key: a buffer of rows to be written together, the position
-    in something that is read along. Continue with `.process(operator, output=…, name=…)`, where the
-    operator is an `hf.Operator`.
+    For state that belongs to a worker and not to a key: a buffer of rows to write together, or the position
+    in a side input. Continue with `.process(operator, output=…, name=…)`, where the operator is an
+    `hf.Operator`.
 
-    The number of instances may change from one start to the next: lists are split evenly among them,
-    union lists are given whole to each. Start the query with Holdfast for that; a query that was started
-    otherwise stops before it commits anything.
+    The number of instances may change from one start to the next: lists are split evenly among them, and
+    each gets all elements of union lists. Start the query with Holdfast for that; a query that is started
+    otherwise fails before it commits anything.
 
     Args:
         df: A stream.
-        instances: How many, at most 128. More than there are cores is of no use.
-        by: Columns whose equal values go to one instance; by default rows are dealt out one by one.
+        instances: The number of instances, at most 128. More instances than cores are of no use.
+        by: Columns whose equal values go to the same instance; by default rows are distributed one by one.
 
     Raises:
         Invalid: The frame is not a stream, has a column `instance`, or the number is out of range.
@@ -69,7 +69,7 @@ def operate(df: DataFrame, *, instances: int, by: str | Iterable[str] = ()) -> K
     require_stream(df, where=_WHERE)
     if INSTANCE in df.columns:
         raise Invalid(
-            "a column has the name under which an instance is known",
+            "a column has a name that Holdfast reserves",
             code="HF-E2332",
             where=_WHERE,
             found=INSTANCE,
@@ -87,17 +87,17 @@ def operate(df: DataFrame, *, instances: int, by: str | Iterable[str] = ()) -> K
 
 @contextmanager
 def checked_operators(frame: DataFrame, checkpoint: str, *, trial: bool = False) -> Iterator[None]:
-    """Check a query's operators against its checkpoint, and hand out what has to be while it is started.
+    """Check a query's operators against its checkpoint, and pass state and settings to them while it starts.
 
     Call it while no query uses the checkpoint, and start the query inside.
 
     Args:
         frame: The query's frame.
         checkpoint: Its checkpoint.
-        trial: Whether what it writes is thrown away, so that nothing of it is to be in a database.
+        trial: True if its output is discarded, so that it must not write blobs to a database.
 
     Raises:
-        Invalid: State would be lost or misread; the error says which and why.
+        Invalid: State would be lost or misread.
         Unavailable: The checkpoint's storage does not answer.
     """
     from holdfast.worker.operator import BLOBS_PROPERTY, IN_DATABASE, IN_STORE, PERIODS_PROPERTY
@@ -143,11 +143,11 @@ def checked_operators(frame: DataFrame, checkpoint: str, *, trial: bool = False)
 
 
 def _check_over_connect(frame: DataFrame, checkpoint: str) -> None:
-    """The same where nothing can be handed out: a client reaches neither the driver nor its properties.
+    """Check operators over Spark Connect, where a client cannot set properties of the driver.
 
     Raises:
         Invalid: State would be lost or misread.
-        Unsupported: State would have to be handed out.
+        Unsupported: State would have to be redistributed.
     """
     for operator, before in check_operators(frame, checkpoint):
         if not isinstance(operator, Defined):
@@ -158,22 +158,22 @@ def _check_over_connect(frame: DataFrame, checkpoint: str) -> None:
         known = (before or {}).get(INSTANCES, [])
         if operator.instances is not None and known not in ([], [operator.instances.count]):
             raise Unsupported(
-                "another number of instances cannot be started over Spark Connect",
+                "the number of instances cannot be changed over Spark Connect",
                 code="HF-E7111",
                 where=f"operator {operator.layout.operator}",
                 found=str(operator.instances.count),
                 expected=" or ".join(map(str, known)),
-                hint="start the query once in a classic session with the new number, then go on over Connect",
+                hint="start the query once in a classic session with the new number, then use Connect again",
             )
 
 
 def _refuse_blobs_elsewhere(
     frame: DataFrame, checkpoint: str, operator: Defined, noted: Mapping[str, Any], product: str
 ) -> None:
-    """Refuse an operator that is not told where its blobs are, unless they have all come back.
+    """Raise an error for an operator without its former blobs=, if blobs are left there.
 
     Raises:
-        Invalid: Some are in that database.
+        Invalid: Some blobs are still in that database.
     """
     from holdfast.worker.state.blob_store import blobs_elsewhere
 
@@ -185,9 +185,9 @@ def _refuse_blobs_elsewhere(
 
 
 def _shares(frame: DataFrame, checkpoint: str, operator: Defined, before: Sequence[int]) -> Shares | None:
-    """Return the state that the instances of an operator are given; None if their number is unchanged.
+    """Return the redistributed state of an operator's instances; None if their number is unchanged.
 
-    Costs some small Spark jobs over the state of this operator.
+    Runs some small Spark jobs over the state of this operator.
     """
     from holdfast.engine.spark_state import stored_groups
     from holdfast.worker.runtime.runner_spec import redistributed, settled_counts, settled_in
@@ -205,19 +205,19 @@ def _shares(frame: DataFrame, checkpoint: str, operator: Defined, before: Sequen
             return None
         if len(counts) > 1 or not counts <= set(before):
             raise Invalid(
-                "the state of instances is not of one number of them",
+                "the checkpoint mixes state of different numbers of instances",
                 code="HF-E2333",
                 where=f"operator {operator.layout.operator}",
                 found=", ".join(map(str, sorted(counts))),
                 expected=" or ".join(map(str, before)),
-                hint="restore a savepoint from before their number was changed: `holdfast restore`",
+                hint="restore a savepoint from before the number was changed: `holdfast restore`",
             )
         return redistributed(opened, operator.layout.states, counts.pop(), operator.instances.count)
     return None
 
 
 def _open_instances(store: MemoryStore, operator: Defined) -> Keys:
-    """All instances with their state, in today's form."""
+    """Return all instances with their state, in the current form."""
     from holdfast.worker.interface import Moment
     from holdfast.worker.state.partition import Partition
 

@@ -1,4 +1,4 @@
-"""The states of a processor, as people declare them in the body of its class.
+"""State declarations for the body of a processor class.
 
 ```python
 class Regulars(hf.Keyed):
@@ -7,7 +7,7 @@ class Regulars(hf.Keyed):
     spend = hf.reducing("decimal(12,2)", hf.add)
 ```
 
-Durations and words are checked here, so that a mistake is reported at the line that makes it.
+Durations and choices are checked here, so that a mistake is reported at its line.
 """
 
 from __future__ import annotations
@@ -68,16 +68,16 @@ def value(
     Args:
         type: Spark DDL ("long", "struct<a: int, b: string>"), or int, float, str, bool, bytes, datetime,
             date or Decimal, or a pyspark `DataType`.
-        default: What it reads as while it is unset or once it has expired. Each key gets a copy of its
-            own; nothing is stored until something is written.
-        ttl: How long a value lives: a duration such as "7 days", or `hf.ttl(…)`.
-        was: The former name of the state, or names, newest first; what is stored under them is read as
-            this one.
-        fields_were: New path of a struct's field to its former name, or names, newest first.
-        field_defaults: Path of a field that was added later to what it reads as in older values.
+        default: The value while it is unset or after it has expired. Each key gets its own copy;
+            nothing is stored until a value is written.
+        ttl: The TTL of a value: a duration such as "7 days", or `hf.ttl(…)`.
+        was: The former name of the state, or names, newest first; values stored under them are read
+            as this state.
+        fields_were: For each renamed field of a struct, its new path and its former name, or names.
+        field_defaults: For each field that was added later, its path and its value in older values.
 
     Raises:
-        Invalid: An argument is not what it should be, or does not fit the type.
+        Invalid: An argument is not valid, or does not fit the type.
     """
     default = copy.deepcopy(default)
     return _declared(StateKind.VALUE, type, ttl, was, fields_were, field_defaults, default=default)
@@ -91,11 +91,10 @@ def list_state(
     fields_were: FieldsWere | None = None,
     field_defaults: Mapping[str, Any] | None = None,
 ) -> Any:
-    """Declare a list of values for each key, each of which lives and expires for itself.
+    """Declare a list of values for each key; each element expires on its own.
 
-    Appending costs the same however long the list is. Arguments are those of `hf.value`; `type` is the
-    type of an element. The classic mistake is a list where a map would replace what is outdated: lists
-    grow for ever unless they have a TTL.
+    Appending costs the same for any length of the list. Arguments are those of `hf.value`; `type` is the
+    type of an element. Use a map where new values replace old ones: a list without a TTL grows for ever.
 
     Raises:
         Invalid: As `hf.value`.
@@ -110,11 +109,11 @@ def union_list(
     fields_were: FieldsWere | None = None,
     field_defaults: Mapping[str, Any] | None = None,
 ) -> Any:
-    """Declare a list of an operator's instance; when their number changes each is given the lists of all.
+    """Declare a list per instance; when the number of instances changes, each gets the lists of all.
 
-    For what an instance must know of all others before it can drop what is not its own, such as positions
-    in what is read along. Each change multiplies what is stored, unless `on_restore` drops what is not
-    needed. Arguments are those of `hf.list`.
+    For state that an instance needs from all others before it can drop the elements that are not its own,
+    such as positions in a side input. Each change multiplies the stored elements, unless `on_restore` drops
+    those that are not needed. Arguments are those of `hf.list`.
 
     Raises:
         Invalid: As `hf.list`.
@@ -131,13 +130,13 @@ def map_state(
     fields_were: FieldsWere | None = None,
     field_defaults: Mapping[str, Any] | None = None,
 ) -> Any:
-    """Declare a map for each key, each entry of which lives and expires for itself.
+    """Declare a map for each key; each entry expires on its own.
 
-    Arguments are those of `hf.value`; `key_type` is a simple type, and `type` that of the values. Keys
-    keep their type for ever: a changed one is refused when the job starts.
+    Arguments are those of `hf.value`; `key_type` is a simple type, and `type` is the type of the values. The
+    type of the keys cannot change: a changed one is refused when the job starts.
 
     Raises:
-        Invalid: As `hf.value`, and where `key_type` has parts.
+        Invalid: As `hf.value`, and if `key_type` is a nested type.
     """
     keys = parse_type(key_type)
     return _declared(StateKind.MAP, type, ttl, was, fields_were, field_defaults, key_type=keys)
@@ -152,14 +151,14 @@ def reducing(
     fields_were: FieldsWere | None = None,
     field_defaults: Mapping[str, Any] | None = None,
 ) -> Any:
-    """Declare one value for each key into which others are merged: `state.spend.add(amount)`.
+    """Declare one value for each key into which new values are merged: `state.spend.add(amount)`.
 
-    `function` makes one value of two and must not care about order or grouping: (a, b) as (b, a). With
-    `hf.add`, `hf.least` and `hf.greatest` (or `operator.add`, `min` and `max`, which mean the same here)
-    whole batches are merged at once. Other arguments are those of `hf.value`.
+    `function` merges two values into one; it must be commutative and associative. With `hf.add`, `hf.least`
+    and `hf.greatest` (or `operator.add`, `min` and `max`, which mean the same here) whole batches are merged
+    at once. Other arguments are those of `hf.value`.
 
     Raises:
-        Invalid: As `hf.value`, and where `function` does not take two values.
+        Invalid: As `hf.value`, and if `function` does not take two values.
     """
     # min and max would depend on the order where there is a NaN; these two do not.
     meant = next((ours for theirs, ours in _MEANT if theirs is function), function)
@@ -175,15 +174,15 @@ def aggregating(
     fields_were: FieldsWere | None = None,
     field_defaults: Mapping[str, Any] | None = None,
 ) -> Any:
-    """Declare an accumulator for each key, of a type that is neither what goes in nor what comes out.
+    """Declare an accumulator for each key; its type may differ from the input and the result.
 
-    `state.average.add(x)` takes a value in, `state.average.get()` gives the result, None while there is
-    no accumulator. `accumulator_type` is the type of what `create` and `add` of the aggregate return,
-    which is stored; `aggregate` is an instance of a subclass of `hf.Aggregate`. Its `create` is called
-    once here, to see whether its result is of that type. Other arguments are those of `hf.value`.
+    `state.average.add(x)` adds a value; `state.average.get()` returns the result, or None while there is no
+    accumulator. `accumulator_type` is the stored type, which `create` and `add` of the aggregate return;
+    `aggregate` is an instance of a subclass of `hf.Aggregate`. Its `create` is called once here, to check
+    the type of its result. Other arguments are those of `hf.value`.
 
     Raises:
-        Invalid: As `hf.value`, and where the aggregate is none or does not fit the type.
+        Invalid: As `hf.value`, and if the aggregate is not an `hf.Aggregate` or does not fit the type.
     """
     kind = StateKind.AGGREGATING
     return _declared(kind, accumulator_type, ttl, was, fields_were, field_defaults, aggregate=aggregate)
@@ -198,26 +197,26 @@ def ttl(
     age_from: str | int | dt.datetime = "restore",
     on_disable: str = "keep",
 ) -> Ttl:
-    """Say how long the values of a state live, with all choices.
+    """Return a TTL for the values of a state, with all its choices.
 
-    A value expires when its clock has reached its stamp plus the duration, to the millisecond. Each
-    element of a list and each entry of a map has a stamp of its own. Timers do not expire.
+    A value expires when its clock has reached its timestamp plus the duration, to the millisecond. Each
+    element of a list and each entry of a map has its own timestamp. Timers do not expire.
 
     Args:
-        duration: Such as "7 days".
+        duration: The duration, such as "7 days".
         update: "create_and_write" counts from the last write, "read_and_write" also from the last read.
         visibility: "never_return_expired" hides an expired value at once; "return_if_not_cleaned_up" may
-            give it one last time, to the read that removes it.
-        clock: "processing" counts the batch's time, "event" the watermark, with values stamped by the
-            times of events. Event time expires the same values however fast a stream is read again.
-        age_from: From when values count that were written before the state had a TTL: "restore" is the
-            start of the first run with it, in event time the watermark at which they are first read; a
-            time (an aware `datetime`, or epoch milliseconds) is that time.
-        on_disable: Which values stay when a later version takes the TTL away: "keep" keeps also
-            those that had expired without being removed, "drop_expired" drops these.
+            return it one last time, to the read that removes it.
+        clock: "processing" uses the batch's time; "event" uses the watermark, and values carry the times
+            of events. Event time expires the same values at any speed of a replay.
+        age_from: The timestamp of values that were written before the state had a TTL: "restore" is the
+            start of the first run with it, in event time the watermark at which they are first read; or
+            give an aware `datetime` or epoch milliseconds.
+        on_disable: The values to keep when a later version removes the TTL: "keep" also keeps expired
+            values that have not been removed yet, "drop_expired" drops these.
 
     Raises:
-        Invalid: The duration cannot be read, or a word is none of the allowed ones.
+        Invalid: The duration is not valid, or a choice is unknown.
     """
     if isinstance(age_from, dt.datetime):
         if age_from.tzinfo is None:
@@ -240,7 +239,7 @@ def _declared(
     field_defaults: Mapping[str, Any] | None,
     **more: Any,
 ) -> State:
-    """Make a declaration of what its factory was given, and check it."""
+    """Build a declaration from the arguments of its factory, and check it."""
     if lifetime is not None and not isinstance(lifetime, Ttl):
         lifetime = Ttl(parse_duration(lifetime, "ttl"))
     former = {
@@ -252,7 +251,7 @@ def _declared(
         kind,
         parse_type(type_),
         ttl=lifetime,
-        was=None if was is None else _former(was, "was", was, "the name that the state had, or several"),
+        was=None if was is None else _former(was, "was", was, "the former name of the state, or several"),
         fields_were=former,
         field_defaults=defaults,
         **more,

@@ -1,4 +1,4 @@
-"""Sinks by a function of the user's, and by buffered rows."""
+"""Batch functions of sinks: their arguments, their errors and the id of their query."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ QUERY_ID_PROPERTY: Final = "sql.streaming.queryId"
 
 @dataclass(slots=True)
 class Fault:
-    """The state that one start of a sink shares with its batch function.
+    """State that one start of a sink shares with its batch function.
 
     Attributes:
-        error: The exception of the batch function, which Spark passes on as text alone.
-        term: That of the leader for whom the query was started.
-        token: What a ledger has given for this start.
-        repeats: Whether batches come that ran before, with the same input.
-        checkpoint: That of the query.
+        error: The exception of the batch function; Spark passes on only its text.
+        term: The term of the leader that started the query.
+        token: The ledger's token for this start.
+        repeats: True if batches run again with the same input.
+        checkpoint: The checkpoint of the query.
     """
 
     error: BaseException | None = None
@@ -43,27 +43,27 @@ class Fault:
 
 
 def query_id_of(session: SparkSession, checkpoint: str) -> str:
-    """The id of the query whose batch runs on this thread.
+    """Return the id of the query whose batch runs on this thread.
 
-    Over Spark Connect the function runs in a process beside the server, so the checkpoint tells it.
+    Over Spark Connect the function runs in a process next to the server, so the checkpoint is read.
 
     Raises:
-        Unsupported: It cannot be told.
+        Unsupported: The id cannot be determined.
     """
     if is_connect(session):
         text = read_text(session, checkpoint, METADATA, folder=".")
         if text is None:
             raise Unsupported(
-                "a ledger needs the id of the query, and its checkpoint is not found from the server",
+                "the Spark Connect server cannot find the checkpoint, so the ledger has no query id",
                 code="HF-E7112",
                 where=checkpoint,
-                hint="give a checkpoint by an address that the server reaches, such as s3a://…",
+                hint="give the checkpoint at an address that the server reaches, such as s3a://…",
             )
         return parse_query(text.encode(), f"{checkpoint}/{METADATA}").query_id
     query_id = session.sparkContext.getLocalProperty(QUERY_ID_PROPERTY)
     if not query_id:
         raise Unsupported(
-            "a ledger needs the id of the query, and Spark did not give it to this thread",
+            "the ledger cannot get the query's id: Spark did not set it on this thread",
             code="HF-E7113",
             hint="leave PYSPARK_PIN_THREAD at its default, true",
         )
@@ -71,7 +71,7 @@ def query_id_of(session: SparkSession, checkpoint: str) -> str:
 
 
 def keep_fault(fault: Fault, fn: BatchFunction) -> Callable[[DataFrame, int], None]:
-    """The function, whose exception is kept for who asks later."""
+    """Return the function with its exception stored in the fault."""
 
     def call(batch: DataFrame, batch_id: int) -> None:
         try:
@@ -84,7 +84,7 @@ def keep_fault(fault: Fault, fn: BatchFunction) -> Callable[[DataFrame, int], No
 
 
 def requires_three(fn: BatchFunction) -> bool:
-    """Return whether a batch function asks for a transaction as well.
+    """Return True if a batch function also takes a transaction.
 
     Raises:
         Invalid: It takes neither two arguments nor three.
@@ -97,9 +97,9 @@ def requires_three(fn: BatchFunction) -> bool:
             continue
         return count == 3
     raise Invalid(
-        "a batch function takes two or three arguments",
+        "the batch function has the wrong number of arguments",
         code="HF-E2350",
         found=f"{getattr(fn, '__name__', fn)}{signature}",
         expected="fn(batch, batch_id) or fn(batch, batch_id, tx)",
-        hint="write def write(batch, batch_id), with tx as a third argument for a ledger",
+        hint="write def write(batch, batch_id); add tx as a third argument for a ledger",
     )

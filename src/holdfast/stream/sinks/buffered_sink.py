@@ -1,4 +1,4 @@
-"""A table that is written in large steps: rows wait in operator state until there are enough of them."""
+"""A sink that writes a table in large steps: rows wait in operator state until a limit is reached."""
 
 from __future__ import annotations
 
@@ -27,27 +27,26 @@ _TALLY = "struct<rows: long, bytes: long, since: long>"
 
 @dataclass(frozen=True, slots=True)
 class BufferedSink:
-    """Writes a stream to a table in a ledger's database in steps of a size or an age, exactly once.
+    """A sink that writes a table of a ledger's database in steps of a size or an age, exactly once.
 
-    A database is slow with few rows at a time, and small batches are what a short trigger gives. Here each
-    instance keeps its rows in operator state, and puts out all it has when any limit is reached. What waits
-    is in the checkpoint: a restart, a kill or another number of instances neither loses nor repeats a row.
-
-    When a query stops, what waits stays in the checkpoint and is written by the next run. The age is looked
-    at once a second and when events come. Whether there is one is fixed at the first start, as it takes a
-    source of ticks.
+    A database is slow with few rows at a time, and a short trigger makes small batches. Each instance keeps
+    its rows in operator state, and writes all of them when any limit is reached. Waiting rows are in the
+    checkpoint: a restart, a kill or a change of the number of instances neither loses nor repeats a row.
+    When a query stops, waiting rows stay in the checkpoint, and the next run writes them. The age is checked
+    once a second and when events arrive. It adds a source of ticks, so `age` cannot be added or removed after
+    the first start.
 
     Args:
-        table: The table; it is made if it is missing.
+        table: The table; created if it is missing.
         ledger: A ledger or its address, as in `hf.sink(…).append(…)`.
-        rows: Write when an instance has so many rows.
-        bytes: Write when an instance has so much, roughly.
-        age: Write when an instance's oldest row has waited for so long.
-        instances: How many buffers there are; each is written by itself.
-        name: What the operator and the sink are called; by default as the table.
+        rows: The number of rows of an instance that are written together.
+        bytes: The approximate size of the rows of an instance that are written together.
+        age: The longest time that a row waits.
+        instances: The number of buffers; each is written separately.
+        name: The name of the operator and the sink; by default the table's.
 
     Raises:
-        Invalid: There is no limit, or one is not what it should be.
+        Invalid: There is no limit, or a limit is not valid.
     """
 
     table: str
@@ -59,14 +58,14 @@ class BufferedSink:
     name: str | None = None
 
     def __post_init__(self) -> None:
-        """Refuse a buffer that is never emptied."""
+        """Check the limits."""
         if self.rows is None and self.bytes is None and self.age is None:
             raise Invalid(
-                "a buffer without a limit is never written",
+                "no limit given for the buffer",
                 code="HF-E2351",
                 where=_WHERE,
                 expected="rows=…, bytes=… or age=…",
-                hint='say when it is written, as in rows=10_000, age="1 minute"',
+                hint='give at least one, as in rows=10_000, age="1 minute"',
             )
         if self.rows is not None:
             whole(self.rows, f"{_WHERE}: rows", least=1)
@@ -76,7 +75,7 @@ class BufferedSink:
             parse_duration(self.age, f"{_WHERE}: age")
 
     def sink(self, df: DataFrame) -> Sink:
-        """The sink for a stream: return it from a job, or start it.
+        """Return the sink for a stream, to return from a job or to start.
 
         Raises:
             Invalid: The frame is not a stream, or a table cannot hold its columns.
@@ -90,7 +89,7 @@ class BufferedSink:
 
 
 class Buffer(Operator):
-    """Keeps rows until there are enough of them, then puts them all out."""
+    """An operator that keeps rows until a limit is reached, then returns them all."""
 
     waiting: Any
     tally = list_state(_TALLY)
@@ -101,7 +100,7 @@ class Buffer(Operator):
         self._age_ms = age_ms
 
     def on_key(self, key: Any, events: Any, state: Any, ctx: Any) -> Iterator[Any]:  # noqa: ARG002 - a handler's arguments
-        """Take rows in, and put all out if there are enough."""
+        """Store the rows, and return all of them if a limit is reached."""
         rows = [tuple(event)[:-1] for event in events]
         state.waiting.extend(rows)
         count, size, since = next(iter(state.tally), (0, 0, ctx.now_ms))
@@ -110,7 +109,7 @@ class Buffer(Operator):
         return self._written_if_full(count, size, since, state, ctx)
 
     def on_restore(self, state: Any, ctx: Any) -> None:
-        """Count anew what this instance has been given, as if it had come just now."""
+        """Count the rows of this instance again, with the current time as their arrival."""
         rows = list(state.waiting)
         state.tally.set([(len(rows), sum(map(size_of, rows)), ctx.now_ms)] if rows else [])
 
@@ -124,21 +123,21 @@ class Buffer(Operator):
 
 
 class AgedBuffer(Buffer):
-    """The same, which also puts out what has waited for long."""
+    """A buffer that also returns its rows when the oldest one has waited too long."""
 
     def on_key(self, key: Any, events: Any, state: Any, ctx: Any) -> Iterator[Any]:
-        """Take rows in, and see to it that they do not wait for ever."""
+        """Store the rows, and set the timer for their age."""
         yield from super().on_key(key, events, state, ctx)
         self._set_timer(state, ctx)
 
     def on_timer(self, timer: Any, state: Any, ctx: Any) -> Iterator[Any]:  # noqa: ARG002 - a handler's arguments
-        """Put out what has waited for too long."""
+        """Return the rows if the oldest has waited too long."""
         for count, size, since in list(state.tally):
             yield from self._written_if_full(count, size, since, state, ctx)
         self._set_timer(state, ctx)
 
     def on_restore(self, state: Any, ctx: Any) -> None:
-        """Count anew, and wait from now on."""
+        """Count the rows again, and set the timer."""
         super().on_restore(state, ctx)
         self._set_timer(state, ctx)
 
@@ -149,7 +148,7 @@ class AgedBuffer(Buffer):
 
 
 def buffer_of(row: str, rows: int | None, size: Size | None, age: Duration | None) -> Buffer:
-    """The operator that buffers rows of this type, in Spark's words."""
+    """Return the operator that buffers rows of this Spark type."""
     base = Buffer if age is None else AgedBuffer
     made = type(base.__name__, (base,), {"waiting": list_state(row)})
     return made(  # type: ignore[no-any-return]
@@ -160,7 +159,7 @@ def buffer_of(row: str, rows: int | None, size: Size | None, age: Duration | Non
 
 
 def size_of(value: Any) -> int:
-    """About how many bytes a value has in a table's row."""
+    """Return the approximate size of a value in a table's row, in bytes."""
     if value is None:
         return 1
     if isinstance(value, str):

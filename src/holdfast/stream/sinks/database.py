@@ -1,4 +1,4 @@
-"""The interface of a ledger's database, and its tables and errors."""
+"""Interface, tables and errors of a ledger's database."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from holdfast.formats.sql_names import sql_identifier
 
 
 def came_between(address: str, found: str) -> Unavailable:
-    """A deadlock, or what another writer has changed meanwhile."""
+    """Return the error for a deadlock or a concurrent change."""
     return Unavailable(
-        "another transaction came between",
+        "the transaction conflicts with a concurrent one",
         code="HF-E5055",
         where=address,
         found=found,
@@ -25,47 +25,47 @@ def came_between(address: str, found: str) -> Unavailable:
 
 
 def gone(table: str, address: str, found: str) -> NotFound:
-    """The table does not exist."""
+    """Return the error for a table that was dropped."""
     return NotFound(
-        f"the table {table!r} is gone",
+        f"the table {table!r} does not exist any more",
         code="HF-E3063",
         where=address,
         found=found,
-        hint="start the query again: it makes the table anew, without the rows of earlier batches",
+        hint="start the query again: it creates the table, without the rows of earlier batches",
     )
 
 
 def lacks_column(table: str, address: str, found: str) -> Invalid:
-    """The query has a column that the table has not."""
+    """Return the error for a column of the query that the table lacks."""
     return Invalid(
         f"the table {table!r} lacks a column of the query",
         code="HF-E2352",
         where=address,
         found=found,
-        hint="add the column with ALTER TABLE, or take it out of the query; then start it again",
+        hint="add the column with ALTER TABLE, or drop it from the query; then start the query again",
     )
 
 
 def breaks_rule(table: str, address: str, found: str) -> Invalid:
-    """A row breaks a rule such as UNIQUE."""
+    """Return the error for a row that violates a constraint such as UNIQUE."""
     return Invalid(
-        f"a row of the batch breaks a rule of the table {table!r}",
+        f"a row of the batch violates a constraint of the table {table!r}",
         code="HF-E2353",
         where=address,
         found=found,
-        hint="filter such rows out, upsert by the columns of the rule, or drop the rule; no row of"
-        " the batch is in the table",
+        hint="filter such rows out, upsert by the columns of the constraint, or drop it; no row of the batch"
+        " was written",
     )
 
 
 def does_not_fit(table: str, address: str, found: str) -> Invalid:
-    """A value is too large for its column, or is none of its type."""
+    """Return the error for a value that is too large for its column, or of a different type."""
     return Invalid(
         f"a value of the batch does not fit into the table {table!r}",
         code="HF-E2354",
         where=address,
         found=found,
-        hint="give the column a wider type, or filter such rows out; no row of the batch is in the table",
+        hint="give the column a wider type, or filter such rows out; no row of the batch was written",
     )
 
 
@@ -86,35 +86,35 @@ TABLES = (
 
 
 class PartitionLoader(Protocol):
-    """A loader of rows for executors; it is pickled with the task."""
+    """A loader of rows on executors; it is pickled with the task."""
 
     def load_partition(self, table: str, batches: Iterable[Any], task: int) -> int:
-        """Copy Arrow batches into a table in a transaction of its own; return how many rows.
+        """Copy Arrow batches into a table in a separate transaction; return the number of rows.
 
         Args:
             table: The table, as SQL names it: the columns of the batches, and one for the task.
             batches: The rows.
-            task: What the last column is to hold.
+            task: The value of the last column.
         """
 
     def translate(self, error: BaseException) -> HoldfastError | None:
-        """The error to raise for one of the driver's, or None if it is the statement's own fault."""
+        """Return the error to raise for a driver's error; None if the statement is wrong."""
 
     def refused(self, error: BaseException, table: str) -> HoldfastError | None:
-        """The error for a table that does not take a batch's rows, or None if that is not why it failed."""
+        """Return the error for a table that rejects a batch's rows; None for any other cause."""
 
 
 @dataclass(frozen=True, slots=True)
 class StagedMove:
-    """Rows that go from a staging table into a table.
+    """A move of rows from a staging table into a table.
 
     Attributes:
         stage: The staging table, as SQL names it.
-        condition: What is true of a row that counts.
+        condition: The SQL condition of the rows to move.
         table: The table, as SQL names it.
         names: The columns.
         keys: The columns of an upsert's key.
-        change: What becomes of the rows that exist.
+        change: The effect on existing rows.
     """
 
     stage: str
@@ -126,7 +126,7 @@ class StagedMove:
 
     @property
     def insert(self) -> str:
-        """Adds the rows."""
+        """The statement that adds the rows."""
         names = identifiers(self.names)
         return (
             f"INSERT INTO {self.table} ({names}) SELECT {names} FROM {self.stage}"  # noqa: S608  quoted names
@@ -135,19 +135,19 @@ class StagedMove:
 
     @property
     def others(self) -> tuple[str, ...]:
-        """The columns beside the key."""
+        """The columns that are not in the key."""
         return tuple(name for name in self.names if name not in self.keys)
 
 
 class Database(ABC):
-    """The interface of a ledger's database. Statements mark their values with `?`.
+    """The interface of a ledger's database. Statements use `?` as the placeholder of a value.
 
     Attributes:
-        mark: How the driver marks values.
-        begins: Begins a transaction that will write.
-        row_lock: What is added to a SELECT so that its row is locked until the transaction ends.
-        own_schema: The schema of a table whose name has none, in SQL.
-        drops_within: Whether a table can be dropped in a transaction, and stays if that is rolled back.
+        mark: The driver's placeholder of a value.
+        begins: The statement that begins a writing transaction.
+        row_lock: The suffix of a SELECT that locks its row until the transaction ends.
+        own_schema: The default schema, in SQL.
+        drops_within: True if DROP TABLE is part of a transaction and is rolled back with it.
     """
 
     mark: ClassVar[str]
@@ -171,60 +171,60 @@ class Database(ABC):
 
     @abstractmethod
     def connect(self, sink: str, token: int | None = None) -> Connection:
-        """Open a connection outside a transaction, with the ledger's tables made."""
+        """Open a connection outside a transaction, and create the ledger's tables."""
 
     def run(self, connection: Connection, statement: str, values: Sequence[object] = ()) -> Any:
         """Run one of Holdfast's own statements and return the driver's cursor."""
         return connection.execute(statement.replace("?", self.mark), tuple(values))
 
     def begin(self, connection: Connection) -> None:
-        """Begin a transaction that will write."""
+        """Begin a writing transaction."""
         connection.execute(self.begins)
 
     @abstractmethod
     def in_transaction(self, connection: Connection) -> bool:
-        """Return whether a transaction is open, also a failed one; called after an error of a statement."""
+        """Return True if a transaction is open, also a failed one; called after an error of a statement."""
 
     def came_between(
         self,
         error: BaseException | None,  # noqa: ARG002  for those with many writers
         change: Change | None = None,  # noqa: ARG002
     ) -> bool:
-        """Return whether a concurrent transaction may have caused the error, so that a retry may help.
+        """Return True if a concurrent transaction may have caused the error, so that a retry may help.
 
         Args:
-            error: The driver's.
-            change: What it was that failed, if it was one of `moves`.
+            error: The driver's error.
+            change: The change that failed, if it was one of `moves`.
         """
         return False
 
     @abstractmethod
     def evict(self, sink: str) -> bool:
-        """End the sessions of a sink's owners, where a database can; says whether it is worth another try."""
+        """End the sessions of a sink's owners if the database can; return True if a retry may help."""
 
     @abstractmethod
     def translate(self, error: BaseException) -> HoldfastError | None:
-        """The error to raise for one of the driver's, or None if it is the statement's own fault."""
+        """Return the error to raise for a driver's error; None if the statement is wrong."""
 
     @abstractmethod
     def column_type(self, kind: str) -> str | None:
-        """The SQL type for Spark's type `kind`, or None."""
+        """Return the SQL type for Spark's type `kind`, or None."""
 
     def key_type(self, kind: str, keys: int) -> str | None:  # noqa: ARG002  for those that bound a key's length
-        """The SQL type of a key's column in a table that is made, or None.
+        """Return the SQL type of a key column in a new table, or None.
 
         Args:
             kind: Spark's type.
-            keys: How many columns the key has.
+            keys: The number of key columns.
         """
         return self.column_type(kind)
 
     def table_options(self, connection: Connection) -> str:  # noqa: ARG002  for those that have versions
-        """Return the text behind the columns in a statement that creates a table."""
+        """Return the table options of a CREATE TABLE statement."""
         return ""
 
     def check_table(self, connection: Connection, table: str, keys: Sequence[str]) -> None:  # noqa: B027
-        """See that a table keeps what its batches rely on, where `moves` alone would not show it.
+        """Check the properties of a table that its batches rely on and that `moves` does not test.
 
         Args:
             connection: A connection.
@@ -232,7 +232,7 @@ class Database(ABC):
             keys: The columns of an upsert's key; empty for other changes.
 
         Raises:
-            Invalid: It does not.
+            Invalid: The table lacks one of them.
         """
 
     def stage_types(
@@ -242,33 +242,33 @@ class Database(ABC):
         types: Sequence[tuple[str, str]],
         keys: Sequence[str],  # noqa: ARG002
     ) -> list[tuple[str, str]]:
-        """The columns of a staging table and their types, for rows that go to a table that exists.
+        """Return the columns of a staging table and their types, for rows of an existing table.
 
         Args:
             connection: A connection.
             table: The table, `table` or `schema.table`.
-            types: The columns, each with what `column_type` gives for it.
+            types: The columns, each with its `column_type`.
             keys: The columns of an upsert's key.
         """
         return list(types)
 
     def makes_stage(self, connection: Connection, stage: str, columns: str) -> str:
-        """The statement that makes a table for the rows of one attempt, into which executors write."""
+        """Return the statement that creates a table for the rows of one attempt, which executors write."""
         return f"CREATE TABLE {stage} ({columns}){self.table_options(connection)}"
 
     def drop_stage(self, connection: Connection, stage: str) -> None:
-        """Drop a staging table, unless a task writes to it; called within a transaction, which continues.
+        """Drop a staging table, unless a task is writing to it; called within a transaction, which continues.
 
-        A task that was given up may still write to it, or it is somebody else's. Its rows count nowhere, and
-        the next batch tries again.
+        An abandoned task may still write to it, or it belongs to a different owner. Its rows are never used,
+        and the next batch tries again.
         """
         raise NotImplementedError
 
     def moves(self, move: StagedMove) -> tuple[str, ...]:
-        """The statements that move staged rows into a table, in this order.
+        """Return the statements that move staged rows into a table, in order.
 
-        Of an upsert they find the rows by its key alone: a row that breaks another rule of the table is
-        refused.
+        An upsert finds existing rows by its key only: a row that violates a different constraint of the table
+        is refused.
         """
         if move.change == "append":
             return (move.insert,)
@@ -280,40 +280,40 @@ class Database(ABC):
 
     @abstractmethod
     def refused(self, error: BaseException, table: str) -> HoldfastError | None:
-        """The error for a table that does not take a batch's rows, or None if that is not why it failed.
+        """Return the error for a table that rejects a batch's rows; None for any other cause.
 
         Args:
-            error: The driver's.
+            error: The driver's error.
             table: The table's name.
         """
 
     def loader(self) -> PartitionLoader | None:
-        """Return the loader of rows for executors; None if only the driver reaches the database."""
+        """Return the loader of rows on executors; None if only the driver reaches the database."""
         return None
 
     def load(
         self, connection: Connection, table: str, kinds: Sequence[str], rows: Iterable[tuple[Any, ...]]
     ) -> int:
-        """Put rows into the temporary table `table` outside any transaction; return how many.
+        """Insert rows into the temporary table `table` outside any transaction; return their number.
 
-        Only where `loader` gives None.
+        Called only if `loader` returns None.
         """
         raise NotImplementedError
 
 
 def sink_digest(sink: str) -> str:
-    """A sink's name where names are short: in labels of sessions, and names of staging tables."""
+    """Return a digest of a sink's name, for labels of sessions and names of staging tables."""
     return hashlib.sha256(sink.encode()).hexdigest()[:16]
 
 
 def identifiers(names: Iterable[str]) -> str:
-    """Names in SQL, one behind the other."""
+    """Return quoted names, separated by commas."""
     return ", ".join(map(sql_identifier, names))
 
 
 @contextmanager
 def translated(database: Database | PartitionLoader) -> Iterator[None]:
-    """Raise Holdfast's error for what went wrong in the database itself."""
+    """Raise Holdfast's error for an error of the database."""
     try:
         yield
     except HoldfastError:
@@ -327,7 +327,7 @@ def translated(database: Database | PartitionLoader) -> Iterator[None]:
 
 @contextmanager
 def refusals(database: Database | PartitionLoader, table: str) -> Iterator[None]:
-    """Raise Holdfast's error for what went wrong in the database, or for what the table does not take."""
+    """Raise Holdfast's error for an error of the database, or for rows that the table rejects."""
     try:
         yield
     except HoldfastError:

@@ -1,8 +1,8 @@
 """Upsert the rows of a query into a Delta table, each batch once.
 
-A batch is one MERGE, which carries the id of the query and the number of the batch. Delta keeps both in the
-commit, and passes a MERGE by that it has. The two are settings of the session, and a query has a session of
-its own, so queries of one driver do not mix them up.
+A batch is one MERGE, which carries the id of the query and the number of the batch. Delta stores both in the
+commit, and skips a MERGE that it already has. The two are settings of the session, and each query has its own
+session, so queries of one driver do not mix them up.
 """
 
 from __future__ import annotations
@@ -25,41 +25,41 @@ if TYPE_CHECKING:
 
 
 def require_keys(keys: Sequence[str], columns: Sequence[str], table: str) -> None:
-    """See that the columns of a key are there, each once.
+    """Check that the columns of a key exist, each once.
 
     Raises:
-        Invalid: One is not a column of the query, or is there twice, or there is none.
+        Invalid: A key is not a column of the query or is given twice, or there is none.
     """
     if not keys or len(set(keys)) < len(keys) or not set(keys) <= set(columns):
         raise Invalid(
-            "an upsert needs the columns that tell its rows apart",
+            "invalid key columns for an upsert",
             code="HF-E2355",
             where=f"the query written to {table!r}",
             found=f"keys={list(keys)}",
             expected="some of " + ", ".join(columns),
-            hint='name the columns of the key, each once: keys=["order_id"]',
+            hint='name each key column once, as in keys=["order_id"]',
         )
 
 
 def null_key(where: str, rows: int, keys: Sequence[str]) -> Invalid:
-    """The refusal of a batch in which a key is null."""
+    """Return the error for a batch in which a key is null."""
     return Invalid(
-        "an upsert's key is null",
+        "the key of an upsert is null",
         code="HF-E2356",
         where=where,
         found=f"{counted(rows, 'row')} of the batch without {' and '.join(keys)}",
-        hint="filter them out, or give them a key with `coalesce`",
+        hint="filter such rows out, or set a key with `coalesce`",
     )
 
 
 def repeated_key(where: str, rows: int, key: str) -> Invalid:
-    """The refusal of a batch that has several rows for a key."""
+    """Return the error for a batch with several rows for a key."""
     return Invalid(
-        "a batch holds two rows for one key",
+        "a batch has several rows for one key",
         code="HF-E2357",
         where=where,
         found=f"{rows} rows for {key}",
-        expected="one row per key: nothing says which of them is the last",
+        expected="one row per key, because their order is undefined",
         hint="aggregate by the key first, or add a column to the key",
     )
 
@@ -83,11 +83,11 @@ class DeltaUpsert:
 
     Attributes:
         table: The table, as SQL names it.
-        target: The same, as a person named it.
+        target: The table, as the user named it.
         columns: The columns of the query.
-        keys: Those that tell rows apart.
-        delete_when: A condition on a row of the query, in SQL, under which it removes the row with its key.
-        evolves: Whether the table takes on columns that the query has and it has not.
+        keys: The key columns.
+        delete_when: The SQL condition on a row of the query under which it deletes the row with its key.
+        evolves: True if missing columns are added to the table.
     """
 
     table: str
@@ -108,20 +108,20 @@ class DeltaUpsert:
         is_path: bool,
         evolves: bool,
     ) -> DeltaUpsert:
-        """Check the keys against a query's schema; nothing is opened or made.
+        """Check the keys against a query's schema; opens and creates nothing.
 
         Raises:
-            Invalid: A key is not a column of the query, is there twice, or there is none.
+            Invalid: A key is not a column of the query or is given twice, or there is none.
         """
         require_keys(keys, schema.names, target)
         table = _table_of_path(target) if is_path else target
         return cls(table, target, tuple(schema.names), tuple(keys), delete_when, evolves)
 
     def prepare(self, spark: SparkSession, schema: StructType, partition_by: Sequence[str]) -> None:
-        """Make the table if it is missing, and see that it has the query's columns, or let it take them on.
+        """Create the table if it is missing, and check or add the query's columns.
 
         Raises:
-            Invalid: It lacks one, or the condition for deletions means nothing.
+            Invalid: The table lacks a column.
         """
         spread = f" PARTITIONED BY ({', '.join(map(quoted, partition_by))})" if partition_by else ""
         spark.sql(f"CREATE TABLE IF NOT EXISTS {self.table} ({_definitions(schema)}) USING delta{spread}")
@@ -133,7 +133,7 @@ class DeltaUpsert:
                 where=self.target,
                 found=", ".join(sorted(self._there(spark))),
                 expected=", ".join(self.columns),
-                hint='add them by ALTER TABLE, or let the table take them: .delta(…, mergeSchema="true")',
+                hint='add them with ALTER TABLE, or write .delta(…, mergeSchema="true")',
             )
         if missing:
             # A MERGE takes on new columns by `SET *` alone, which would take our own column with them.
@@ -144,25 +144,25 @@ class DeltaUpsert:
                     raise  # else another query was quicker
 
     def _there(self, spark: SparkSession) -> set[str]:
-        """The columns of the table, in lower case."""
+        """Return the columns of the table, in lower case."""
         return {name.lower() for name in spark.sql(f"SELECT * FROM {self.table}").columns}  # noqa: S608 - quoted names
 
     def _missing(self, spark: SparkSession, schema: StructType) -> list[StructField]:
-        """The columns of the query that the table has not."""
+        """Return the columns of the query that the table lacks."""
         there = self._there(spark)
         return [field for field in schema if field.name.lower() not in there]
 
     def write(
         self, batch: DataFrame, query_id: str, batch_id: int, pause: Callable[[float], None] = time.sleep
     ) -> None:
-        """Put a batch's rows in place of those with their keys, once.
+        """Merge a batch's rows into the table by key, once.
 
-        The batch is computed once and kept until it is written: its state is saved by that, also where the
-        table has the batch.
+        The batch is computed once and persisted until it is written; that also saves its state if the table
+        already has the batch.
 
         Raises:
-            Invalid: A key is null, or comes twice in the batch.
-            Unavailable: Other writers were quicker each time.
+            Invalid: A key is null, or occurs twice in the batch.
+            Unavailable: Each attempt conflicted with a different writer.
         """
         kept = batch.persist()
         try:
@@ -175,10 +175,10 @@ class DeltaUpsert:
             kept.unpersist()
 
     def merge(self, session: SparkSession, pause: Callable[[float], None]) -> None:
-        """Run the MERGE, again where another writer was quicker.
+        """Run the MERGE, and repeat it after a conflict with a concurrent writer.
 
         Raises:
-            Unavailable: Other writers were quicker each time.
+            Unavailable: Each attempt conflicted with a concurrent writer.
         """
         statement, wait_s = self.statement(), _FIRST_WAIT_S
         for tried in range(1, _TRIES + 1):
@@ -189,12 +189,12 @@ class DeltaUpsert:
                     raise
                 if tried == _TRIES:
                     raise Unavailable(
-                        "other writers of a Delta table were quicker each time",
+                        "the MERGE into the Delta table conflicted with concurrent writers each time",
                         code="HF-E5056",
                         where=self.target,
                         found=f"{counted(tried, 'conflict')}, the last: {str(error).partition(chr(10))[0]}",
-                        hint="let OPTIMIZE and other jobs leave the partitions alone that this query writes,"
-                        " or run them less often",
+                        hint="keep OPTIMIZE and other jobs off the partitions that this query writes, or run"
+                        " them less often",
                     ) from error
             else:
                 return
@@ -202,7 +202,7 @@ class DeltaUpsert:
             wait_s = min(wait_s * 2, _LONGEST_WAIT_S)
 
     def statement(self) -> str:
-        """The MERGE of a batch."""
+        """Return the MERGE of a batch."""
         on = " AND ".join(f"t.{quoted(key)} = s.{quoted(key)}" for key in self.keys)
         others = [quoted(column) for column in self.columns if column not in self.keys]
         names = ", ".join(map(quoted, self.columns))
@@ -243,19 +243,19 @@ class DeltaUpsert:
 
 
 def _definitions(fields: Iterable[StructField]) -> str:
-    """Columns as SQL defines them."""
+    """Return columns as SQL definitions."""
     return ", ".join(f"{quoted(field.name)} {field.dataType.simpleString()}" for field in fields)
 
 
 def _table_of_path(path: str) -> str:
-    """A path as SQL names it; a relative one is below the working directory."""
+    """Return the SQL name of a path; a relative path is below the working directory."""
     whole = path if ":/" in path else str(Path(path).absolute())
     return f"delta.{quoted(whole)}"
 
 
 @contextmanager
 def _as_batch(session: SparkSession, query_id: str, batch_id: int) -> Iterator[None]:
-    """Let the writes of a query's own session carry its id and the batch."""
+    """Mark the writes of a query's session with its id and the batch."""
     session.conf.set(f"{_TXN}AppId", query_id)
     session.conf.set(f"{_TXN}Version", str(batch_id))
     try:

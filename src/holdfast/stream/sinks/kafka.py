@@ -1,8 +1,8 @@
-"""Write the rows of a query to a Kafka topic, each record marked.
+"""Write the rows of a query to a Kafka topic, each record with an identifying header.
 
-Spark's writer sends the rows of a batch again when the batch runs again. Their order, and how they lie in
-partitions, may then be others. What stays is which rows there are. So a record is given by a digest of what
-it holds and by its number among equal ones: the set of these is the same in each repeat, whatever the order.
+Spark's writer sends the rows of a batch again when the batch runs again. Their order and their distribution
+over partitions may then differ, but the set of rows is the same. So a record is identified by a digest of its
+contents and its number among equal records: the set of these is the same in each repeat, in any order.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ _OF_KAFKA: Final = re.compile(r"org\.apache\.kafka\.")
 
 @dataclass(frozen=True, slots=True)
 class KafkaTopic:
-    """A topic that a query's rows are written to.
+    """A topic that a query writes to.
 
     Attributes:
         topic: The topic.
-        options: As Spark's sink takes them.
+        options: The options of Spark's sink.
         columns: The columns of the query.
-        key: The column that becomes the key; None for the column `key`, where there is one.
-        identify_by: The columns that tell a record from others of its batch; none for all that it holds.
+        key: The column for the key; None: the column `key`, if it exists.
+        identify_by: The columns that identify a record in its batch; empty: all of its contents.
     """
 
     topic: str
@@ -65,14 +65,14 @@ class KafkaTopic:
         identify_by: Sequence[str],
         options: Mapping[str, str],
     ) -> KafkaTopic:
-        """Check a query's columns and the options; asks no broker.
+        """Check a query's columns and the options; contacts no broker.
 
         Raises:
-            Invalid: A column or an option is not what it should be.
+            Invalid: A column or an option is not valid.
         """
         if not servers or not topic:
             raise Invalid(
-                "a topic needs its name and the addresses of brokers",
+                "missing topic name or broker addresses",
                 code="HF-E2359",
                 where=_WHERE,
                 found=f"servers={servers!r}, topic={topic!r}",
@@ -81,28 +81,28 @@ class KafkaTopic:
         taken = [name for name in options if name.lower() in _OURS]
         if taken:
             raise Invalid(
-                "an option of Kafka's sink is said twice",
+                "an option conflicts with an argument of .kafka(…)",
                 code="HF-E2360",
                 where=_WHERE,
                 found=", ".join(taken),
-                expected="servers=… and topic=… alone",
-                hint="leave the option out",
+                expected="servers=… and topic=… only",
+                hint="remove the option",
             )
         columns = tuple(df.columns)
         named = [*identify_by, *([] if key is None else [key])]
         missing = [name for name in named if name not in columns]
         if missing:
             raise Invalid(
-                "a column of a record is no column of the query",
+                "the query lacks a column named in key= or identify_by=",
                 code="HF-E2361",
                 where=_WHERE,
                 found=", ".join(missing),
                 expected=f"some of {', '.join(columns)}",
-                hint="name columns of the frame in key=… and identify_by=…",
+                hint="name columns of the frame",
             )
         if "topic" in columns and "value" in columns:
             raise Invalid(
-                "the topic is said once, for all records",
+                "a topic column is not supported: .kafka(…) writes all records to one topic",
                 code="HF-E2362",
                 where=_WHERE,
                 found="a column `topic`",
@@ -119,12 +119,12 @@ class KafkaTopic:
             Invalid: The client refuses an option.
             NotFound: The topic does not exist.
             Unavailable: No broker answers.
-            Unsupported: The session has no connector.
+            Unsupported: The session lacks the Kafka connector.
         """
         return len(ends_of(spark, self.topic, self.options))
 
     def newest(self, spark: SparkSession) -> list[WrittenQuery]:
-        """The queries whose records are at the end of the topic; see `partitions` for what it raises."""
+        """Return the queries with records at the end of the topic; raises as `partitions` does."""
         return newest_in_topic(spark, self.topic, self.options)
 
     def write(
@@ -134,7 +134,7 @@ class KafkaTopic:
 
         Raises:
             Invalid: The brokers or their client refuse a record.
-            NotFound: The topic is gone.
+            NotFound: The topic does not exist any more.
             Unavailable: No broker answers.
         """
         records = self.records(batch, query_id, batch_id, generation, partitions)
@@ -147,9 +147,9 @@ class KafkaTopic:
     def records(
         self, batch: DataFrame, query_id: str, batch_id: int, generation: int | None, partitions: int
     ) -> DataFrame:
-        """A batch's rows as records: key, value, headers and partition.
+        """Return a batch's rows as records: key, value, headers and partition.
 
-        Records with a key are in one task, in the order that they have in the batch.
+        Records with the same key are in one task, in the order of the batch.
         """
         from pyspark.sql import Window
         from pyspark.sql import functions as F  # noqa: N812
@@ -178,54 +178,54 @@ class KafkaTopic:
         )
 
     def _explain(self, spark: SparkSession, error: Exception) -> None:
-        """Raise Holdfast's error for one that is Kafka's; return for any other."""
+        """Raise Holdfast's error for an error of Kafka; return for any other."""
         refusal = _REFUSED.search(str(error))
         if refusal is not None:
             raise Invalid(
-                "Kafka refuses a record of the batch",
+                "Kafka rejected a record of the batch",
                 code="HF-E2363",
                 where=f"{self.topic} at {self.options[SERVERS]}",
                 found=f"{refusal[1]}: {refusal[2]}",
-                hint="make the records smaller or the limits of topic and client larger, and see that the"
-                " client may write to the topic; what was sent of the batch is sent again, and readers that"
-                " drop repeats take it once",
+                hint="make the records smaller or raise the limits of topic and client, and check that the"
+                " client may write to the topic; the whole batch is sent again, and readers that drop"
+                " repeats see each record once",
             ) from error
         if _OF_KAFKA.search(str(error)):
             self.partitions(spark)  # which says that the topic is gone, or that no broker answers
 
     def require_in_step(self, written: WrittenQuery | None, first: int, token: int | None) -> None:
-        """Refuse to write what readers of the topic would take for repeats.
+        """Raise an error for a start whose records readers of the topic would drop as repeats.
 
         Args:
-            written: What the topic has of the query.
-            first: The first batch that the query plans anew.
-            token: What the ledger has given for this start.
+            written: The query's newest records in the topic.
+            first: The first batch that the query has not planned.
+            token: The ledger's token for this start.
 
         Raises:
-            Conflict: The topic has batches that the checkpoint does not know, or was written under another
-                ledger.
+            Conflict: The topic has batches that the checkpoint does not have, or was written under a
+                different ledger.
         """
         if written is None:
             return
         if written.batch_id >= first and token is None:
             raise Conflict(
-                "the topic has batches that the checkpoint does not know",
+                "the topic has batches that the checkpoint does not have",
                 code="HF-E4063",
                 where=self.topic,
                 found=f"batch {written.batch_id}",
                 expected=f"none after batch {first - 1}" if first else "none: the checkpoint is new",
-                hint="readers that drop repeats would drop the batches that come; continue under a new query"
-                " id, as a fork does, or write to a topic of its own",
+                hint="continue under a new query id, as a fork does, or write to a separate topic; otherwise"
+                " readers that drop repeats would drop the next batches",
             )
         if token is not None and written.generation is not None and token <= written.generation:
             raise Conflict(
-                "the topic was written under another ledger",
+                "the topic was written under a different ledger",
                 code="HF-E4064",
                 where=self.topic,
                 found=f"token {token}",
-                expected=f"more than {written.generation}, which its newest records have",
-                hint="readers that drop repeats would drop what comes; name the ledger that was used before,"
-                " or write to a topic of its own",
+                expected=f"more than {written.generation}, the token of its newest records",
+                hint="use the former ledger, or write to a separate topic; otherwise readers that drop"
+                " repeats would drop the next records",
             )
 
     def _require_types(self, df: DataFrame) -> None:
@@ -233,12 +233,12 @@ class KafkaTopic:
             kind = type_of(df, name)
             if kind not in types:
                 raise Invalid(
-                    f"column {name!r} cannot become a part of a record",
+                    f"column {name!r} has the wrong type for a record",
                     code="HF-E2364",
                     where=_WHERE,
                     found=kind,
                     expected=" or ".join(types),
-                    hint="cast it, or leave out the column `value`: then each row is written as JSON",
+                    hint="cast it, or drop the column `value` to write each row as JSON",
                 )
 
     def _typed(self) -> list[tuple[str, tuple[str, ...]]]:
@@ -306,7 +306,7 @@ class KafkaTopic:
 
 
 def _digest(column: Any) -> Column:
-    """A digest of a text or of bytes; null of null."""
+    """Return a digest of a text or of bytes; null for null."""
     from pyspark.sql import functions as F  # noqa: N812
 
     return F.sha2((F.col(column) if isinstance(column, str) else column).cast("binary"), 256)
@@ -314,12 +314,12 @@ def _digest(column: Any) -> Column:
 
 @dataclass(slots=True)
 class KafkaStart:
-    """The topic as of one start of a query.
+    """The state of a topic sink for one start of a query.
 
     Attributes:
-        topic: The topic, and how rows become its records.
-        partitions: How many partitions the topic has.
-        fault: What the sink and its batches tell each other.
+        topic: The topic and the mapping of rows to records.
+        partitions: The number of the topic's partitions.
+        fault: The state shared by the sink and its batches.
     """
 
     topic: KafkaTopic
@@ -327,7 +327,7 @@ class KafkaStart:
     fault: Fault = field(default_factory=Fault)
 
     def prepare(self, spark: SparkSession) -> None:
-        """Ask the brokers for the topic's partitions; see `KafkaTopic.partitions` for what it raises."""
+        """Read the number of the topic's partitions; raises as `KafkaTopic.partitions` does."""
         self.partitions = self.topic.partitions(spark)
 
     def write(self, batch: DataFrame, query_id: str, batch_id: int) -> None:
@@ -335,12 +335,12 @@ class KafkaStart:
         self.topic.write(batch, query_id, batch_id, self.fault.token, self.partitions)
 
     def require_in_step(self, spark: SparkSession, checkpoint: str) -> None:
-        """Refuse a checkpoint whose batches readers would take for repeats; warn of another query's records.
+        """Check that readers would not drop the next batches; warn of a different query's records.
 
         Raises:
-            Conflict: The topic has batches that the checkpoint does not know, or was written under another
-                ledger.
-            Corrupt: The checkpoint does not tell the query's id.
+            Conflict: The topic has batches that the checkpoint does not have, or was written under a
+                different ledger.
+            Corrupt: The checkpoint's metadata does not have the query's id.
             Unavailable: The storage or the brokers do not answer.
         """
         query_id = query_id_in(spark, checkpoint)

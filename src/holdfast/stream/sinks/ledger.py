@@ -1,14 +1,13 @@
-"""The batch ledger: a batch is written once, by the owner who holds the sink now.
+"""The batch ledger: each batch is written once, by the current owner of its sink.
 
-Spark runs a batch again when it cannot know whether the batch was finished. And a process that was
-frozen, or cut off, may wake up after another one took its place. A ledger is two small tables in the
-database that also holds the results:
+Spark repeats a batch if it is not recorded as finished. And a process that was frozen or cut off may
+continue after a different one has taken over. A ledger is two small tables in the database of the results:
 
-- `holdfast_fence`: per sink a token. Each start of a query claims the sink and raises the token; whoever
-  comes with an older one is refused.
-- `holdfast_batches`: the batches that were written, with the query that wrote them.
+- `holdfast_fence`: a token per sink. Each start of a query claims the sink and raises the token; a writer
+  with an older token is refused.
+- `holdfast_batches`: the written batches, with the query that wrote them.
 
-Results, record and fence share one transaction: all of them are there, or none is.
+Results, batch record and fence share one transaction: all of them are committed, or none.
 """
 
 from __future__ import annotations
@@ -51,7 +50,7 @@ class Fence:
 
 @dataclass(frozen=True, slots=True)
 class BatchRecord:
-    """A batch that was written. `rows` is None where the writer did not count them."""
+    """A written batch. `rows` is None if the writer did not count them."""
 
     sink: str
     query_id: str
@@ -62,18 +61,18 @@ class BatchRecord:
 
 
 class Transaction:
-    """One batch's transaction. It begins, and locks the sink, with the first statement.
+    """The transaction of one batch. It begins, and locks the sink, with the first statement.
 
-    Until then nothing is locked, so whatever takes long (reading the batch, computing) comes first.
-    Statements are the driver's own: values are marked with `?` in SQLite, with `%s` in PostgreSQL and MySQL.
-    Never commit or roll back yourself: the record of the batch must be in the same transaction.
+    Until then nothing is locked, so do slow work (reading the batch, computing) first. Statements use the
+    driver's placeholders: `?` in SQLite, `%s` in PostgreSQL and MySQL. Never commit or roll back yourself:
+    the record of the batch must be in the same transaction.
 
     Attributes:
-        rows: How many rows the batch wrote, for the record; None if not counted.
-        stage: A name that begins those of all tables which are made for a batch of this sink.
-        token: The token under which it is written.
+        rows: The number of rows that the batch wrote, for the record; None if not counted.
+        stage: The prefix of the names of this sink's staging tables.
+        token: The token of the writer.
         batch_id: The batch.
-        afterwards: What is done once the batch is committed; an error of it is of no account.
+        afterwards: The steps after the commit; their errors are ignored.
     """
 
     def __init__(
@@ -103,10 +102,10 @@ class Transaction:
         """The driver's connection, inside the transaction.
 
         Raises:
-            Conflict: Another owner has claimed the sink.
-            Unavailable: The sink's lock cannot be had in time, or an error such as a deadlock has ended the
+            Conflict: A different owner has claimed the sink.
+            Unavailable: The sink's lock was not granted in time, or an error such as a deadlock has ended the
                 transaction.
-            Invalid: Another error of a statement has ended it.
+            Invalid: A different error of a statement has ended it.
         """
         if self._ended:
             raise self._gone(self._error) from self._error
@@ -120,34 +119,34 @@ class Transaction:
         """The same connection before its transaction has begun, for temporary tables only."""
         if self._locked:
             raise Invalid(
-                "rows are staged before the first statement of a transaction",
+                "the transaction has begun, so rows can no longer be staged",
                 code="HF-E2365",
                 hint="use `staging` first, then `connection` or `execute`",
             )
         return self._connection
 
     def execute(self, statement: str, values: Sequence[object] | Mapping[str, object] = ()) -> Any:
-        """Run one statement and return the driver's cursor. See `connection` for what it raises."""
+        """Run one statement and return the driver's cursor; raises as `connection` does."""
         with self._watched() as connection:
             return connection.execute(statement, values)
 
     def executemany(self, statement: str, values: Iterable[Sequence[object]]) -> None:
-        """Run one statement for each tuple of values. See `connection` for what it raises."""
+        """Run one statement for each tuple of values; raises as `connection` does."""
         with self._watched() as connection:
             connection.cursor().executemany(statement, values)
 
     def begin_again(self) -> None:
-        """Take back all that was done in it; the next statement begins it, and asks for the owner, anew."""
+        """Roll back; the next statement begins the transaction and checks the owner again."""
         with translated(self.database):
             self.database.run(self._connection, "ROLLBACK")
         self._locked = False
 
     def require_whole(self) -> None:
-        """See that all since the first statement is still one transaction; begins it if nothing has.
+        """Check that all statements so far are in one transaction; begins it if there was none.
 
         Raises:
             Unavailable: An error such as a deadlock has ended it, or the database cannot be reached.
-            Invalid: Another error, or a statement that commits or rolls back, has ended it.
+            Invalid: A different error, or a statement that commits or rolls back, has ended it.
         """
         connection = self.connection
         try:
@@ -160,7 +159,7 @@ class Transaction:
 
     @contextmanager
     def _watched(self) -> Iterator[Connection]:
-        """Note whether an error ends the transaction: what comes after it would be committed at once."""
+        """Record if an error ends the transaction: later statements would be committed at once."""
         connection = self.connection
         try:
             with translated(self.database):
@@ -177,8 +176,8 @@ class Transaction:
             f"the transaction of batch {self.batch_id} ended before the batch was recorded",
             where=self.database.address,
             found=getattr(error, "found", None) or str(error).partition("\n")[0],
-            hint="let errors of statements leave your function, and run nothing in it that commits or rolls"
-            " back; the batch is not recorded and runs again, so remove what such a statement has committed",
+            hint="do not catch errors of statements in your function, and do not commit or roll back in it;"
+            " the batch will run again, so first remove the rows that such a statement has committed",
         )
 
 
@@ -189,9 +188,9 @@ class Ledger:
     Make it with `Ledger.sqlite`, `Ledger.postgres`, `Ledger.mysql` or `ledger`.
 
     Args:
-        database: Where it is.
-        clock: The time of day in milliseconds.
-        retain: How many batches are remembered per sink and query. The rules need the newest alone.
+        database: The database.
+        clock: The current time in milliseconds.
+        retain: The number of batches to keep per sink and query. Only the newest is needed.
     """
 
     database: Database
@@ -201,77 +200,77 @@ class Ledger:
     def __post_init__(self) -> None:
         if self.retain < 1:
             raise Invalid(
-                "a ledger remembers at least one batch",
+                "retain= is out of range",
                 code="HF-E2366",
                 found=f"retain={self.retain}",
-                hint="write retain=1, or leave it out: the newest batch tells one that runs again",
+                expected="at least 1",
+                hint="set retain=1, or remove it",
             )
 
     @classmethod
     def sqlite(cls, path: str | Path, *, patience_s: float = 30.0, clock: Clock = now_ms) -> Ledger:
-        """A ledger in an SQLite file on a local disk; made if absent.
+        """Return a ledger in an SQLite file on a local disk; created if it is missing.
 
-        One writer at a time for the whole file. Not for network file systems, whose locks lie.
+        One writer at a time for the whole file. Do not use it on network file systems, which lock unreliably.
 
         Args:
-            path: The file. Its directory must be there.
-            patience_s: How long to wait for a lock before giving up with Unavailable.
-            clock: The time of day in milliseconds.
+            path: The file. Its directory must exist.
+            patience_s: The longest wait for a lock in seconds, before Unavailable is raised.
+            clock: The current time in milliseconds.
         """
         return cls(SQLite(Path(path).absolute(), patience_s), clock)
 
     @classmethod
     def postgres(cls, dsn: str, *, patience_s: float = 30.0, clock: Clock = now_ms) -> Ledger:
-        """A ledger in a PostgreSQL database. Needs `pip install 'holdfast[postgres]'`.
+        """Return a ledger in a PostgreSQL database. Needs `pip install 'holdfast[postgres]'`.
 
         Args:
             dsn: `postgresql://user@host:port/database`, or libpq's `key=value` form.
-            patience_s: How long to wait for a connection or a lock before giving up with Unavailable. A
-                claim that has waited so long ends the sessions of the sink's former owner instead.
-            clock: The time of day in milliseconds.
+            patience_s: The longest wait for a connection or a lock in seconds, before Unavailable is
+                raised. A claim that has waited that long ends the sessions of the sink's former owner.
+            clock: The current time in milliseconds.
 
         Raises:
             Unavailable: The driver is not installed.
-            Invalid: The address cannot be understood.
+            Invalid: The address is not valid.
         """
         return cls(PostgreSQL(dsn, patience_s), clock)
 
     @classmethod
     def mysql(cls, address: str, *, patience_s: float = 30.0, clock: Clock = now_ms) -> Ledger:
-        """A ledger in a database of MySQL or MariaDB. Needs `pip install 'holdfast[mysql]'`.
+        """Return a ledger in a database of MySQL or MariaDB. Needs `pip install 'holdfast[mysql]'`.
 
         Args:
-            address: `mysql://user@host:port/database`. `?tls=on` asks for an encrypted connection to a server
-                whose certificate is checked, by the certificates of `?tls=/path/to/ca.pem` where it names
-                a file.
+            address: `mysql://user@host:port/database`. `?tls=on` encrypts the connection and checks the
+                server's certificate; `?tls=/path/to/ca.pem` checks it with the certificates of that file.
             patience_s: As for `postgres`.
-            clock: The time of day in milliseconds.
+            clock: The current time in milliseconds.
 
         Raises:
             Unavailable: The driver is not installed.
-            Invalid: The address cannot be understood.
+            Invalid: The address is not valid.
         """
         return cls(MySQL(address, patience_s), clock)
 
     def claim(self, sink: str, owner: str, *, term: int | None = None) -> int:
         """Become the owner of a sink and return the token to write with.
 
-        Called once, as a query starts. From then on every older token is refused. On a server a former
-        owner that holds the sink's lock and does not move is cut off once the patience is over; SQLite
-        cannot do that, so the claim fails and the former owner's process has to be ended.
+        Called once, as a query starts. From then on every older token is refused. On a server, the session of
+        a former owner that still holds the sink's lock after `patience_s` is ended; SQLite cannot do that, so
+        the claim fails and the former owner's process has to be ended.
 
         Args:
             sink: The sink.
-            owner: How the owner is named to people.
-            term: Where one of several supervisors leads, the token of its term. A claim under an earlier term
+            owner: The name of the owner, for messages.
+            term: With several supervisors, the token of the leader's term. A claim under an earlier term
                 than the last one is refused. Without it the last claim wins.
 
         Raises:
-            Conflict: It has been claimed under a later term.
+            Conflict: The sink has been claimed under a later term.
             Unavailable: The database cannot be reached or stays locked.
         """
         if not sink:
-            raise Invalid("a sink needs a name", code="HF-E2367", hint='hf.sink(df, name="orders")')
+            raise Invalid("the sink has no name", code="HF-E2367", hint='hf.sink(df, name="orders")')
         for _ in range(EVICTIONS):
             try:
                 return self._raise_token(sink, owner, term)
@@ -298,7 +297,7 @@ class Ledger:
                     where=self.database.address,
                     found=f"term {term}",
                     expected=f"term {fence.token >> CLAIM_BITS}, held by {fence.owner}",
-                    hint="let this process end",
+                    hint="end this process",
                 )
             return fence.token
 
@@ -318,29 +317,29 @@ class Ledger:
         repeats: bool = False,
         owed: Owed | None = None,
     ) -> Iterator[Transaction | None]:
-        """Write a batch and its record together, or neither.
+        """Write a batch and its record in one transaction.
 
-        Yields None if the batch is recorded: then there is nothing to write. Otherwise yields the
+        Yields None if the batch is already recorded: then there is nothing to write. Otherwise yields the
         transaction to write with. Leaving the block records the batch and commits; an exception rolls
-        everything back. Where the transaction has ended meanwhile, by a deadlock that the caller passed over
-        or by a statement that commits, the batch is not recorded either.
+        everything back. If the transaction has ended meanwhile, by a deadlock that the caller ignored or by a
+        statement that commits, the batch is not recorded either.
 
-        A Spark query runs again only the batch that it ran last. If an older one comes, its checkpoint
-        was put back, and its batches may hold other rows than the recorded ones of the same number.
-        That is refused, not skipped: skipping would lose rows. With `repeats` the caller vouches that the
-        batch has the same input as it had; then an older one counts as recorded.
+        A Spark query repeats only its last batch. An older batch means that its checkpoint was replaced by
+        an older one, and its batches may have different rows than the recorded ones of the same number.
+        That is refused, not skipped: skipping would lose rows. With `repeats` the caller guarantees that the
+        batch has the same input as before; then an older one counts as recorded.
 
-        A database that was restored from a backup, or replaced by a replica that was behind, has lost
-        batches that the checkpoint has committed. With `owed` such a ledger is refused.
+        A database that was restored from a backup, or replaced by a lagging replica, has lost batches that
+        the checkpoint has committed. With `owed` such a ledger is refused.
 
         Args:
             sink: The sink.
             query_id: The query.
             batch_id: The batch.
             token: The token of the claim.
-            repeats: True if batches come again with the same input.
-            owed: Returns the newest earlier batch that the ledger must have, or None. It is given the newest
-                recorded one, and is called only where that is not the batch before this one.
+            repeats: True if batches run again with the same input.
+            owed: A function that takes the newest recorded batch and returns the newest earlier batch that
+                the ledger must have, or None. Called only if the batch before this one is not recorded.
 
         Raises:
             Conflict: The token is stale, the ledger is ahead of the query's checkpoint, or it has lost
@@ -382,7 +381,7 @@ class Ledger:
                     step()
 
     def history(self, sink: str) -> list[BatchRecord]:
-        """The remembered batches of a sink, oldest first."""
+        """Return the recorded batches of a sink, oldest first."""
         with self._connected(sink) as connection, translated(self.database):
             rows = self.database.run(
                 connection,
@@ -393,9 +392,10 @@ class Ledger:
             return [BatchRecord(*row) for row in rows.fetchall()]
 
     def rewind(self, sink: str, query_id: str, batch_id: int) -> int:
-        """Forget a query's batches after `batch_id`, so that they may be written again.
+        """Delete the records of a query's batches after `batch_id`, so that they can be written again.
 
-        For a checkpoint that was put back on purpose. The rows of those batches are yours to remove.
+        For a checkpoint that was replaced by an older one on purpose. Remove the rows of those batches
+        yourself.
         """
         with self._connected(sink) as connection, translated(self.database), self._begun(connection):
             forgotten = self.database.run(
@@ -408,7 +408,7 @@ class Ledger:
     def accept_loss(self, sink: str, query_id: str, batch_id: int) -> None:
         """Record a batch that the database has lost, so that the query can continue without its rows.
 
-        For a database that was restored to an earlier state, where no newer backup exists.
+        For a database that was restored to an earlier state, if no newer backup exists.
 
         Args:
             sink: The sink.
@@ -459,19 +459,19 @@ class Ledger:
     def _admit(self, fence: Fence | None, sink: str, token: int) -> None:
         if fence is None:
             raise Conflict(
-                f"nobody has claimed the sink {sink!r}",
+                f"the sink {sink!r} is not claimed",
                 code="HF-E4067",
                 where=self.database.address,
-                hint="claim it first; if it was claimed, the ledger has been replaced",
+                hint="claim it first; if it was claimed before, the ledger has been replaced",
             )
         if fence.token != token:
             raise Conflict(
-                f"another owner holds the sink {sink!r}",
+                f"the sink {sink!r} has a different owner",
                 code="HF-E4068",
                 where=self.database.address,
                 found=f"token {token}",
                 expected=f"token {fence.token}, held by {fence.owner} since {_utc(fence.claimed_ms)}",
-                hint="let this process end; two queries that write to one table need a sink name each",
+                hint="end this process; two queries that write to one table need different sink names",
             )
 
     def _newest(self, connection: Connection, sink: str, query_id: str) -> int | None:
@@ -493,9 +493,9 @@ class Ledger:
             where=self.database.address,
             found=f"no batch of query {query_id}" if newest is None else f"batch {newest} as the newest",
             expected=f"batch {least}, which the query's checkpoint has committed",
-            hint="the database was restored to an earlier state or replaced: restore a newer backup of it, or"
-            " restore a savepoint that ends with the ledger's newest batch; to continue without the lost"
-            f" rows, call `accept_loss({sink!r}, {query_id!r}, {least})` of the ledger",
+            hint="restore a newer backup of the database, or a savepoint that ends with the ledger's newest"
+            " batch; to continue without the lost rows, call"
+            f" `accept_loss({sink!r}, {query_id!r}, {least})` of the ledger",
         )
 
     def _recorded(self, newest: int | None, sink: str, query_id: str, batch_id: int, repeats: bool) -> bool:
@@ -508,8 +508,8 @@ class Ledger:
                 where=self.database.address,
                 found=f"batch {batch_id} of query {query_id}",
                 expected=f"batch {newest}, the newest recorded one, or a later one",
-                hint="the checkpoint was put back; continue it under a new query id, or remove the rows"
-                f" after batch {batch_id - 1} and `rewind` the ledger",
+                hint="the checkpoint was replaced by an older one: continue under a new query id, or remove"
+                f" the rows after batch {batch_id - 1} and `rewind` the ledger",
             )
         return bool(newest == batch_id)
 
@@ -529,7 +529,7 @@ class Ledger:
         )
 
     def _abandon(self, connection: Connection, sink: str, token: int, error: BaseException) -> None:
-        """Roll back by closing; if the owner was cut off by its successor, say that instead."""
+        """Roll back by closing; if a new owner ended the session, raise the error for that instead."""
         connection.close()
         if isinstance(error, Unavailable):
             try:
@@ -541,13 +541,13 @@ class Ledger:
 
 
 def ledger(address: str | Path | Ledger) -> Ledger:
-    """The ledger at an address.
+    """Return the ledger at an address.
 
     Args:
         address: `postgresql://…`, `mysql://…`, `sqlite:///relative`, `sqlite:////absolute`, or a file.
 
     Raises:
-        Invalid: The address names a database that there is no ledger for.
+        Invalid: The database is not supported.
     """
     if isinstance(address, Ledger):
         return address
@@ -560,7 +560,7 @@ def ledger(address: str | Path | Ledger) -> Ledger:
         return Ledger.sqlite(text.removeprefix("sqlite:///"))
     if not text or "://" in text or text == ":memory:":
         raise Invalid(
-            "there is no ledger for this address",
+            "unsupported ledger address",
             code="HF-E2368",
             found=text.partition("://")[0] + "://…" if "://" in text else text or "an empty address",
             expected="postgresql://…, mysql://…, sqlite:///file or the path of a file",

@@ -1,6 +1,6 @@
 """The batch ledger's database in MySQL or MariaDB, through PyMySQL.
 
-The driver writes values one by one in Python. Here Arrow writes a column at once.
+The driver formats values one by one in Python; this module formats whole columns with Arrow.
 """
 
 from __future__ import annotations
@@ -67,22 +67,22 @@ _AWAY: Final = frozenset(
 
 
 def numbered(error: BaseException) -> tuple[int, str]:
-    """The number of a driver's error, and what it says in one line."""
+    """Return the number and the message of a driver's error, in one line."""
     number = error.args[0] if error.args and isinstance(error.args[0], int) else -1
     text = str(error.args[1] if len(error.args) > 1 else error)
     return number, text.partition("\n")[0] or type(error).__name__
 
 
 def of_server(error: BaseException, address: str, patience_s: float) -> HoldfastError | None:
-    """The error for a server that is away, full or locked; None for a wrong statement."""
+    """Return the error for a server that is unreachable, full or locked; None for a wrong statement."""
     number, text = numbered(error)
     if number in LOCKED:
         return Unavailable(
-            "the ledger is locked by another session",
+            "the ledger is locked by a different session",
             code="HF-E5057",
             where=address,
             found=f"still locked after {patience_s:g} s",
-            hint="see SHOW PROCESSLIST for the session",
+            hint="find the session with SHOW PROCESSLIST",
         )
     if number in CAME_BETWEEN:
         return came_between(address, text)
@@ -92,21 +92,21 @@ def of_server(error: BaseException, address: str, patience_s: float) -> Holdfast
             code="HF-E5058",
             where=address,
             found=text,
-            hint="make room on the server's disk, then start the query again: it repeats the batch",
+            hint="free space on the server's disk, then start the query again: it repeats the batch",
         )
     if number in _AWAY:
         return Unavailable(
-            "the ledger's MySQL server cannot be reached, or ended the session",
+            "the ledger's MySQL server is unreachable, or ended the session",
             code="HF-E5059",
             where=address,
             found=text,
-            hint="see whether the server runs: `mysqladmin ping`; the query goes on where it stopped",
+            hint="check the server with `mysqladmin ping`, then start the query again: it resumes",
         )
     return None
 
 
 def of_table(error: BaseException, address: str, table: str) -> HoldfastError | None:
-    """The error for a table that does not take a batch's rows; None if that is not why it failed."""
+    """Return the error for a table that rejects a batch's rows; None for any other cause."""
     number, text = numbered(error)
     for numbers, told in (
         (_GONE, gone),
@@ -124,15 +124,15 @@ MOST_CHARACTERS: Final = 1 << 20
 
 
 def insert_statements(table: str, batch: Any, task: int) -> Iterator[str]:
-    """Statements that insert a batch's rows into a staging table, each of many rows.
+    """Yield statements that insert a batch's rows into a staging table, each with many rows.
 
     Args:
         table: The table, as SQL names it.
         batch: An Arrow record batch.
-        task: What the column of the task holds.
+        task: The value of the task column.
 
     Raises:
-        Invalid: A number is infinite, which MySQL has no value for.
+        Invalid: A number is infinite; MySQL cannot store infinity.
     """
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -152,7 +152,7 @@ def insert_statements(table: str, batch: Any, task: int) -> Iterator[str]:
 
 
 def _literals(column: Any) -> Any:
-    """A column's values as literals; null stays null."""
+    """Return a column's values as literals; null stays null."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -160,10 +160,10 @@ def _literals(column: Any) -> Any:
     if pa.types.is_floating(kind):
         if pc.any(pc.is_inf(column)).as_py():
             raise Invalid(
-                "MySQL has no value for infinity",
+                "MySQL cannot store infinity",
                 code="HF-E2369",
                 found="an infinite number in a row",
-                hint="filter such rows out, or make them null; no row of the batch is in the table",
+                hint="filter such rows out, or set the value to null; no row of the batch was written",
             )
         number = pc.if_else(pc.is_nan(column), pa.scalar(None, kind), column)
         return number.cast(pa.float64()).cast(pa.string())
@@ -189,7 +189,7 @@ _CERTIFICATES: Final = ("ca", "capath", "cert", "key", "password", "cipher")
 def client_options() -> dict[str, Any]:
     """Return the login and the certificates for the driver, from group `[client]` of `~/.my.cnf`.
 
-    Not where: a `socket` would lead to another server than the one that a ledger's address names.
+    The address is not read: a `socket` could lead to a different server than the ledger's address.
 
     Raises:
         Invalid: The file cannot be read.
@@ -200,11 +200,11 @@ def client_options() -> dict[str, Any]:
         parser.read(file, encoding="utf-8")
     except (configparser.Error, UnicodeDecodeError, OSError):
         raise Invalid(
-            "the user's file of options for MySQL cannot be read",
+            "cannot read the MySQL option file",
             code="HF-E2370",
             where=file,
             expected="[client], and lines such as password=…",
-            hint="mend the file; `mysql --print-defaults` shows what it says",
+            hint="fix the file; `mysql --print-defaults` shows its contents",
         ) from None  # the error repeats a line, password and all
     found: dict[str, Any] = {name: parser.option(name) for name in _LOGIN}
     found["ssl"] = {name: value for name in _CERTIFICATES if (value := parser.option(f"ssl-{name}"))}
@@ -212,7 +212,7 @@ def client_options() -> dict[str, Any]:
 
 
 class _Options(configparser.RawConfigParser):
-    """MySQL takes `_` for `-` in a name, and quotes around a value."""
+    """A parser of MySQL option files, which allow `_` for `-` in a name and quotes around a value."""
 
     def optionxform(self, optionstr: str) -> str:
         return optionstr.lower().replace("_", "-")
@@ -250,7 +250,7 @@ MODE: Final = "ANSI_QUOTES,STRICT_ALL_TABLES,NO_ZERO_DATE,NO_ZERO_IN_DATE,ERROR_
 
 
 def driver() -> ModuleType:
-    """The pymysql module, loaded when the first ledger needs it.
+    """Return the pymysql module, loaded when the first ledger needs it.
 
     Raises:
         Unavailable: It is not installed.
@@ -269,7 +269,7 @@ def driver() -> ModuleType:
 
 
 class MySQLSession:
-    """A connection of PyMySQL, with the method `execute` that other drivers have."""
+    """A connection of PyMySQL with a method `execute`, as other drivers have."""
 
     def __init__(self, connection: Any) -> None:
         self.raw = connection
@@ -282,18 +282,18 @@ class MySQLSession:
         return cursor
 
     def cursor(self) -> Any:
-        """A cursor of the driver's."""
+        """Return a cursor of the driver."""
         return self.raw.cursor()
 
     def close(self) -> None:
-        """Close it; what was not committed is rolled back."""
+        """Close the connection; uncommitted changes are rolled back."""
         if self.raw.open:
             self.raw.close()
 
 
 @dataclass(frozen=True, slots=True)
 class MySQL(Database):
-    """One database. A batch locks the row of its sink, nothing else of the ledger."""
+    """A ledger's database in MySQL or MariaDB. A batch locks only the row of its sink in the ledger."""
 
     mark = "%s"
     begins = "START TRANSACTION"
@@ -324,7 +324,7 @@ class MySQL(Database):
         return f"mysql://{parts['host']}:{parts['port']}/{parts['database']}"
 
     def connect(self, sink: str, token: int | None = None) -> MySQLSession:
-        """Connect; the session of an owner holds a lock by which a later one can find it and end it."""
+        """Connect; an owner's session holds a lock by which a later owner can find and end it."""
         session = self._open()
         try:
             _make_tables(session, self.table_options(session))
@@ -337,12 +337,12 @@ class MySQL(Database):
         return session
 
     def in_transaction(self, connection: MySQLSession) -> bool:
-        """Not after a deadlock. The answer to a statement says so, that of one which failed does not."""
+        """Return True if a transaction is open; only the reply to a successful statement shows that."""
         connection.execute("DO 0")
         return bool(connection.raw.server_status & driver().constants.SERVER_STATUS.SERVER_STATUS_IN_TRANS)
 
     def came_between(self, error: BaseException | None, change: Change | None = None) -> bool:
-        """A deadlock, or a row that is not as it was read; of an upsert, a row that has come since."""
+        """Return True for a deadlock or a changed row, and in an upsert for a new row with the same key."""
         passing = CAME_BETWEEN | REPEATED if change == "upsert" else CAME_BETWEEN
         return error is not None and numbered(error)[0] in passing
 
@@ -370,21 +370,21 @@ class MySQL(Database):
         return bool(ended)
 
     def translate(self, error: BaseException) -> HoldfastError | None:
-        """Tell a server that is away or locked from a wrong statement."""
+        """Return the error for an unreachable or locked server; None for a wrong statement."""
         if not isinstance(error, driver().Error):
             return None
         return of_server(error, self.address, self.patience_s)
 
     def refused(self, error: BaseException, table: str) -> HoldfastError | None:
-        """Tell a table that is gone, has other columns, or has rules that a row breaks."""
+        """Return the error for a missing table, a missing column or a rejected row; None for others."""
         return of_table(error, self.address, table) if isinstance(error, driver().Error) else None
 
     def loader(self) -> PartitionLoader:
-        """The executors connect by themselves."""
+        """Return this database: executors connect to it directly."""
         return self
 
     def load_partition(self, table: str, batches: Iterable[Any], task: int) -> int:
-        """Insert Arrow batches with statements of many rows, which Arrow writes without a loop in Python."""
+        """Insert Arrow batches with statements of many rows, formatted by Arrow without a Python loop."""
         count, session = 0, self._open()
         try:
             session.execute(self.begins)
@@ -398,7 +398,7 @@ class MySQL(Database):
         return count
 
     def column_type(self, kind: str) -> str | None:
-        """The type of a column; a decimal keeps its precision and scale."""
+        """Return the type of a column; a decimal keeps its precision and scale."""
         base, bracket, rest = kind.partition("(")
         name = COLUMN_TYPES.get(base)
         if name is None or (bracket and int(rest.rstrip(")").rpartition(",")[2]) > MOST_SCALE):
@@ -406,7 +406,7 @@ class MySQL(Database):
         return name + bracket + rest
 
     def key_type(self, kind: str, keys: int) -> str | None:
-        """A text of a key has a greatest length."""
+        """Return the type of a key column; texts have a maximum length."""
         if kind == "string":
             return f"VARCHAR({KEY_CHARACTERS // keys})"
         if kind == "binary":
@@ -414,11 +414,11 @@ class MySQL(Database):
         return self.column_type(kind)
 
     def table_options(self, connection: MySQLSession) -> str:
-        """With transactions, and texts as different as their bytes."""
+        """Return the options for a table with transactions that compares texts by their bytes."""
         return f" ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 COLLATE={COLLATIONS[_product(connection)]}"
 
     def check_table(self, connection: MySQLSession, table: str, keys: Sequence[str]) -> None:
-        """A table has to keep transactions, and a rule that makes the key unique."""
+        """Check that a table has transactions and a unique key."""
         schema, _, name = table.rpartition(".")
         (engine, keeps) = connection.execute(
             """SELECT t.engine, e.transactions FROM information_schema.tables AS t
@@ -428,7 +428,7 @@ class MySQL(Database):
         ).fetchone() or (None, None)
         if keeps != "YES":
             raise Invalid(
-                f"the table {table!r} has an engine without transactions",
+                f"the engine of the table {table!r} has no transactions",
                 code="HF-E2371",
                 where=self.address,
                 found=str(engine),
@@ -439,13 +439,13 @@ class MySQL(Database):
                 f"the table {table!r} has no unique key of the columns {', '.join(keys)}",
                 code="HF-E2372",
                 where=self.address,
-                hint=f"ALTER TABLE {table} ADD UNIQUE ({', '.join(keys)}), or upsert by the table's own key",
+                hint=f"ALTER TABLE {table} ADD UNIQUE ({', '.join(keys)}), or upsert by its unique key",
             )
 
     def stage_types(
         self, connection: MySQLSession, table: str, types: Sequence[tuple[str, str]], keys: Sequence[str]
     ) -> list[tuple[str, str]]:
-        """The key has the table's own types: its index finds the rows, and equal keys have equal bytes."""
+        """Return types that match the table's in the key, so that its index is used and equal keys match."""
         schema, _, name = table.rpartition(".")
         rows = connection.execute(
             """SELECT lower(column_name), column_type, character_set_name, collation_name
@@ -460,12 +460,12 @@ class MySQL(Database):
         return [(column, own.get(column.lower(), kind) if column in keys else kind) for column, kind in types]
 
     def makes_stage(self, connection: MySQLSession, stage: str, columns: str) -> str:
-        """With a primary key, which some servers ask of every table."""
+        """Return the statement with a primary key, which some servers require for every table."""
         row = "holdfast_row BIGINT NOT NULL AUTO_INCREMENT PRIMARY KEY"
         return f"CREATE TABLE {stage} ({columns}, {row}){self.table_options(connection)}"
 
     def drop_stage(self, connection: MySQLSession, stage: str) -> None:
-        """Wait a second at most for a task that writes to it."""
+        """Drop the table; wait at most a second for a task that writes to it."""
         connection.execute("SET SESSION lock_wait_timeout = 1")
         try:
             connection.execute(f"DROP TABLE IF EXISTS {stage}")
@@ -476,13 +476,13 @@ class MySQL(Database):
             connection.execute("SET SESSION lock_wait_timeout = DEFAULT")
 
     def moves(self, move: StagedMove) -> tuple[str, ...]:
-        """An upsert in two statements: ON DUPLICATE KEY would take any unique key of the table for the row's.
+        """Return two statements for an upsert: ON DUPLICATE KEY would match any unique key of the table.
 
-        The insert comes first: it goes by what was committed before it, the update also by what was since.
-        The other way round a row that another writer adds between the two is missed by both.
+        The insert comes first: it sees the rows committed before it, the update also those committed since.
+        In the opposite order, both would miss a row that a different writer adds between the two.
 
-        Keys that differ only by what the table takes for the same letter are distinguished, so that the table
-        refuses the second and does not write over the first.
+        Keys that differ only in letters that the table's collation treats as equal are distinguished, so that
+        the table rejects the second and does not overwrite the first.
         """
         if move.change != "upsert":
             return super(MySQL, self).moves(move)
@@ -530,13 +530,13 @@ class MySQL(Database):
 def _arguments(url: str) -> dict[str, Any]:
     """Return the driver's arguments for an address.
 
-    `tls` is None, or the file of certificates: empty for those of the system.
+    `tls` is None, or the file of certificates: empty for the system's certificates.
     """
     wrong = Invalid(
-        "the address of the MySQL ledger cannot be understood",
+        "invalid address of a MySQL ledger",
         code="HF-E2373",
         expected="mysql://user@host:port/database, with ?tls=on or ?tls=/path/to/ca.pem",
-        hint="percent-encode other signs than letters and digits; keep the password in ~/.my.cnf",
+        hint="percent-encode all but letters and digits; keep the password in ~/.my.cnf",
     )
     try:
         parts = urlsplit(url)
@@ -558,17 +558,17 @@ def _arguments(url: str) -> dict[str, Any]:
 
 
 def _context(certificates: str) -> ssl.SSLContext:
-    """Return the TLS context that checks the server's certificate; without a file, by those of the system."""
+    """Return a TLS context that checks the server's certificate, by default with the system's."""
     try:
         return ssl.create_default_context(cafile=certificates or None)
     except OSError as error:  # an SSLError is one
         raise Invalid(
-            "the file of certificates cannot be read",
+            "cannot read the certificate file",
             code="HF-E2374",
             where=certificates,
             found=str(error),
-            expected="certificates in PEM",
-            hint="name the file of the authority that signed the server's certificate, or write ?tls=on",
+            expected="certificates in PEM format",
+            hint="give the CA file of the server's certificate, or write ?tls=on for the system's",
         ) from error
 
 
@@ -577,14 +577,14 @@ def _product(session: MySQLSession) -> str:
 
 
 def _require_known(session: MySQLSession, address: str) -> None:
-    """Refuse a server that has not what the tables rely on."""
+    """Raise an error for a server that is too old for the tables."""
     product, said = _product(session), session.raw.get_server_info()
     # An older MariaDB calls itself 5.5.5 first, for clients that know no greater number.
     numbers = said.removeprefix("5.5.5-").partition("-")[0].split(".")
     version = tuple(int(number) for number in numbers if number.isdecimal())
     if version < OLDEST[product]:
         raise Unsupported(
-            f"the server is too old for a ledger: {product} {'.'.join(map(str, version))}",
+            f"a ledger does not support this server: {product} {'.'.join(map(str, version))} is too old",
             code="HF-E7114",
             where=address,
             expected=" or ".join(f"{name} {'.'.join(map(str, least))}" for name, least in OLDEST.items()),
@@ -593,7 +593,7 @@ def _require_known(session: MySQLSession, address: str) -> None:
 
 
 def _label(sink: str, token: int) -> str:
-    """The lock that the sessions of a sink's owner hold; a name has 64 characters at most, so a digest."""
+    """Return the lock name of a sink's owner; names have at most 64 characters, so a digest."""
     return f"holdfast:{sink_digest(sink)}:{token}"
 
 
@@ -618,7 +618,7 @@ def _make_tables(session: MySQLSession, options: str) -> None:
 
 
 def _unique_keys(session: MySQLSession, schema: str, table: str) -> set[frozenset[str]]:
-    """The sets of columns that are unique in a table, of their whole values."""
+    """Return the sets of columns with a unique index over their whole values."""
     rows = session.execute(
         """SELECT index_name, lower(column_name), sub_part FROM information_schema.statistics
            WHERE table_schema = coalesce(%s, database()) AND table_name = %s AND non_unique = 0""",

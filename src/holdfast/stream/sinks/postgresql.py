@@ -47,7 +47,7 @@ TABLES_LOCK = 0x486F6C64
 
 
 def driver() -> ModuleType:
-    """The psycopg module, loaded when the first ledger needs it.
+    """Return the psycopg module, loaded when the first ledger needs it.
 
     Raises:
         Unavailable: It is not installed.
@@ -66,7 +66,7 @@ def driver() -> ModuleType:
 
 @dataclass(frozen=True, slots=True)
 class PostgreSQL(Database):
-    """One database. A batch locks the row of its sink, nothing else of the ledger."""
+    """A ledger's database in PostgreSQL. A batch locks only the row of its sink in the ledger."""
 
     mark = "%s"
     begins = "BEGIN"
@@ -82,10 +82,10 @@ class PostgreSQL(Database):
         except psycopg.ProgrammingError:
             # Without the cause: its text repeats the address, password and all.
             raise Invalid(
-                "the address of the PostgreSQL ledger cannot be understood",
+                "invalid address of a PostgreSQL ledger",
                 code="HF-E2375",
                 expected="postgresql://user@host:port/database",
-                hint="percent-encode other signs than letters and digits; keep the password in ~/.pgpass",
+                hint="percent-encode all but letters and digits; keep the password in ~/.pgpass",
             ) from None
 
     @property
@@ -96,7 +96,7 @@ class PostgreSQL(Database):
         return f"postgresql://{host}:{port}/{parts.get('dbname') or ''}"
 
     def connect(self, sink: str, token: int | None = None) -> Any:
-        """Connect under a name by which a later owner can find this session and end it."""
+        """Connect under an application name by which a later owner can find and end this session."""
         parts = driver().conninfo.conninfo_to_dict(self.dsn)
         parts["application_name"] = _label(sink) + ("claim" if token is None else str(token))
         parts.setdefault("connect_timeout", max(2, round(self.patience_s)))
@@ -115,11 +115,11 @@ class PostgreSQL(Database):
         return connection
 
     def in_transaction(self, connection: Any) -> bool:
-        """No error ends one: it refuses all statements until it is rolled back."""
+        """Return True if a transaction is open; a failed one stays open until it is rolled back."""
         return bool(connection.info.transaction_status != driver().pq.TransactionStatus.IDLE)
 
     def came_between(self, error: BaseException | None, change: Change | None = None) -> bool:  # noqa: ARG002
-        """A deadlock, or a conflict under SERIALIZABLE."""
+        """Return True for a deadlock or a serialization failure."""
         errors = driver().errors
         return isinstance(error, errors.SerializationFailure | errors.DeadlockDetected)
 
@@ -139,17 +139,17 @@ class PostgreSQL(Database):
         return any(row[0] for row in ended)
 
     def translate(self, error: BaseException) -> HoldfastError | None:
-        """Tell a server that is away or locked from a wrong statement."""
+        """Return the error for an unreachable or locked server; None for a wrong statement."""
         psycopg = driver()
         if isinstance(error, psycopg.errors.InvalidSavepointSpecification):
             return None  # to psycopg it is operational, and says nothing of the server
         if isinstance(error, psycopg.errors.LockNotAvailable):
             return Unavailable(
-                "the ledger is locked by another session",
+                "the ledger is locked by a different session",
                 code="HF-E5057",
                 where=self.address,
                 found=f"still locked after {self.patience_s:g} s",
-                hint="see pg_stat_activity for sessions named `holdfast:…`",
+                hint="find sessions named `holdfast:…` in pg_stat_activity",
             )
         if self.came_between(error):
             return came_between(self.address, _first_line(error))
@@ -159,21 +159,21 @@ class PostgreSQL(Database):
                 code="HF-E5062",
                 where=self.address,
                 found=_first_line(error),
-                hint="make room on the server's disk, then start the query again: it repeats the batch",
+                hint="free space on the server's disk, then start the query again: it repeats the batch",
             )
         ended = getattr(error, "sqlstate", None) in _ENDED
         if ended or isinstance(error, psycopg.OperationalError | psycopg.InterfaceError):
             return Unavailable(
-                "the ledger's PostgreSQL server cannot be reached, or ended the session",
+                "the ledger's PostgreSQL server is unreachable, or ended the session",
                 code="HF-E5063",
                 where=self.address,
                 found=_first_line(error),
-                hint="see whether the server runs, with `pg_isready`; the query goes on where it stopped",
+                hint="check the server with `pg_isready`, then start the query again: it resumes",
             )
         return None
 
     def refused(self, error: BaseException, table: str) -> HoldfastError | None:
-        """Tell a table that is gone, has other columns, or has rules that a row breaks."""
+        """Return the error for a missing table, a missing column or a rejected row; None for others."""
         errors = driver().errors
         found = _first_line(error)
         if isinstance(error, errors.UndefinedTable):
@@ -188,11 +188,11 @@ class PostgreSQL(Database):
         return None
 
     def loader(self) -> PartitionLoader:
-        """The executors connect by themselves."""
+        """Return this database: executors connect to it directly."""
         return self
 
     def load_partition(self, table: str, batches: Iterable[Any], task: int) -> int:
-        """Copy Arrow batches as CSV, which Arrow makes and the server reads without a loop in Python."""
+        """Copy Arrow batches as CSV, which Arrow writes and the server reads without a Python loop."""
         import pyarrow.csv
 
         count, without_names = 0, pyarrow.csv.WriteOptions(include_header=False)
@@ -211,11 +211,11 @@ class PostgreSQL(Database):
         return count
 
     def makes_stage(self, connection: Any, stage: str, columns: str) -> str:  # noqa: ARG002
-        """Without a log: a server that crashes loses the rows, and the batch runs again."""
+        """Return a statement for an unlogged table: if the server crashes, the batch runs again."""
         return f"CREATE UNLOGGED TABLE {stage} ({columns})"
 
     def drop_stage(self, connection: Any, stage: str) -> None:
-        """Drop it within the transaction, which can be taken back to before the try."""
+        """Drop the table after a savepoint, to which a failure rolls back."""
         connection.execute("SAVEPOINT holdfast_stage")
         try:
             connection.execute("SET LOCAL lock_timeout = 1000")
@@ -224,14 +224,14 @@ class PostgreSQL(Database):
             connection.execute("ROLLBACK TO SAVEPOINT holdfast_stage")
 
     def column_type(self, kind: str) -> str | None:
-        """The type of a column; a decimal keeps its precision and scale."""
+        """Return the type of a column; a decimal keeps its precision and scale."""
         base, bracket, rest = kind.partition("(")
         name = COLUMN_TYPES.get(base)
         return name + bracket + rest if name else None
 
 
 def _as_text(batch: Any, task: int) -> Any:
-    """An Arrow batch in types that CSV has, with a column for the task."""
+    """Return an Arrow batch in types that CSV supports, with a column for the task."""
     import pyarrow as pa
 
     columns = []
@@ -250,7 +250,7 @@ def _as_text(batch: Any, task: int) -> Any:
 
 
 def _label(sink: str) -> str:
-    """Begins the application name of all sessions of a sink; names are cut at 63 bytes, so a digest."""
+    """Return the prefix of the application names of a sink's sessions; names have at most 63 bytes."""
     return f"holdfast:{sink_digest(sink)}:"
 
 

@@ -1,9 +1,9 @@
-"""A checkpoint whose batch numbers do not fit the table that its query writes to.
+"""Check that a checkpoint's batch numbers match the table that its query writes to.
 
-A sink of files and a Delta table skip a batch that they have. A query runs again only the batch that it ran
-last, so that loses nothing, until somebody puts an older checkpoint, or a new one, under the same table: the
-batches that come have the numbers of others, and their rows would be thrown away without a word. Conversely
-Spark's file sink fails for good if its log lacks a batch before the one with which the query resumes.
+A file sink and a Delta table skip a batch that they already have. A query repeats only its last batch, so
+that loses nothing, unless an older or a new checkpoint is used with the same table: its next batches reuse
+numbers of written ones, and their rows would be dropped silently. Conversely Spark's file sink fails
+permanently if its log lacks a batch before the one with which the query resumes.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ if TYPE_CHECKING:
 
 
 def require_files_in_step(spark: SparkSession, checkpoint: str, *, path: str) -> None:
-    """Refuse to start a query whose table of files does not fit its checkpoint.
+    """Raise an error for a query whose table of files does not match its checkpoint.
 
-    The log of a table without files is prepared for a query that does not begin with batch 0.
+    Prepares the log of a table without files for a query that does not begin with batch 0.
 
-    Cost: a listing of the table's log and of the checkpoint's. Over Spark Connect nothing is checked.
+    Lists the log of the table and of the checkpoint. Over Spark Connect nothing is checked.
 
     Raises:
-        Conflict: The table has batches that the checkpoint has not planned, or lacks one before these.
+        Conflict: The table has batches that the checkpoint has not planned, or lacks an earlier one.
         Unavailable: The storage does not answer.
     """
     if is_connect(spark):
@@ -54,26 +54,27 @@ def require_files_in_step(spark: SparkSession, checkpoint: str, *, path: str) ->
         return
     where = f"{path.rstrip('/')}/{LOG_DIRECTORY}/{missing}"
     raise Conflict(
-        "the log of the table lacks a batch, so Spark's file sink would fail at its next compaction",
+        "the table's log lacks a batch, so Spark's file sink would fail at its next compaction",
         code="HF-E4071",
         where=path,
         found=f"no entry for batch {missing}",
         expected=f"an entry for every batch up to {committed}, the newest that the checkpoint has committed",
-        hint=f"if batch {missing} wrote no files, as after a rescale by an earlier release, add an empty"
-        f" entry: a file {where} with the two characters v1; otherwise give the query a new, empty directory",
+        hint=f"if batch {missing} wrote no files, as after a rescale by an earlier release, create the file"
+        f" {where} with the two characters v1; otherwise give the query a new, empty directory",
     )
 
 
 def require_delta_in_step(
     spark: SparkSession, checkpoint: str, *, target: str, is_path: bool, appends: bool = True
 ) -> None:
-    """The same for a Delta table, which tells queries apart: a checkpoint with a new id may go on anywhere.
+    """Raise an error for a query whose Delta table has batches that its checkpoint has not planned.
 
-    Over Spark Connect it is not looked at.
+    Delta distinguishes queries, so a checkpoint with a new id may start at any batch. Over Spark Connect
+    nothing is checked.
 
     Raises:
-        Conflict: It has.
-        Corrupt: The checkpoint does not tell the query's id.
+        Conflict: The table has batches that the checkpoint has not planned.
+        Corrupt: The checkpoint's metadata does not have the query's id.
         Unavailable: The storage does not answer.
     """
     if is_connect(spark):
@@ -89,10 +90,10 @@ def require_delta_in_step(
 def warn_of_fork_in_ledger(
     spark: SparkSession, checkpoint: str, *, ledger: Ledger, sink: str, target: str
 ) -> None:
-    """Warn where a ledger has batches of other queries in a sink, and none of this one.
+    """Warn if a ledger has batches of other queries in a sink, and none of this one.
 
     Raises:
-        Corrupt: The checkpoint does not tell the query's id.
+        Corrupt: The checkpoint's metadata does not have the query's id.
         Unavailable: The storage or the ledger does not answer.
     """
     queries = {record.query_id for record in ledger.history(sink)}
@@ -102,7 +103,7 @@ def warn_of_fork_in_ledger(
 
 @dataclass(slots=True)
 class LedgerWitness:
-    """The evidence in a checkpoint of the batches that a ledger must have.
+    """Evidence in a checkpoint of the batches that a ledger must have.
 
     Args:
         checkpoint: The address of the query's checkpoint.
@@ -116,7 +117,7 @@ class LedgerWitness:
     def batch_owed(self, spark: SparkSession, query_id: str, batch_id: int, newest: int | None) -> int | None:
         """Return the newest batch before `batch_id` that the ledger must have; None if there is none.
 
-        Cost: two small files are read, one more for each maintenance batch before `batch_id`.
+        Reads two small files, and one more for each maintenance batch before `batch_id`.
 
         Args:
             spark: The session.
@@ -140,7 +141,7 @@ class LedgerWitness:
         return owed
 
     def note(self, spark: SparkSession, query_id: str, batch_id: int) -> None:
-        """Note in the checkpoint that the ledger has a batch, at the first batch after a start.
+        """Record in the checkpoint that the ledger has a batch, at the first batch after a start.
 
         Does nothing over Spark Connect: a client cannot write into a checkpoint.
 
@@ -162,10 +163,10 @@ class LedgerWitness:
 
 
 def query_id_in(spark: SparkSession, checkpoint: str) -> str | None:
-    """The id of a checkpoint's query; None before its first start.
+    """Return the id of a checkpoint's query; None before its first start.
 
     Raises:
-        Corrupt: The checkpoint does not tell it.
+        Corrupt: The checkpoint's metadata does not have the id.
         Unavailable: The storage does not answer.
     """
     metadata = read_text(spark, checkpoint, METADATA, folder=".")
@@ -175,7 +176,7 @@ def query_id_in(spark: SparkSession, checkpoint: str) -> str | None:
 
 
 def first_unplanned(spark: SparkSession, checkpoint: str) -> int:
-    """The first batch that a query has not planned: the one before it may run again.
+    """Return the first batch that a query has not planned; the one before it may run again.
 
     Raises:
         Unavailable: The storage does not answer.
@@ -185,16 +186,16 @@ def first_unplanned(spark: SparkSession, checkpoint: str) -> int:
 
 
 def warn_of_fork(target: str, others: Iterable[str]) -> None:
-    """Say that a target has rows of other queries, to which this one adds its own."""
+    """Warn that a target has rows of other queries, to which this one adds its own."""
     queries = sorted(others)
     if queries:
         warnings.warn(
             ForkWarning(
-                f"{target} has rows of another query, and this query adds its own\n"
-                f"  {len(queries)} other{'s' if len(queries) > 1 else ''}, among them {queries[0]}; where"
-                " this query reads the same input, as a fork or a query on a new checkpoint does, its rows"
-                " are there twice\n"
-                "hint: give a fork a target of its own. To silence:"
+                f"{target} has rows of a different query, and this query adds its own\n"
+                f"  {len(queries)} other{'s' if len(queries) > 1 else ''}, among them {queries[0]}; if this"
+                " query reads the same input, as a fork or a query on a new checkpoint does, rows are"
+                " written twice\n"
+                "hint: give a fork a separate target. To silence:"
                 ' warnings.filterwarnings("ignore", category=holdfast.ForkWarning)'
             ),
             stacklevel=2,
@@ -212,11 +213,11 @@ def _require_in_step(written: int | None, spark: SparkSession, target: str, chec
     first = first_unplanned(spark, checkpoint)
     if written >= first:
         raise Conflict(
-            "the table has batches that the checkpoint does not know",
+            "the table has batches that the checkpoint does not have",
             code="HF-E4072",
             where=target,
             found=f"batch {written}",
             expected=f"none after batch {first - 1}" if first else "none: the checkpoint is new",
-            hint="rows of the batches that come would be thrown away, as if the table had them; give the"
-            " query a table of its own, or the checkpoint that belongs to this one",
+            hint="give the query a separate table, or the checkpoint that belongs to this one; otherwise the"
+            " rows of its next batches would be dropped",
         )

@@ -54,54 +54,54 @@ class Promise:
 
 FILES = Promise(
     Level.EXACTLY_ONCE,
-    "the query logs the files of each batch in `_spark_metadata`; files of a failed attempt are in no log",
+    "the query logs the files of each batch in `_spark_metadata`; files of a failed attempt are not logged",
     "read with Spark, or the files that `hf.committed_files` lists; a bare glob of the directory also finds"
     " files of failed attempts",
 )
 DELTA = Promise(
     Level.EXACTLY_ONCE,
-    "each commit to the table carries query id and batch, and Delta skips one that it has; a query started"
+    "each commit to the table carries query id and batch, and Delta skips one that it already has; a query"
     " on a new checkpoint has a new id and writes everything again",
     "read it as a Delta table",
 )
 MERGED = Promise(
     Level.EXACTLY_ONCE,
-    "each MERGE carries query id and batch in its commit, and Delta passes by one that it has; a query"
-    " started on a new checkpoint has a new id and merges everything again, which leaves the same rows",
+    "each MERGE carries query id and batch in its commit, and Delta skips one that it already has; a query"
+    " on a new checkpoint has a new id and merges everything again, which leaves the same rows",
     "read it as a Delta table",
 )
-CONSOLE = Promise(Level.NONE, "rows are printed and gone; a batch that runs again is printed again")
-MEMORY = Promise(Level.NONE, "rows live in the driver's memory and are lost with it; for tests and looks")
+CONSOLE = Promise(Level.NONE, "rows are only printed; a batch that runs again is printed again")
+MEMORY = Promise(Level.NONE, "rows are kept in the driver's memory and lost with it; use it for tests")
 BATCH = Promise(
     Level.AT_LEAST_ONCE,
-    "a batch whose process dies before Spark has noted it runs again, and so does the function",
+    "a batch whose process dies before Spark has committed it runs again, and so does the function",
     "expect a batch twice, unless the function is idempotent",
 )
 RECORDED = Promise(
     Level.AT_LEAST_ONCE,
     "a recorded batch never runs again, but one whose process died between the write and the record does:"
-    " exactly once only if the function is idempotent. Take a third argument to write in the ledger's own"
-    " transaction",
+    " exactly once only if the function is idempotent. Add a third argument to the function to write in"
+    " the ledger's transaction",
     "expect the newest batch twice, unless the function is idempotent",
 )
 TRANSACTED = Promise(
     Level.EXACTLY_ONCE,
     "rows and the record of their batch are committed in one transaction, and a stale owner is refused;"
-    " it covers what the function writes through that transaction and nothing else",
-    "read committed rows, as every database does unless told otherwise",
+    " the guarantee covers only the function's writes through that transaction",
+    "read committed rows, the default of every database",
 )
 TABLE = Promise(
     Level.EXACTLY_ONCE,
     "rows and the record of their batch are committed in one transaction, and a stale owner is refused; a"
-    " query started on a new checkpoint has a new id and writes everything again",
-    "read committed rows, as every database does unless told otherwise",
+    " query on a new checkpoint has a new id and writes everything again",
+    "read committed rows, the default of every database",
 )
 SENT = Promise(
     Level.AT_LEAST_ONCE,
-    "a batch that runs again is sent again, and so is a task that is tried again; each record says in a"
-    " header which one it is. A query started on a new checkpoint has a new id and sends everything again",
-    "read with `hf.without_repeats` or `hf.RepeatFilter`, which give each record once; any other consumer"
-    " sees the records of a repeated batch twice",
+    "a repeated batch or task sends its rows again; a header identifies each record. A query on a new"
+    " checkpoint has a new id and sends everything again",
+    "read with `hf.without_repeats` or `hf.RepeatFilter`, which return each record once; any other"
+    " consumer sees the records of a repeated batch twice",
 )
 # What Spark's own sinks promise to a query that was written without `hf.sink`.
 BY_FORMAT: Mapping[str, Promise] = {
@@ -109,16 +109,16 @@ BY_FORMAT: Mapping[str, Promise] = {
     "delta": DELTA,
     "console": CONSOLE,
     "memory": MEMORY,
-    "noop": Promise(Level.NONE, "rows are thrown away"),
+    "noop": Promise(Level.NONE, "rows are discarded"),
     "foreachBatch": BATCH,
     "foreach": Promise(
         Level.AT_LEAST_ONCE,
-        "a task that is tried again, or a batch that runs again, passes its rows again",
+        "a repeated task or batch passes its rows again",
         "expect a row twice, unless the function is idempotent",
     ),
     "kafka": Promise(
         Level.AT_LEAST_ONCE,
-        "Spark writes to Kafka without transactions; a task that is tried again sends its rows again",
+        "Spark writes to Kafka without transactions; a repeated task or batch sends its rows again",
         "drop duplicates by a key of the message",
     ),
 }
@@ -137,17 +137,17 @@ _LOOK_S = 0.05
 
 @dataclass(frozen=True, slots=True)
 class Sink:
-    """A query that is ready to start, with what its output promises.
+    """A query that is ready to start, with the guarantee of its output.
 
     Attributes:
-        frame: The streaming DataFrame; None for a writer that was made elsewhere.
-        name: The sink's name, by which a ledger knows it.
+        frame: The streaming DataFrame; None for an adopted writer.
+        name: The sink's name in a ledger.
         kind: `parquet`, `delta`, `console`, `memory`, `foreach_batch`, `append`, `upsert`, `replace`, …
-        promise: What is promised.
-        mode: Spark's output mode; None leaves Spark's own default.
-        target: The path or table that is written to, where there is one.
-        require_in_step: Refuses a checkpoint that does not know of batches which the table has and would pass
-            by; None where no batch is passed by.
+        promise: The delivery guarantee.
+        mode: Spark's output mode; None: Spark's default.
+        target: The path or table that is written to, if any.
+        require_in_step: A check that the checkpoint has all batches that the table has and would skip; None
+            if the sink skips no batch.
     """
 
     frame: DataFrame | None
@@ -163,9 +163,9 @@ class Sink:
 
     @property
     def error(self) -> BaseException | None:
-        """Return the error that the last batch of a ledger sink or batch function raised.
+        """The error that the last batch of a ledger sink or batch function raised.
 
-        A Conflict here means that another owner took over: starting again would take the sink back.
+        A Conflict means that a different owner took over: starting again would take the sink back.
         """
         return self.fault.error
 
@@ -178,26 +178,26 @@ class Sink:
         term: int | None = None,
         repeats: bool = False,
     ) -> StreamingQuery:
-        """Start the query. A sink with a ledger is claimed first: from then on its former owner is refused.
+        """Start the query. A sink with a ledger is claimed first; from then on its former owner is refused.
 
         Warns with `WatermarkWarning` if the query has more than one watermark, and with
         `ObjectStoreWarning` if its checkpoint is on S3 and Spark would rename files there.
 
         Args:
-            checkpoint: Where the query keeps its checkpoint. It overrules one set on an adopted writer.
-            trigger: When batches run; None leaves Spark's own, as soon as possible.
+            checkpoint: The directory of the query's checkpoint. It overrides one set on an adopted writer.
+            trigger: The trigger; None: Spark's default, as soon as possible.
             query_name: Spark's name for the query.
-            term: Where one of several supervisors leads, the token of its term: a ledger then refuses what an
-                earlier leader has started, even if that claims the sink again.
-            repeats: Whether the batches that come ran before with the same input, so that a ledger that has
-                them may pass them by.
+            term: With several supervisors, the token of the leader's term: a ledger then refuses queries
+                that an earlier leader has started, even if they claim the sink again.
+            repeats: True if the next batches ran before with the same input, so that a ledger may skip
+                those that it has.
 
         Raises:
             Conflict: A later leader has claimed the sink.
-            Unsupported: The format is not in the session, or the query cannot run with its trigger.
+            Unsupported: The session lacks the format, or the query cannot run with its trigger.
             Unavailable: The ledger cannot be reached.
-            Invalid: An existing table does not fit the query, or keyed state in the checkpoint could not
-                be read by it.
+            Invalid: An existing table does not fit the query, or the query cannot read the keyed state in
+                the checkpoint.
         """
         self._require_runnable(trigger)
         self.fault.term, self.fault.repeats, self.fault.checkpoint = term, repeats, checkpoint
@@ -222,7 +222,7 @@ class Sink:
                 return writer.toTable(self.to_table) if self.to_table else writer.start()
 
     def _require_runnable(self, trigger: Trigger | OneBatch | None) -> None:
-        """Look at the trigger before a ledger is claimed; that of a writer counts where no other is given."""
+        """Check the trigger, by default the writer's, before a ledger is claimed."""
         # A sink of `sink(…)` has no trigger of its own, and making its writer may claim a ledger.
         writer = self.writer() if self.frame is None else None
         frame = self.frame if writer is None else frame_of(writer)
@@ -236,7 +236,7 @@ class Sink:
     def plan(self, trigger: Trigger | OneBatch | None = None) -> QueryPlan | None:
         """Return the plan of the query's code in a comparable form; starts and claims nothing.
 
-        None for a writer that hides its frame, or where Spark's internals do not tell.
+        None if the writer or Spark's internals do not expose it.
         """
         writer = self.writer() if self.frame is None else None
         frame = self.frame if writer is None else frame_of(writer)
@@ -249,20 +249,21 @@ class Sink:
         return plan_of(frame, sink, default if trigger is None else str(trigger))
 
     def finish_batch(self, checkpoint: str) -> bool:
-        """Let Spark commit a batch that this sink holds already, and that Spark has not noted.
+        """Let Spark commit a batch that this sink already has but Spark has not committed.
 
-        A file or Delta sink skips a batch that it holds without reading it, so its state is not computed
-        again, and with state-checkpoint format 2 Spark then refuses to commit: the query can never start
-        again. Here the same plan runs that one batch into nothing, which computes the state, and Spark
-        commits it. Call it only for a query that failed in just this way (`engine.watch.was_skipped`):
-        for any other batch its rows would be lost.
+        A file or Delta sink skips a batch that it already has without reading it, so its state is not
+        computed, and with state-checkpoint format 2 Spark then refuses to commit: the query can never start
+        again. This method runs that one batch with the same plan and discards its rows, which computes the
+        state, and Spark commits it. Call it only for a query that failed in this way
+        (`engine.watch.was_skipped`): for any other batch its rows would be lost.
 
         Returns:
-            Whether it could be done: a batch function of an adopted writer cannot be put aside.
+            True if the batch is committed; False for a batch function of an adopted writer, which cannot be
+            left out.
         """
         writer = self._prepared(checkpoint)
         refuse_connect(
-            writer, "a batch of Holdfast's own", where="Sink.finish_batch", hint="start it in a job"
+            writer, "finishing a skipped batch", where="Sink.finish_batch", hint="start it in a job"
         )
         former = written_format(writer)
         if former is None or former == "foreachBatch":
@@ -305,7 +306,7 @@ class Sink:
 
 @contextmanager
 def _files_of(frame: DataFrame | None, checkpoint: str) -> Iterator[None]:
-    """Start a query within the block with the file manager for its checkpoint; a frame may be hidden."""
+    """Start a query within the block with the file manager for its checkpoint, if the frame is known."""
     if frame is None:
         yield
         return
@@ -317,7 +318,7 @@ def _files_of(frame: DataFrame | None, checkpoint: str) -> Iterator[None]:
 
 @contextmanager
 def has_source(kind: str) -> Iterator[None]:
-    """Say it in our words where the session lacks a format's jar."""
+    """Raise Holdfast's error if the session lacks a format's jar."""
     try:
         yield
     except Exception as error:
@@ -326,9 +327,9 @@ def has_source(kind: str) -> Iterator[None]:
             raise
         extra = _EXTRAS.get(kind)
         raise Unsupported(
-            f"the session has no data source for {(extra or kind)!r}",
+            f"the session lacks the data source {(extra or kind)!r}",
             code="HF-E7115",
-            hint=f"ask for it with extras=[{extra!r}] in @hf.job or hf.session"
+            hint=f"add it with extras=[{extra!r}] in @hf.job or hf.session"
             if extra
             else "add its jar with spark.jars.packages",
         ) from error

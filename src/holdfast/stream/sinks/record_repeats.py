@@ -30,7 +30,7 @@ class Newest:
         batch_id: The batch; -1 before the first.
         generation: The greatest generation seen; 0 before the first.
         identities: The records of the batch that were seen.
-        earlier: More of them, where they are kept elsewhere.
+        earlier: Further records of the batch, in a different container.
     """
 
     batch_id: int = -1
@@ -39,11 +39,11 @@ class Newest:
     earlier: Container[str] = ()
 
     def admits(self, header: RecordHeader) -> bool:
-        """Return whether a record is new after those before it in its partition, and remember it.
+        """Return True if a record is new in its partition, and remember it.
 
-        The batches of a query come one after the other: who writes one has written all of the one before. So
-        what comes of an earlier batch is a repeat. And after a record of a newer owner, one of an older owner
-        is of a batch that the ledger no longer takes from the older one, and that the newer one writes anew.
+        A query writes its batches one after the other, each complete before the next. So a record of an
+        earlier batch is a repeat. And after a record of a newer owner, a record of an older owner belongs to
+        a batch that the ledger no longer accepts from the older one, and that the newer one writes again.
         """
         if header.generation is not None:
             if header.generation < self.generation:
@@ -64,18 +64,17 @@ class Newest:
 
 
 class RepeatFilter:
-    """Tells a topic's new records from repeats, for any consumer; needs no Spark.
+    """A filter that recognises repeated records of a topic, for any consumer; needs no Spark.
 
-    Hand it each record in the order of its partition. It remembers one batch for each partition and query, so
-    its memory does not grow with the topic. A record without Holdfast's header is new.
-
-    What was seen has to last as long as the consumer's offsets: keep `state()` with them, and begin with it.
+    Pass it each record in the order of its partition. It remembers one batch per partition and query, so its
+    memory does not grow with the topic. A record without Holdfast's header is new. Store `state()` with the
+    consumer's offsets, and start the next filter with it.
 
     Args:
-        state: What an earlier filter gave as `state()`.
+        state: The `state()` of an earlier filter.
 
     Raises:
-        Invalid: That is not such a state.
+        Invalid: The state is not valid.
     """
 
     def __init__(self, state: Mapping[str, Any] | None = None) -> None:
@@ -88,19 +87,19 @@ class RepeatFilter:
                 )
         except (KeyError, TypeError, ValueError) as error:
             raise Invalid(
-                "this is no state of a RepeatFilter",
+                "not a valid state of a RepeatFilter",
                 code="HF-E2376",
                 found=f"{type(error).__name__}: {error}",
-                hint="give what `state()` gave, or nothing to begin with the first record of the topic",
+                hint="pass the result of `state()`, or nothing to start with the first record of the topic",
             ) from error
 
     def is_new(self, topic: str, partition: int, headers: Iterable[tuple[str, bytes | None]] | None) -> bool:
-        """Return whether a record is to be used: the first of its kind in the order of its partition.
+        """Return True if a record is new, False if it repeats an earlier one of its partition.
 
         Args:
             topic: The record's topic.
             partition: Its partition.
-            headers: Its headers, as confluent-kafka and kafka-python give them.
+            headers: Its headers, in the format of confluent-kafka and kafka-python.
         """
         header = header_of(headers)
         if header is None:
@@ -125,16 +124,16 @@ class RepeatFilter:
 
 
 def without_repeats(df: DataFrame) -> DataFrame:
-    """The records of a topic without those that a batch of `hf.sink(…).kafka(…)` wrote again.
+    """Return the records of a topic without those that a batch of `hf.sink(…).kafka(…)` repeated.
 
-    Exact wherever the repeat stands, as long as each partition is read from the first record of the batch on.
-    Records of other writers stay. On a stream this is an operator with keyed state, which remembers for each
-    partition and query the records of one batch; the result has no watermark. On a batch frame it costs a
+    Exact for a repeat at any position, if each partition is read from the first record of the batch on.
+    Records of other writers are kept. On a stream this is an operator with keyed state, which remembers the
+    records of one batch per partition and query; the result has no watermark. On a batch frame it costs a
     shuffle by partition and a sort by offset.
 
     Args:
-        df: What Spark's Kafka source gives with the option `includeHeaders`, with its columns `topic`,
-            `partition`, `offset` and `headers`; other columns may be added or left out before.
+        df: A frame of Spark's Kafka source with the option `includeHeaders`, with its columns `topic`,
+            `partition`, `offset` and `headers`; other columns are optional.
 
     Raises:
         Invalid: One of these columns is missing.
@@ -144,7 +143,7 @@ def without_repeats(df: DataFrame) -> DataFrame:
 
 
 class _DropRepeats(Keyed):
-    """Lets the first of each record through; one key for each partition of a topic and query."""
+    """A processor that keeps the first of each record; a key is a partition of a topic and a query."""
 
     batch_id: Any = value("long", default=-1)
     generation: Any = value("long", default=0)
@@ -156,7 +155,7 @@ class _DropRepeats(Keyed):
         self._headers = headers
 
     def on_key(self, key: Any, events: Any, state: Any, ctx: Any) -> Iterator[Any]:  # noqa: ARG002 - a handler's arguments
-        """Go through the records of a batch in the order of their partition."""
+        """Filter the records of a batch in the order of their partition."""
         rows = sorted((tuple(event) for event in events), key=lambda row: row[self._offset])
         newest = Newest(state.batch_id, state.generation, earlier=state.identities)
         for row in rows:
@@ -207,21 +206,21 @@ def _require_columns(df: DataFrame) -> None:
     missing = [name for name in _NEEDED if name not in names]
     if missing:
         raise Invalid(
-            "the frame lacks columns that tell repeats of a record",
+            "the frame lacks columns that identify repeated records",
             code="HF-E2377",
             where=_WHERE,
             found=", ".join(names),
             expected=", ".join(_NEEDED),
-            hint='read the topic with .option("includeHeaders", "true"), and take columns out afterwards'
+            hint='read the topic with .option("includeHeaders", "true"), and drop columns afterwards'
             if "headers" in missing
-            else f"keep {', '.join(missing)} until the repeats are gone",
+            else f"keep {', '.join(missing)} until after without_repeats",
         )
     if type_of(df, "headers") != HEADERS_TYPE:
         raise Invalid(
-            "the column `headers` is not what Spark's Kafka source gives",
+            "the column `headers` does not have the type of Spark's Kafka source",
             code="HF-E2378",
             where=_WHERE,
             found=type_of(df, "headers"),
             expected=HEADERS_TYPE,
-            hint="call it on the frame as it was read, before other steps",
+            hint="call without_repeats on the frame as read, before other steps",
         )

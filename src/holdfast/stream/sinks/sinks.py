@@ -1,7 +1,7 @@
-"""The target of a query's rows, and its guarantee.
+"""Sinks of queries, with their guarantees.
 
-No sink is exactly once by name alone: it depends on who reads it and how it is written. So each carries
-a `Promise` that says it in words, and a job can be asked for it before it runs.
+Whether a sink is exactly once depends on how it is written and how it is read. So each has a `Promise` that
+describes its guarantee, which a job can show before it runs.
 """
 
 from __future__ import annotations
@@ -66,29 +66,30 @@ KAFKA = "kafka"
 
 @dataclass(frozen=True, slots=True)
 class DeltaSink(Sink):
-    """A Delta table that a query appends to, or whose rows it replaces by key."""
+    """A sink that appends to a Delta table, or upserts its rows by key."""
 
     partition_by: tuple[str, ...] = field(default=(), kw_only=True, repr=False)
     options: Mapping[str, str] = field(default_factory=dict, kw_only=True, repr=False)
 
     def upsert(self, keys: Sequence[str], *, delete_when: str | None = None) -> Sink:
-        """Put each row in place of the one with its key, by MERGE. A batch may hold one row per key.
+        """Replace the row with the same key by each row, with a MERGE. A batch may have one row per key.
 
-        The table is made if it is missing. A MERGE that another writer or OPTIMIZE gets in the way of is
-        tried again, ten times at most. Costs the computation of the batch, which is kept meanwhile, a count
-        of its rows by key, and the MERGE.
+        The table is created if it is missing. A MERGE that conflicts with a concurrent writer or OPTIMIZE is
+        tried at most ten times. Costs the computation of the batch, which is persisted meanwhile, a count of
+        its rows by key, and the MERGE.
 
         Args:
-            keys: The columns that tell rows apart. Their values must not be null.
-            delete_when: A condition on a row, in SQL, such as `op = 'delete'`: what has its key is removed.
+            keys: The key columns. Their values must not be null.
+            delete_when: An SQL condition on a row, such as `op = 'delete'`, under which it deletes the row
+                with its key.
 
         Raises:
-            Invalid: A key is not a column of the query, or is there twice.
+            Invalid: A key is not a column of the query, or is given twice.
         """
         frame, fault = self.frame, Fault()
         if frame is None or self.target is None:  # not of `SinkBuilder.delta`
             raise Invalid(
-                "a Delta table is needed for an upsert",
+                "upsert needs a Delta sink with a target",
                 code="HF-E2379",
                 hint="hf.sink(df).delta(path).upsert(keys)",
             )
@@ -117,7 +118,7 @@ class DeltaSink(Sink):
 
 @dataclass(frozen=True, slots=True)
 class SinkBuilder:
-    """A builder of sinks; each method names a target and returns the sink."""
+    """A builder of sinks; each method sets a target and returns the sink."""
 
     frame: DataFrame
     name: str | None = None
@@ -136,30 +137,30 @@ class SinkBuilder:
     ) -> Sink:
         """Append to a directory of files: avro, csv, json, orc, parquet or text.
 
-        Classic mistake: reading the directory with a glob. See the promise's reader rule.
+        Do not read the directory with a glob: see the promise's reader rule.
         """
         if format not in FILE_FORMATS:
             raise Invalid(
-                "not a format of files",
+                "unknown file format",
                 code="HF-E2380",
                 found=repr(format),
                 expected=", ".join(FILE_FORMATS),
-                hint="write hf.sink(df).delta(…) for Delta, and .foreach_batch(…) for what has no method",
+                hint="use hf.sink(df).delta(…) for Delta, and .foreach_batch(…) for other formats",
             )
         target = str(path)
         sink = self._files(format, FILES, ("append",), target, partition_by, options | {"path": target})
         return replace(sink, require_in_step=partial(require_files_in_step, path=target))
 
     def delta(self, path_or_table: str | Path, partition_by: Sequence[str] = (), **options: str) -> DeltaSink:
-        """Write to a Delta table: append, or the whole result each time in complete mode.
+        """Write to a Delta table: append rows, or in complete mode the whole result each time.
 
-        `.delta(…).upsert(keys)` puts each row in place of the one with its key instead. Needs Delta in the
-        session: `hf.session(extras=["delta"])`.
+        `.delta(…).upsert(keys)` replaces rows by key instead. Needs Delta in the session:
+        `hf.session(extras=["delta"])`.
 
         Args:
-            path_or_table: A path if it holds a slash, otherwise a table of the catalog.
+            path_or_table: A path if it contains a slash, otherwise a table of the catalog.
             partition_by: Columns to partition a new table by.
-            **options: Delta's own, such as `mergeSchema`.
+            **options: Options of Delta, such as `mergeSchema`.
         """
         target = str(path_or_table)
         is_path = isinstance(path_or_table, Path) or "/" in target
@@ -178,7 +179,7 @@ class SinkBuilder:
         return self._sink("console", CONSOLE, lambda writer: writer.format("console").options(**options))
 
     def memory(self, table: str) -> Sink:
-        """Keep all rows in the driver, as a temporary table of the session. The table names the query."""
+        """Keep all rows in the driver, as a temporary table of the session; the query gets its name."""
         sink = self._sink("memory", MEMORY, lambda writer: writer.format("memory").queryName(table))
         return replace(sink, name=self.name or table, target=table)
 
@@ -186,8 +187,8 @@ class SinkBuilder:
         """Call a function with each batch: `fn(batch, batch_id)`, or `fn(batch, batch_id, tx)`.
 
         With a ledger a recorded batch is not passed again and a stale owner is refused. A function that
-        requires a third argument gets the ledger's `Transaction` and is exactly once in what it writes
-        with it. Read the whole batch: Spark keeps the state of what was read, and no more.
+        requires a third argument gets the ledger's `Transaction`, and its writes through it are exactly once.
+        Read the whole batch: Spark saves only the state of the rows that were read.
 
         Args:
             fn: The function. It runs in the driver, on the query's thread.
@@ -197,7 +198,7 @@ class SinkBuilder:
         if ledger is None:
             if takes_transaction:
                 raise Invalid(
-                    "a function of three arguments writes through a ledger's transaction",
+                    "a batch function with a third argument needs a ledger",
                     code="HF-E2381",
                     found="no ledger",
                     hint='.foreach_batch(fn, ledger="sqlite:///ledger.db")',
@@ -219,7 +220,7 @@ class SinkBuilder:
         return self._ledgered(BATCH_FUNCTION, promise, self.mode, self.name, ledger_at(ledger), write)
 
     def append(self, table: str, ledger: Ledger | str | Path) -> Sink:
-        """Add each batch's rows to a table in the ledger's database; it is made if it is missing.
+        """Append each batch's rows to a table in the ledger's database; it is created if it is missing.
 
         In update mode a row that changes is added again each time: a log of changes.
         Costs one Spark job per partition and batch; every row passes through the driver.
@@ -228,17 +229,17 @@ class SinkBuilder:
         return self._sql(table, ledger, "append", self.mode or "append", ())
 
     def upsert(self, table: str, keys: Sequence[str], ledger: Ledger | str | Path) -> Sink:
-        """Put each row in place of the one with its key. A batch may hold one row per key.
+        """Replace the row with the same key by each row. A batch may have one row per key.
 
-        Costs as `append` does. A row that leaves the result stays in the table.
+        Costs the same as `append`. A row that leaves the result stays in the table.
         """
         self._allowed("upsert", ("append", "update"))
         return self._sql(table, ledger, "upsert", self.mode or "update", keys)
 
     def replace(self, table: str, ledger: Ledger | str | Path) -> Sink:
-        """Put each batch, which is the whole result, in place of the table's rows (complete mode).
+        """Replace the table's rows by each batch, which is the whole result (complete mode).
 
-        Costs as `append` does, for the whole result in every batch.
+        Costs the same as `append`, for the whole result in every batch.
         """
         self._allowed("replace", ("complete",))
         return self._sql(table, ledger, "replace", "complete", ())
@@ -253,35 +254,35 @@ class SinkBuilder:
         ledger: Ledger | str | Path | None = None,
         **options: str,
     ) -> Sink:
-        """Send each row to a topic of Kafka, marked so that a repeat of it is recognised.
+        """Send each row to a Kafka topic, with a header that identifies repeats.
 
         A batch that runs again is sent again: an ordinary consumer sees its records twice.
-        `hf.without_repeats` and `hf.RepeatFilter` give each record once. A frame with a column `value` is
-        sent as Spark's own sink does it, by `key`, `value`, `headers` and `partition`; of any other frame
-        each row is sent as JSON. Needs Spark's connector: `hf.session(extras=["kafka"])`.
+        `hf.without_repeats` and `hf.RepeatFilter` return each record once. A frame with a column `value` is
+        sent as in Spark's own sink, with `key`, `value`, `headers` and `partition`; rows of any other frame
+        are sent as JSON. Needs Spark's connector: `hf.session(extras=["kafka"])`.
 
-        Costs a shuffle of the batch by key. Records with one key keep the order that they have in the batch.
+        Costs a shuffle of the batch by key. Records with the same key keep the order of the batch.
 
         Args:
             servers: The brokers, as `host:port,host:port`.
-            topic: The topic. It has to be there.
-            key: The column that becomes the key, as text. By default the column `key` beside `value`.
-            identify_by: The columns by which a row is known when its batch runs again. By default all that
-                the record holds. Name them where a column may come out otherwise: a sum of doubles, a time
-                taken by a Python function.
+            topic: The topic. It must exist.
+            key: The column for the key, sent as text. By default the column `key`, if there is a `value`.
+            identify_by: The columns that identify a row when its batch runs again. By default all contents
+                of the record. Set it if a column may differ in a repeat: a sum of doubles, a time taken by
+                a Python function.
             ledger: A ledger or its address: a batch that it has is not sent again, and records of a former
-                owner are distinguished from those of the owner. The sink has the topic's name in it unless
-                told.
-            **options: Spark's own for Kafka, such as `**{"kafka.compression.type": "zstd"}`.
+                owner are distinguished from those of the current one. The sink's name in it is by default
+                the topic's.
+            **options: Spark's options for Kafka, such as `**{"kafka.compression.type": "zstd"}`.
 
         Raises:
-            Invalid: A column or an option is not what it should be.
-            Unsupported: The frame is one of Spark Connect.
+            Invalid: A column or an option is not valid.
+            Unsupported: The frame is a Spark Connect frame.
         """
         frame, name, mode = self.frame, self.name or topic, self.mode
         refuse_connect(
             frame,
-            "marked records",
+            "a Kafka sink with identifying headers",
             where="holdfast.sink(…).kafka(…)",
             hint='write with df.writeStream.format("kafka"), which sends a repeated batch again',
         )
@@ -390,22 +391,22 @@ class SinkBuilder:
     def _allowed(self, kind: str, modes: tuple[Mode, ...]) -> None:
         if self.mode is not None and self.mode not in modes:
             raise Invalid(
-                f"a sink of kind {kind!r} cannot be written in this output mode",
+                f"the sink {kind!r} does not support this output mode",
                 code="HF-E2383",
                 found=self.mode,
                 expected=" or ".join(modes),
-                hint=f'write hf.sink(df, mode="{modes[0]}"), or leave the mode out',
+                hint=f'write hf.sink(df, mode="{modes[0]}"), or remove the mode',
             )
 
 
 def sink(df: DataFrame, *, name: str | None = None, mode: Mode | None = None) -> SinkBuilder:
-    """Say what is to be written; the methods of the result say where to.
+    """Return a builder of sinks for a stream; its methods set the target.
 
     Args:
         df: A streaming DataFrame.
-        name: The sink's name in a ledger. Tables have their own name unless told; two queries that write
-            to one table need a name each, or each refuses the other.
-        mode: `append`, `update` or `complete`; left out, the one that suits the sink.
+        name: The sink's name in a ledger, by default the table's. Two queries that write to one table need
+            different names, or each is refused after the other has started.
+        mode: `append`, `update` or `complete`; by default the one that suits the sink.
     """
     require_stream(df, where="holdfast.sink(…)")
     if mode is not None:
@@ -414,15 +415,15 @@ def sink(df: DataFrame, *, name: str | None = None, mode: Mode | None = None) ->
 
 
 def adopt(writer: DataStreamWriter, name: str | None = None) -> Sink:
-    """Take a writer that was made with plain PySpark.
+    """Return a sink for a writer that was made with plain PySpark.
 
-    The promise is read off the writer's format. Spark offers no public way to ask for it, so where its
-    internals do not answer the promise is NONE, and says so.
+    The promise follows from the writer's format, which Spark has no public method for: if its internals do
+    not show the format, the promise is NONE, with that reason.
     """
     require_package("pyspark")
     kind = written_format(writer)
     unknown = Promise(
-        Level.NONE, f"nothing is known of the format {kind!r}" if kind else "the writer hides its format"
+        Level.NONE, f"unknown format {kind!r}" if kind else "the format of the writer cannot be determined"
     )
     promise = BY_FORMAT.get(kind or "", unknown)
 

@@ -1,16 +1,15 @@
 """A table in a ledger's database, written by a query and its executors.
 
-All of them write to one table that belongs to this attempt of the batch. A task copies its rows in a
-transaction of its own and answers with its number and how many they were. So a task that dies leaves nothing,
-and of a task that ran twice the rows of one run count: those whose number Spark has passed on to the driver.
+All tasks write to one staging table of this attempt of the batch. A task copies its rows in a separate
+transaction and returns its number and the count of rows. So a task that dies leaves nothing, and of a task
+that ran twice only the rows of one run count: those whose number Spark has passed on to the driver. The table
+is named after the sink's token and the batch. The next attempt, which has a greater token, drops the
+leftovers of a failed one; they are never read.
 
-The table is named after the sink's token and the batch. What a failed attempt has left is dropped by the next
-one, which has a greater token, and nobody ever reads it.
-
-A batch comes from Spark into a table of its own first: the executors bring it to a server, the driver
-into SQLite, whose file is with it. Only then does the transaction begin that checks the fence, moves the rows
-and records the batch. So the lock is held for the move, not for the computation, and a duplicate key is found
-before anything is touched.
+A batch is first written to a separate table: by the executors on a server, by the driver in SQLite, whose
+file is on its disk. Only then the transaction begins that checks the fence, moves the rows and records the
+batch. So the lock is held for the move, not for the computation, and a duplicate key is found before the
+target is changed.
 """
 
 from __future__ import annotations
@@ -55,7 +54,7 @@ class StagedRows:
     Attributes:
         table: The table, as SQL names it.
         tasks: The tasks whose rows count.
-        count: How many rows these have brought.
+        count: The number of rows of these tasks.
     """
 
     table: str
@@ -69,18 +68,18 @@ class StagedRows:
 
 
 def stage_from_executors(batch: DataFrame, table: str, loader: PartitionLoader, target: str) -> StagedRows:
-    """Let the executors bring a batch's rows into a table; computes the batch, in one Spark job.
+    """Write a batch's rows into a table from the executors; computes the batch, in one Spark job.
 
-    No row comes to the driver, only what each task has to say.
+    No rows are sent to the driver, only the answer of each task.
 
     Args:
-        batch: The rows; its columns are those of the table but for the last, `holdfast_task`.
+        batch: The rows; its columns are those of the table without the last, `holdfast_task`.
         table: The table, as SQL names it.
-        loader: Connects to the database from an executor and copies rows.
-        target: The table for which they are, as errors name it.
+        loader: The loader that connects from an executor and copies rows.
+        target: The final table, for errors.
 
     Raises:
-        HoldfastError: What an executor met, as the database's own error is translated.
+        HoldfastError: The translated error of the database on an executor.
     """
     answers = batch.mapInArrow(copied_by(loader, table, target), _ANSWER).collect()
     for answer in answers:
@@ -91,17 +90,17 @@ def stage_from_executors(batch: DataFrame, table: str, loader: PartitionLoader, 
 
 
 def require_all(connection: Connection, staged: StagedRows) -> None:
-    """See that the table has what the tasks said that they brought.
+    """Check that the table has all rows that the tasks reported.
 
     Raises:
-        Unavailable: It has not, as when a server has lost them that came back without its log.
+        Unavailable: Rows are missing, for example after a crash of the server.
     """
     (count,) = connection.execute(
         f"SELECT count(*) FROM {staged.table} WHERE {staged.condition}"  # noqa: S608  ours
     ).fetchone()
     if count != staged.count:
         raise Unavailable(
-            "the rows of a batch are not all in its staging table",
+            "the staging table of the batch lacks rows",
             code="HF-E5064",
             where=staged.table,
             found=str(count),
@@ -111,7 +110,7 @@ def require_all(connection: Connection, staged: StagedRows) -> None:
 
 
 def copied_by(loader: PartitionLoader, table: str, target: str) -> Callable[[Iterator[Any]], Iterator[Any]]:
-    """Return the function by which an executor loads the Arrow batches of a partition."""
+    """Return the function with which an executor loads the Arrow batches of a partition."""
 
     def copy(batches: Iterator[Any]) -> Iterator[Any]:
         import pyarrow as pa
@@ -155,7 +154,7 @@ def _raised(text: str) -> HoldfastError:
 
 
 def columns_with_task(columns: Sequence[str]) -> str:
-    """The columns of a staging table, in SQL."""
+    """Return the columns of a staging table, in SQL."""
     return ", ".join([*columns, f"{TASK} BIGINT NOT NULL"])
 
 
@@ -168,13 +167,13 @@ PLAIN_TYPES = "numbers, decimal, string, boolean, timestamp, date and binary"
 
 @dataclass(frozen=True, slots=True)
 class TableColumn:
-    """A column: its name, Spark's name of its type, and the database's type.
+    """A column of a table.
 
     Attributes:
-        name: Its name.
+        name: The name.
         kind: Spark's name of its type.
         sql_type: The database's type.
-        made_type: The type in a table that is made.
+        made_type: The type in a table that Holdfast creates.
     """
 
     name: str
@@ -185,13 +184,13 @@ class TableColumn:
 
 @dataclass(frozen=True, slots=True)
 class SqlTable:
-    """A table that a query's rows are written to, and the effect of a batch on its rows.
+    """A table that a query writes to, and the effect of a batch on its rows.
 
     Args:
         name: The table, or `schema.table`.
         columns: The query's columns.
-        change: `append` adds rows, `upsert` puts each in place of the row with its key, `replace` puts
-            the batch in place of everything.
+        change: `append` adds rows, `upsert` replaces the rows with the same keys, `replace` replaces all
+            rows.
         keys: The columns of an upsert's key.
     """
 
@@ -204,14 +203,15 @@ class SqlTable:
     def of(
         cls, name: str, schema: StructType, ledger: Ledger, change: Change, keys: Sequence[str] = ()
     ) -> SqlTable:
-        """Check a query's schema against what a table can hold; nothing is opened or made.
+        """Check that a table can store a query's schema; opens and creates nothing.
 
         Raises:
-            Invalid: A nested type, two columns of one name, a key that is not a column, a bad table name.
+            Invalid: A type is nested, two columns have the same name, a key is not a column, or the table
+                name is not valid.
         """
         if not name or not all(name.split(".")) or "\0" in name:
             raise Invalid(
-                "not the name of a table",
+                "invalid table name",
                 code="HF-E2384",
                 found=repr(name),
                 expected="`table` or `schema.table`",
@@ -223,7 +223,7 @@ class SqlTable:
         names = [column.name.lower() for column in columns]
         if len(set(names)) < len(names):
             raise Invalid(
-                "two columns have one name",
+                "two columns have the same name",
                 code="HF-E2385",
                 where=f"the query written to {name!r}",
                 found=", ".join(column.name for column in columns),
@@ -234,7 +234,7 @@ class SqlTable:
         return cls(name, columns, change, tuple(keys))
 
     def prepare(self, ledger: Ledger) -> None:
-        """Make the table if it is missing, and prove that batches can be written to it.
+        """Create the table if it is missing, and check that batches can be written to it.
 
         Raises:
             Invalid: The table lacks a column, or its key is not unique.
@@ -262,25 +262,25 @@ class SqlTable:
             raise
         except Exception as error:
             raise database.translate(error) or Invalid(
-                f"the table {self.name!r} cannot take this query's rows",
+                f"the table {self.name!r} does not fit the query's rows",
                 code="HF-E2386",
                 where=database.address,
                 found=str(error).partition("\n")[0],
                 expected=", ".join(lines),
-                hint="mend the table, or name one that is not there: it will be made",
+                hint="alter the table, or name one that does not exist: it will be created",
             ) from error
         finally:
             connection.close()
 
     def write(self, batch: DataFrame, transaction: Transaction) -> None:
-        """Bring a batch's rows into the database and move them to the table.
+        """Write a batch's rows into the database and move them to the table.
 
-        Costs one Spark job where the executors bring them. Where the driver does, one job per partition, with
-        one partition's rows in the driver's memory at a time.
+        Costs one Spark job if the executors write them. If the driver does, one job per partition, with one
+        partition's rows in the driver's memory at a time.
 
         Raises:
-            Invalid: An upsert's key is null, or comes twice in the batch; or the table does not take a row.
-            NotFound: The table is gone.
+            Invalid: An upsert's key is null or occurs twice in the batch, or the table rejects a row.
+            NotFound: The table does not exist any more.
         """
         loader = transaction.database.loader()
         if loader is None:
@@ -329,7 +329,7 @@ class SqlTable:
             transaction.afterwards.append(lambda: database.drop_stage(staging, stage))
 
     def _move_rows(self, transaction: Transaction, stage: str, condition: str) -> None:
-        """Move staged rows in the transaction, or in a new one where another writer came between."""
+        """Move staged rows in the transaction, or in a new one after a conflict."""
         database = transaction.database
         for tries in range(MOVES):
             connection = transaction.connection
@@ -346,7 +346,7 @@ class SqlTable:
                 transaction.begin_again()
 
     def _drop_leftovers(self, connection: Connection, transaction: Transaction, schema: str) -> None:
-        """Drop the staging tables of earlier attempts and former owners; a later owner's stay."""
+        """Drop the staging tables of earlier attempts and former owners, but not a later owner's."""
         database = transaction.database
         of_schema = f"WHERE table_schema = coalesce(?, {database.own_schema})"
         statement = f"SELECT table_name FROM information_schema.tables {of_schema}"  # noqa: S608  ours
@@ -417,12 +417,12 @@ def _column(name: str, kind: str, ledger: Ledger, table: str, keys: Sequence[str
     made_type = database.key_type(kind, len(keys)) if name in keys else sql_type
     if sql_type is None or made_type is None:
         raise Invalid(
-            f"column {name!r} has a type that a table cannot hold",
+            f"column {name!r} has a type that a table cannot store",
             code="HF-E2387",
             where=f"the query written to {table!r}",
             found=kind,
             expected=PLAIN_TYPES,
-            hint="take its fields apart with `select`, or write it as text with `to_json`",
+            hint="split it into fields with `select`, or write it as text with `to_json`",
         )
     return TableColumn(name, kind, sql_type, made_type)
 
@@ -432,9 +432,9 @@ def _instant(micros: int) -> dt.datetime:
         return EPOCH + dt.timedelta(microseconds=micros)
     except OverflowError as error:
         raise Invalid(
-            "a timestamp is too far away for Python",
+            "a timestamp is outside Python's range",
             code="HF-E2388",
             found=f"{micros} microseconds since 1970",
             expected="the years 1 to 9999",
-            hint="take such rows out with filter, or write the column as text",
+            hint="filter such rows out, or write the column as text",
         ) from error

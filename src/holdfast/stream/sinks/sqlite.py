@@ -47,7 +47,7 @@ _DAMAGED: Final = (11, 26)
 
 
 def _code(error: BaseException) -> int | None:
-    """The primary code of an error; an extended one has more above its lowest byte."""
+    """Return the primary code of an error, the lowest byte of an extended code."""
     code: int | None = getattr(error, "sqlite_errorcode", None)
     if code is not None:
         return code & 0xFF
@@ -72,7 +72,7 @@ ADAPTERS: Mapping[str, Callable[[Any], object]] = {
 
 @dataclass(frozen=True, slots=True)
 class SQLite(Database):
-    """One file. A writer locks all of it, from its first statement to its commit."""
+    """A ledger's database in an SQLite file. A writer locks the whole file until its commit."""
 
     mark = "?"
     begins = "BEGIN IMMEDIATE"
@@ -83,17 +83,17 @@ class SQLite(Database):
 
     @property
     def address(self) -> str:
-        """The file."""
+        """The path of the file."""
         return str(self.path)
 
     def connect(self, sink: str, token: int | None = None) -> sqlite3.Connection:  # noqa: ARG002
-        """Open the file, and make it if it is missing."""
+        """Open the file; create it if it is missing."""
         if not self.path.parent.is_dir():
             raise NotFound(
                 "the ledger's directory does not exist",
                 code="HF-E3064",
                 where=str(self.path.parent),
-                hint=f"make it: mkdir -p {self.path.parent}",
+                hint=f"mkdir -p {self.path.parent}",
             )
         # No isolation level: sqlite3 must not begin and commit on its own.
         connection = sqlite3.connect(self.path, timeout=self.patience_s, isolation_level=None)
@@ -108,31 +108,31 @@ class SQLite(Database):
         return connection
 
     def in_transaction(self, connection: sqlite3.Connection) -> bool:
-        """Not after a conflict that is to roll back, or a full disk."""
+        """Return True if a transaction is open; some errors, such as a full disk, end it."""
         return connection.in_transaction
 
     def evict(self, sink: str) -> bool:  # noqa: ARG002
-        """Cannot be done: a lock belongs to a process of the operating system."""
+        """Return False: SQLite cannot end the process that holds a lock."""
         return False
 
     def translate(self, error: BaseException) -> HoldfastError | None:
-        """Tell a locked, full or unreadable file, and what is no database, from a wrong statement."""
+        """Return the error for a locked, full, unreadable or damaged file; None for a wrong statement."""
         text, code = str(error), _code(error)
         if code in _DAMAGED:
             return Corrupt(
-                "the ledger is not an SQLite database, or a damaged one",
+                "the ledger is not an SQLite database, or it is damaged",
                 code="HF-E6056",
                 where=self.address,
                 found=text,
-                hint="restore the file, or name another one",
+                hint="restore the file, or name a different one",
             )
         if code in _LOCKED:
             return Unavailable(
-                "the ledger is locked by another process",
+                "the ledger is locked by a different process",
                 code="HF-E5065",
                 where=self.address,
                 found=f"still locked after {self.patience_s:g} s",
-                hint="find who holds it with `fuser`; a frozen process keeps the lock until it is ended",
+                hint="find the process with `fuser`; a frozen process keeps the lock until it is ended",
             )
         if code in _UNWRITABLE:
             return Unavailable(
@@ -140,12 +140,12 @@ class SQLite(Database):
                 code="HF-E5066",
                 where=self.address,
                 found=text,
-                hint="see whether the file may be written and the disk has room: ls -l, df",
+                hint="check the permissions of the file and the free space of the disk: ls -l, df",
             )
         return None
 
     def refused(self, error: BaseException, table: str) -> HoldfastError | None:
-        """Tell a table that is gone, has other columns, or has rules that a row breaks."""
+        """Return the error for a missing table, a missing column or a rejected row; None for others."""
         text = str(error)
         if isinstance(error, sqlite3.IntegrityError):
             return breaks_rule(table, self.address, text)
@@ -156,7 +156,7 @@ class SQLite(Database):
         return None
 
     def column_type(self, kind: str) -> str | None:
-        """The declared type of a column."""
+        """Return the declared type of a column."""
         return COLUMN_TYPES.get(kind.partition("(")[0])
 
     def load(
@@ -166,7 +166,7 @@ class SQLite(Database):
         kinds: Sequence[str],
         rows: Iterable[tuple[Any, ...]],
     ) -> int:
-        """Insert rows. A temporary table is a file of its own: nothing is locked by this."""
+        """Insert rows. A temporary table is a separate file: this locks nothing."""
         adapters = [ADAPTERS.get(kind.partition("(")[0]) for kind in kinds]
         adapted = (
             tuple(
