@@ -189,6 +189,7 @@ def health(
     if location.batch_id is not None and not location.is_savepoint:
         raise Invalid(
             "the health of a checkpoint is that of its newest batch",
+            code="HF-E2523",
             found=location.name,
             expected=location.storage.uri,
             hint="leave the batch out; `holdfast checkpoint history` lists the batches",

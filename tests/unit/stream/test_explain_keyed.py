@@ -91,7 +91,8 @@ def test_every_choice_of_a_ttl_is_said() -> None:
     given = Ttl(90_000, "create_and_write", "return_if_not_cleaned_up", "event", 5, "drop_expired")
     assert ttl_words(given) == (
         "1m 30s after the last write, in event time; an expired value may be returned one last time; "
-        "values written before the TTL was declared count from 5 ms; expired values are dropped when the TTL is removed"
+        "values written before the TTL was declared count from 5 ms; "
+        "expired values are dropped when the TTL is removed"
     )
 
 
