@@ -50,7 +50,7 @@ from holdfast.formats.providers import known_provider
 from holdfast.layout import FileKind, Log, LogFile, SourceLogFile, StoreFile, StoreId
 from holdfast.storage.port import Storage, full
 
-NONE_OR_GONE: Final = "it keeps no state, or its state is gone"
+NONE_OR_GONE: Final = "the query keeps no state, or its state is missing"
 _UNTOLD: Final = (
     f"{NONE_OR_GONE}: under state-checkpoint format 1 no file shows which; an integrity record, "
     "as `holdfast watch` writes it, would"

@@ -298,7 +298,7 @@ def _show_verification(found: Verification) -> None:
         output.prose(f"note: {where}{remark.what}")
     verdict = "whole" if found.ok else f"damaged: {counted(len(found.problems), 'file')}"
     if found.ok and found.stateful is None and found.batch_id is not None:
-        verdict += ", but without state: the query keeps none, or its state is missing"
+        verdict += "; the query keeps no state, or its state is missing"
     newest = "no batch committed" if found.batch_id is None else f"newest committed batch {found.batch_id}"
     compared = "" if found.recorded_batch is None else f"; {found.compared:,} compared with the record"
     output.prose(

@@ -111,8 +111,8 @@ def test_nothing_is_no_group() -> None:
         ({"sum": table(who=["a"], value=[1])}, NotFound, "unknown state"),
         ({"total": table(name=["a"], value=[1])}, Invalid, "not have the columns"),
         ({"total": table(who=["a"], value=[1], stamp_ms=[1])}, Invalid, "not have the columns"),
-        ({"total": table(who=["a"], value=["1"])}, Invalid, "another type"),
-        ({"total": table(who=[1], value=[1])}, Invalid, "another type"),
+        ({"total": table(who=["a"], value=["1"])}, Invalid, "wrong type"),
+        ({"total": table(who=[1], value=[1])}, Invalid, "wrong type"),
         ({"total": table(who=["a", "b", "a"], value=[1, 2, 3])}, Invalid, "duplicate key in a state"),
         ({"by": table(who=["a", "a"], map_key=["x", "x"], value=[1, 2])}, Invalid, "duplicate key in a map"),
         (

@@ -242,7 +242,7 @@ def test_a_checkpoint_that_is_not_there_is_said_to_be_missing(tmp_path: Path) ->
     golden_on_disk("4.2/aggregate-format2", tmp_path / "ck")
     with pytest.raises(NotFound, match="not committed"):
         hf.state(tmp_path / "ck", batch=99)
-    with pytest.raises(Invalid, match="two batches"):
+    with pytest.raises(Invalid, match="two different batches"):
         hf.state(f"{tmp_path / 'ck'}@3", batch=4)
 
 

@@ -165,9 +165,9 @@ def test_lines_are_broken_on_a_narrow_terminal(holdfast: Holdfast) -> None:
     [
         ({}, "advice needs either a checkpoint or a planned job"),
         ({"checkpoint": "ck", "rate": 1, "keys": 1}, "advice needs either a checkpoint or a planned job"),
-        ({"rate": 1}, "a plan has a rate and keys"),
+        ({"rate": 1}, "a plan needs both a rate and a number of keys"),
         ({"rate": True, "keys": 1}, "invalid value for rate"),
-        ({"checkpoint": "ck", "topics": "memory,backend"}, "there is no such topic"),
+        ({"checkpoint": "ck", "topics": "memory,backend"}, "unknown topic"),
     ],
 )
 def test_what_means_nothing_is_refused(given: dict[str, Any], fact: str) -> None:
@@ -191,7 +191,7 @@ def test_the_sum_of_a_plan_says_what_it_leaves_out(holdfast: Holdfast) -> None:
         r"^per month +\S+ USD without requests and memory \(no price given\)$", shown, re.MULTILINE
     )
     assert re.search(r"^s3 .* USD \+  ", shown, re.MULTILINE)
-    assert "\n+ and requests (no price given)\n" in shown
+    assert "\n+: without requests (no price given)\n" in shown
     assert "unknown: the cost of requests and memory" in shown
 
 

@@ -115,7 +115,7 @@ def without_times(value: Any) -> Any:
 def test_new_code_is_checked_against_a_job(holdfast: Holdfast, shop: Job) -> None:
     """Without Spark: the file is missed only once the job is known."""
     unknown = holdfast("check", "job.py", "--against", "nothing")
-    assert unknown.stderr.startswith("error: there is neither a directory nor a job 'nothing' [HF-E")
+    assert unknown.stderr.startswith("error: no directory or job is named 'nothing' [HF-E")
     assert "the job file does not exist" in holdfast("check", "job.py", "--against", "shop").stderr
 
 

@@ -1,4 +1,4 @@
-"""A checkpoint that has lost its query id goes on under the id that a savepoint of the query has."""
+"""A checkpoint that has query id is missing goes on under the id that a savepoint of the query has."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_the_newest_batch_is_saved_under_the_id_of_an_older_savepoint(
     before = contents(LocalStorage(checkpoint))
     files = {path: path.read_bytes() for path in checkpoint.rglob("*") if path.is_file()}
     query_id = lose_id(checkpoint)
-    with pytest.raises(Corrupt, match="lost its query id") as caught:
+    with pytest.raises(Corrupt, match="query id is missing") as caught:
         savepoints.take(checkpoint, catalog)
     hint = caught.value.hint or ""
     assert f"--id-of {place_word(older.uri)}" in hint
