@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from holdfast.config.units import counted
 from holdfast.errors import BY_KIND
 from holdfast.extras import MissingPackage
 from holdfast.ownership.election import LeadershipLost
+from holdfast.quantities import counted
 
 BY_NAME = {kind.__name__: kind for kind in BY_KIND.values()}
 _KINDS = {kind.__name__: kind.__name__ for kind in BY_KIND.values()} | {

@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from holdfast.config.units import counted
 from holdfast.engine.session.java import end_children
 from holdfast.errors import Invalid
+from holdfast.quantities import counted
 from holdfast_bench import overhead
 from holdfast_bench.at_rest import savepoint_bench, state_bench
 from holdfast_bench.backends import backends_bench

@@ -11,7 +11,7 @@ from datetime import datetime, timezone
 from html import escape
 from typing import Any, Final
 
-from holdfast.config.units import rounded_duration, rounded_size
+from holdfast.quantities import rounded_duration, rounded_size
 
 # A table shows this many rows, and a value this many characters.
 _MOST_ROWS: Final = 20

@@ -15,9 +15,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from holdfast.config.units import counted
 from holdfast.engine.planned_state import optimised_plan
 from holdfast.errors import Invalid
+from holdfast.quantities import counted
 from holdfast_bench.measure import Bench, Series, beside, measured_apart, note
 from holdfast_bench.operators.operator_queries import NAMES, WATCHED, Streams, pairs, write
 from holdfast_bench.operators.watch_cost import watch_cost

@@ -10,8 +10,8 @@ from typing import Final
 from holdfast.advice.findings import Severity
 from holdfast.advice.plan_forecast import Forecast
 from holdfast.config.checks import place_word
-from holdfast.config.units import rounded_duration, rounded_size
 from holdfast.json_shapes import JsonShape
+from holdfast.quantities import rounded_duration, rounded_size
 
 
 class Topic(str, Enum):

@@ -31,9 +31,9 @@ from holdfast.config.spark_defaults import (
     REDIS_PROVIDER,
     ROCKSDB_PROVIDER,
 )
-from holdfast.config.units import rounded_duration, rounded_size
 from holdfast.formats.operators import KEYED_WORDS
 from holdfast.formats.providers import provider_class
+from holdfast.quantities import rounded_duration, rounded_size
 
 _PROVIDERS: Final = {
     MEMORY_PROVIDER: MEMORY,

@@ -24,9 +24,9 @@ from holdfast.config.spark_defaults import (
     ROCKSDB_PROVIDER,
     STATE_STORE,
 )
-from holdfast.config.units import counted, rounded_duration, rounded_size
 from holdfast.formats.providers import provider_class
 from holdfast.layout import Log
+from holdfast.quantities import counted, rounded_duration, rounded_size
 
 _OBJECTS: Final = "s3"
 _S3: Final = ("s3a:", "s3:", "s3n:")

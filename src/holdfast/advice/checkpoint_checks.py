@@ -15,12 +15,12 @@ from holdfast.checkpoints.logs import Logs, numbers
 from holdfast.checkpoints.state.contents import StoreShares, shares
 from holdfast.config.checks import SCHEME, local_path
 from holdfast.config.spark_defaults import MEMORY_PROVIDER, ROCKSDB_PROVIDER
-from holdfast.config.units import rounded_size
 from holdfast.errors import NotFound
 from holdfast.formats.logs.table_logs import LOG_DIRECTORY, missing_batch, newest_batch
 from holdfast.formats.providers import provider_class
 from holdfast.layout import COMMITS, OFFSETS, StoreId
 from holdfast.model import BatchProgress
+from holdfast.quantities import rounded_size
 from holdfast.storage.port import Storage
 
 # So many of the batches that are kept are looked at.

@@ -13,9 +13,10 @@ from holdfast.advice.usage import DailyRequests, MeasuredCheckpoint, QueryShape,
 from holdfast.checkpoints.checkpoint import NAMES
 from holdfast.config.checks import place_word
 from holdfast.config.spark_defaults import CHANGELOG_KEY, COMPRESSION_KEY, RETAIN_KEY
-from holdfast.config.units import exact_duration, rounded_duration
+from holdfast.config.units import exact_duration
 from holdfast.formats.operators import OperatorName
 from holdfast.json_shapes import JsonShape, json_spread
+from holdfast.quantities import rounded_duration
 
 
 class Origin(str, Enum):

@@ -23,8 +23,9 @@ from holdfast.checkpoints.state.contents import shares
 from holdfast.config.backend import BLOCK_CACHE_KEY, MAX_MEMORY_KEY, WRITE_BUFFER_KEY
 from holdfast.config.checks import place_word
 from holdfast.config.spark_defaults import BOUNDED_MEMORY_KEY, ROCKSDB, ROCKSDB_PROVIDER
-from holdfast.config.units import MIB, counted, rounded_duration, rounded_size
+from holdfast.config.units import MIB
 from holdfast.formats.providers import provider_class
+from holdfast.quantities import counted, rounded_duration, rounded_size
 
 # Spark's own, and RocksDB's where Spark sets none.
 _BLOCK_CACHE_MB: Final = 8

@@ -20,10 +20,10 @@ from holdfast.changes.column_values import (
 )
 from holdfast.changes.operator_matching import Wishes, described
 from holdfast.changes.state_columns import SESSIONS, UNKNOWN, OperatorColumns, StateColumn
-from holdfast.config.units import counted
 from holdfast.errors import Invalid, Unsupported
 from holdfast.formats.rows.spark_types import Atom, Decimal
 from holdfast.json_shapes import JsonShape
+from holdfast.quantities import counted
 
 
 @dataclass(frozen=True, slots=True)

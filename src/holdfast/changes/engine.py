@@ -19,11 +19,11 @@ from holdfast.checkpoints.state.contents import StateContent
 from holdfast.checkpoints.state.key_partition import KeyPartitions
 from holdfast.checkpoints.state.states import operator_states
 from holdfast.config.spark_defaults import ROCKSDB_PROVIDER
-from holdfast.config.units import counted
 from holdfast.errors import Conflict, Internal, Invalid, Unsupported
 from holdfast.formats.providers import known_provider
 from holdfast.json_shapes import NOT_IN_JSON, in_json, json_as, json_spread
 from holdfast.ownership.checkpoint_guard import CheckpointGuard
+from holdfast.quantities import counted
 from holdfast.savepoints.access import ChangeSource
 from holdfast.savepoints.planning import Purpose
 from holdfast.savepoints.restoring import RestoreKind, free

@@ -28,7 +28,6 @@ from holdfast.checkpoints.state.rocksdb import NO_FAMILIES, Families, Pairs
 from holdfast.checkpoints.state.rows import store_chunks
 from holdfast.checkpoints.state.states import OperatorShape, OperatorStates, StateCodec, operator_states
 from holdfast.clock import now_ms
-from holdfast.config.units import counted
 from holdfast.errors import Corrupt, Internal, NotFound, Unsupported
 from holdfast.formats.logs.batch_logs import CommitLog, parse_commit
 from holdfast.formats.logs.notes import PLAN_NOTE, PlanNote, QueryPlan, parse_note
@@ -40,6 +39,7 @@ from holdfast.layout import DEFAULT_STORE, Log, LogFile, OperatorMetadataFile, O
 from holdfast.model import PlanChange
 from holdfast.ownership.checkpoint_guard import CheckpointGuard
 from holdfast.ownership.usage import CheckpointUsage
+from holdfast.quantities import counted
 from holdfast.savepoints.access import ChangeSource
 from holdfast.savepoints.planning import changing
 from holdfast.savepoints.restoring import RestoreKind

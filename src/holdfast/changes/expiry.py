@@ -24,11 +24,11 @@ from holdfast.changes.keyed.group_blobs import brought, joined, living_parts, wr
 from holdfast.changes.keyed.store_rows import GroupChange, group_rows
 from holdfast.checkpoints.checkpoint import ProgressCallback
 from holdfast.checkpoints.keyed import KeyGroup, KeyRow, Part, key_rows
-from holdfast.config.units import counted
 from holdfast.errors import Internal, Unsupported
 from holdfast.formats.manifest import ERASURES, EXPIRED, Manifest
 from holdfast.json_shapes import JsonShape
 from holdfast.layout import StoreId
+from holdfast.quantities import counted
 from holdfast.savepoints.access import open_savepoint
 from holdfast.savepoints.catalog import savepoint_uri
 from holdfast.savepoints.proof import prove

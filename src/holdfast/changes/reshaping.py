@@ -15,7 +15,6 @@ from holdfast.checkpoints.checkpoint import ProgressCallback, read
 from holdfast.checkpoints.state.contents import StateContent
 from holdfast.checkpoints.state.states import operator_states
 from holdfast.config.checks import whole
-from holdfast.config.units import counted
 from holdfast.errors import Internal, Invalid, Unsupported
 from holdfast.external.databases import address_of
 from holdfast.external.named_addresses import name_database
@@ -28,6 +27,7 @@ from holdfast.json_shapes import NOT_IN_JSON, JsonShape, in_json, json_as, json_
 from holdfast.layout import DEFAULT_STORE
 from holdfast.ownership.checkpoint_guard import CheckpointGuard
 from holdfast.ownership.usage import CheckpointUsage
+from holdfast.quantities import counted
 from holdfast.savepoints.access import Address, ChangeSource, move_of, source_guard, source_usage
 from holdfast.savepoints.external_stores import outside, refuse_unfit
 from holdfast.savepoints.planning import changing

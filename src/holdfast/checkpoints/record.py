@@ -419,11 +419,8 @@ class WrittenBy(JsonShape):
         if self.noted is not None:
             return f"Spark {self.noted}, as recorded by Holdfast"
         if self.at_least is None:
-            return "unknown Spark version"
-        return (
-            f"Spark {self.at_least} or newer, according to its fixed settings; the exact version is not "
-            "recorded"
-        )
+            return "the Spark version is not recorded"
+        return f"Spark {self.at_least} or newer; the exact version is not recorded"
 
     @property
     def remedy(self) -> str:

@@ -139,7 +139,7 @@ def _show_advice(advice: Advice, currency: str) -> None:
 
 
 def _counts(advice: Sequence[Advice]) -> str:
-    from holdfast.config.units import counted
+    from holdfast.quantities import counted
 
     kinds = [each.severity.value for each in advice]
     counts = [counted(kinds.count(word), word) for word in dict.fromkeys(kinds)]
@@ -148,7 +148,8 @@ def _counts(advice: Sequence[Advice]) -> str:
 
 def _show_plan(report: AdviceReport) -> None:
     from holdfast.advice.prices import total_text
-    from holdfast.config.units import exact_duration, rounded_size
+    from holdfast.config.units import exact_duration
+    from holdfast.quantities import rounded_size
 
     found = report.forecast
     if found is None:
@@ -176,7 +177,7 @@ def _show_plan(report: AdviceReport) -> None:
 
 
 def _show_options(head: str, listed: Sequence[Option], currency: str, *, state: bool) -> None:
-    from holdfast.config.units import rounded_duration, rounded_size
+    from holdfast.quantities import rounded_duration, rounded_size
 
     def row(option: Option) -> tuple[Any, ...]:
         word = "advised" if option.advised else "possible" if option.fits else "no"

@@ -11,9 +11,9 @@ from holdfast.cli import next_step, options, output
 from holdfast.cli.arguments import checkpoint_of
 from holdfast.cli.help_text import examples
 from holdfast.cli.progress import progress
-from holdfast.config.units import counted
 from holdfast.errors import Corrupt
 from holdfast.formats.operators import state_name
+from holdfast.quantities import counted
 
 if TYPE_CHECKING:
     from holdfast.checkpoints.checkpoint import Batch, Checkpoint

@@ -149,7 +149,7 @@ def _cost(
 
 def _show(report: CostReport) -> None:
     from holdfast.advice.prices import total_text
-    from holdfast.config.units import rounded_size
+    from holdfast.quantities import rounded_size
 
     currency = report.prices.currency
     output.fields(
@@ -219,7 +219,7 @@ def _show(report: CostReport) -> None:
 
 
 def _show_change(change: Saving, currency: str) -> None:
-    from holdfast.config.units import rounded_duration, rounded_size
+    from holdfast.quantities import rounded_duration, rounded_size
 
     saves = [f"{_amount(change.saves_money)} {currency}"]
     if change.saves_bytes:
@@ -238,7 +238,7 @@ def _show_change(change: Saving, currency: str) -> None:
 
 def _show_forecast(forecast: Forecast) -> None:
     from holdfast.advice.prices import total_text
-    from holdfast.config.units import rounded_duration, rounded_size
+    from holdfast.quantities import rounded_duration, rounded_size
 
     plan, money = forecast.plan, forecast.money
     currency = forecast.prices.currency
@@ -277,7 +277,7 @@ def _state_name(cost: StateCost) -> str:
 
 
 def _interval_text(report: CostReport) -> str:
-    from holdfast.config.units import rounded_duration
+    from holdfast.quantities import rounded_duration
 
     if report.interval_ms is None or report.interval_from is None:
         return "unknown: give --interval"
@@ -285,7 +285,7 @@ def _interval_text(report: CostReport) -> str:
 
 
 def _savepoints_text(report: CostReport) -> str:
-    from holdfast.config.units import rounded_size
+    from holdfast.quantities import rounded_size
 
     if not report.savepoints:
         if not report.catalogs:
@@ -299,7 +299,7 @@ def _savepoints_text(report: CostReport) -> str:
 
 
 def _memory_text(report: CostReport) -> Any:
-    from holdfast.config.units import rounded_size
+    from holdfast.quantities import rounded_size
 
     if report.memory_bytes is None or report.memory_from is None:
         return "none" if report.is_savepoint or not report.states else "unknown"

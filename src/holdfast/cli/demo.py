@@ -21,9 +21,9 @@ from holdfast.cli.help_text import examples
 from holdfast.cli.progress import progress
 from holdfast.cli.savepoint_proof import INTERRUPTED
 from holdfast.clock import now_ms
-from holdfast.config.units import counted
 from holdfast.errors import Conflict, Failed, Invalid, NotFound
 from holdfast.extras import require_package
+from holdfast.quantities import counted
 
 if TYPE_CHECKING:
     from holdfast.demo.saving import Known

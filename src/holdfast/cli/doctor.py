@@ -17,8 +17,8 @@ from holdfast.cli.checkpoint import ranges
 from holdfast.cli.help_text import examples
 from holdfast.cli.standard_streams import without_sparks_words
 from holdfast.config.checks import place_word
-from holdfast.config.units import counted, rounded_duration, rounded_size
 from holdfast.errors import Corrupt, HoldfastError, Invalid, Unsupported
+from holdfast.quantities import counted, rounded_duration, rounded_size
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

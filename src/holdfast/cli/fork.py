@@ -14,8 +14,8 @@ from holdfast.cli.arguments import AtRest, NewCheckpoint, Savepoint, checkpoint_
 from holdfast.cli.help_text import examples
 from holdfast.cli.progress import progress
 from holdfast.cli.standard_streams import without_sparks_words
-from holdfast.config.units import counted
 from holdfast.errors import Invalid
+from holdfast.quantities import counted
 
 if TYPE_CHECKING:
     from holdfast.changes.engine import StateReport

@@ -128,7 +128,7 @@ def _place(finding: Finding) -> str:
 
 
 def _counts(report: LintReport) -> str:
-    from holdfast.config.units import counted
+    from holdfast.quantities import counted
 
     counts = [
         counted(number, noun)

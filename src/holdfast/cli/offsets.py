@@ -14,8 +14,8 @@ from holdfast.cli.arguments import AtRest, checkpoint_of, whole_address
 from holdfast.cli.fork import show_usage
 from holdfast.cli.help_text import examples
 from holdfast.cli.progress import progress
-from holdfast.config.units import counted
 from holdfast.errors import Invalid, NotFound
+from holdfast.quantities import counted
 
 if TYPE_CHECKING:
     from holdfast.changes.offsets.moving import OffsetPlan, OffsetRequest, OffsetsMoved

@@ -430,7 +430,7 @@ def report_error(error: HoldfastError, *, as_json: bool) -> None:
 
 def duration(ms: int | None) -> str:
     """Return a duration as text, or a dash for None."""
-    from holdfast.config.units import rounded_duration
+    from holdfast.quantities import rounded_duration
 
     return NOTHING if ms is None else WholeText(rounded_duration(ms))
 

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import Final, TextIO
 
 from holdfast.cli import output
-from holdfast.config.units import counted
+from holdfast.quantities import counted
 
 Advance = Callable[[int, int, str], None]
 

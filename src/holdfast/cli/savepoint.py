@@ -28,9 +28,9 @@ from holdfast.cli.savepoint_proof import INTERRUPTED, digest_taken, digests_late
 from holdfast.cli.stop import until_stopped
 from holdfast.clock import now_ms
 from holdfast.config.checks import place_word
-from holdfast.config.units import counted
 from holdfast.errors import HoldfastError, Invalid, NotFound, Unsupported
 from holdfast.formats.operators import OperatorName, state_name
+from holdfast.quantities import counted
 
 if TYPE_CHECKING:
     from holdfast.formats.manifest import Manifest, RecordedState

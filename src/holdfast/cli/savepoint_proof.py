@@ -25,8 +25,8 @@ from holdfast.cli.standard_streams import confirm
 from holdfast.cli.state import key_words, open_state
 from holdfast.clock import now_ms
 from holdfast.config.checks import place_word
-from holdfast.config.units import counted
 from holdfast.errors import Corrupt, HoldfastError, Invalid, NotFound
+from holdfast.quantities import counted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

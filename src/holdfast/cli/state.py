@@ -14,9 +14,9 @@ from holdfast.cli.arguments import Key, Place, State, catalog_of, place_of
 from holdfast.cli.help_text import examples
 from holdfast.cli.progress import progress
 from holdfast.clock import now_ms
-from holdfast.config.units import counted
 from holdfast.errors import Invalid, NotFound
 from holdfast.formats.rows.plain import plain
+from holdfast.quantities import counted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

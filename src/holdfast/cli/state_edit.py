@@ -17,8 +17,8 @@ from holdfast.cli.help_text import examples
 from holdfast.cli.progress import progress
 from holdfast.cli.standard_streams import confirm
 from holdfast.config.checks import place_word
-from holdfast.config.units import counted
 from holdfast.errors import Conflict, Invalid, NotFound, Unavailable
+from holdfast.quantities import counted
 
 if TYPE_CHECKING:
     from holdfast.changes.edit.editing import Edited, EditPlan

@@ -17,7 +17,7 @@ from holdfast.cli import next_step, options, output
 from holdfast.cli.arguments import JobName
 from holdfast.cli.help_text import examples
 from holdfast.cli.stop import until_stopped
-from holdfast.config.units import counted
+from holdfast.quantities import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -116,8 +116,8 @@ def _alert(event: str, text: str, alert: Alert) -> Mapping[str, Any]:
 
 
 def _batch_line(batch: BatchProgress) -> str:
-    from holdfast.config.units import rounded_size
     from holdfast.observe.job_metrics import state_bytes
+    from holdfast.quantities import rounded_size
 
     state = f", {batch.state_text}, {rounded_size(state_bytes(batch))}" if batch.operators else ""
     late = f", {batch.late_rows:,} late" if batch.late_rows else ""
@@ -171,8 +171,8 @@ def screen(now: Look, width: int) -> list[list[tuple[str, str]]]:
 
 
 def _query(history: list[BatchProgress], room: int) -> list[list[tuple[str, str]]]:
-    from holdfast.config.units import rounded_size
     from holdfast.observe.job_metrics import state_bytes
+    from holdfast.quantities import rounded_size
 
     newest = history[-1]
     rates = [batch.input_rows * 1000 / max(batch.duration_ms, 1) for batch in history]
@@ -408,8 +408,8 @@ def _render_lag(lags: Sequence[Lag]) -> None:
 
 def _render_sizing(sized: Sequence[QuerySizing]) -> None:
     """Print the present and the recommended size of each query, and the growth of its state."""
-    from holdfast.config.units import rounded_size
     from holdfast.observe.growth import Growing
+    from holdfast.quantities import rounded_size
 
     if sized:
         output.line()

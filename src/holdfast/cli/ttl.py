@@ -11,8 +11,8 @@ from holdfast.cli.arguments import Place
 from holdfast.cli.help_text import examples
 from holdfast.cli.progress import progress
 from holdfast.cli.state import open_state
-from holdfast.config.units import counted
 from holdfast.errors import Invalid
+from holdfast.quantities import counted
 
 if TYPE_CHECKING:
     from holdfast.at_rest.insight import WhatIf

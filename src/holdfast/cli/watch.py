@@ -16,8 +16,8 @@ from holdfast.cli.help_text import examples
 from holdfast.cli.stop import until_stopped
 from holdfast.clock import now_ms
 from holdfast.config.checks import place_word
-from holdfast.config.units import counted
 from holdfast.errors import Conflict, Corrupt, HoldfastError, Invalid, NotFound, Unavailable
+from holdfast.quantities import counted
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -9,8 +9,9 @@ from enum import Enum
 from typing import Final
 
 from holdfast.config.spark_defaults import BOUNDED_MEMORY_KEY, PROVIDER_KEY, ROCKSDB, ROCKSDB_PROVIDER
-from holdfast.config.units import MIB, counted, rounded_size
+from holdfast.config.units import MIB
 from holdfast.errors import Invalid
+from holdfast.quantities import counted, rounded_size
 
 INSTANCES_KEY: Final = "spark.executor.instances"
 EXECUTOR_CORES_KEY: Final = "spark.executor.cores"

@@ -14,6 +14,7 @@ from fractions import Fraction
 
 from holdfast.config.checks import refused
 from holdfast.errors import Invalid
+from holdfast.quantities import SIZE_NAMES
 
 Duration = str | int | float | timedelta
 Size = str | int
@@ -47,7 +48,6 @@ _SIZE_UNITS: tuple[tuple[int, tuple[str, ...]], ...] = (
     (1 << 50, ("p", "pb", "pib", "pebibytes")),
 )
 _BYTES_PER = {name: factor for factor, names in _SIZE_UNITS for name in names}
-_SIZE_NAMES = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
 # Bounded digits: a thousand of them are a mistake, and Python refuses to convert 5,000.
 _NUMBER = r"[0-9]{1,19}(?:\.[0-9]{1,9})?"
@@ -125,44 +125,9 @@ def exact_size(size_bytes: int) -> str:
     It never rounds, so it is for settings; `rounded_size` is for measurements.
     """
     value, unit = size_bytes, 0
-    while value and value % 1024 == 0 and unit < len(_SIZE_NAMES) - 1:
+    while value and value % 1024 == 0 and unit < len(SIZE_NAMES) - 1:
         value, unit = value // 1024, unit + 1
-    return f"{value} {_SIZE_NAMES[unit]}"
-
-
-def rounded_duration(ms: float) -> str:
-    """Format a measured duration: `30 µs`, `45 ms`, `1.2 s`, `3 min 5 s`, `2 h 10 min`, `2 d 22 h`."""
-    if 0 < ms < 0.9995:
-        return f"{ms * 1000:.0f} µs"
-    if ms < 999.5:
-        return f"{ms:.1f} ms" if ms < 9.95 and ms != round(ms) else f"{ms:.0f} ms"
-    if ms < 59_950:
-        return f"{ms / 1000:.1f} s"
-    minutes, rest = divmod(round(ms / 1000), 60)
-    if minutes < 60:
-        return f"{minutes} min {rest} s"
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours} h {minutes} min" if hours < 48 else f"{hours // 24} d {hours % 24} h"
-
-
-def rounded_size(size_bytes: float) -> str:
-    """Format a measured size in powers of 1024: `980 B`, `1.2 KiB`, `34 MiB`."""
-    *smaller, largest = _SIZE_NAMES
-    value, unit = float(size_bytes), largest
-    for name in smaller:
-        if value < 1023.5:
-            unit = name
-            break
-        value /= 1024
-    if unit == "B" or value >= 99.95:
-        return f"{value:.0f} {unit}"
-    return f"{f'{value:.1f}'.removesuffix('.0')} {unit}"
-
-
-def counted(number: int, noun: str) -> str:
-    """Return a number with its noun: `1 row`, `2 rows`, `2 batches`, `2 queries`."""
-    plural = f"{noun}es" if noun.endswith("ch") else f"{noun[:-1]}ies" if noun.endswith("ry") else f"{noun}s"
-    return f"{number:,} {noun if number == 1 else plural}"
+    return f"{value} {SIZE_NAMES[unit]}"
 
 
 def seconds(n: float) -> timedelta:

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.config.spark_defaults import SHORT_LIVED
-from holdfast.config.units import rounded_duration
 from holdfast.demo.coffee_shop import day as coffee_day
 from holdfast.demo.coffee_shop.model import (
     QuestionAnswer,
@@ -37,6 +36,7 @@ from holdfast.jobs.state_home import StateHome
 from holdfast.jobs.supervisor.supervisor import Supervisor
 from holdfast.json_shapes import JsonShape, in_json, json_as, json_value
 from holdfast.model import JobState
+from holdfast.quantities import rounded_duration
 
 JOB = Path(__file__).parent / "coffee_shop" / "job.py"
 

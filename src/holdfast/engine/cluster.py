@@ -36,9 +36,10 @@ from holdfast.config.cluster_settings import (
 )
 from holdfast.config.settings import Settings, make_directory
 from holdfast.config.spark_defaults import SHUFFLE_PARTITIONS_KEY, state_partitions
-from holdfast.config.units import MIB, counted, rounded_size
+from holdfast.config.units import MIB
 from holdfast.errors import Invalid, NotFound
 from holdfast.json_shapes import JsonShape
+from holdfast.quantities import counted, rounded_size
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

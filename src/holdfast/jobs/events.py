@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
-from holdfast.config.units import counted, rounded_duration
 from holdfast.model import BatchProgress, JobState
+from holdfast.quantities import counted, rounded_duration
 
 
 @dataclass(frozen=True, slots=True)

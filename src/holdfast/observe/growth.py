@@ -9,10 +9,10 @@ from enum import Enum
 from itertools import pairwise
 from typing import Final
 
-from holdfast.config.units import rounded_size
 from holdfast.json_shapes import JsonShape
 from holdfast.model import BatchProgress, OperatorProgress
 from holdfast.observe.job_metrics import operator_bytes, operator_label, state_bytes, stored_bytes
+from holdfast.quantities import rounded_size
 
 # The most points that are used, because the number of their pairs grows with the square.
 _POINTS: Final = 60

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from holdfast.config.units import rounded_duration, rounded_size
 from holdfast.json_shapes import JsonShape, in_json
 from holdfast.observe.metrics import BY_NAME, JOB, OPERATOR, QUERY, STORE, Sample
+from holdfast.quantities import rounded_duration, rounded_size
 
 WARNING: Final = "warning"
 CRITICAL: Final = "critical"

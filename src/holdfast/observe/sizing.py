@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
-from holdfast.config.units import counted, rounded_duration, rounded_size
 from holdfast.json_shapes import JsonShape
 from holdfast.model import BatchProgress
 from holdfast.observe.job_metrics import cache_hit_ratio, operator_bytes
 from holdfast.observe.metrics import LATELY_MS
+from holdfast.quantities import counted, rounded_duration, rounded_size
 
 # The number of newest batches with rows that are examined.
 BATCHES: Final = 50

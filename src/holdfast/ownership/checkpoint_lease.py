@@ -13,11 +13,11 @@ from typing import Final
 from holdfast import layout
 from holdfast.clock import steady_s
 from holdfast.config.checks import local_path
-from holdfast.config.units import rounded_duration
 from holdfast.json_shapes import JsonShape
 from holdfast.ownership.election import Now
 from holdfast.ownership.lease import LEASE_S
 from holdfast.ownership.storage_election import StorageElection
+from holdfast.quantities import rounded_duration
 from holdfast.storage import open_storage
 from holdfast.storage.port import Storage
 

@@ -8,9 +8,9 @@ from contextlib import suppress
 from typing import Final
 
 from holdfast.clock import steady_s
-from holdfast.config.units import rounded_duration
 from holdfast.errors import Conflict, HoldfastError
 from holdfast.ownership.election import UNKNOWN, Election, LeadershipLost, Now, Term
+from holdfast.quantities import rounded_duration
 
 # How long an owner without a sign of life stays the owner, by default.
 LEASE_S: Final = 30.0

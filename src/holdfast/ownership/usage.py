@@ -17,11 +17,11 @@ from typing import Final
 
 from holdfast.checkpoints.logs import Logs, written_ms
 from holdfast.config.checks import local_path
-from holdfast.config.units import rounded_duration
 from holdfast.errors import HoldfastError
 from holdfast.json_shapes import JsonShape, json_as
 from holdfast.layout import Log
 from holdfast.ownership.checkpoint_lease import LeaseNote
+from holdfast.quantities import rounded_duration
 from holdfast.storage.port import Storage
 
 _PROC: Final = Path("/proc")

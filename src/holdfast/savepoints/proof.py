@@ -12,11 +12,11 @@ from holdfast.checkpoints.state.contents import StateContent, contents
 from holdfast.checkpoints.verification.file_checks import Problem, in_short
 from holdfast.checkpoints.verification.verifying import verify
 from holdfast.config.checks import place_word
-from holdfast.config.units import counted
 from holdfast.errors import Corrupt, HoldfastError, NotFound, Unsupported
 from holdfast.formats.manifest import Manifest, RecordedState, SavedFile
 from holdfast.json_shapes import JsonShape, in_json, json_as, json_spread
 from holdfast.layout import StoreId
+from holdfast.quantities import counted
 from holdfast.savepoints.catalog import (
     CONTENT,
     MANIFEST,

@@ -18,7 +18,6 @@ from holdfast.checkpoints.checkpoint import ProgressCallback, Tree, read
 from holdfast.checkpoints.copy import CutFile, How
 from holdfast.clock import now_ms
 from holdfast.config.checks import local_path, place_word
-from holdfast.config.units import counted
 from holdfast.errors import Conflict, Corrupt, NotFound
 from holdfast.external.view import with_state
 from holdfast.formats.logs.batch_logs import QueryMetadata, of_spark_4
@@ -29,6 +28,7 @@ from holdfast.formats.text import foreign_json
 from holdfast.json_shapes import NOT_IN_JSON, JsonShape, in_json, json_spread
 from holdfast.ownership.checkpoint_guard import MACHINE_TIMING, Timing
 from holdfast.ownership.target_claim import Claim, claimed, refuse_claimed
+from holdfast.quantities import counted
 from holdfast.savepoints.catalog import copies_by_itself, object_path, same_disk, same_file, savepoint_uri
 from holdfast.savepoints.copying import WORKERS, each
 from holdfast.savepoints.external_stores import clear_stores, offsets_outside, outside, write_stores

@@ -12,11 +12,10 @@ from holdfast.config.units import (
     minutes,
     parse_duration,
     parse_size,
-    rounded_duration,
-    rounded_size,
     seconds,
 )
 from holdfast.errors import Invalid
+from holdfast.quantities import rounded_duration, rounded_size
 
 
 @pytest.mark.parametrize(

@@ -26,12 +26,12 @@ from holdfast.changes.edit.row_changes import Decider, EditedRow, EditTally, Par
 from holdfast.checkpoints.checkpoint import ProgressCallback, read
 from holdfast.checkpoints.state.key_partition import KeyPartitions
 from holdfast.clock import now_ms
-from holdfast.config.units import counted
 from holdfast.errors import Invalid
 from holdfast.formats.manifest import Manifest
 from holdfast.formats.rows.plain import plain
 from holdfast.json_shapes import NOT_IN_JSON, JsonShape, in_json, in_json_as, json_spread
 from holdfast.layout import StoreId
+from holdfast.quantities import counted
 from holdfast.savepoints.catalog import savepoint_uri
 from holdfast.savepoints.copying import followed
 from holdfast.savepoints.derived import require_unchanged

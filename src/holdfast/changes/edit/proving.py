@@ -8,9 +8,9 @@ from holdfast.checkpoints.checkpoint import ProgressCallback
 from holdfast.checkpoints.state.contents import ContentSum, bare_rows
 from holdfast.checkpoints.state.rows import store_chunks
 from holdfast.checkpoints.state.states import OperatorStates, operator_states
-from holdfast.config.units import counted
 from holdfast.errors import Internal
 from holdfast.layout import StoreId
+from holdfast.quantities import counted
 from holdfast.savepoints.copying import followed
 from holdfast.savepoints.store_edits import StoreChanges
 from holdfast.storage.port import Storage

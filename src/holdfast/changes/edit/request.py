@@ -9,9 +9,9 @@ from typing import Any, Final
 from holdfast.at_rest.keys import typed
 from holdfast.changes.edit.deciders import TableChange
 from holdfast.changes.edit.editable_state import Column, NamedColumns, type_words
-from holdfast.config.units import counted
 from holdfast.errors import Invalid
 from holdfast.json_shapes import JsonShape
+from holdfast.quantities import counted
 
 
 @dataclass(frozen=True, slots=True)

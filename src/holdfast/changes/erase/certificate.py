@@ -9,9 +9,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from holdfast.config.units import counted
 from holdfast.json_shapes import JsonShape, in_json, in_json_as
 from holdfast.ownership.usage import CheckpointUsage
+from holdfast.quantities import counted
 
 ERASED: Final = "erased"
 ERASED_BEFORE: Final = "erased before"

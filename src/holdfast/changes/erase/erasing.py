@@ -33,9 +33,9 @@ from holdfast.changes.erase.searching import StoreHits, Subject
 from holdfast.checkpoints.checkpoint import ProgressCallback
 from holdfast.clock import now_ms
 from holdfast.config.checks import local_path
-from holdfast.config.units import counted
 from holdfast.errors import HoldfastError, Internal, NotFound
 from holdfast.formats.manifest import CHANGE, ERASURES, Manifest, SavedFile, SavepointContent, manifest_of
+from holdfast.quantities import counted
 from holdfast.savepoints.catalog import content_path, ids, load, manifest_path, require_catalog, savepoint_uri
 from holdfast.savepoints.copying import followed
 from holdfast.savepoints.derived import require_whole

@@ -19,7 +19,6 @@ from holdfast.changes.erase.searching import Matcher, Search, StoreHits, unsearc
 from holdfast.checkpoints.state.rocksdb import Families, Pairs, open_snapshot
 from holdfast.checkpoints.state.rows import CHUNK, base_families, base_rows, store_chunks
 from holdfast.checkpoints.state.states import OperatorStates
-from holdfast.config.units import counted
 from holdfast.errors import Internal, Unsupported
 from holdfast.formats.files.checksums import spark_checksum
 from holdfast.formats.files.compression import compressed, decompressed
@@ -27,6 +26,7 @@ from holdfast.formats.files.records import parse_head, records_of, without_keys
 from holdfast.formats.files.snapshot import parse_snapshot
 from holdfast.formats.manifest import SavedFile
 from holdfast.layout import DEFAULT_STORE, FileKind, StoreFile, StoreId
+from holdfast.quantities import counted
 from holdfast.savepoints.derived import store_object
 from holdfast.savepoints.store_edits import RowChange, StoreChanges
 from holdfast.savepoints.stores import StoreForm, StoreWriter

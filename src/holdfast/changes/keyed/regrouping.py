@@ -13,9 +13,9 @@ from holdfast.at_rest.keyed_operators import KeyedOperator
 from holdfast.at_rest.keyed_reader import KeyedStateReader, owners_of
 from holdfast.changes.keyed.group_blobs import filled, joined, living_parts, within, written
 from holdfast.checkpoints.keyed import SHARED, KeyGroup, Part, parts_of
-from holdfast.config.units import counted
 from holdfast.errors import Corrupt, Internal, Invalid, Unsupported
 from holdfast.formats.text import foreign_json
+from holdfast.quantities import counted
 from holdfast.worker.state.group_numbers import MOST_GROUPS
 from holdfast.worker.state.layout import ROWS, BlobSchema, range_of
 from holdfast.worker.state.tables import Run, concatenated, sorted_run

@@ -19,7 +19,6 @@ from holdfast.config.installed_spark import GUIDE, given_settings, jars_of_spark
 from holdfast.config.settings import Settings, unwritable
 from holdfast.config.spark_defaults import ABORTABLE_MANAGER, FILE_MANAGER_KEY
 from holdfast.config.spark_versions import installed, minor, spark_version
-from holdfast.config.units import counted
 from holdfast.engine.cluster import ClusterFit, executor_slots, fit_of
 from holdfast.engine.session import jars
 from holdfast.engine.session.jars import EXTRAS, has_build
@@ -28,6 +27,7 @@ from holdfast.engine.session.session import LOCAL, WORKERS_KEY, defaults_for, se
 from holdfast.engine.worker_probe import OWN, PACKAGES, Seen, look_at_workers
 from holdfast.errors import HoldfastError, Invalid, NotFound
 from holdfast.json_shapes import JsonShape, in_json
+from holdfast.quantities import counted
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -8,7 +8,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from holdfast.config.units import counted, rounded_duration
 from holdfast.errors import HoldfastError, Unavailable
 from holdfast.external.named_addresses import name_database
 from holdfast.jobs import failures
@@ -23,6 +22,7 @@ from holdfast.model import Failure
 from holdfast.ownership.checkpoint_claim import JVM_GRACE_S
 from holdfast.ownership.election import LeadershipLost
 from holdfast.ownership.process_identity import ProcessIdentity
+from holdfast.quantities import counted, rounded_duration
 
 # Makes the job and its checkpoint this supervisor's, so that a driver may begin; False if it may not.
 Admit = Callable[[protocol.JobDefined], bool]

@@ -14,7 +14,6 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, Final
 
-from holdfast.config.units import counted
 from holdfast.errors import Conflict, HoldfastError, Internal
 from holdfast.jobs import failures
 from holdfast.jobs.background import Recording
@@ -36,6 +35,7 @@ from holdfast.jobs.supervisor.standby import take_over
 from holdfast.model import BatchProgress, Failure, JobState, SavepointNote
 from holdfast.ownership.checkpoint_claim import CheckpointClaim
 from holdfast.ownership.process_identity import this_machine
+from holdfast.quantities import counted
 
 _ENDS: Final = frozenset({JobState.FINISHED, JobState.FAILED})
 

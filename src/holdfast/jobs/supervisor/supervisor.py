@@ -14,7 +14,6 @@ from dataclasses import replace
 from holdfast.checkpoints.record import refuse_newer
 from holdfast.clock import steady_s
 from holdfast.config.policies import exponential
-from holdfast.config.units import rounded_duration
 from holdfast.errors import HoldfastError
 from holdfast.jobs import failures
 from holdfast.jobs.events import EventHandler, JobOutcome
@@ -35,6 +34,7 @@ from holdfast.ownership.checkpoint_claim import ORPHAN_GRACE_S
 from holdfast.ownership.election import CannotLead, LeadershipLost, Now
 from holdfast.ownership.elections import Elections
 from holdfast.ownership.lease import LEASE_S
+from holdfast.quantities import rounded_duration
 
 
 class Supervisor:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from holdfast.clock import now_ms
-from holdfast.config.units import Duration, exact_duration, parse_duration, rounded_duration
+from holdfast.config.units import Duration, exact_duration, parse_duration
 from holdfast.errors import HoldfastError, Invalid, NotFound
 from holdfast.extras import require_package
 from holdfast.jobs.loader import require_job_file
@@ -19,6 +19,7 @@ from holdfast.jobs.state_home import SANDBOXES, state_home
 from holdfast.jobs.trials.comparison import trial_conf
 from holdfast.jobs.trials.trial import TrialOutcome, TrialSpec, run_trial
 from holdfast.json_shapes import NOT_IN_JSON, JsonShape, in_json, json_spread
+from holdfast.quantities import rounded_duration
 from holdfast.savepoints.catalog import Drill, drills, has_grown, listed, note, split_address, usual_ms
 from holdfast.savepoints.names import savepoint_address
 from holdfast.savepoints.restoring import RestoreKind, plan_restore, restore

@@ -29,13 +29,13 @@ from holdfast.changes.rewriting import StateShape
 from holdfast.checkpoints.checkpoint import ProgressCallback, read
 from holdfast.checkpoints.state.states import OperatorShape, shapes
 from holdfast.config.spark_defaults import FORMAT_KEY, SHORT_LIVED
-from holdfast.config.units import counted
 from holdfast.errors import Invalid, Unsupported
 from holdfast.formats.logs.notes import QueryPlan
 from holdfast.jobs.definition import Job
 from holdfast.jobs.processes.user_query import Code, built, loaded, session_for
 from holdfast.jobs.trials.compatibility import old_plan, unfit_for_evolution
 from holdfast.model import Effect, PlanChange
+from holdfast.quantities import counted
 from holdfast.savepoints.access import Address, ChangeSource, move_of, source_guard, source_usage
 from holdfast.savepoints.dry_run_checkpoint import DryRunCheckpoint, lay_out, lay_out_first, open_saved
 from holdfast.savepoints.plan_changes import compare_plans, moved_sources

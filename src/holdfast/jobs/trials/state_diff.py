@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from holdfast.checkpoints.state.states import StateName, operator_states
-from holdfast.config.units import counted
 from holdfast.json_shapes import NOT_IN_JSON, JsonShape, in_json, in_json_as
+from holdfast.quantities import counted
 from holdfast.savepoints.key_diff import DifferingKey, StateDifference
 from holdfast.savepoints.key_diff import compare_states as compare_rows
 from holdfast.savepoints.view import StateLocation

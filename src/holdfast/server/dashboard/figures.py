@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from holdfast.advice.prices import money_text
-from holdfast.config.units import rounded_duration, rounded_size
+from holdfast.quantities import rounded_duration, rounded_size
 
 _COUNTS: Final = ("", "k", "M", "G")
 NOTHING: Final = "–"

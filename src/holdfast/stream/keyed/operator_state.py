@@ -15,10 +15,10 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from holdfast.config.checks import whole
-from holdfast.config.units import counted
 from holdfast.engine.connect import is_connect
 from holdfast.engine.session.workers import send_file
 from holdfast.errors import Invalid, Unsupported
+from holdfast.quantities import counted
 from holdfast.stream.event_time import names_of, quoted, require_columns, require_stream
 from holdfast.stream.keyed.blobs_in_database import groups_elsewhere, with_blobs
 from holdfast.stream.keyed.keyed_stream import Input, KeyedStream

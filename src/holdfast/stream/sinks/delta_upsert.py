@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from holdfast.config.units import counted
 from holdfast.errors import Invalid, Unavailable
+from holdfast.quantities import counted
 from holdfast.stream.event_time import quoted
 
 if TYPE_CHECKING:
