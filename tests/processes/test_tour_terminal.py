@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from command import PROGRAM
 
-PROMPT = b"q ends "
+PROMPT = b"Enter continues, q quits "
 
 
 def read_until(terminal: int, text: bytes) -> bytes:
