@@ -86,6 +86,7 @@ if TYPE_CHECKING:
     from holdfast.stream.dedupe import dedupe
     from holdfast.stream.idle import watermarked
     from holdfast.stream.joins import enrich, join_within
+    from holdfast.stream.keyed import state_declarations as _states
     from holdfast.stream.keyed.broadcast_stream import broadcast
     from holdfast.stream.keyed.explain_keyed import explain
     from holdfast.stream.keyed.keyed_stream import keyed
@@ -100,8 +101,6 @@ if TYPE_CHECKING:
         union_list,
         value,
     )
-    from holdfast.stream.keyed.state_declarations import list_state as list  # noqa: A004 - the word that people know
-    from holdfast.stream.keyed.state_declarations import map_state as map  # noqa: A004 - as above
     from holdfast.stream.late import late_rows
     from holdfast.stream.running import running
     from holdfast.stream.sessions import sessions
@@ -112,8 +111,20 @@ if TYPE_CHECKING:
     from holdfast.stream.sinks.sinks import adopt, sink
     from holdfast.stream.split_hot import split_hot
     from holdfast.stream.windows import windowed
-    from holdfast.worker.declarations.state_descriptors import Aggregate, Keyed, KeyedTable, Operator, Ttl
+    from holdfast.worker.declarations.handler_arguments import Context, Event, Timer
+    from holdfast.worker.declarations.state_descriptors import (
+        Aggregate,
+        Keyed,
+        KeyedTable,
+        Operator,
+        State,
+        Ttl,
+    )
+    from holdfast.worker.runtime.handles import AggregatingState, ListState, MapState, ReducingState
     from holdfast.worker.runtime.state_table import StateTable
+
+    list = _states.list_state  # noqa: A001 - the word that people know
+    map = _states.map_state  # noqa: A001 - as above
 
 # Where each public name lives.
 _HOMES = {
@@ -280,10 +291,22 @@ _HOMES = {
     "holdfast.stream.running": ("running",),
     "holdfast.stream.sessions": ("sessions",),
     "holdfast.stream.windows": ("windowed",),
+    "holdfast.worker.declarations.handler_arguments": (
+        "Context",
+        "Event",
+        "Timer",
+    ),
+    "holdfast.worker.runtime.handles": (
+        "AggregatingState",
+        "ListState",
+        "MapState",
+        "ReducingState",
+    ),
     "holdfast.worker.declarations.state_descriptors": (
         "Keyed",
         "KeyedTable",
         "Operator",
+        "State",
         "Aggregate",
         "Ttl",
     ),
@@ -307,8 +330,10 @@ _NAMES = {_CALLED.get(name, name): (home, name) for home, names in _HOMES.items(
 # Rooms and modules that are used as a whole, as in `hf.checkpoints.verify(…)`.
 _MODULES = ("checkpoints", "jobs", "savepoints", "shared", "skew")
 
+# Without `list` and `map`: a star import must not hide the builtins.
 __all__ = [
     "Aggregate",
+    "AggregatingState",
     "Alerts",
     "Bootstrapped",
     "BufferedSink",
@@ -316,7 +341,9 @@ __all__ = [
     "Change",
     "Checkpoint",
     "Conflict",
+    "Context",
     "Corrupt",
+    "Event",
     "EvolutionPlan",
     "Evolved",
     "Failed",
@@ -330,6 +357,8 @@ __all__ = [
     "Keyed",
     "KeyedTable",
     "Ledger",
+    "ListState",
+    "MapState",
     "Memory",
     "Migrated",
     "MigrationPlan",
@@ -342,16 +371,19 @@ __all__ = [
     "Prices",
     "Promise",
     "Redis",
+    "ReducingState",
     "RenameTopic",
     "RepeatFilter",
     "RocksDB",
     "Sink",
     "SkipRecords",
+    "State",
     "StateRows",
     "StateTable",
     "StatesAtRest",
     "SyncPoint",
     "TiKV",
+    "Timer",
     "ToOffset",
     "ToRecord",
     "ToVersion",
@@ -406,8 +438,6 @@ __all__ = [
     "least",
     "ledger",
     "lint",
-    "list",
-    "map",
     "migrate",
     "minutes",
     "move_offsets",
@@ -467,4 +497,4 @@ def __getattr__(name: str) -> object:
 
 
 def __dir__() -> builtins.list[str]:
-    return __all__
+    return sorted({*__all__, *_NAMES})

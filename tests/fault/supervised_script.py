@@ -7,7 +7,7 @@ import sys
 import time
 from pathlib import Path
 
-from holdfast.jobs.events import Event
+from holdfast.jobs.events import JobEvent
 from holdfast.jobs.processes.driver import DriverSpec
 from holdfast.jobs.processes.driver_process import DriverProcess
 from holdfast.jobs.state_home import StateHome
@@ -16,7 +16,7 @@ from holdfast.jobs.supervisor.supervisor import Supervisor
 FAKE = (sys.executable, str(Path(__file__).with_name("fake_driver.py")))
 
 
-def tell(event: Event) -> None:
+def tell(event: JobEvent) -> None:
     sys.stdout.write(f"{event.kind}\n")
     sys.stdout.flush()
 

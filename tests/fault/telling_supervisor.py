@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.errors import HoldfastError
-from holdfast.jobs.events import Event
+from holdfast.jobs.events import JobEvent
 from holdfast.jobs.processes.driver import DriverSpec
 from holdfast.jobs.processes.driver_process import DriverProcess
 from holdfast.jobs.state_home import StateHome
@@ -45,5 +45,5 @@ def _say(**fields: object) -> None:
     sys.stdout.flush()
 
 
-def _tell(event: Event) -> None:
+def _tell(event: JobEvent) -> None:
     _say(**{"event": event.kind, "at": time.time(), "text": event.text, **event.facts})

@@ -19,7 +19,7 @@ from holdfast.checkpoints.checkpoint import read
 from holdfast.config.policies import Recovery, fixed_delay, recovery
 from holdfast.errors import Conflict, Corrupt, HoldfastError
 from holdfast.jobs.definition import strategy_fields
-from holdfast.jobs.events import Event, JobOutcome
+from holdfast.jobs.events import JobEvent, JobOutcome
 from holdfast.jobs.processes.driver import DriverSpec
 from holdfast.jobs.processes.driver_process import DriverProcess
 from holdfast.jobs.recovery import StateSize
@@ -56,7 +56,7 @@ class Case:
         self.script = folder / "job.json"
         self.checkpoint = golden_on_disk(GOLDEN, folder / "checkpoint")
         self.newest = BatchLogs(self.checkpoint).newest
-        self.events: list[Event] = []
+        self.events: list[JobEvent] = []
 
     def run(self, settings: Recovery, *attempts: list[str], **definition: object) -> JobOutcome:
         fields = {
@@ -86,7 +86,7 @@ class Case:
         )
         return supervisor.run()
 
-    def event(self, kind: str) -> Event:
+    def event(self, kind: str) -> JobEvent:
         (found,) = [each for each in self.events if each.kind == kind]
         return found
 

@@ -17,7 +17,7 @@ from small_disk import small_disk
 from holdfast.config.policies import fixed_delay
 from holdfast.config.settings import make_directory
 from holdfast.jobs.definition import strategy_fields
-from holdfast.jobs.events import Event, JobOutcome
+from holdfast.jobs.events import JobEvent, JobOutcome
 from holdfast.jobs.processes.driver import DriverSpec
 from holdfast.jobs.processes.driver_process import DriverProcess
 from holdfast.jobs.processes.protocol import Channel, Go, JobDefined, JobFailed, Message
@@ -63,7 +63,7 @@ def jobs(tmp_path: Path) -> Iterator[SmallDisk]:
         yield SmallDisk(place)
 
 
-def supervised(folder: Path, on_event: Callable[[Event], None], attempts: int = 5) -> JobOutcome:
+def supervised(folder: Path, on_event: Callable[[JobEvent], None], attempts: int = 5) -> JobOutcome:
     """Run a job whose driver finishes as soon as it is let go."""
     definition = {
         "name": "job",
@@ -90,7 +90,7 @@ def test_a_job_begins_when_there_is_room(jobs: SmallDisk, tmp_path: Path) -> Non
     """The first thing that is made there is the job's directory with the lock of its supervisor."""
     told: list[str] = []
 
-    def tell(event: Event) -> None:
+    def tell(event: JobEvent) -> None:
         if event.kind == "restarting":
             told.append(event.text)
             jobs.clear()
@@ -148,7 +148,7 @@ def test_a_supervisor_that_cannot_make_its_lock_tries_again(
         make_directory(path)
 
     monkeypatch.setattr("holdfast.storage.file_lock.make_directory", make)
-    told: list[Event] = []
+    told: list[JobEvent] = []
     outcome = supervised(tmp_path, told.append)
     assert (outcome.state, outcome.attempts) == (JobState.FINISHED, 2)
     assert [FULL in each.text for each in told if each.kind == "restarting"] == [True]

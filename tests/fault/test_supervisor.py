@@ -20,7 +20,7 @@ from holdfast.config.policies import Leading, exponential, failure_rate, fixed_d
 from holdfast.errors import Conflict, Internal
 from holdfast.jobs import recovery
 from holdfast.jobs.definition import strategy_fields
-from holdfast.jobs.events import Event, JobOutcome
+from holdfast.jobs.events import JobEvent, JobOutcome
 from holdfast.jobs.processes.driver import DriverSpec
 from holdfast.jobs.processes.driver_process import DriverProcess
 from holdfast.jobs.registry.client import Control
@@ -45,7 +45,7 @@ class Case:
         self.home = StateHome(folder / "home")
         self.home.path.mkdir()
         self.script = folder / "job.json"
-        self.events: list[Event] = []
+        self.events: list[JobEvent] = []
         self.now = 0
 
     def write(self, *attempts: list[str], restart: Any = None, **definition: Any) -> DriverSpec:
@@ -62,9 +62,9 @@ class Case:
         return DriverSpec(target=str(self.script), home=str(self.home.path))
 
     def run(
-        self, spec: DriverSpec, on_event: Callable[[Event], None] = lambda _: None, **options: Any
+        self, spec: DriverSpec, on_event: Callable[[JobEvent], None] = lambda _: None, **options: Any
     ) -> JobOutcome:
-        def tell(event: Event) -> None:
+        def tell(event: JobEvent) -> None:
             self.events.append(event)
             on_event(event)
 
@@ -88,10 +88,10 @@ def case(tmp_path: Path) -> Case:
     return Case(tmp_path)
 
 
-def ask_for(case: Case, verb: str, at: str) -> Callable[[Event], None]:
+def ask_for(case: Case, verb: str, at: str) -> Callable[[JobEvent], None]:
     """Ask for something when an event of that kind is told."""
 
-    def on_event(event: Event) -> None:
+    def on_event(event: JobEvent) -> None:
         if event.kind == at:
             case.registry.request("job", verb, 0)
 
@@ -273,7 +273,7 @@ def test_a_checkpoint_that_another_job_holds_is_refused(case: Case) -> None:
 def test_a_former_driver_of_the_same_job_is_waited_for(case: Case) -> None:
     holder = hold_checkpoint(case, "job")
 
-    def let_go(event: Event) -> None:
+    def let_go(event: JobEvent) -> None:
         if event.kind == "waiting":
             holder.communicate("")
 

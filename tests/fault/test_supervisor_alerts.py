@@ -14,7 +14,7 @@ from holdfast.config.alert_settings import Alerts
 from holdfast.config.policies import fixed_delay
 from holdfast.jobs import reports
 from holdfast.jobs.definition import strategy_fields
-from holdfast.jobs.events import Event
+from holdfast.jobs.events import JobEvent
 from holdfast.jobs.processes.driver import DriverSpec
 from holdfast.jobs.processes.driver_process import DriverProcess
 from holdfast.jobs.state_home import StateHome
@@ -30,7 +30,7 @@ class Case:
         self.script = folder / "job.json"
         self.home = StateHome(home)
         self.home.path.mkdir()
-        self.events: list[Event] = []
+        self.events: list[JobEvent] = []
         self.now = 1_772_700_000_000
 
     def run(self, *attempts: list[str], alerts: Alerts, tries: int) -> None:

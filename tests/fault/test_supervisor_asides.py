@@ -21,7 +21,7 @@ from golden import golden_on_disk
 from holdfast import checkpoints, savepoints
 from holdfast.config.policies import fixed_delay
 from holdfast.jobs.definition import strategy_fields
-from holdfast.jobs.events import Event, JobOutcome
+from holdfast.jobs.events import JobEvent, JobOutcome
 from holdfast.jobs.processes.driver import DriverSpec
 from holdfast.jobs.processes.driver_process import DriverProcess
 from holdfast.jobs.registry.client import Control, JobDetails
@@ -44,7 +44,7 @@ class Case:
         self.home = StateHome(home)
         self.home.path.mkdir()
         self.script = folder / "job.json"
-        self.events: list[Event] = []
+        self.events: list[JobEvent] = []
         self.now = 1_772_700_000_000
 
     def write(self, *attempts: list[str], **definition: Any) -> DriverSpec:
@@ -65,8 +65,8 @@ class Case:
         self.script.write_text(json.dumps(script))
         return DriverSpec(target=str(self.script), home=str(self.home.path))
 
-    def run(self, spec: DriverSpec, on_event: Callable[[Event], None] = lambda _: None) -> JobOutcome:
-        def tell(event: Event) -> None:
+    def run(self, spec: DriverSpec, on_event: Callable[[JobEvent], None] = lambda _: None) -> JobOutcome:
+        def tell(event: JobEvent) -> None:
             self.events.append(event)
             on_event(event)
 
@@ -83,8 +83,8 @@ class Case:
         self.now += 1
         return self.now
 
-    def stop_at(self, kind: str) -> Callable[[Event], None]:
-        def on_event(event: Event) -> None:
+    def stop_at(self, kind: str) -> Callable[[JobEvent], None]:
+        def on_event(event: JobEvent) -> None:
             if event.kind == kind:
                 Control(self.home, lambda: 0)._registry.request("job", "stop", 0)
 

@@ -390,7 +390,7 @@ def test_the_states_of_a_keyed_operator_are_found_by_name(spark: SparkSession, t
     place = (tmp_path / "checkpoint").as_uri()
     first.start(checkpoint=place, trigger=hf.available_now()).awaitTermination()
 
-    kept = {
+    kept: dict[str, Any] = {
         "same": hf.value("long"),
         "wider": hf.value("long"),
         "name": hf.value("string", was="former"),

@@ -12,7 +12,7 @@ from command import Holdfast
 
 import holdfast as hf
 from golden import golden_on_disk
-from holdfast.jobs.events import Event, logged
+from holdfast.jobs.events import JobEvent, logged
 
 NAME = "4.2/aggregate-memory"
 
@@ -80,9 +80,9 @@ def test_an_erasure_is_logged_without_the_key(tmp_path: Path, log: pytest.LogCap
 
 
 def test_the_events_of_a_supervisor_are_logged_and_still_told(log: pytest.LogCaptureFixture) -> None:
-    told: list[Event] = []
+    told: list[JobEvent] = []
     handle = logged(told.append)
-    events = [Event("running", "shop: running, 1 query"), Event("batch", "shop: orders batch 7")]
+    events = [JobEvent("running", "shop: running, 1 query"), JobEvent("batch", "shop: orders batch 7")]
     for event in events:
         handle(event)
     assert told == events

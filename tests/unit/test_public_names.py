@@ -9,8 +9,10 @@ import holdfast
 
 def test_the_names_are_flat_sorted_and_all_there() -> None:
     assert holdfast.__all__ == sorted(holdfast.__all__)
-    assert sorted([*holdfast._NAMES, *holdfast._MODULES]) == holdfast.__all__
-    for name in holdfast.__all__:
+    hidden = {"list", "map"}  # a star import would hide the builtins
+    assert sorted({*holdfast._NAMES, *holdfast._MODULES} - hidden) == holdfast.__all__
+    assert dir(holdfast) == sorted({*holdfast.__all__, *hidden})
+    for name in dir(holdfast):
         found = getattr(holdfast, name)
         home = found.__name__ if isinstance(found, ModuleType) else found.__module__
         assert home.startswith("holdfast.")

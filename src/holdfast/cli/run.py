@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from holdfast.config.policies import Fallback
     from holdfast.config.settings import Settings
     from holdfast.jobs.definition import Job
-    from holdfast.jobs.events import Event
+    from holdfast.jobs.events import JobEvent
     from holdfast.server.server_settings import ServerSettings
 
 QUIET_S = 5.0
@@ -333,11 +333,11 @@ def _check(job: Job, conf: dict[str, str], savepoints: dict[str, str], settings:
         check_run(job, savepoints, conf, home, now_ms, alone=alone, tell=tell)
 
 
-def narrator() -> Callable[[Event], None]:
+def narrator() -> Callable[[JobEvent], None]:
     """Return a printer of events: one line each, batches at most once per interval and query."""
     told: dict[str, float] = {}
 
-    def tell(event: Event) -> None:
+    def tell(event: JobEvent) -> None:
         if event.kind == "batch":
             query, now = str(event.facts["query"]), time.monotonic()
             if now - told.get(query, -QUIET_S) < (1.0 if sys.stderr.isatty() else QUIET_S):
@@ -348,5 +348,5 @@ def narrator() -> Callable[[Event], None]:
     return tell
 
 
-def _emit_event(event: Event) -> None:
+def _emit_event(event: JobEvent) -> None:
     output.emit_json({"event": event.kind, "text": event.text, **event.facts})

@@ -28,7 +28,7 @@ from holdfast.demo.coffee_shop.model import (
 from holdfast.demo.saving import DemoSavepoints, Saved
 from holdfast.errors import Failed, Unavailable
 from holdfast.formats.logs.table_logs import committed_files
-from holdfast.jobs.events import Event
+from holdfast.jobs.events import JobEvent
 from holdfast.jobs.processes.driver import DriverSpec
 from holdfast.jobs.processes.driver_process import DriverProcess
 from holdfast.jobs.registry.client import Control, JobDetails
@@ -204,7 +204,7 @@ class CoffeeShop:
             raise KeyboardInterrupt(outcome.reason)
         return Control(home, self._clock).details("coffee-shop")
 
-    def _hear(self, event: Event) -> None:
+    def _hear(self, event: JobEvent) -> None:
         if event.kind == "starting":
             self._driver = int(event.facts["pid"])
         elif event.kind == "running" and not self._killed:

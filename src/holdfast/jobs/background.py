@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 from holdfast.checkpoints.record import Recorder, RecordFile, in_use, record_path
 from holdfast.errors import HoldfastError, Internal
 from holdfast.extras import missing_package
-from holdfast.jobs.events import Event
+from holdfast.jobs.events import JobEvent
 from holdfast.storage import open_storage
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ class BackgroundWorker:
         self._abandoned = False
         self._wake = threading.Event()
         self._closing = False
-        self._heard: queue.SimpleQueue[Event] = queue.SimpleQueue()
+        self._heard: queue.SimpleQueue[JobEvent] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
     def start(self) -> None:
@@ -57,9 +57,9 @@ class BackgroundWorker:
 
     def say(self, kind: str, text: str, **facts: Any) -> None:
         """Queue an event for the supervisor's own thread."""
-        self._heard.put(Event(kind, text, facts))
+        self._heard.put(JobEvent(kind, text, facts))
 
-    def heard(self) -> list[Event]:
+    def heard(self) -> list[JobEvent]:
         """Return the messages since the last call."""
         notices = []
         with suppress(queue.Empty):
@@ -210,7 +210,7 @@ class Recording:
                 query.due = query.ended = True
         self._worker.wake()
 
-    def heard(self) -> list[Event]:
+    def heard(self) -> list[JobEvent]:
         """Return the messages since the last call."""
         return self._worker.heard()
 
@@ -288,7 +288,7 @@ class GroupCommits:
             self._newest[str(progress["runId"])] = (query, progress)
         self._worker.wake()
 
-    def heard(self) -> list[Event]:
+    def heard(self) -> list[JobEvent]:
         """Return the messages since the last call."""
         return self._worker.heard()
 

@@ -15,7 +15,7 @@ from holdfast.errors import Corrupt, HoldfastError, NotFound, Unsupported
 from holdfast.external.view import with_state
 from holdfast.jobs.background import BackgroundWorker, error_of, one_line
 from holdfast.jobs.definition import Periodic
-from holdfast.jobs.events import Event
+from holdfast.jobs.events import JobEvent
 from holdfast.jobs.registry.registry import note_of
 from holdfast.model import SavepointNote
 from holdfast.savepoints.digests import PendingDigests
@@ -72,7 +72,7 @@ class SavepointDigests:
         """Wake the worker for a new savepoint."""
         self._worker.wake()
 
-    def heard(self) -> list[Event]:
+    def heard(self) -> list[JobEvent]:
         """Return the successes and failures since the last call."""
         return self._worker.heard()
 
@@ -170,7 +170,7 @@ class Savepointing:
         with self._lock:
             self._running = False
 
-    def heard(self) -> list[Event]:
+    def heard(self) -> list[JobEvent]:
         """Return the messages since the last call."""
         return [*self._worker.heard(), *self._digests.heard()]
 

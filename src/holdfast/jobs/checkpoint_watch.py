@@ -12,7 +12,7 @@ from holdfast.checkpoints.checkpoint import FROM_REGISTRY, Batch, BatchFailure
 from holdfast.config.alert_settings import Alerts
 from holdfast.errors import Conflict, HoldfastError, NotFound
 from holdfast.jobs.background import Throttle
-from holdfast.jobs.events import Event
+from holdfast.jobs.events import JobEvent
 from holdfast.jobs.metrics_loop import EVERY_S, AlertDelivery
 from holdfast.jobs.registry.registry import Attempt, Registry
 from holdfast.jobs.state_home import StateHome, SupervisorLock
@@ -163,7 +163,7 @@ class CheckpointWatch:
         """Return the newest metrics, with current ages."""
         return self._watcher.measure(JobFacts(self._name), self._clock())
 
-    def heard(self) -> list[Event]:
+    def heard(self) -> list[JobEvent]:
         """Return the failed deliveries."""
         return self._delivery.heard()
 

@@ -12,7 +12,7 @@ from holdfast.quantities import counted, rounded_duration
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class JobEvent:
     """An event for the user: its kind, a line of text, and the same as values."""
 
     kind: str
@@ -20,7 +20,7 @@ class Event:
     facts: Mapping[str, Any] = field(default_factory=dict)
 
 
-EventHandler = Callable[[Event], None]
+EventHandler = Callable[[JobEvent], None]
 
 
 class Say(Protocol):
@@ -36,7 +36,7 @@ _LOG: Final = logging.getLogger("holdfast.jobs")
 def logged(tell: EventHandler) -> EventHandler:
     """Return a handler that also logs each event: batches at DEBUG, all others at INFO."""
 
-    def handle(event: Event) -> None:
+    def handle(event: JobEvent) -> None:
         _LOG.log(logging.DEBUG if event.kind == "batch" else logging.INFO, "%s", event.text)
         tell(event)
 

@@ -12,7 +12,7 @@ from typing import Final
 from holdfast.config.alert_settings import Alerts
 from holdfast.errors import HoldfastError, NotFound, Unavailable
 from holdfast.jobs.background import BackgroundWorker, Throttle, error_of, one_line
-from holdfast.jobs.events import Event
+from holdfast.jobs.events import JobEvent
 from holdfast.jobs.registry.registry import Attempt, Registry
 from holdfast.model import BatchProgress, JobState
 from holdfast.observe.alerting import (
@@ -185,7 +185,7 @@ class AlertDelivery:
         if events:
             self._worker.wake()
 
-    def heard(self) -> list[Event]:
+    def heard(self) -> list[JobEvent]:
         """Return the failed deliveries."""
         return self._worker.heard()
 
@@ -376,7 +376,7 @@ class Observing:
         if self._watcher is not None:
             self._watcher.idle()
 
-    def heard(self) -> list[Event]:
+    def heard(self) -> list[JobEvent]:
         """Return the messages since the last call."""
         return [*self._worker.heard(), *self._delivery.heard()]
 

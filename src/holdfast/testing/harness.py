@@ -17,6 +17,7 @@ import pyarrow as pa
 from holdfast.errors import HoldfastError, Invalid, NotFound
 from holdfast.worker.arrays import whole
 from holdfast.worker.build import Options, assemble, splitter_of
+from holdfast.worker.declarations.handler_arguments import Timer
 from holdfast.worker.declarations.processor import ProcessorDefinition, definition_of
 from holdfast.worker.declarations.state_descriptors import (
     SETTLED,
@@ -51,7 +52,7 @@ from holdfast.worker.runtime.runner_spec import (
     redistributed,
     settled_counts,
 )
-from holdfast.worker.runtime.timers import Timer, decode, ms_of, timer_of
+from holdfast.worker.runtime.timers import decode, ms_of, timer_of
 from holdfast.worker.state.key_index import Keys
 from holdfast.worker.state.layout import Period, continued, group_of
 from holdfast.worker.state.partition import Partition

@@ -18,8 +18,9 @@ import pyarrow as pa
 from holdfast.errors import Invalid
 from holdfast.worker.arrays import distinct, numbers, of_type, starts_of
 from holdfast.worker.counts import BYTES, COUNTS, ENTRIES, EXPIRED, OWN_PREFIX, TOTALS, count_of
+from holdfast.worker.declarations.handler_arguments import Event
 from holdfast.worker.interface import Moment
-from holdfast.worker.runtime.columns import EventRecord, records
+from holdfast.worker.runtime.columns import records
 from holdfast.worker.runtime.event_dispatcher import ErrorContext, failure, key_text, line_of
 from holdfast.worker.runtime.runner_spec import INSTANCE
 from holdfast.worker.state.group_numbers import Numbering
@@ -401,7 +402,7 @@ class Placement:
     def _groups(self, keys: pa.Table) -> NDArray[np.int64]:
         return np.array([self._group(key) for key in records(keys)], np.int64)
 
-    def _group(self, key: EventRecord) -> int:
+    def _group(self, key: Event) -> int:
         try:
             group = self.function(*key)
         except Exception as error:

@@ -13,7 +13,7 @@ from golden import golden_on_disk
 from holdfast import savepoints
 from holdfast.jobs.background_savepoints import Savepointing
 from holdfast.jobs.definition import Periodic
-from holdfast.jobs.events import Event
+from holdfast.jobs.events import JobEvent
 
 NAME = "4.2/aggregate-changelog"
 NEWEST = 11
@@ -40,7 +40,7 @@ class Turns:
             self.asked += 1
         return True
 
-    def turn(self, passed_ms: int = 0) -> list[Event]:
+    def turn(self, passed_ms: int = 0) -> list[JobEvent]:
         """What is heard of savepoints in one more turn, or in the turns until something is."""
         self.now += passed_ms
         before = self.asked

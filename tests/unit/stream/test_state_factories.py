@@ -91,7 +91,7 @@ def test_a_duration_needs_a_unit_and_a_length(duration: Any) -> None:
         lambda: hf.value(int, was=["a", ""]),
         lambda: hf.value("binary", default=pickle.dumps(1)),
         lambda: hf.map_state("array<int>", int),
-        lambda: hf.reducing(int, 5),  # type: ignore[arg-type]
+        lambda: hf.reducing(int, 5),  # type: ignore[call-overload]
         lambda: hf.aggregating(int, 5),  # type: ignore[arg-type]
         lambda: hf.value("struct<a: int>", fields_were={"b": "c"}),
         lambda: hf.value("struct<a: int>", fields_were={"a": ""}),

@@ -10,7 +10,8 @@ import pyarrow as pa
 import pytest
 
 from holdfast.errors import Invalid
-from holdfast.worker.runtime.columns import Unfit, column_of, conformed, record_class, table_of
+from holdfast.worker.declarations.handler_arguments import record_class
+from holdfast.worker.runtime.columns import Unfit, column_of, conformed, table_of
 
 UTC = dt.timezone.utc
 INSTANT = pa.timestamp("us", "UTC")

@@ -11,7 +11,8 @@ import pyarrow as pa
 import pytest
 
 from holdfast.errors import Invalid
-from holdfast.worker.runtime.columns import EventRecord, freezer, plain, record_class, records, values_of
+from holdfast.worker.declarations.handler_arguments import Event, record_class
+from holdfast.worker.runtime.columns import freezer, plain, records, values_of
 
 UTC = dt.timezone.utc
 INSTANT = pa.timestamp("us", "UTC")
@@ -185,7 +186,7 @@ def test_what_has_another_shape_cannot_be_frozen(kind: pa.DataType, value: Any, 
 
 def test_rows_of_the_same_names_have_one_class() -> None:
     assert record_class(("a", "b")) is record_class(("a", "b"))
-    assert issubclass(record_class(("a",)), EventRecord)
+    assert issubclass(record_class(("a",)), Event)
 
 
 def test_rows_without_columns_are_counted() -> None:

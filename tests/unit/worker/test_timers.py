@@ -9,9 +9,9 @@ import pytest
 
 from holdfast.errors import Invalid
 from holdfast.worker.arrays import placed
+from holdfast.worker.declarations.handler_arguments import Timer
 from holdfast.worker.interface import Moment
 from holdfast.worker.runtime.timers import (
-    Timer,
     TimerCells,
     decode,
     due_in_order,

@@ -18,7 +18,7 @@ from holdfast.errors import Conflict, HoldfastError, Internal
 from holdfast.jobs import failures
 from holdfast.jobs.background import Recording
 from holdfast.jobs.background_savepoints import NOT_TAKEN, TAKEN, Savepointing
-from holdfast.jobs.events import Event, EventHandler, JobOutcome, logged
+from holdfast.jobs.events import EventHandler, JobEvent, JobOutcome, logged
 from holdfast.jobs.metrics_loop import Observing
 from holdfast.jobs.processes import protocol
 from holdfast.jobs.processes.driver import DriverSpec
@@ -236,7 +236,7 @@ class Sidecar:
             if worker is not None:
                 worker.ended()
 
-    def heard(self) -> Iterator[Event]:
+    def heard(self) -> Iterator[JobEvent]:
         """Yield the events since the last call."""
         for worker in (self._recording, self._savepointing, self._observing):
             if worker is not None:
@@ -409,7 +409,7 @@ class SupervisedJob:
     def say(self, kind: str, text: str, **facts: Any) -> None:
         """Report an event: its kind, a line of text, and the same as values."""
         name = self.definition.name if self.definition else Path(self.spec.target).stem
-        self._tell(Event(kind, f"{name}: {text}", {"job": name, **facts}))
+        self._tell(JobEvent(kind, f"{name}: {text}", {"job": name, **facts}))
 
     def require_same(self, definition: JobDefined) -> None:
         """Raise if the job file now defines a different job.

@@ -15,7 +15,7 @@ from __future__ import annotations
 import copy
 import datetime as dt
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from holdfast.config.checks import refused
 from holdfast.config.units import Duration, parse_duration
@@ -30,6 +30,9 @@ from holdfast.worker.declarations.state_descriptors import (
     least,
 )
 from holdfast.worker.declarations.types import parse_type
+
+if TYPE_CHECKING:
+    from holdfast.worker.runtime.handles import AggregatingState, ListState, MapState, ReducingState
 
 __all__ = [
     "Aggregate",
@@ -46,10 +49,48 @@ __all__ = [
     "value",
 ]
 
+T = TypeVar("T")
+K = TypeVar("K")
 Lifetime = Duration | Ttl
 _MEANT: tuple[tuple[Any, Callable[[Any, Any], Any]], ...] = ((min, least), (max, greatest))
 Former = str | Sequence[str]
 FieldsWere = Mapping[str, Former]
+
+
+@overload
+def value(
+    type: type[T],
+    *,
+    default: T,
+    ttl: Lifetime | None = None,
+    was: Former | None = None,
+    fields_were: FieldsWere | None = None,
+    field_defaults: Mapping[str, Any] | None = None,
+) -> State[T]: ...
+
+
+@overload
+def value(
+    type: type[T],
+    *,
+    default: None = None,
+    ttl: Lifetime | None = None,
+    was: Former | None = None,
+    fields_were: FieldsWere | None = None,
+    field_defaults: Mapping[str, Any] | None = None,
+) -> State[T | None]: ...
+
+
+@overload
+def value(
+    type: Any,
+    *,
+    default: Any = None,
+    ttl: Lifetime | None = None,
+    was: Former | None = None,
+    fields_were: FieldsWere | None = None,
+    field_defaults: Mapping[str, Any] | None = None,
+) -> State[Any]: ...
 
 
 def value(
@@ -83,6 +124,28 @@ def value(
     return _declared(StateKind.VALUE, type, ttl, was, fields_were, field_defaults, default=default)
 
 
+@overload
+def list_state(
+    type: type[T],
+    *,
+    ttl: Lifetime | None = None,
+    was: Former | None = None,
+    fields_were: FieldsWere | None = None,
+    field_defaults: Mapping[str, Any] | None = None,
+) -> State[ListState[T]]: ...
+
+
+@overload
+def list_state(
+    type: Any,
+    *,
+    ttl: Lifetime | None = None,
+    was: Former | None = None,
+    fields_were: FieldsWere | None = None,
+    field_defaults: Mapping[str, Any] | None = None,
+) -> State[ListState[Any]]: ...
+
+
 def list_state(
     type: Any,  # noqa: A002
     *,
@@ -100,6 +163,26 @@ def list_state(
         Invalid: As `hf.value`.
     """
     return _declared(StateKind.LIST, type, ttl, was, fields_were, field_defaults)
+
+
+@overload
+def union_list(
+    type: type[T],
+    *,
+    was: Former | None = None,
+    fields_were: FieldsWere | None = None,
+    field_defaults: Mapping[str, Any] | None = None,
+) -> State[ListState[T]]: ...
+
+
+@overload
+def union_list(
+    type: Any,
+    *,
+    was: Former | None = None,
+    fields_were: FieldsWere | None = None,
+    field_defaults: Mapping[str, Any] | None = None,
+) -> State[ListState[Any]]: ...
 
 
 def union_list(
@@ -121,6 +204,30 @@ def union_list(
     return _declared(StateKind.LIST, type, None, was, fields_were, field_defaults, union=True)
 
 
+@overload
+def map_state(
+    key_type: type[K],
+    type: type[T],
+    *,
+    ttl: Lifetime | None = None,
+    was: Former | None = None,
+    fields_were: FieldsWere | None = None,
+    field_defaults: Mapping[str, Any] | None = None,
+) -> State[MapState[K, T]]: ...
+
+
+@overload
+def map_state(
+    key_type: Any,
+    type: Any,
+    *,
+    ttl: Lifetime | None = None,
+    was: Former | None = None,
+    fields_were: FieldsWere | None = None,
+    field_defaults: Mapping[str, Any] | None = None,
+) -> State[MapState[Any, Any]]: ...
+
+
 def map_state(
     key_type: Any,
     type: Any,  # noqa: A002
@@ -140,6 +247,30 @@ def map_state(
     """
     keys = parse_type(key_type)
     return _declared(StateKind.MAP, type, ttl, was, fields_were, field_defaults, key_type=keys)
+
+
+@overload
+def reducing(
+    type: type[T],
+    function: Callable[[T, T], T],
+    *,
+    ttl: Lifetime | None = None,
+    was: Former | None = None,
+    fields_were: FieldsWere | None = None,
+    field_defaults: Mapping[str, Any] | None = None,
+) -> State[ReducingState[T]]: ...
+
+
+@overload
+def reducing(
+    type: Any,
+    function: Callable[[Any, Any], Any],
+    *,
+    ttl: Lifetime | None = None,
+    was: Former | None = None,
+    fields_were: FieldsWere | None = None,
+    field_defaults: Mapping[str, Any] | None = None,
+) -> State[ReducingState[Any]]: ...
 
 
 def reducing(
@@ -173,7 +304,7 @@ def aggregating(
     was: Former | None = None,
     fields_were: FieldsWere | None = None,
     field_defaults: Mapping[str, Any] | None = None,
-) -> Any:
+) -> State[AggregatingState]:
     """Declare an accumulator for each key; its type may differ from the input and the result.
 
     `state.average.add(x)` adds a value; `state.average.get()` returns the result, or None while there is no

@@ -11,7 +11,10 @@ from typing import Any, Final
 from holdfast.errors import Invalid
 from holdfast.worker.declarations.declaration import accepts, has_binary, states_of
 from holdfast.worker.declarations.state_descriptors import (
+    BOTH,
+    KEYED,
     SETTLED_STATE,
+    TABLE,
     Keyed,
     KeyedTable,
     Operator,
@@ -24,7 +27,12 @@ from holdfast.worker.declarations.types import schema_of
 _NOT_STREAMS: Final = (
     "batch", "broadcast", "end", "event", "key", "restore", "start", "timer", "timers"
 )  # fmt: skip
-_INHERITED: Final = (Keyed.on_start, KeyedTable.combine)
+_INHERITED: Final = [
+    getattr(base, name)
+    for base in (Keyed, Operator, KeyedTable)
+    for name in (*KEYED, *TABLE, *BOTH)
+    if hasattr(base, name)
+]
 _EVENT: Final = ("event", "state", "ctx")
 ARGUMENTS: Final[Mapping[str, tuple[str, ...]]] = {
     "on_event": _EVENT,
@@ -39,9 +47,6 @@ ARGUMENTS: Final[Mapping[str, tuple[str, ...]]] = {
     "merge": ("state", "part"),
     "on_restore": ("state", "ctx"),
 }
-KEYED: Final = ("on_event", "on_key", "on_timer", "on_start", "on_end", "merge", "on_restore")
-TABLE: Final = ("on_batch", "on_timers", "combine")
-_BOTH: Final = ("on_broadcast",)
 
 
 def handlers_of(processor: object) -> dict[str, Callable[..., Any]]:
@@ -80,7 +85,7 @@ def event_handlers(processor: object, streams: Sequence[str], *, table: bool) ->
         arguments = ARGUMENTS[chosen[0]]
     for name in chosen:
         _check_call(present[name], name, arguments, where, generator=not table)
-    for name in ((TABLE if table else KEYED) + _BOTH)[1:]:
+    for name in ((TABLE if table else KEYED) + BOTH)[1:]:
         if name in present and name not in chosen:
             generator = name in ("on_timer", "on_end")
             _check_call(present[name], name, ARGUMENTS[name], where, generator=generator)
@@ -471,7 +476,7 @@ def _check_instances(processor: object, states: Sequence[State]) -> None:
                 expected="hf.list(…) or hf.union_list(…)",
                 hint="declare hf.list(…), and keep state of keys in an hf.Keyed",
             )
-    if not operator and hasattr(processor, "on_restore"):
+    if not operator and "on_restore" in handlers_of(processor):
         raise Invalid(
             "on_restore is called only on an hf.Operator",
             code="HF-E2452",

@@ -9,15 +9,31 @@ from __future__ import annotations
 import math
 import operator
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Container, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any
+from typing import TYPE_CHECKING, Any, Final, Generic, overload
 
 import numpy as np
 import pyarrow as pa
 
+from holdfast.errors import Invalid
+from holdfast.worker.declarations.handler_arguments import Context, Event, Timer
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar
+
+    # What a handler reads of a state.
+    Seen = TypeVar("Seen", default=Any)
+    T = TypeVar("T")
+else:
+    from typing import TypeVar
+
+    Seen, T = TypeVar("Seen"), TypeVar("T")
+
 MAX_MS = 2**63 - 1
+# Shorter names of handlers are one letter away from too many words.
+_LEAST_LETTERS = 7
 # No stamp is as early as this, which is why it is one below the least number of eight bytes.
 NEVER_EXPIRED = -(2**63) - 1
 # What counts in a pass as the stamp of a value that none can be given yet; it is stored as null.
@@ -98,8 +114,11 @@ class Aggregate(ABC):
 
 
 @dataclass(frozen=True)
-class State:
-    """One declared state. Reading it on the class gives this declaration, also on an instance.
+class State(Generic[Seen]):
+    """One declared state; the type argument is what a handler reads: `State[int]`.
+
+    Reading it on the class or on a processor gives this declaration. A handler's `state` argument, annotated
+    with the class of the processor, gives the value or handle of the key.
 
     Args:
         kind: The kind of state.
@@ -135,6 +154,21 @@ class State:
         if not self.name:
             object.__setattr__(self, "name", name)
 
+    @overload
+    def __get__(self, instance: None, owner: Any) -> State[Seen]: ...
+
+    @overload
+    def __get__(self, instance: object, owner: Any) -> Seen: ...
+
+    def __get__(self, instance: object | None, owner: Any) -> Any:
+        return self
+
+    def __set__(self, instance: object, value: Seen) -> None:
+        raise _not_of_a_processor(self.name, instance)
+
+    def __delete__(self, instance: object) -> None:
+        raise _not_of_a_processor(self.name, instance)
+
     @property
     def former_names(self) -> tuple[str, ...]:
         """Its former names, newest first."""
@@ -159,21 +193,31 @@ class State:
         return self.kind is not StateKind.BROADCAST
 
 
-def add(a: Any, b: Any) -> Any:
+def _not_of_a_processor(name: str, processor: object) -> Invalid:
+    """Return the error for a state that is changed on the processor, which serves many keys."""
+    return Invalid(
+        f"state {name!r} is changed on the processor, not on a key",
+        code="HF-E2524",
+        where=type(processor).__qualname__,
+        hint=f"change state.{name}, where state is the argument of the handler",
+    )
+
+
+def add(a: T, b: T) -> T:
     """Return the sum of two values, for a reducing state."""
-    return a + b
+    return a + b  # type: ignore[operator, no-any-return]  # whatever has a sum
 
 
-def least(a: Any, b: Any) -> Any:
+def least(a: T, b: T) -> T:
     """Return the smaller of two values; NaN counts as larger than every number, as in Spark SQL."""
-    if a <= b:
+    if a <= b:  # type: ignore[operator]  # whatever has an order
         return a
     return a if _is_nan(b) else b
 
 
-def greatest(a: Any, b: Any) -> Any:
+def greatest(a: T, b: T) -> T:
     """Return the larger of two values; NaN counts as larger than every number, as in Spark SQL."""
-    if a >= b:
+    if a >= b:  # type: ignore[operator]  # whatever has an order
         return a
     return a if _is_nan(a) else b
 
@@ -211,6 +255,46 @@ SETTLED_STATE = State(
 )
 
 
+# The handlers of each family, and those of both. With connected streams a processor has one `on_<stream>` for
+# each.
+KEYED: Final = ("on_event", "on_key", "on_timer", "on_start", "on_end", "merge", "on_restore")
+TABLE: Final = ("on_batch", "on_timers", "combine")
+BOTH: Final = ("on_broadcast",)
+
+
+def check_handler_names(processor: type, family: Sequence[str]) -> None:
+    """Refuse a class with a method whose name is that of a handler with a letter too many, too few or swapped.
+
+    Other names may be those of streams, and so may plurals: `on_events` handles a stream named `events`.
+
+    Raises:
+        Invalid: A method is misspelt.
+    """
+    handlers = (*family, *BOTH)
+    for name in vars(processor):
+        known = next((known for known in handlers if _is_misspelt(name, known)), None)
+        if known is not None and name not in handlers:
+            raise Invalid(
+                f"method {name} is named almost like the handler {known}",
+                code="HF-E2525",
+                where=processor.__qualname__,
+                expected=", ".join(handlers),
+                hint=f"rename it to {known}; if it handles a stream, give the stream a different name",
+            )
+
+
+def _is_misspelt(name: str, known: str) -> bool:
+    """Return whether a name becomes a known one by one letter that is missing, extra or swapped."""
+    if not name.startswith("on_") or len(known) < _LEAST_LETTERS or name.rstrip("s") == known.rstrip("s"):
+        return False
+    if abs(len(name) - len(known)) > 1 or name == known:
+        return False
+    at = next((at for at, (a, b) in enumerate(zip(name, known)) if a != b), min(len(name), len(known)))  # noqa: B905
+    rest, known_rest = name[at:], known[at:]
+    swapped = rest[:2] == known_rest[:2][::-1] and rest[2:] == known_rest[2:]
+    return swapped or rest[1:] == known_rest or rest == known_rest[1:]
+
+
 class Keyed:
     """A processor of events, one by one or key by key, with state for each key.
 
@@ -244,8 +328,65 @@ class Keyed:
     it.
     """
 
-    def on_start(self, ctx: Any) -> None:
-        """Prepare a task; override it to open resources."""
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        check_handler_names(cls, KEYED)
+
+    def on_start(self, ctx: Context) -> None:
+        """Prepare a task; override it to open resources. `ctx` has no key."""
+
+    def on_event(self, event: Event, state: Any, ctx: Context) -> Any:
+        """Handle one event; return nothing, a row or rows, or yield rows.
+
+        Args:
+            event: The event, a row: `event.amount`.
+            state: The state of the event's key; annotate it with the class of the processor.
+            ctx: The key, the times and the timers of the key.
+        """
+
+    def on_key(self, key: Event, events: Sequence[Event], state: Any, ctx: Context) -> Any:
+        """Handle all events of a key in a batch at once; results as of `on_event`.
+
+        Args:
+            key: The key, a row of its columns.
+            events: The events, in the order of their arrival.
+            state: The state of the key.
+            ctx: The times and the timers of the key.
+        """
+
+    def on_timer(self, timer: Timer, state: Any, ctx: Context) -> Any:
+        """Handle a timer that is due; results as of `on_event`.
+
+        Args:
+            timer: The timer, with `name`, `at` and `clock`.
+            state: The state of the key.
+            ctx: The key, the times and the other timers of the key.
+        """
+
+    def on_end(self, state: Any, ctx: Context) -> Any:
+        """Report the resulting state once per batch for each key with events; results as of `on_event`.
+
+        Args:
+            state: The state of the key.
+            ctx: The key, the times and the timers of the key.
+        """
+
+    def on_broadcast(self, row: Event, rows: MutableMapping[Any, Any], ctx: Context) -> None:
+        """Apply a row of the broadcast stream to the rows that all tasks see; without it the row is set.
+
+        Args:
+            row: The row that arrived.
+            rows: The rows by key, to be changed in place.
+            ctx: The times; it has no key.
+        """
+
+    def merge(self, state: Any, part: Any) -> None:
+        """Merge the state that a part of a batch's events led to into the state of the key.
+
+        Args:
+            state: The state of the key.
+            part: The state after the part, starting from nothing.
+        """
 
 
 class Operator(Keyed):
@@ -262,6 +403,14 @@ class Operator(Keyed):
     Do not buffer events in `self`: a failed batch would be lost, and a repeated batch would be in the
     buffer twice.
     """
+
+    def on_restore(self, state: Any, ctx: Context) -> Any:
+        """Adjust the lists of an instance after the number of instances has changed.
+
+        Args:
+            state: The lists of the instance.
+            ctx: The instance as key, the times and the timers.
+        """
 
 
 class KeyedTable:
@@ -289,6 +438,10 @@ class KeyedTable:
 
     combined: str | None = None
 
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        check_handler_names(cls, TABLE)
+
     def combine(self, events: pa.Table) -> pa.Table:
         """Merge events before the shuffle; called only if overridden.
 
@@ -296,3 +449,22 @@ class KeyedTable:
         events among calls is undefined, so `on_batch` must merge again.
         """
         return events
+
+    def on_batch(self, events: pa.Table, state: Any) -> pa.Table | None:
+        """Handle the events of a partition's batch; return a table of results, or None.
+
+        Args:
+            events: The events, a `pyarrow.Table`.
+            state: The state of their keys, an `hf.StateTable`.
+        """
+
+    def on_broadcast(self, row: Event, rows: MutableMapping[Any, Any], ctx: Context) -> None:
+        """Apply a row of the broadcast stream, as in `Keyed`."""
+
+    def on_timers(self, timers: pa.Table, state: Any) -> pa.Table | None:
+        """Handle the timers that are due; return a table of results, or None.
+
+        Args:
+            timers: The key columns, `name`, `clock` and `at`.
+            state: The state of their keys, an `hf.StateTable`.
+        """

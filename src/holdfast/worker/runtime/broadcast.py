@@ -14,19 +14,12 @@ from typing import Any, NoReturn
 import pyarrow as pa
 
 from holdfast.errors import Invalid, Unsupported
+from holdfast.worker.declarations.handler_arguments import Event, record_class
+from holdfast.worker.declarations.processor import handlers_of
 from holdfast.worker.declarations.state_descriptors import State, StateKind
 from holdfast.worker.interface import FailedEvent, Moment
-from holdfast.worker.runtime.columns import (
-    EventRecord,
-    Unfit,
-    column_of,
-    plain,
-    record_class,
-    records,
-    table_of,
-    values_of,
-)
-from holdfast.worker.runtime.context import Context
+from holdfast.worker.runtime.columns import Unfit, column_of, plain, records, table_of, values_of
+from holdfast.worker.runtime.context import KeyContext
 from holdfast.worker.runtime.event_dispatcher import ErrorContext, failure, line_of, misfit, summary
 
 # A worker may use this share of its memory for the rows of a broadcast stream, all copies together.
@@ -72,11 +65,11 @@ class BroadcastRow:
     """
 
     slot: int
-    row: EventRecord
+    row: Event
     gone: bool
 
 
-class BroadcastRows(Mapping[Any, EventRecord]):
+class BroadcastRows(Mapping[Any, Event]):
     """The rows of a broadcast stream by their key, for reading.
 
     The key is the value of the one key column, or a tuple of several. Deleted rows are
@@ -86,7 +79,7 @@ class BroadcastRows(Mapping[Any, EventRecord]):
     def __init__(self, kept: Mapping[Any, BroadcastRow]) -> None:
         self._kept = kept
 
-    def __getitem__(self, key: Any) -> EventRecord:
+    def __getitem__(self, key: Any) -> Event:
         kept = self._kept.get(key)
         if kept is None or kept.gone:
             raise KeyError(key)
@@ -182,7 +175,7 @@ class Keeper:
     ) -> None:
         self._broadcast = broadcast
         self._name = type(processor).__name__
-        self._handler: Callable[..., Any] | None = getattr(processor, "on_broadcast", None)
+        self._handler: Callable[..., Any] | None = handlers_of(processor).get("on_broadcast")
         self._place = ErrorContext(operator, stream=broadcast.name)
         self._sets_aside = on_error != "fail"
         self._limit = memory_bytes // _SHARE
@@ -262,7 +255,7 @@ class Keeper:
             hint="join it as a table, raise process(…, memory=…), or start with fewer key_groups",
         )
 
-    def _ordered(self, rows: list[EventRecord]) -> list[EventRecord]:
+    def _ordered(self, rows: list[Event]) -> list[Event]:
         """Return the rows by version, then in the order of arrival."""
         column = self._broadcast.version
         if column is None:
@@ -270,7 +263,7 @@ class Keeper:
         # A null is older than all others.
         return sorted(rows, key=lambda row: (False, 0) if row[column] is None else (True, row[column]))
 
-    def _is_stale(self, row: EventRecord, kept: Mapping[Any, BroadcastRow]) -> bool:
+    def _is_stale(self, row: Event, kept: Mapping[Any, BroadcastRow]) -> bool:
         """Return whether a stored row of this key is as new or newer."""
         column = self._broadcast.version
         known = kept.get(self._key_of(row))
@@ -279,14 +272,14 @@ class Keeper:
         return row[column] is None or bool(row[column] <= known.row[column])
 
     def _written(
-        self, row: EventRecord, kept: Mapping[Any, BroadcastRow], moment: Moment
-    ) -> dict[Any, EventRecord | None]:
+        self, row: Event, kept: Mapping[Any, BroadcastRow], moment: Moment
+    ) -> dict[Any, Event | None]:
         """Return the changes that a row of the stream makes, directly or through `on_broadcast`."""
         withdrawn = self._broadcast.withdrawn
         if self._handler is None:
             return {self._key_of(row): None if withdrawn is not None and row[withdrawn] else row}
         rows = WritableRows(kept)
-        context = Context(self._name, "processing", has_timers=False)
+        context = KeyContext(self._name, "processing", has_timers=False)
         context._begin(moment, None, None)
         try:
             if self._handler(row, rows, context) is not None:
@@ -299,7 +292,7 @@ class Keeper:
         except Exception as error:
             raise _Refused(error) from error
 
-    def _checked(self, row: Any) -> EventRecord | None:
+    def _checked(self, row: Any) -> Event | None:
         """Return a row converted to the types of the stream."""
         if row is None:
             return None
@@ -316,7 +309,7 @@ class Keeper:
         except Unfit as unfit:
             raise unfit.why from unfit
 
-    def _key_of(self, row: EventRecord) -> Any:
+    def _key_of(self, row: Event) -> Any:
         return self._key(tuple(row[name] for name in self._broadcast.keys))
 
     @staticmethod

@@ -23,7 +23,7 @@ from holdfast.worker.declarations.state_descriptors import NEVER_EXPIRED, State,
 from holdfast.worker.declarations.types import cells_of
 from holdfast.worker.interface import STAMP_PREFIX, VALUE_PREFIX, Moment, Touched
 from holdfast.worker.runtime.columns import Unfit, column_of, freezer, values_of
-from holdfast.worker.runtime.handles import Aggregating, Reducing, TimedAggregating, TimedReducing
+from holdfast.worker.runtime.handles import AggregatingState, ReducingState, TimedAggregating, TimedReducing
 from holdfast.worker.runtime.ttl import TtlRule
 
 
@@ -484,10 +484,10 @@ class Accumulators(HeldValues):
         fields: dict[str, Any] = {"__slots__": (), "name": self.name, "rule": rule}
         base: type
         if state.kind is StateKind.REDUCING:
-            base = Reducing if rule is None else TimedReducing
+            base = ReducingState if rule is None else TimedReducing
             functions = {"function": state.function, "freeze": freezer(state.type)}
         else:
-            base = Aggregating if rule is None else TimedAggregating
+            base = AggregatingState if rule is None else TimedAggregating
             functions = {"thaw": thawer(state.type)}
             fields["aggregate"] = state.aggregate
         fields |= {name: staticmethod(made) for name, made in functions.items() if made is not None}

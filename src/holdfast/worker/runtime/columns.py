@@ -12,11 +12,9 @@ also among numbers; NaN stays NaN.
 from __future__ import annotations
 
 import datetime as dt
-from collections import namedtuple
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import lru_cache
 from itertools import accumulate, chain, pairwise
-from typing import Any, ClassVar, Final, NoReturn
+from typing import Any, Final, NoReturn
 
 import numpy as np
 import pyarrow as pa
@@ -24,6 +22,7 @@ import pyarrow.types as kinds
 
 from holdfast.errors import Invalid
 from holdfast.worker.arrays import of_type, whole
+from holdfast.worker.declarations.handler_arguments import Event, record_class
 from holdfast.worker.declarations.types import cells_of, check_value, fits, type_text
 from holdfast.worker.runtime.timers import EPOCH
 
@@ -354,36 +353,6 @@ _FIRST_DAY = dt.date.min.toordinal() - dt.date(1970, 1, 1).toordinal()
 _LAST_DAY = dt.date.max.toordinal() - dt.date(1970, 1, 1).toordinal()
 
 
-class EventRecord(tuple[Any, ...]):
-    """A row: an immutable tuple with named fields.
-
-    A field named like a method of tuples, such as `count`, hides the method.
-    """
-
-    __slots__ = ()
-    _fields: ClassVar[tuple[str, ...]] = ()
-    _places: ClassVar[dict[str, int]] = {}
-
-    def __getitem__(self, key: Any) -> Any:
-        if isinstance(key, str):
-            try:
-                key = self._places[key]
-            except KeyError:
-                raise KeyError(f"unknown field {key!r}; expected {', '.join(self._fields)}") from None
-        return tuple.__getitem__(self, key)
-
-    def __getattr__(self, name: str) -> NoReturn:
-        raise AttributeError(f"unknown field {name!r}; expected {', '.join(self._fields)}")
-
-    def __repr__(self) -> str:
-        return ", ".join(f"{name}={value!r}" for name, value in zip(self._fields, self, strict=True)).join(
-            "()"
-        )
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _record, (self._fields, tuple(self))
-
-
 class FrozenList(list[Any]):
     """A read-only list, for an array that was read."""
 
@@ -414,23 +383,7 @@ class FrozenDict(dict[Any, Any]):
         return FrozenDict, (dict(self),)
 
 
-@lru_cache(maxsize=256)
-def record_class(names: tuple[str, ...]) -> type[EventRecord]:
-    """Make the class of rows with these fields; called with a tuple of values, it makes a row."""
-    # The getters of a namedtuple are written in C and read any tuple, whatever the field's name.
-    donor = namedtuple("donor", [f"f{at}" for at in range(len(names))])  # type: ignore[misc]
-    fields: dict[str, Any] = {
-        name: vars(donor)[f"f{at}"] for at, name in enumerate(names) if not name.startswith("__")
-    }
-    places = {name: at for at, name in enumerate(names)}
-    return type("Record", (EventRecord,), {**fields, "__slots__": (), "_fields": names, "_places": places})
-
-
-def _record(names: tuple[str, ...], values: tuple[Any, ...]) -> EventRecord:
-    return record_class(names)(values)
-
-
-def records(table: pa.Table) -> list[EventRecord]:
+def records(table: pa.Table) -> list[Event]:
     """Return the rows of a table.
 
     Raises:
@@ -517,7 +470,7 @@ def freezer(kind: pa.DataType) -> Callable[[Any], Any] | None:
 
 def plain(value: Any) -> Any:
     """Return a value with its arrays, maps and structs as lists and dicts that can be changed."""
-    if isinstance(value, EventRecord):
+    if isinstance(value, Event):
         return {name: plain(part) for name, part in zip(value._fields, value, strict=True)}
     if isinstance(value, dict):
         return {key: plain(part) for key, part in value.items()}

@@ -7,14 +7,13 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from holdfast.errors import Invalid
+from holdfast.worker.declarations.handler_arguments import Context, Event, Timer
 from holdfast.worker.interface import Moment, Shared
-from holdfast.worker.runtime.columns import EventRecord
 from holdfast.worker.runtime.timers import (
     EPOCH,
     EVENT,
     FIRST_MS,
     LAST_MS,
-    Timer,
     TimerCells,
     letter_of,
     moment_of,
@@ -28,15 +27,13 @@ NO_BROADCAST = "add one with hf.keyed(…).with_broadcast(…); it is not availa
 _MOST_KNOWN = 1_000
 
 
-class Context:
-    """The `ctx` of a handler: the current key, the batch's times, and timers.
+class KeyContext(Context):
+    """The context of the current key in a task.
 
-    One object serves all keys of a task, so it is valid only until the handler returns.
-
-    Attributes:
-        now_ms: The batch's processing time in epoch milliseconds, constant within a batch.
-        watermark_ms: The batch's watermark in epoch milliseconds, or None without one.
-        batch_id: The id of the batch, or None if unknown.
+    Args:
+        processor: The name of the processor.
+        default_clock: The clock of timers that name none.
+        has_timers: Whether the processor has `on_timer`.
     """
 
     __slots__ = (
@@ -64,7 +61,7 @@ class Context:
         self._default = letter_of(default_clock)
         self._has_timers = has_timers
         self._at = -1
-        self._keys: Callable[[int], EventRecord] | None = None
+        self._keys: Callable[[int], Event] | None = None
         self._timers: dict[str, int] | None = None
         # Most keys have one timer. While that is so it is kept here and costs no dict.
         self._one: str | None = None
@@ -79,8 +76,8 @@ class Context:
         self.batch_id: int | None = None
 
     @property
-    def key(self) -> EventRecord:
-        """The key, a row of its columns: `ctx.key.customer`."""
+    def key(self) -> Event:
+        """See `Context`."""
         if self._at < 0 or self._keys is None:
             raise Invalid(
                 "no current key",
@@ -91,34 +88,23 @@ class Context:
 
     @property
     def broadcast(self) -> Mapping[Any, Any]:
-        """The rows of the broadcast stream by key, the same for all events of the batch."""
+        """See `Context`."""
         if self._shared is None:
             raise Invalid("no broadcast stream available", code="HF-E2486", hint=NO_BROADCAST)
         return self._shared.by_key
 
     @property
     def now(self) -> dt.datetime:
-        """The batch's processing time, in UTC."""
+        """See `Context`."""
         return moment_of(self.now_ms)
 
     @property
     def watermark(self) -> dt.datetime | None:
-        """The batch's watermark in UTC, or None without one."""
+        """See `Context`."""
         return None if self.watermark_ms is None else moment_of(self.watermark_ms)
 
     def timer(self, at: Any, name: str = "", clock: str | None = None) -> None:
-        """Set a timer of the key; one of the same name and clock is moved.
-
-        Args:
-            at: The time: a datetime (in UTC if it has no zone) or epoch milliseconds. A time in the past
-                fires in this batch, after the key's events.
-            name: The name of the timer, unique per key and clock.
-            clock: "event" fires when the watermark reaches the time, "processing" with the first batch
-                at or after it. By default "event" if the stream has a watermark.
-
-        Raises:
-            Invalid: The processor has no `on_timer`, there is no current key, or an argument is wrong.
-        """
+        """See `Context`."""
         if type(at) is int and FIRST_MS <= at <= LAST_MS:
             at_ms = at
         elif type(at) is dt.datetime and at.tzinfo is dt.timezone.utc:
@@ -135,12 +121,12 @@ class Context:
             self._due = True
 
     def cancel_timer(self, name: str = "", clock: str | None = None) -> None:
-        """Cancel a timer of the key, if it exists."""
+        """See `Context`."""
         letter = self._default if clock is None else letter_of(clock)
         self._open().pop(letter + name, None)
 
     def timers(self) -> tuple[Timer, ...]:
-        """Return the key's timers, in the order in which they are due."""
+        """See `Context`."""
         return tuple(timer_of(key, at) for at, key in sorted((at, key) for key, at in self._open().items()))
 
     def _key_of(self, clock: str | None, name: str) -> str:
@@ -153,9 +139,7 @@ class Context:
         self._known[clock, name] = key
         return key
 
-    def _begin(
-        self, moment: Moment, keys: Callable[[int], EventRecord] | None, cells: TimerCells | None
-    ) -> None:
+    def _begin(self, moment: Moment, keys: Callable[[int], Event] | None, cells: TimerCells | None) -> None:
         """Start a pass, without a current key."""
         self.now_ms, self.watermark_ms, self.batch_id = moment.now_ms, moment.watermark_ms, moment.batch_id
         self._at, self._timers, self._due = -1, None, False

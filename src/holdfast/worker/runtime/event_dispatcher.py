@@ -16,14 +16,15 @@ import pyarrow.types as kinds
 import holdfast.errors as kinds_of_error
 from holdfast.errors import HoldfastError, Invalid
 from holdfast.worker.arrays import offsets_of, whole
+from holdfast.worker.declarations.handler_arguments import Event, record_class
 from holdfast.worker.interface import Arrivals
-from holdfast.worker.runtime.columns import EventRecord, plain, record_class, records, values_of
+from holdfast.worker.runtime.columns import plain, records, values_of
 from holdfast.worker.runtime.ttl import Clocks, times_ms
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from holdfast.worker.runtime.context import Context
+    from holdfast.worker.runtime.context import KeyContext
 
 
 _PACKAGE = __name__.partition(".")[0]
@@ -53,7 +54,7 @@ class ErrorContext:
     """The location of an error: operator, state, key, stream, batch and line, if known."""
 
     operator: str
-    key: EventRecord | None = None
+    key: Event | None = None
     stream: str | None = None
     batch_id: int | None = None
     state: str | None = None
@@ -66,7 +67,7 @@ class ErrorContext:
         return ", ".join(f"{name} {value}" for name, value in known.items() if value is not None)
 
 
-def key_text(key: EventRecord) -> str:
+def key_text(key: Event) -> str:
     """Write a key as `customer=7, shop='east'`."""
     return shortened(", ".join(f"{name}={value!r}" for name, value in zip(key._fields, key, strict=True)))
 
@@ -177,7 +178,7 @@ class EventDispatcher(ABC):
         self._sorted: pa.Table = None
         self._all_times: NDArray[np.int64] | None = None
         self.bounds: NDArray[np.int64] = np.zeros(1, np.int64)
-        self.events: list[EventRecord] = []
+        self.events: list[Event] = []
         self.times: list[int] = []
         self.starts: list[int] = []
         self.stops: list[int] = []
@@ -223,7 +224,7 @@ class EventDispatcher(ABC):
         return taken
 
     @abstractmethod
-    def run(self, key: int, state: Any, ctx: Context) -> None:
+    def run(self, key: int, state: Any, ctx: KeyContext) -> None:
         """Hand out the events of one key, counted from the first one in hand.
 
         Raises:
@@ -253,7 +254,7 @@ class EventDispatcher(ABC):
 class EachEvent(EventDispatcher):
     """Calls the handler for each event."""
 
-    def run(self, key: int, state: Any, ctx: Context) -> None:
+    def run(self, key: int, state: Any, ctx: KeyContext) -> None:
         """Hand out the events of one key."""
         start, stop = self.starts[key], self.stops[key]
         handler, collect = self.handler, self.collect
@@ -274,7 +275,7 @@ class EachEvent(EventDispatcher):
 class WholeKey(EventDispatcher):
     """Calls the handler once for each key that has events; writes bear the time of the latest of them."""
 
-    def run(self, key: int, state: Any, ctx: Context) -> None:
+    def run(self, key: int, state: Any, ctx: KeyContext) -> None:
         """Hand out the events of one key."""
         start, stop = self.starts[key], self.stops[key]
         if start == stop:
@@ -290,7 +291,7 @@ class WholeKey(EventDispatcher):
 class NoFeed(EventDispatcher):
     """Rows that touch keys and are not passed to a handler."""
 
-    def run(self, key: int, state: Any, ctx: Context) -> None:
+    def run(self, key: int, state: Any, ctx: KeyContext) -> None:
         """Do nothing."""
 
 

@@ -16,13 +16,23 @@ from collections.abc import (
     MutableMapping,
     ValuesView,
 )
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple
 
 from holdfast.errors import Invalid
 from holdfast.worker.runtime.ttl import TtlRule, read_list
 
 if TYPE_CHECKING:
+    from typing_extensions import TypeVar
+
     from holdfast.worker.declarations.state_descriptors import Aggregate
+
+    T = TypeVar("T", default=Any)
+    K = TypeVar("K", default=Any)
+    V = TypeVar("V", default=Any)
+else:
+    from typing import TypeVar
+
+    T, K, V = TypeVar("T"), TypeVar("K"), TypeVar("V")
 
 
 class StoredElements(NamedTuple):
@@ -38,7 +48,7 @@ class StoredElements(NamedTuple):
 Source = Callable[[int], StoredElements]
 
 
-class ListHandle:
+class ListState(Generic[T]):
     """A list of any length; `append` does not read what exists.
 
     All other methods read the key's whole list. With a TTL each element expires separately, but expired
@@ -62,18 +72,18 @@ class ListHandle:
         self.dead: list[int] = []
         self.rewritten = False
 
-    def append(self, value: Any) -> None:
+    def append(self, value: T) -> None:
         """Add an element at the end."""
         self.fresh.append(value if self.freeze is None else self.freeze(value))
         if self.rule is not None:
             self.fresh_stamps.append(self.rule.stamp(None))
 
-    def extend(self, values: Iterable[Any]) -> None:
+    def extend(self, values: Iterable[T]) -> None:
         """Add elements at the end."""
         for value in values:
             self.append(value)
 
-    def set(self, values: Iterable[Any]) -> None:
+    def set(self, values: Iterable[T]) -> None:
         """Replace the list."""
         new = list(values)
         self.clear()
@@ -86,10 +96,10 @@ class ListHandle:
         self._values, self.slots, self.stamps = [], [], []
         self.fresh, self.fresh_stamps = [], []
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[T]:
         return iter(self._read())
 
-    def __reversed__(self) -> Iterator[Any]:
+    def __reversed__(self) -> Iterator[T]:
         return iter(self._read()[::-1])
 
     def __len__(self) -> int:
@@ -102,7 +112,7 @@ class ListHandle:
         return value in self._read()
 
     def __eq__(self, other: object) -> bool:
-        return self._read() == list(other) if isinstance(other, (list, ListHandle)) else NotImplemented
+        return self._read() == list(other) if isinstance(other, (list, ListState)) else NotImplemented
 
     def __repr__(self) -> str:
         return repr(list(self._stored()) + self.fresh)
@@ -154,7 +164,7 @@ class ListHandle:
         return shown
 
 
-class MapHandle(MutableMapping[Any, Any]):
+class MapState(MutableMapping[K, V]):
     """A map of any size, used like a dict; the first use reads the key's entries.
 
     With a TTL an entry expires on its own. `keys`, `in`, `len` and iteration know living entries only;
@@ -169,13 +179,13 @@ class MapHandle(MutableMapping[Any, Any]):
 
     def __init__(self, position: int) -> None:
         self.position = position
-        self._now: dict[Any, Any] | None = None
+        self._now: dict[Any, V] | None = None
         self._slots: dict[Any, int] = {}
         self._stamps: dict[Any, int] = {}
         self.dead: list[tuple[int, Any]] = []
         self.written: dict[Any, None] = {}
 
-    def __getitem__(self, key: Any) -> Any:
+    def __getitem__(self, key: K) -> V:
         if self.read_key is not None:
             key = self.read_key(key)
         entries = self._now if self._now is not None else self._entries()
@@ -192,7 +202,7 @@ class MapHandle(MutableMapping[Any, Any]):
                 return default
         return (self._now if self._now is not None else self._entries()).get(key, default)
 
-    def __setitem__(self, key: Any, value: Any) -> None:
+    def __setitem__(self, key: K, value: V) -> None:
         if key is None:
             raise TypeError("a map key cannot be None")
         if self.read_key is not None:
@@ -211,7 +221,7 @@ class MapHandle(MutableMapping[Any, Any]):
             self[key] = default
             return self._entries()[key if self.read_key is None else self.read_key(key)]
 
-    def __delitem__(self, key: Any) -> None:
+    def __delitem__(self, key: K) -> None:
         self.pop(key)
 
     def pop(self, key: Any, *default: Any) -> Any:
@@ -229,7 +239,7 @@ class MapHandle(MutableMapping[Any, Any]):
             return default[0]
         raise KeyError(key)
 
-    def popitem(self) -> tuple[Any, Any]:
+    def popitem(self) -> tuple[K, V]:
         """Take the oldest entry out."""
         for key, value in self.items():
             self.pop(key, None)
@@ -256,23 +266,23 @@ class MapHandle(MutableMapping[Any, Any]):
             return False
         return True
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[K]:
         return iter(self.keys())
 
     def __len__(self) -> int:
         return len(self.keys())
 
-    def keys(self) -> KeysView[Any]:
+    def keys(self) -> KeysView[K]:
         """Return the keys of entries that have not expired."""
         if self.rule is None:
             return self._entries().keys()
         return dict.fromkeys(key for key in list(self._entries()) if key in self).keys()
 
-    def values(self) -> ValuesView[Any]:
+    def values(self) -> ValuesView[V]:
         """Return the values."""
         return self._all().values()
 
-    def items(self) -> ItemsView[Any, Any]:
+    def items(self) -> ItemsView[K, V]:
         """Return pairs of key and value."""
         return self._all().items()
 
@@ -290,7 +300,7 @@ class MapHandle(MutableMapping[Any, Any]):
         for key in self.written:
             yield key, entries[key], self._slots.get(key), self._stamps.get(key)
 
-    def _entries(self) -> dict[Any, Any]:
+    def _entries(self) -> dict[Any, V]:
         if self._now is None:
             stored = self.source(self.position)
             keys = stored.keys if self.read_key is None else [self.read_key(key) for key in stored.keys]
@@ -318,7 +328,7 @@ class MapHandle(MutableMapping[Any, Any]):
                 shown[key] = value
         return shown
 
-    def _read(self, entries: dict[Any, Any], key: Any, rule: TtlRule) -> Any:
+    def _read(self, entries: dict[Any, V], key: Any, rule: TtlRule) -> V:
         value = entries[key]
         if self._has_expired(key):
             self._remove(entries, key)
@@ -341,16 +351,16 @@ class MapHandle(MutableMapping[Any, Any]):
             self.dead.append((slot, key))
 
 
-class Reducing:
+class ReducingState(Generic[T]):
     """Merges values into one by the state's function; `state.spend.add(3.5)`."""
 
     __slots__ = ("value",)
     function: Callable[[Any, Any], Any]
     freeze: Callable[[Any], Any] | None = None
     name = ""
-    value: Any
+    value: T | None
 
-    def add(self, value: Any) -> None:
+    def add(self, value: T) -> None:
         """Merge a value; the first one is stored unchanged."""
         if value is None:
             raise _no_none(self.name)
@@ -361,12 +371,12 @@ class Reducing:
                 raise gave_nothing(self.name)
         self.value = value if self.freeze is None else self.freeze(value)
 
-    def merge(self, other: Reducing) -> None:
+    def merge(self, other: ReducingState[T]) -> None:
         """Merge the value of another state, as in `state.spend.merge(part.spend)`, unless it is empty."""
         if other.value is not None:
             self.add(other.value)
 
-    def get(self) -> Any:
+    def get(self) -> T | None:
         """Return the merged value, or None if nothing was added."""
         return self.value
 
@@ -375,7 +385,7 @@ class Reducing:
         self.value = None
 
 
-class TimedReducing(Reducing):
+class TimedReducing(ReducingState):
     """The same with a TTL: adding restarts from scratch what has expired."""
 
     __slots__ = ("stamp",)
@@ -401,7 +411,7 @@ class TimedReducing(Reducing):
         return read_stamped(self)
 
 
-class Aggregating:
+class AggregatingState(Generic[T]):
     """Takes values into an accumulator; `get` gives the aggregate's result."""
 
     __slots__ = ("value",)
@@ -414,7 +424,7 @@ class Aggregating:
         """Take a value in."""
         self.value = self._taken_in(self.value, value)
 
-    def merge(self, other: Aggregating) -> None:
+    def merge(self, other: AggregatingState) -> None:
         """Merge another accumulator, as in `state.average.merge(part.average)`.
 
         Raises:
@@ -458,7 +468,7 @@ class Aggregating:
         return accumulator if thaw is None else thaw(accumulator)
 
 
-class TimedAggregating(Aggregating):
+class TimedAggregating(AggregatingState):
     """The same with a TTL: adding starts a new accumulator where the old one has expired."""
 
     __slots__ = ("stamp",)
@@ -473,7 +483,7 @@ class TimedAggregating(Aggregating):
         self.value = self._taken_in(before, value)
         self.stamp = rule.stamp(stamp)
 
-    def merge(self, other: Aggregating) -> None:
+    def merge(self, other: AggregatingState) -> None:
         """Merge another accumulator, and stamp the result."""
         if other.value is None:
             return

@@ -20,12 +20,12 @@ from pyarrow.types import is_floating
 
 from holdfast.errors import Invalid, Unsupported
 from holdfast.worker.arrays import distinct, numbers, offsets_of, whole
+from holdfast.worker.declarations.handler_arguments import Event
 from holdfast.worker.declarations.processor import no_rows
 from holdfast.worker.declarations.state_descriptors import State, ufunc_of
 from holdfast.worker.interface import SLOT_PREFIX, VALUE_PREFIX, Arrivals, Elements, Moment, Outcome
 from holdfast.worker.runtime.cells import Cells
-from holdfast.worker.runtime.columns import EventRecord
-from holdfast.worker.runtime.context import Context
+from holdfast.worker.runtime.context import KeyContext
 from holdfast.worker.runtime.event_dispatcher import EventDispatcher, HandlerFailed
 from holdfast.worker.runtime.state_objects import StateObject, cells_of, state_class
 from holdfast.worker.runtime.ttl import Clocks
@@ -145,12 +145,12 @@ class TimeWanted(BaseException):
     """
 
 
-class PartContext(Context):
+class PartContext(KeyContext):
     """The `ctx` of `on_event` before the shuffle, without timers and watermark."""
 
     __slots__ = ("_now_ms",)
 
-    def _begin(self, moment: Moment, keys: Callable[[int], EventRecord] | None, cells: Any) -> None:  # noqa: ARG002 - as the base
+    def _begin(self, moment: Moment, keys: Callable[[int], Event] | None, cells: Any) -> None:  # noqa: ARG002 - as the base
         self._now_ms, self.batch_id = moment.now_ms if moment.timed else None, moment.batch_id
         self._at, self._timers, self._due = -1, None, False
         self._keys, self._cells = keys, None
@@ -384,7 +384,7 @@ class PartFeed(EventDispatcher):
         for cells in self._cells:
             cells.load(self._parts, start)
 
-    def run(self, key: int, state: Any, ctx: Context) -> None:  # noqa: ARG002 - as the base
+    def run(self, key: int, state: Any, ctx: KeyContext) -> None:  # noqa: ARG002 - as the base
         """Merge the parts of one key.
 
         Raises:

@@ -16,10 +16,12 @@ import numpy as np
 import pyarrow as pa
 
 from holdfast.errors import Invalid
+from holdfast.worker.declarations.handler_arguments import Event
+from holdfast.worker.declarations.processor import handlers_of
 from holdfast.worker.interface import Arrivals, FailedEvent, Moment, Outcome, Shared, Touched
 from holdfast.worker.runtime.cells import Cells, WrongValue
-from holdfast.worker.runtime.columns import EventRecord, Unfit, records, table_of
-from holdfast.worker.runtime.context import Context
+from holdfast.worker.runtime.columns import Unfit, records, table_of
+from holdfast.worker.runtime.context import KeyContext
 from holdfast.worker.runtime.event_dispatcher import (
     EachEvent,
     ErrorContext,
@@ -102,7 +104,7 @@ class RowRunner:
         self._clocks = Clocks()
         self._cells: list[Cells] = [cells_of(state, self._clocks) for state in definition.states]
         self._state_class = state_class(definition.name, self._cells)
-        context = PartContext if spec.before else Context
+        context = PartContext if spec.before else KeyContext
         self._ctx = context(definition.name, spec.default_clock, has_timers=definition.has_timers)
         event_clocks = self._clocks if definition.has_event_ttl else None
         make = WholeKey if definition.kind == "key" else EachEvent
@@ -123,7 +125,7 @@ class RowRunner:
         self._settler: Settler | None = None
         if spec.instances is not None:
             self._feeds.append(NoFeed("instances", Settler.enter, self._rows, None, None))
-            on_restore = getattr(processor, "on_restore", None)
+            on_restore = handlers_of(processor).get("on_restore")
             self._settler = Settler(spec.instances, definition.states, on_restore)
         self._on_end: Callable[..., Any] | None = processor.on_end if definition.ends else None
         self._collect_end = collector(self._on_end, self._rows) if self._on_end is not None else None
@@ -143,7 +145,7 @@ class RowRunner:
         """
         self._place = dataclasses.replace(self._place, batch_id=moment.batch_id)
         self._touched = touched
-        self._keys: tuple[int, list[EventRecord]] = (0, [])
+        self._keys: tuple[int, list[Event]] = (0, [])
         self._failed: list[FailedEvent] = []
         self._timers = TimerCells(touched, moment) if self._on_timer is not None else None
         self._clocks.begin(moment)
@@ -332,7 +334,7 @@ class RowRunner:
             self._name, stopped.function, error, place, hint=_MEND if stopped.stream is not None else None
         )
 
-    def _key(self, position: int) -> EventRecord:
+    def _key(self, position: int) -> Event:
         """Return a key; nearby keys are read with it."""
         start, keys = self._keys
         if not start <= position < start + len(keys):

@@ -26,7 +26,7 @@ from holdfast.worker.task_facts import local_property
 
 if TYPE_CHECKING:
     from holdfast.worker.interface import Touched
-    from holdfast.worker.runtime.context import Context
+    from holdfast.worker.runtime.context import KeyContext
     from holdfast.worker.state.store import MemoryStore
 
 
@@ -117,7 +117,7 @@ class Settler:
         self._shares: Shares | None = None
         self._asked = False
 
-    def enter(self, state: Any, ctx: Context) -> None:
+    def enter(self, state: Any, ctx: KeyContext) -> None:
         """Load the state assigned to an instance, if the number of instances has changed.
 
         Raises:

@@ -27,10 +27,10 @@ from holdfast.worker.runtime.cells import (
     refusal,
 )
 from holdfast.worker.runtime.columns import Unfit, column_of, freezer, values_of
-from holdfast.worker.runtime.handles import ListHandle, MapHandle, StoredElements
+from holdfast.worker.runtime.handles import ListState, MapState, StoredElements
 from holdfast.worker.runtime.ttl import Clocks, TtlRule, rule_of
 
-Handle = TypeVar("Handle", ListHandle, MapHandle)
+Handle = TypeVar("Handle", ListState, MapState)
 
 # Elements are turned into Python values for so many keys at a time.
 _KEYS_AT_ONCE = 1024
@@ -218,12 +218,12 @@ class ElementCells(Cells, Generic[Handle]):
         return handle
 
 
-class ListCells(ElementCells[ListHandle]):
+class ListCells(ElementCells[ListState]):
     """A list state."""
 
-    base = ListHandle
+    base = ListState
 
-    def write(self, handle: ListHandle, position: int, written: Written) -> dict[int, int | None]:
+    def write(self, handle: ListState, position: int, written: Written) -> dict[int, int | None]:
         """Collect the writes of a handle."""
         if handle.untouched:
             return {}
@@ -245,13 +245,13 @@ class ListCells(ElementCells[ListHandle]):
         return {position: slot + count}
 
 
-class MapCells(ElementCells[MapHandle]):
+class MapCells(ElementCells[MapState]):
     """A map state."""
 
-    base = MapHandle
+    base = MapState
     instead = "state.{}[key] = value, or clear() and update({{…}})"
 
-    def write(self, handle: MapHandle, position: int, written: Written) -> dict[int, int | None]:
+    def write(self, handle: MapState, position: int, written: Written) -> dict[int, int | None]:
         """Collect the writes of a handle."""
         if not handle.written and not handle.dead:
             return {}

@@ -11,7 +11,7 @@ import datetime as dt
 import operator
 import re
 from collections.abc import Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 
 from holdfast.errors import Invalid
 from holdfast.worker.arrays import numbers, placed, whole
+from holdfast.worker.declarations.handler_arguments import Timer
 from holdfast.worker.interface import DUE_EVENT, DUE_PROCESSING, TIMERS, Moment, Touched
 
 if TYPE_CHECKING:
@@ -36,22 +37,6 @@ MOST_FIRINGS = 1_000_000
 _LETTERS = {EVENT: "e", PROCESSING: "p"}
 _CLOCKS = {"e": EVENT, "p": PROCESSING}
 BEFORE_ALL = -(2**63)
-
-
-class Timer(NamedTuple):
-    """A timer that has fired or is set.
-
-    Attributes:
-        name: The user's name of it, "" where none was given.
-        at: When it is due, in UTC.
-        at_ms: The same in epoch milliseconds.
-        clock: "event" or "processing".
-    """
-
-    name: str
-    at: dt.datetime
-    at_ms: int
-    clock: str
 
 
 def letter_of(clock: str) -> str:
