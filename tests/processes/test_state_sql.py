@@ -102,7 +102,7 @@ def test_planning_is_within_the_time(shop: Served) -> None:
     with pytest.raises(Unavailable, match="took too long") as told:
         asked(shop, PLANNED_FOR_EVER, seconds=5.0)
     assert told.value.expected is not None
-    assert told.value.expected.startswith("5 s at most")
+    assert told.value.expected.startswith("at most 5 s")
     assert told.value.hint is not None
     check_nothing_is_left()
 
