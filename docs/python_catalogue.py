@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
+import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass
 from types import ModuleType
@@ -45,7 +46,7 @@ Errors:
 _OPENING: Final = """\
 Every public name, by what one does with it: `import holdfast as hf`. The examples run in the tests, in a
 directory with the checkpoint `checkpoints/visits`, the savepoint `savepoints@daily` and the stream `events`
-with the columns `customer`, `drink`, `amount` and `ts`.
+with the columns `customer`, `drink`, `amount` and `ts`; those of `hf.jobs` with the running job `visits`.
 """
 _SECTION: Final = re.compile(r"^(Args|Attributes|Returns|Yields|Raises|Example):$")
 _ENTRY: Final = re.compile(r"^    (\*{0,2}\w[\w, ]*): (.*)$")
@@ -199,7 +200,7 @@ def _sections(docstring: str) -> list[tuple[str, str]]:
         else:
             sections.append((heading[1], []))
     return [
-        (name, inspect.cleandoc("\n".join(lines)) if name == "Example" else "\n".join(lines).rstrip())
+        (name, textwrap.dedent("\n".join(lines)).strip() if name == "Example" else "\n".join(lines).rstrip())
         for name, lines in sections
     ]
 

@@ -29,6 +29,13 @@ class HoldfastError(Exception):
         found: The value found.
         expected: The values allowed.
         hint: The next command or step.
+
+    Example:
+        try:
+            hf.health("checkpoints/nowhere")
+        except hf.HoldfastError as error:
+            print(error.fact, error.where, error.hint)
+            assert hf.explain_code(error.code).title
     """
 
     kind: ClassVar[str] = "internal"
@@ -90,7 +97,15 @@ def _rebuild(kind: type[HoldfastError], fact: str, facts: dict[str, str | None])
 
 
 class Invalid(HoldfastError):
-    """The request is invalid; the caller fixes it."""
+    """The request is invalid; the caller fixes it.
+
+    Example:
+        try:
+            hf.every("soon")
+        except hf.Invalid as error:
+            assert error.exit_code == 2
+            assert error.found == "'soon'"
+    """
 
     kind = "invalid"
     exit_code = 2
@@ -98,7 +113,14 @@ class Invalid(HoldfastError):
 
 
 class NotFound(HoldfastError):
-    """The address does not exist; the caller checks it."""
+    """The address does not exist; the caller checks it.
+
+    Example:
+        try:
+            hf.health("checkpoints/nowhere")
+        except hf.NotFound as error:
+            assert error.exit_code == 3
+    """
 
     kind = "not-found"
     exit_code = 3
@@ -106,7 +128,14 @@ class NotFound(HoldfastError):
 
 
 class Conflict(HoldfastError):
-    """The resource is in use or has changed; the caller plans again."""
+    """The resource is in use or has changed; the caller plans again.
+
+    Example:
+        try:
+            hf.savepoints.take("checkpoints/visits", "savepoints", label="daily")
+        except hf.Conflict as error:
+            assert error.exit_code == 4
+    """
 
     kind = "conflict"
     exit_code = 4
@@ -114,7 +143,19 @@ class Conflict(HoldfastError):
 
 
 class Unavailable(HoldfastError):
-    """A dependency is temporarily unavailable; the caller tries again."""
+    """A dependency is temporarily unavailable; the caller tries again.
+
+    Example:
+        def health_of_visits(attempts=3):
+            for left in reversed(range(attempts)):
+                try:
+                    return hf.health("checkpoints/visits")
+                except hf.Unavailable:  # the storage does not answer
+                    if not left:
+                        raise
+
+        assert health_of_visits().ok
+    """
 
     kind = "unavailable"
     exit_code = 5
@@ -122,7 +163,17 @@ class Unavailable(HoldfastError):
 
 
 class Corrupt(HoldfastError):
-    """Stored data is damaged; the caller stops and restores."""
+    """Stored data is damaged; the caller stops and restores.
+
+    Example:
+        from pathlib import Path
+
+        Path("checkpoints/visits/metadata").write_text("{")
+        try:
+            hf.checkpoint("checkpoints/visits")
+        except hf.Corrupt as error:
+            assert error.exit_code == 6
+    """
 
     kind = "corrupt"
     exit_code = 6
@@ -130,7 +181,14 @@ class Corrupt(HoldfastError):
 
 
 class Unsupported(HoldfastError):
-    """The version or feature does not support the request; the caller changes one of them."""
+    """The version or feature does not support the request; the caller changes one of them.
+
+    Example:
+        try:
+            hf.check_spark("checkpoints/visits", "9.0")
+        except hf.Unsupported as error:
+            assert error.exit_code == 7
+    """
 
     kind = "unsupported"
     exit_code = 7
@@ -138,7 +196,18 @@ class Unsupported(HoldfastError):
 
 
 class Failed(HoldfastError):
-    """A job ran and failed for good; the caller fixes the job."""
+    """A job ran and failed for good; the caller fixes the job.
+
+    Example:
+        def compare_versions():
+            try:
+                return hf.compare("savepoints@daily", original="visits.py", new="new/visits.py").equal
+            except hf.Failed as error:  # one of the two versions failed
+                print(error.fact, error.hint)
+                return False
+
+        assert hf.Failed.exit_code == 1
+    """
 
     kind = "failed"
     exit_code = 1
@@ -146,7 +215,17 @@ class Failed(HoldfastError):
 
 
 class Internal(HoldfastError):
-    """Holdfast is at fault; the caller reports a bug."""
+    """Holdfast is at fault; the caller reports a bug.
+
+    Example:
+        def run_nightly_check():
+            try:
+                return hf.health("checkpoints/visits").ok
+            except hf.Internal as error:
+                raise SystemExit(f"report this: {error}") from error
+
+        assert run_nightly_check()
+    """
 
 
 BY_KIND: dict[str, type[HoldfastError]] = {

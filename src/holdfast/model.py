@@ -540,6 +540,13 @@ class UpgradeReport(JsonShape):
         migration: Further options that `state migrate --to` needs to convert refused state for the new code;
             empty for none. None if a migration does not help, or no state is refused.
         next: The command that shows this migration; None without one, and from `hf.check`.
+
+    Example:
+        by_drink = events.groupBy("customer", "drink").count()
+        report = hf.check(by_drink.writeStream.outputMode("update"), against="savepoints@daily")
+        assert report.verdict == "fails"
+        for state in report.states:
+            print(state.display_name, state.verdict.value, state.why)
     """
 
     target: str

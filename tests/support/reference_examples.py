@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import threading
+import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +16,10 @@ import python_catalogue
 
 import holdfast as hf
 from golden import golden_on_disk
+from holdfast.clock import now_ms
+from holdfast.jobs.registry.registry import JobRecord, Registry
+from holdfast.jobs.state_home import StateHome, SupervisorLock, state_home
+from holdfast.model import JobState, QueryStarted
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -47,9 +53,41 @@ def example_folder(folder: Path) -> Iterator[None]:
 
 
 def run(example: str, **names: Any) -> None:
-    """Run an example."""
+    """Run an example in the current directory, with the running job `visits` if it is about jobs."""
     code = compile(example, "example", "exec")
-    exec(code, {"__name__": "example", "hf": hf, **names})
+    with _running_job(Path.cwd()) if "hf.jobs." in example else nullcontext():
+        exec(code, {"__name__": "example", "hf": hf, **names})
+
+
+@contextmanager
+def _running_job(folder: Path) -> Iterator[None]:
+    """Run the job `visits` without Spark: its records, and a supervisor that answers `stop` and `cancel`."""
+    home = StateHome(state_home(folder / ".holdfast"))
+    checkpoint = (folder / "checkpoints" / "visits").as_uri()
+    registry = Registry(home.registry)
+    registry.start_job(JobRecord.begun("visits", "visits.py", checkpoint, "retain", now_ms(), None))
+    attempt = registry.start_attempt("visits", os.getpid(), now_ms(), recovers=False)
+    query = QueryStarted("visits", str(uuid.uuid4()), str(uuid.uuid4()), checkpoint, "at least once")
+    registry.queries_started("visits", attempt, [query], now_ms())
+    lock = SupervisorLock(home, "visits")
+    assert lock.take()
+    over = threading.Event()
+
+    def supervise() -> None:
+        while not over.wait(0.05):
+            for verb in registry.take_requests("visits", now_ms()):
+                ended = JobState.FINISHED if verb == "stop" else JobState.CANCELED
+                registry.set_state("visits", ended, now_ms())
+                over.set()
+
+    supervisor = threading.Thread(target=supervise)
+    supervisor.start()
+    try:
+        yield
+    finally:
+        over.set()
+        supervisor.join()
+        lock.release()
 
 
 def events(spark: SparkSession, folder: Path) -> DataFrame:

@@ -38,7 +38,14 @@ class CodeExplanation(JsonShape):
 
 
 def known_codes() -> dict[str, str]:
-    """Return every code with its error message, or the name of its rule or advice."""
+    """Return every code with its error message, or the name of its rule or advice.
+
+    Example:
+        codes = hf.known_codes()
+        assert codes["HF103"] == "dedupe-without-watermark"
+        errors = [code for code in codes if code.startswith("HF-E3")]
+        assert "HF-E3001" in errors
+    """
     errors = {code: (entry.get("facts") or [""])[0] for code, entry in _errors().items()}
     rules = {rule.id: rule.name for rule in RULES.values()}
     return {**errors, **rules, **{kind.id: kind.name for kind in KINDS.values()}}
@@ -57,6 +64,11 @@ def explain_code(code: str) -> CodeExplanation:
 
     Raises:
         NotFound: The code is unknown.
+
+    Example:
+        explanation = hf.explain_code("HF103")
+        assert explanation.title == ("dedupe-without-watermark",)
+        print(explanation.meaning, *explanation.to_do)
     """
     wanted = code.strip().strip("[]").upper()
     errors = _errors()

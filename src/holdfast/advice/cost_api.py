@@ -53,11 +53,9 @@ def cost(
 ) -> CostReport:
     """Return the cost of a query's state, and what each change would save.
 
-    Reads files only: starts no Spark, reads no state except one file of changes, and works whether or not the
-    query
-    runs. The interval is measured from the kept batches; a stopped query makes no requests, so `interval`
-    gives the
-    interval to assume.
+    It reads files only: it starts no Spark, reads no state except one file of changes, and works whether or
+    not the query runs. The interval is measured from the kept batches; a stopped query makes no requests, so
+    `interval` gives the interval to assume.
 
     Args:
         address: A checkpoint, or a savepoint (`DIR/ID`, `DIR@LABEL`).
@@ -72,6 +70,13 @@ def cost(
         Corrupt: A file that was read is damaged.
         Unsupported: The state is in a database, or its provider is unknown.
         Unavailable: The storage does not answer.
+
+    Example:
+        report = hf.cost("checkpoints/visits", savepoints=["savepoints"])
+        assert report.savepoints == 1
+        print(report.money.total, report.prices.currency)
+        for change in report.changes:
+            print(change.what, change.saves_money, change.how)
     """
     paid = _prices(prices)
     given_ms = None if interval is None else parse_duration(interval, "interval")
@@ -167,6 +172,12 @@ def forecast_cost(
     Raises:
         Invalid: A value or the price file is invalid.
         NotFound: The price file does not exist.
+
+    Example:
+        prices = hf.Prices(writes=5e-6, reads=4e-7)
+        forecast = hf.forecast_cost(rate=500, keys=1_000_000, partitions=16, prices=prices)
+        assert forecast.rows == 1_000_000
+        assert forecast.money.requests > forecast.money.checkpoint
     """
     interval_ms = parse_duration(interval, "interval")
     plan = PlannedState(

@@ -60,6 +60,11 @@ class Prices(JsonShape):
         lists: Price of a list request; None for the price of a write.
         reads: Price of a request that reads an object or its metadata; None if not given.
         deletes: Price of a delete request; zero for most object stores.
+
+    Example:
+        prices = hf.Prices(currency="EUR", s3=0.021, memory=4.5, writes=5e-6, reads=4e-7)
+        report = hf.cost("checkpoints/visits", prices=prices)
+        assert report.prices.currency == "EUR"
     """
 
     currency: str = "USD"

@@ -124,12 +124,17 @@ class Alerts:
         drill_time: The maximum duration of the newest drill.
         snapshots_repaired: The maximum number of snapshots that Spark repairs within ten minutes.
         format_version: The minimum state-checkpoint format.
-        job_failed: Whether a job that has failed for good raises an alert.
+        job_failed: True to raise an alert when a job has failed for good.
         webhook: An http or https address that receives each alert as JSON by POST; only its host is shown.
         alertmanager: The address of a Prometheus Alertmanager, used through its API, version 2.
 
     Raises:
         Invalid: A value is not allowed.
+
+    Example:
+        alerts = hf.Alerts(lag="5m", skew="off", alertmanager="http://alerts.example:9093")
+        assert alerts.thresholds["lag"] == 300
+        assert "skew" not in alerts.thresholds
     """
 
     state_size: Size | None = "10 GB"

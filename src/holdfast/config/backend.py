@@ -118,7 +118,7 @@ _CHECKS: Final[Mapping[str, Check]] = {
 class RocksDB:
     """State in RocksDB on the executors' disks: the default.
 
-    Whether checkpoints are incremental is `Checkpoint(incremental=…)` and is not repeated here.
+    `Checkpoint(incremental=…)` sets whether checkpoints are incremental.
 
     The first start of a checkpoint pins the kind of store and `row_checksum` in its offset log, and
     Spark ignores a later change of them; the other fields can change with each start.
@@ -127,7 +127,7 @@ class RocksDB:
         memory: The budget that all stores of one executor share for caches and write buffers, in whole
             MiB; the profile's own by default. "unbounded" removes the limit.
         format_version: The layout of state files: 2 gives each a unique name and a checksum.
-        row_checksum: Whether each row has a checksum.
+        row_checksum: True to store a checksum with each row.
         compression: The codec of blocks inside RocksDB's files: "lz4", "lz4hc", "snappy", "zstd",
             "bzip2" or "none". RocksDB's "zlib" is refused, because Holdfast cannot read it. The codec of
             uploaded files is `Checkpoint(compression=…)`.
@@ -135,12 +135,17 @@ class RocksDB:
             budget is one cache for all.
         write_buffer: The write buffer of one store in whole MiB; the profile's own by default.
         profile: "ssd", "spinning-disk" or "low-memory".
-        track_rows: Whether rows are counted; costs a read for each write.
+        track_rows: True to count rows; costs a read for each write.
         local_dir: The executors' directory for RocksDB, best on a local SSD. Spark uses it for shuffles
             too. YARN and Kubernetes choose their own and ignore it.
 
     Raises:
         Invalid: A value is not allowed.
+
+    Example:
+        backend = hf.RocksDB(memory="2 GB", profile="low-memory", compression="zstd")
+        assert backend.memory_bytes == 2 << 30
+        print([(setting.name, setting.value, setting.why) for setting in backend.knobs()])
     """
 
     memory: Size | None = None
@@ -274,6 +279,12 @@ class Memory:
     It is checkpointed like any other state and survives a restart. It needs no serialisation, but every
     retained version is a full map in memory; if it outgrows the heap, the executor fails. It cannot be
     rescaled, and `transformWithState` does not support it.
+
+    Example:
+        @hf.job(name="visits", checkpoint="checkpoints/shop", backend=hf.Memory())
+        def visits(session): ...
+
+        assert visits.backend == hf.Memory()
     """
 
     def spark_conf(self) -> dict[str, str]:

@@ -42,24 +42,31 @@ class Checkpoint(CheckpointFields):
         tolerable_failures: The number of failed checkpoints in a row before the driver is restarted.
         max_concurrent: The number of concurrent checkpoints. Always one with micro-batches.
         mode: "exactly_once" or "at_least_once". State is exactly-once either way.
-        unaligned: Whether a checkpoint may overtake records. No effect with micro-batches.
+        unaligned: True to let a checkpoint overtake records. No effect with micro-batches.
         aligned_timeout: The time after which an aligned checkpoint becomes unaligned. No effect.
-        on_cancel: Whether `holdfast cancel` keeps ("retain") or deletes ("delete") the checkpoint.
+        on_cancel: "retain" to keep the checkpoint when the job is cancelled, or "delete" to delete it.
         retain: The number of batches that stay recoverable; at least 2.
-        incremental: Whether RocksDB uploads a batch's changes and not a snapshot each time.
+        incremental: True to upload a batch's changes to the checkpoint; False to upload a snapshot of
+            RocksDB each time.
         compression: The codec of state files: "lz4", "lzf", "snappy" or "zstd".
-        local_recovery: Whether executors keep their state loaded between batches.
+        local_recovery: True to keep state loaded on the executors between batches.
         savepoints: The directory of the job's savepoints, a path or URI; commands and requests that name no
             directory use it. By default that of the last savepoint, else `CHECKPOINT.savepoints`.
         savepoint_every: The time from one savepoint of each query to the next, which the supervisor takes
             into `savepoints`. None, the default, takes none.
         savepoints_retained: The number of these savepoints to keep; others are not counted.
-        record: Whether the supervisor writes an integrity record of each committed batch, so that
+        record: True to write an integrity record of each committed batch, so that
             `holdfast checkpoint verify` also detects files replaced by older or different valid ones. Each
             new file is read once.
 
     Raises:
         Invalid: A value is not allowed.
+
+    Example:
+        checkpoint = hf.Checkpoint("s3a://shop/checkpoints/visits", interval="1 minute", retain=50)
+        assert checkpoint.interval_ms == 60_000
+        for setting in checkpoint.knobs():
+            print(setting.name, setting.value, setting.why)
     """
 
     @staticmethod

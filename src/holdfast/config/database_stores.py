@@ -238,7 +238,7 @@ class Redis(_DatabaseStore):
         user: The user's name, if the server requires one.
         password: The password; by default HOLDFAST_REDIS_PASSWORD of the driver's environment. It is never
             printed and never on a command line.
-        tls: Whether to use TLS.
+        tls: True to use TLS.
         trust_store: A key store on each executor with the server's certificate authority; Java's own by
             default.
         trust_store_password: The password of that file.
@@ -249,6 +249,10 @@ class Redis(_DatabaseStore):
 
     Raises:
         Invalid: A value is not allowed.
+
+    Example:
+        backend = hf.Redis("redis.example:6379", user="shop", tls=True, cache="512m")
+        assert backend.address == "redis.example:6379"
     """
 
     address: str = "127.0.0.1:6379"
@@ -311,7 +315,7 @@ class Cassandra(_DatabaseStore):
         user: The user's name, if the server requires one.
         password: The password; by default HOLDFAST_CASSANDRA_PASSWORD of the driver's environment. It is
             never printed and never on a command line.
-        tls: Whether to use TLS.
+        tls: True to use TLS.
         trust_store: A key store on each executor with the server's certificate authority; Java's own by
             default.
         trust_store_password: The password of that file.
@@ -325,6 +329,10 @@ class Cassandra(_DatabaseStore):
 
     Raises:
         Invalid: A value is not allowed.
+
+    Example:
+        backend = hf.Cassandra("db1.example:9042,db2.example:9042", keyspace="shop", replication=3)
+        assert backend.consistency == "LOCAL_QUORUM"
     """
 
     contact_points: str = "127.0.0.1:9042"
@@ -406,6 +414,10 @@ class TiKV(_DatabaseStore):
 
     Raises:
         Invalid: A value is not allowed.
+
+    Example:
+        backend = hf.TiKV("pd1.example:2379,pd2.example:2379", prefix="shop")
+        assert backend.retain == 10
     """
 
     pd: str = "127.0.0.1:2379"

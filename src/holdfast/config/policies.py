@@ -126,14 +126,28 @@ _REAL_TIME = re.compile(r"real[ _-]?time (.+)")
 def every(interval: Duration) -> Every:
     """Return a trigger that starts a batch every `interval`.
 
+    A batch that takes longer delays the next one, which then starts at once.
+
+    Args:
+        interval: The time from one start to the next, such as "10 seconds" or `hf.minutes(1)`.
+
     Raises:
         Invalid: The interval is not a duration or not more than zero.
+
+    Example:
+        trigger = hf.every("30 seconds")
+        assert str(trigger) == "every 30s"
     """
     return Every(interval)
 
 
 def available_now() -> AvailableNow:
-    """Return a trigger that processes the available data, then ends the query."""
+    """Return a trigger that processes the available data, then ends the query.
+
+    Example:
+        trigger = hf.available_now()
+        assert str(trigger) == "available now"
+    """
     return AvailableNow()
 
 
@@ -144,8 +158,15 @@ def real_time(interval: Duration) -> RealTime:
     mode, with at least 5 seconds between commits. Rows reach the sink before they are committed, so the rows
     of an interrupted batch are sent again.
 
+    Args:
+        interval: The time from one commit to the next.
+
     Raises:
         Invalid: The interval is not a duration or not more than zero.
+
+    Example:
+        trigger = hf.real_time("5 minutes")
+        assert trigger.interval_ms == 300_000
     """
     return RealTime(interval)
 
@@ -379,7 +400,12 @@ RestartStrategy = NoRestart | FixedDelay | Exponential | FailureRate
 
 
 def no_restart() -> NoRestart:
-    """Return the strategy that never restarts a failed job."""
+    """Return the strategy that never restarts a failed job.
+
+    Example:
+        restart = hf.no_restart()
+        assert restart.knobs() == ()
+    """
     return NoRestart()
 
 
@@ -389,10 +415,20 @@ def fixed_delay(
     *,
     same_failure: int | None = DEFAULT_SAME_FAILURE,
 ) -> FixedDelay:
-    """Return the strategy that restarts up to `attempts` times, `delay` after each failure. See `FixedDelay`.
+    """Return the strategy that restarts up to `attempts` times, `delay` after each failure.
+
+    Args:
+        attempts: The number of restarts of this run, however far apart; None for no limit. For a job that
+            runs for months, prefer `exponential` or `failure_rate`, which forget old failures.
+        delay: The pause before each restart.
+        same_failure: The number of identical failures in a row after which the job fails; None for no limit.
 
     Raises:
         Invalid: A value is not allowed.
+
+    Example:
+        restart = hf.fixed_delay(attempts=5, delay="30s")
+        assert restart.delay_ms == 30_000
     """
     return FixedDelay(attempts=attempts, delay=delay, same_failure=same_failure)
 
@@ -407,10 +443,24 @@ def exponential(
     attempts: int | None = None,
     same_failure: int | None = DEFAULT_SAME_FAILURE,
 ) -> Exponential:
-    """Return the strategy that restarts after pauses from `initial` to `max`. See `Exponential`.
+    """Return the strategy that restarts after pauses that grow from `initial` to `max`.
+
+    Args:
+        initial: The first pause.
+        max: The longest pause, including jitter.
+        multiplier: The growth factor of the pause.
+        jitter: The share of a pause that is added or subtracted at random, so that jobs that failed together
+            do not restart together.
+        reset_after: The time without a failure after which the next pause is the first one again.
+        attempts: The number of restarts without such a time between them; None for no limit.
+        same_failure: The number of identical failures in a row after which the job fails; None for no limit.
 
     Raises:
         Invalid: A value is not allowed.
+
+    Example:
+        restart = hf.exponential(initial="2s", max="5m", attempts=20)
+        assert restart.max_ms == 300_000
     """
     return Exponential(initial, max, multiplier, jitter, reset_after, attempts, same_failure)
 
@@ -422,10 +472,20 @@ def failure_rate(
     *,
     same_failure: int | None = DEFAULT_SAME_FAILURE,
 ) -> FailureRate:
-    """Return the strategy that allows `failures` failures within `per`. See `FailureRate`.
+    """Return the strategy that restarts a job as long as at most `failures` failures occur within `per`.
+
+    Args:
+        failures: The number of failures allowed within `per`; the next one ends the job.
+        per: The length of the sliding window.
+        delay: The pause before each restart.
+        same_failure: The number of identical failures in a row after which the job fails; None for no limit.
 
     Raises:
         Invalid: A value is not allowed.
+
+    Example:
+        restart = hf.failure_rate(failures=5, per="1h", delay="20s")
+        assert restart.per_ms == 3_600_000
     """
     return FailureRate(failures=failures, per=per, delay=delay, same_failure=same_failure)
 
@@ -504,7 +564,23 @@ class Recovery:
 
 
 def recovery(*, fallback: Fallback | None = None, verify: Duration | None = "1m") -> Recovery:
-    """Return the settings for a damaged checkpoint. See `Recovery`."""
+    """Return the settings for recovering from a damaged checkpoint.
+
+    The supervisor checks the checkpoint before each restart after a failure.
+
+    Args:
+        fallback: The fallback for a damaged checkpoint: its newest whole `batch`, or the newest whole
+            `savepoint`. None, the default, leaves the job failed and the checkpoint unchanged.
+        verify: The maximum time for the check; files not checked by then are assumed to be whole. None
+            disables the check and allows no fallback.
+
+    Raises:
+        Invalid: A value is not allowed, or a fallback is combined with `verify=None`.
+
+    Example:
+        recovery = hf.recovery(fallback="savepoint", verify="30s")
+        assert recovery.verify_ms == 30_000
+    """
     return Recovery(fallback, verify)
 
 

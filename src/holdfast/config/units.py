@@ -131,22 +131,55 @@ def exact_size(size_bytes: int) -> str:
 
 
 def seconds(n: float) -> timedelta:
-    """Return a number of seconds as a `timedelta`, for settings and for arithmetic on event times."""
+    """Return a number of seconds as a `timedelta`, for settings and for arithmetic on event times.
+
+    Raises:
+        Invalid: The argument is not a finite number.
+
+    Example:
+        trigger = hf.every(hf.seconds(30))
+        assert trigger.interval_ms == 30_000
+    """
     return timedelta(seconds=_finite(n, "seconds"))
 
 
 def minutes(n: float) -> timedelta:
-    """Return a number of minutes as a `timedelta`."""
+    """Return a number of minutes as a `timedelta`.
+
+    Raises:
+        Invalid: The argument is not a finite number.
+
+    Example:
+        alerts = hf.Alerts(lag=hf.minutes(5))
+        assert alerts.lag == 300_000
+    """
     return timedelta(minutes=_finite(n, "minutes"))
 
 
 def hours(n: float) -> timedelta:
-    """Return a number of hours as a `timedelta`."""
+    """Return a number of hours as a `timedelta`.
+
+    Raises:
+        Invalid: The argument is not a finite number.
+
+    Example:
+        assert hf.hours(1.5) == hf.minutes(90)
+    """
     return timedelta(hours=_finite(n, "hours"))
 
 
 def days(n: float) -> timedelta:
-    """Return a number of days, each of 24 hours, as a `timedelta`."""
+    """Return a number of days, each of 24 hours, as a `timedelta`.
+
+    Raises:
+        Invalid: The argument is not a finite number.
+
+    Example:
+        from datetime import UTC, datetime
+
+        first_visit = datetime(2026, 3, 5, 9, 0, tzinfo=UTC)
+        assert (first_visit + hf.days(30)).day == 4
+    """
     return timedelta(days=_finite(n, "days"))
 
 

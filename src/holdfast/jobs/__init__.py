@@ -2,6 +2,11 @@
 
 `list` returns the jobs of a state home, `status` one in full, `alerts` their alerts; `stop` and `cancel` end
 one; `plan_stop` and `plan_cancel` return what that would do.
+
+Example:
+    running = [status.job.name for status in hf.jobs.list() if status.supervised]
+    assert running == ["visits"]
+    hf.jobs.stop("visits")
 """
 
 from __future__ import annotations

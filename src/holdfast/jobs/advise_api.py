@@ -64,6 +64,13 @@ def advise(
         Corrupt: A file of the checkpoint is damaged.
         Unavailable: The storage does not answer.
         Unsupported: The library for this kind of storage is not installed.
+
+    Example:
+        report = hf.advise("checkpoints/visits", topics=["checkpoint"])
+        for advice in report.advice:
+            print(advice.id, advice.severity.value, advice.do)
+        planned = hf.advise(rate=5000, keys=1_000_000, topics=["backend"])
+        assert [option.name for option in planned.backends if option.advised] == ["rocksdb"]
     """
     from holdfast.advice.advise_api import (
         advise_on_checkpoint,

@@ -53,6 +53,14 @@ class Job:
         consumer_group: The Kafka consumer group to which its driver commits the offsets of its queries.
         parameters: The values of the function's own parameters.
         strict: True to refuse a start on lint errors in its source or its plan.
+
+    Example:
+        @hf.job(name="visits", checkpoint="checkpoints/shop", trigger="1 minute")
+        def visits(session, table="orders"): ...
+
+        night = visits.with_overrides({"trigger": "available now", "table": "orders_of_the_day"})
+        assert str(night.trigger) == "available now"
+        assert night.parameters == {"table": "orders_of_the_day"}
     """
 
     name: str
@@ -184,12 +192,36 @@ def job(
     The job file and this package are shipped to the tasks of a cluster; modules that the job file imports are
     shipped if `py_files` lists them.
 
-    With `consumer_group` the driver commits the Kafka offsets of the queries to this group, for Kafka's own
-    tools. The group must have no consumers, and no query continues from these offsets. If two queries read
-    one topic, the group has the offsets of the later commit.
+    Args:
+        name: The job's name, unique within a state home.
+        checkpoint: The checkpoint settings, or only the location.
+        trigger: The trigger, or its text, such as "1 minute" or "available now"; by default the checkpoint's
+            interval, else as soon as possible.
+        backend: The state store; RocksDB by default.
+        restart: The restart strategy after a failure of the driver; `hf.exponential()` by default.
+        recovery: The recovery from a damaged checkpoint; `hf.recovery()` by default.
+        master: The Spark master; by default that of the user's settings, or `local[*]`.
+        conf: Further Spark settings; they override all others.
+        extras: The connectors whose jars are added: `delta`, `kafka`.
+        py_files: Modules, archives and directories that tasks import, relative to the job file.
+        alerts: The thresholds and routes of alerts.
+        consumer_group: The Kafka consumer group to which the driver commits the offsets of the queries, for
+            Kafka's own tools. The group must have no consumers, and no query continues from these offsets.
+            If two queries read one topic, the group has the offsets of the later commit.
+        strict: True to run the rules of `holdfast lint --plan` at each start, after the function has built
+            the queries and before they start; an error among the findings ends the job.
 
-    With `strict` each start runs the rules of `holdfast lint --plan`, after the function has built the
-    queries and before they start; an error among the findings ends the job.
+    Raises:
+        Invalid: A value is not allowed, or the function has a parameter without a default.
+
+    Example:
+        @hf.job(name="visits", checkpoint="checkpoints/shop", trigger="1 minute", restart=hf.fixed_delay(5))
+        def visits(spark, folder="arrivals"):
+            schema = "customer string, drink string, amount double"
+            orders = spark.readStream.schema(schema).json(folder)
+            return hf.sink(orders.groupBy("customer").count(), mode="complete").memory("visits")
+
+        assert visits.effective_trigger() == hf.every("1 minute")
     """
 
     def decorate(build: Callable[..., Any]) -> Job:

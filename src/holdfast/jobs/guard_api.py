@@ -99,6 +99,11 @@ def guard(
 
     Raises:
         Invalid: A setting is not valid.
+
+    Example:
+        writer = events.writeStream.format("noop").queryName("drinks").trigger(availableNow=True)
+        guard = hf.guard(writer, checkpoint="checkpoints/drinks", savepoints="savepoints")
+        assert guard.run() == 0
     """
     settings = GuardSettings(
         checkpoint=checkpoint,
@@ -134,6 +139,13 @@ class Guard:
     Raises:
         Unsupported: The query is one of Spark Connect.
         Invalid: The argument is not a query.
+
+    Example:
+        writer = events.writeStream.format("noop").queryName("drinks")
+        with hf.guard(writer, checkpoint="checkpoints/drinks") as guard:
+            guard.query.processAllAvailable()
+        assert guard.exit_code == 0
+        assert guard.error is None
     """
 
     def __init__(self, query: Guarded, settings: GuardSettings) -> None:

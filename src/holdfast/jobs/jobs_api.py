@@ -41,6 +41,12 @@ class JobReport(JsonShape):
         alerts: The firing alerts.
         sizing: The resources that each query has and needs, and the growth of its state.
         lag: The lag of each query by partition of its sources.
+
+    Example:
+        report = hf.jobs.status("visits")
+        assert report.details.status.job.state == "RUNNING"
+        assert [query.name for query in report.details.queries] == ["visits"]
+        assert not report.details.recoveries
     """
 
     details: JobDetails = field(metadata=json_spread())
@@ -57,6 +63,11 @@ class JobAlerts(JsonShape):
     Attributes:
         alerts: The firing and pending alerts, firing ones first.
         events: The times when alerts began to fire and were resolved, oldest first.
+
+    Example:
+        report = hf.jobs.alerts()
+        urgent = [alert.text for alert in report.alerts if alert.severity == "critical"]
+        assert not urgent
     """
 
     alerts: tuple[Alert, ...]
@@ -71,6 +82,13 @@ class QuerySavepoint(JsonShape):
         query: The query's name.
         taken: The savepoint.
         content: `recorded` or `pending`: the state of its digests.
+
+    Example:
+        stopped = hf.jobs.stop("visits", savepoint="savepoints", label="before-upgrade")
+        savepoint = stopped.savepoints[0]
+        assert savepoint.query == "visits"
+        assert not savepoint.pending
+        assert savepoint.taken.manifest.label == "before-upgrade"
     """
 
     query: str
@@ -91,6 +109,11 @@ class StopPlan(JsonShape):
         status: The job.
         checkpoints: The checkpoints for savepoints, by query.
         catalog: The directory for the savepoints; None if none are requested.
+
+    Example:
+        plan = hf.jobs.plan_stop("visits", savepoint="savepoints")
+        assert plan.catalog == "savepoints"
+        assert list(plan.checkpoints) == ["visits"]
     """
 
     status: JobStatus = field(metadata=json_spread())
@@ -111,6 +134,11 @@ class Stopped(JsonShape):
     Attributes:
         status: The job.
         savepoints: A savepoint of each query, if requested.
+
+    Example:
+        stopped = hf.jobs.stop("visits")
+        assert stopped.status.job.state == "FINISHED"
+        assert stopped.savepoints == ()
     """
 
     status: JobStatus = field(metadata=json_spread())
@@ -124,6 +152,10 @@ class Cancelled(JsonShape):
     Attributes:
         deletes_checkpoint: True if the job has `on_cancel="delete"`.
         status: The job.
+
+    Example:
+        cancelled = hf.jobs.cancel("visits")
+        assert cancelled.status.job.state == "CANCELED"
     """
 
     deletes_checkpoint: bool
@@ -139,6 +171,11 @@ def list(*, home: Address | None = None) -> tuple[JobStatus, ...]:  # noqa: A001
     Raises:
         Unavailable: The registry cannot be read.
         Corrupt: The registry is damaged.
+
+    Example:
+        for status in hf.jobs.list():
+            print(status.job.name, status.word)
+        assert hf.jobs.list()[0].supervised
     """
     return tuple(_control(home).jobs())
 
@@ -154,6 +191,12 @@ def status(job: str, *, home: Address | None = None) -> JobReport:
         NotFound: The job does not exist.
         Unavailable: The registry cannot be read.
         Corrupt: The registry is damaged.
+
+    Example:
+        report = hf.jobs.status("visits")
+        for batch in report.details.batches[-3:]:
+            print(batch.batch_id, batch.input_rows, batch.duration_ms)
+        assert report.details.last_failure is None
     """
     place, at_ms = _place(home), now_ms()
     control = Control(place, now_ms)
@@ -179,6 +222,12 @@ def alerts(job: str | None = None, *, last: int = 20, home: Address | None = Non
     Raises:
         NotFound: The job does not exist.
         Unavailable: The state home cannot be read.
+
+    Example:
+        report = hf.jobs.alerts("visits", last=5)
+        for alert in report.alerts:
+            print(alert.severity, alert.text, alert.advice)
+        assert not report.alerts
     """
     place = _place(home)
     name = None if job is None else _watched_name(place, job)
@@ -207,6 +256,10 @@ def plan_stop(
         NotFound: The job does not exist.
         Conflict: The job does not run, or has not started a query yet.
         Invalid: An argument is not valid.
+
+    Example:
+        plan = hf.jobs.plan_stop("visits", savepoint="savepoints", label="before-upgrade")
+        assert plan.checkpoints["visits"].endswith("checkpoints/visits")
     """
     control = _control(home)
     if savepoint is False:
@@ -258,6 +311,11 @@ def stop(
         Conflict: The job does not run, has not started a query, or its supervisor ended before it did.
         Invalid: An argument is not valid.
         Unavailable: The job has not ended in time.
+
+    Example:
+        stopped = hf.jobs.stop("visits", savepoint="savepoints", label="before-upgrade", timeout="10m")
+        taken = stopped.savepoints[0].taken
+        assert hf.health(taken.uri).ok
     """
     plan = plan_stop(job, savepoint=savepoint, label=label, drop_expired=drop_expired, home=home)
     control = _control(home)
@@ -309,12 +367,18 @@ def plan_cancel(job: str, *, home: Address | None = None) -> Cancelled:
     Raises:
         NotFound: The job does not exist.
         Conflict: The job does not run.
+
+    Example:
+        plan = hf.jobs.plan_cancel("visits")
+        assert not plan.deletes_checkpoint
     """
     return _cancelled(_control(home).running(job))
 
 
 def cancel(job: str, *, timeout: Duration = "1m", home: Address | None = None) -> Cancelled:
-    """End a job's driver at once. Its checkpoint is kept unless the job has `on_cancel="delete"`.
+    """End a job's driver at once and keep its checkpoint, unless the job has `on_cancel="delete"`.
+
+    The running batch is interrupted; when the job is run again, it starts with that batch.
 
     Args:
         job: The job's name or id.
@@ -325,6 +389,10 @@ def cancel(job: str, *, timeout: Duration = "1m", home: Address | None = None) -
         NotFound: The job does not exist.
         Conflict: The job does not run.
         Unavailable: The job has not ended in time.
+
+    Example:
+        cancelled = hf.jobs.cancel("visits")
+        assert not cancelled.deletes_checkpoint
     """
     wait_ms = parse_duration(timeout, "timeout", allow_zero=True)
     return _cancelled(_control(home).cancel(job, wait_ms / 1000))

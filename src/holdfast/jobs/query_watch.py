@@ -100,6 +100,14 @@ def watch(
         Conflict: A supervisor already watches a job of this name.
         Unavailable: The port is in use.
         Unsupported: The query runs in continuous processing, or OpenTelemetry is not installed.
+
+    Example:
+        writer = events.writeStream.format("noop").option("checkpointLocation", "checkpoints/drinks")
+        query = writer.start()
+        with hf.watch(query, name="drinks", alerts=hf.Alerts(lag="5m"), port=0) as watch:
+            assert watch.url.startswith("http://127.0.0.1:")
+            query.processAllAvailable()
+        query.stop()
     """
     require_package("pyspark")
     from holdfast.engine.connect import refuse_connect
@@ -140,7 +148,17 @@ def watch(
 
 
 class Watch:
-    """A watched query, created by `hf.watch`; as a context manager it calls `stop` at the end."""
+    """A watched query, created by `hf.watch`; as a context manager it calls `stop` at the end.
+
+    Example:
+        writer = events.writeStream.format("noop").option("checkpointLocation", "checkpoints/drinks")
+        query = writer.start()
+        watch = hf.watch(query, name="drinks")
+        query.processAllAvailable()
+        query.stop()
+        watch.stop()
+        assert watch.batches()[-1].input_rows == 1
+    """
 
     def __init__(
         self,

@@ -212,12 +212,12 @@ def check_spark(
 ) -> SparkReport:
     """Check whether a different Spark version can continue with a checkpoint or savepoint.
 
-    Cost: as for showing the checkpoint: its logs, and one listing of each store. No Spark is started.
+    The check reads the logs and lists each store once, as showing the checkpoint does. No Spark is started.
 
     Args:
         against: A savepoint, or a checkpoint at its newest committed batch.
         spark: The Spark version that is to continue, such as `4.2` or `4.2.1`.
-        query: The query, if `against` is the folder of a job's checkpoints.
+        query: The query, if `against` is the directory of a job's checkpoints.
         home: The state home, whose records contain the Spark version of a checkpoint.
 
     Raises:
@@ -225,6 +225,13 @@ def check_spark(
         Unsupported: The Spark version or the state provider is unknown.
         NotFound: The savepoint or checkpoint does not exist, or has no committed batch.
         Corrupt: A file that was read is damaged.
+
+    Example:
+        assert hf.check_spark("savepoints@daily", "4.2").verdict == "goes on"
+        downgrade = hf.check_spark("savepoints@daily", "4.0")
+        assert downgrade.verdict == "fails"
+        for finding in downgrade.findings:
+            print(finding.text, finding.hint)
     """
     target = _release(spark)
     saved = open_saved(os.fspath(against), query)

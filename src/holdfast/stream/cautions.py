@@ -25,6 +25,12 @@ class WatermarkWarning(UserWarning):
 
     Issued each time Holdfast starts such a query, and printed by `holdfast run`. Silence it with
     `warnings.filterwarnings("ignore", category=holdfast.WatermarkWarning)`.
+
+    Example:
+        import warnings
+
+        warnings.filterwarnings("error", category=hf.WatermarkWarning)
+        assert issubclass(hf.WatermarkWarning, UserWarning)
     """
 
 
@@ -33,6 +39,12 @@ class ForkWarning(UserWarning):
 
     Issued each time Holdfast starts such a query while the target has no rows of its own yet, and printed by
     `holdfast run`. Silence it with `warnings.filterwarnings("ignore", category=holdfast.ForkWarning)`.
+
+    Example:
+        import warnings
+
+        warnings.filterwarnings("ignore", category=hf.ForkWarning)
+        assert issubclass(hf.ForkWarning, UserWarning)
     """
 
 
@@ -41,6 +53,12 @@ class ObjectStoreWarning(UserWarning):
 
     Issued each time Holdfast starts such a query, and printed by `holdfast run`. Silence it with
     `warnings.filterwarnings("ignore", category=holdfast.ObjectStoreWarning)`.
+
+    Example:
+        import warnings
+
+        warnings.filterwarnings("ignore", category=hf.ObjectStoreWarning)
+        assert issubclass(hf.ObjectStoreWarning, UserWarning)
     """
 
 

@@ -255,7 +255,16 @@ _CLIENTS: Final[Mapping[str, tuple[str, str]]] = {
 
 
 def state_jar() -> Path:
-    """Return the path of the jar of the state stores, for the `spark.jars` of your own session."""
+    """Return the path of the jar of the state stores, for the `spark.jars` of your own session.
+
+    `hf.session` and `hf.configure` add the jar themselves if the state is in a database.
+
+    Example:
+        from pyspark.sql import SparkSession
+
+        builder = SparkSession.builder.config("spark.jars", str(hf.state_jar()))
+        assert hf.state_jar().suffix == ".jar"
+    """
     return Path(__file__).with_name("holdfast-state.jar")
 
 

@@ -85,6 +85,11 @@ def session(
         Unavailable: Packages could not be fetched.
         Invalid: A setting is wrong.
         Unsupported: This Java or Spark version is not supported, or the extra `spark` is not installed.
+
+    Example:
+        conf = {"spark.sql.shuffle.partitions": "2"}
+        spark = hf.session("visits", master="local[2]", conf=conf, backend=hf.RocksDB(memory="1 GB"))
+        assert spark.range(3).count() == 3
     """
     require_package("pyspark")
     from pyspark.sql import SparkSession
@@ -121,11 +126,28 @@ def running_session() -> SparkSession | None:
 def configure(
     builder: SparkSession.Builder, *, extras: Iterable[str] = (), home: str | Path | None = None
 ) -> SparkSession.Builder:
-    """Add Holdfast's defaults to your own builder; your settings, on it or elsewhere, stay.
+    """Add Holdfast's defaults to your own builder; your settings, on it or elsewhere, take precedence.
 
-    Sets JAVA_HOME and PYSPARK_PYTHON in this process's environment, from which Spark's launcher and workers
-    read them. Call it before the first session of the process: Java and jars cannot be changed in a running
-    JVM.
+    The call sets JAVA_HOME and PYSPARK_PYTHON in this process's environment, from which Spark's launcher and
+    workers read them. Call it before the first session of the process: Java and jars cannot be changed in a
+    running JVM.
+
+    Args:
+        builder: The builder of a classic session.
+        extras: Extra jars: `delta`, `kafka`.
+        home: The state home.
+
+    Raises:
+        NotFound: Java is missing.
+        Invalid: A setting is wrong.
+        Unsupported: The builder is one of Spark Connect, or this Java or Spark version is not supported.
+
+    Example:
+        from pyspark.sql import SparkSession
+
+        builder = SparkSession.builder.appName("visits").config("spark.sql.shuffle.partitions", "2")
+        spark = hf.configure(builder).getOrCreate()
+        assert spark.conf.get("spark.sql.shuffle.partitions") == "2"
     """
     return _configured(builder, extras, home)[0]
 

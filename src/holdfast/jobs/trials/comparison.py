@@ -342,6 +342,11 @@ def compare(
         Unavailable: There is no input after the savepoint.
         Unsupported: A source allows no second reader.
         Failed: One of the two versions failed; the error says which.
+
+    Example:
+        def test_new_code_has_the_same_results():
+            report = hf.compare("savepoints@daily", original="visits.py", new="new/visits.py", batches=5)
+            assert report.equal, report.outputs
     """
     whole(batches, "batches", least=1)
     whole(samples, "samples", least=0)

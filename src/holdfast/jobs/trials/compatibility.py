@@ -265,6 +265,14 @@ def check(
         Invalid: The code starts its query itself, or the query is ambiguous.
         NotFound: The file, job, savepoint or checkpoint does not exist, or it has no committed batch.
         Corrupt: The savepoint is damaged.
+
+    Example:
+        from pyspark.sql import functions as F
+
+        sums = [F.count("*").alias("visits"), F.sum(F.col("amount").cast("long")).alias("spend")]
+        totals = events.groupBy("customer").agg(*sums)
+        report = hf.check(totals.writeStream.outputMode("update"), against="savepoints@daily")
+        assert report.verdict == "kept"
     """
     begun = itertools.count()
 

@@ -54,6 +54,15 @@ def lint(
         Corrupt: A file of the checkpoint is damaged.
         Unavailable: The storage does not answer.
         Unsupported: The library for this kind of storage is not installed.
+
+    Example:
+        from pathlib import Path
+
+        code = 'first_orders = session.readStream.json("arrivals").dropDuplicates(["customer"])'
+        Path("visits.py").write_text(code)
+        report = hf.lint("visits.py")
+        assert [finding.name for finding in report.findings] == ["dedupe-without-watermark"]
+        assert not hf.lint("checkpoints/visits").findings
     """
     if plan:
         return _with_plan(os.fspath(target), overrides or {}, conf or {}, master, home, spark)
