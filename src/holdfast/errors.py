@@ -132,7 +132,7 @@ class Conflict(HoldfastError):
 
     Example:
         try:
-            hf.savepoints.take("checkpoints/visits", "savepoints", label="daily")
+            hf.savepoints.restore("savepoints@daily", "checkpoints/visits")  # it exists already
         except hf.Conflict as error:
             assert error.exit_code == 4
     """

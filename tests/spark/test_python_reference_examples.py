@@ -15,5 +15,6 @@ if TYPE_CHECKING:
 @pytest.mark.parametrize("public", reference_examples.examples(with_spark=True), ids=lambda it: it.name)
 def test_an_example_with_spark_runs(public: Any, spark: SparkSession, tmp_path: Path) -> None:
     stream = reference_examples.events(spark, tmp_path / "arrivals")
-    with reference_examples.example_folder(tmp_path / "shop"):
+    folder = reference_examples.example_folder(tmp_path / "shop")
+    with reference_examples.settings_restored(spark), folder:
         reference_examples.run(public.example, spark=spark, events=stream)

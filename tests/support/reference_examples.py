@@ -97,3 +97,19 @@ def events(spark: SparkSession, folder: Path) -> DataFrame:
     (folder / "0.json").write_text(f"{row}\n")
     stream = spark.readStream.schema(COLUMNS).json(str(folder))
     return stream.withWatermark("ts", "10 minutes")
+
+
+@contextmanager
+def settings_restored(spark: SparkSession) -> Iterator[None]:
+    """Restore the settings of the shared session, which the examples of sessions change."""
+    conf = spark.conf._jconf
+    before = dict(conf.getAllAsJava())
+    try:
+        yield
+    finally:
+        after = dict(conf.getAllAsJava())
+        for key in after.keys() - before.keys():
+            conf.unset(key)
+        for key, value in before.items():
+            if after.get(key) != value:
+                conf.set(key, value)

@@ -101,8 +101,11 @@ def guard(
         Invalid: A setting is not valid.
 
     Example:
+        from pathlib import Path
+
+        checkpoint = Path("checkpoints/drinks").absolute()
         writer = events.writeStream.format("noop").queryName("drinks").trigger(availableNow=True)
-        guard = hf.guard(writer, checkpoint="checkpoints/drinks", savepoints="savepoints")
+        guard = hf.guard(writer, checkpoint=checkpoint, verify="30s", port=0)
         assert guard.run() == 0
     """
     settings = GuardSettings(
@@ -141,8 +144,11 @@ class Guard:
         Invalid: The argument is not a query.
 
     Example:
+        from pathlib import Path
+
+        checkpoint = Path("checkpoints/drinks").absolute()
         writer = events.writeStream.format("noop").queryName("drinks")
-        with hf.guard(writer, checkpoint="checkpoints/drinks") as guard:
+        with hf.guard(writer, checkpoint=checkpoint) as guard:
             guard.query.processAllAvailable()
         assert guard.exit_code == 0
         assert guard.error is None

@@ -102,8 +102,10 @@ def watch(
         Unsupported: The query runs in continuous processing, or OpenTelemetry is not installed.
 
     Example:
-        writer = events.writeStream.format("noop").option("checkpointLocation", "checkpoints/drinks")
-        query = writer.start()
+        from pathlib import Path
+
+        checkpoint = Path("checkpoints/drinks").absolute()
+        query = events.writeStream.format("noop").option("checkpointLocation", checkpoint).start()
         with hf.watch(query, name="drinks", alerts=hf.Alerts(lag="5m"), port=0) as watch:
             assert watch.url.startswith("http://127.0.0.1:")
             query.processAllAvailable()
@@ -151,8 +153,10 @@ class Watch:
     """A watched query, created by `hf.watch`; as a context manager it calls `stop` at the end.
 
     Example:
-        writer = events.writeStream.format("noop").option("checkpointLocation", "checkpoints/drinks")
-        query = writer.start()
+        from pathlib import Path
+
+        checkpoint = Path("checkpoints/drinks").absolute()
+        query = events.writeStream.format("noop").option("checkpointLocation", checkpoint).start()
         watch = hf.watch(query, name="drinks")
         query.processAllAvailable()
         query.stop()
