@@ -161,11 +161,11 @@ def forecast_cost(
     """Forecast the cost of a planned job's state.
 
     Args:
-        rate: Rows per second.
-        keys: Distinct keys in the state at one time.
-        value_bytes: Bytes of one value.
+        rate: The number of rows per second.
+        keys: The number of distinct keys in the state at one time.
+        value_bytes: The size of one value in bytes.
         interval: The time from one batch to the next.
-        partitions: Partitions of the state.
+        partitions: The number of partitions of the state.
         prices: The prices, or the path of a price file; None for the defaults.
         medium: The storage of the checkpoint: `local`, `hdfs` or `s3`.
 

@@ -1,7 +1,7 @@
-"""Jobs: their definition, their driver process, the supervisor that keeps it running, and `hf.jobs`.
+"""The jobs of a state home: their state, their alerts, and their end.
 
-`list` returns the jobs of a state home, `status` one in full, `alerts` their alerts; `stop` and `cancel` end
-one; `plan_stop` and `plan_cancel` return what that would do.
+`list` returns all jobs, `status` one in full, `alerts` their alerts; `stop` and `cancel` end a job;
+`plan_stop` and `plan_cancel` return what that would do. `holdfast run` starts a job.
 
 Example:
     running = [status.job.name for status in hf.jobs.list() if status.supervised]

@@ -39,17 +39,17 @@ def advise(
 ) -> AdviceReport:
     """Return advice on a checkpoint or a planned job, most severe first.
 
-    Each piece of advice has an observation, the cost of ignoring it, the action, and its certainty. Of a
-    checkpoint its logs and the names and sizes of its files are read, whether the query runs or not; state is
-    not read, and Spark is not started. If a state home has a job with this checkpoint, the job's recorded
+    Each piece of advice has an observation, the cost of ignoring it, the action, and its certainty. For a
+    checkpoint, the logs and the names and sizes of the files are read, whether the query runs or not; state
+    is not read, and Spark is not started. If a state home has a job with this checkpoint, the job's recorded
     batches are used too. What cannot be determined is listed in `not_told`.
 
     Args:
         checkpoint: The address of a checkpoint. None for a planned job, which has `rate` and `keys`.
         topics: Some of `backend`, `checkpoint`, `partitions` and `memory`; all by default.
-        rate: Of a planned job: rows per second.
-        keys: Of a planned job: the number of keys in its state.
-        value_bytes: Of a planned job: the size of each key's value in bytes; 100 by default.
+        rate: The rows per second of a planned job.
+        keys: The number of keys in the state of a planned job.
+        value_bytes: The size of each key's value of a planned job, in bytes; 100 by default.
         latency: The maximum delay of a result.
         cores: The cores that run tasks.
         shared: True if other services read the state.

@@ -79,13 +79,13 @@ def guard(
         name: The job's name in metrics, alerts and other commands; by default the query's name.
         trigger: The trigger, for `hf.sink(…)`.
         verify: The time limit for verifying the checkpoint; a damaged one is refused. None skips the check.
-        wait: How long to wait for an owner that is ending.
-        lease: For a checkpoint that is not on a local disk: how long an owner without a sign of life keeps
-            the ownership. None disables the lease; then two machines may use the checkpoint at once.
+        wait: The maximum time to wait for the end of the previous owner.
+        lease: The time for which an owner without a sign of life keeps the ownership of a checkpoint that
+            is not on a local disk. None disables the lease; then two machines may use the checkpoint at once.
         lease_at: A different address for the lease: a directory, `s3://…`, `webhdfs://…` or `zookeeper://…`.
             By default it is next to the checkpoint. For a local disk it adds a lease to the lock.
-        grace: How long a batch may take after the order to stop before it is interrupted. Shorter than the
-            platform's own grace period, after which the process is killed.
+        grace: The time that a batch may take after the request to stop before it is interrupted. Set it
+            shorter than the platform's own grace period, after which the process is killed.
         savepoints: The savepoint catalog's directory.
         savepoint_every: The interval between savepoints.
         savepoints_retained: The number of savepoints to keep.

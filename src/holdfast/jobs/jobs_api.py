@@ -296,12 +296,13 @@ def stop(
 
     Args:
         job: The job's name or id.
-        savepoint: Take a savepoint of the last batch of each query into this directory; True for the
-            directory of the job's last savepoint, else the one next to its checkpoint.
+        savepoint: The directory for a savepoint of the last batch of each query; True for the configured
+            directory, else that of the job's last savepoint, else the one next to its checkpoint. False, the
+            default, takes none.
         label: The savepoints' label.
-        digest: Count and hash the rows of the savepoints; without it their digests are pending.
-        drop_expired: Omit expired rows from the savepoints.
-        timeout: How long to wait for the job to end.
+        digest: True to count and hash the rows of the savepoints; otherwise their digests are pending.
+        drop_expired: True to omit expired rows from the savepoints.
+        timeout: The maximum time to wait for the end of the job.
         home: The state home; by default the one in use.
         tell: Called with files done, files in all, and a note, for each savepoint.
         on_savepoint: Called with each savepoint as soon as it is taken.
@@ -382,7 +383,7 @@ def cancel(job: str, *, timeout: Duration = "1m", home: Address | None = None) -
 
     Args:
         job: The job's name or id.
-        timeout: How long to wait for the job to end.
+        timeout: The maximum time to wait for the end of the job.
         home: The state home; by default the one in use.
 
     Raises:

@@ -86,7 +86,7 @@ def watch(
         port: The port for Prometheus at `/metrics`; 0 picks a free one, see `url`.
         host: The address to listen on; an address other than loopback opens the metrics to other machines.
         otlp: The OpenTelemetry collector to push to; by default `OTEL_EXPORTER_OTLP_ENDPOINT`, if set.
-        record: Record the hashes of committed batches, for `holdfast checkpoint verify`.
+        record: True to record the hashes of committed batches, for `holdfast checkpoint verify`.
         on_alert: Called with each event, on a thread of the watch.
         consumer_group: The Kafka consumer group to which the query's offsets are committed, for Kafka's own
             tools. The group must have no consumers; no query continues from these offsets.

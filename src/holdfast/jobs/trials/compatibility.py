@@ -257,7 +257,7 @@ def check(
         conf: Spark settings of the session.
         master: The Spark master; by default local, whatever the job says.
         home: The state home.
-        deep: Count the keys of large state too, which reads all of it.
+        deep: True to count the keys of large state too, which reads all of it.
         spark: The session to use; by default one is started and stopped. A sink or writer has its own.
         tell: Called with steps done, steps in all, and the current step.
 

@@ -29,10 +29,10 @@ def lint(
 ) -> LintReport:
     """Find problems in the code of a query, its plan, or its checkpoint.
 
-    Of a code file the text is read; it is not imported or run, and Spark is not started. With `plan` the
-    file's job is built as well: its function is called, so that Spark makes a plan, but nothing is started.
-    Of a checkpoint its logs and the names and sizes of its files are read, whether the query runs or not;
-    state is not read. A rule reports only what it has evidence for, so the absence of findings is no proof.
+    A code file is read as text; it is not imported or run, and Spark is not started. With `plan` the file's
+    job is built as well: its function is called, so that Spark makes a plan, but no query is started. For a
+    checkpoint, the logs and the names and sizes of the files are read, whether the query runs or not; state
+    is not read. A rule reports only what it has evidence for, so the absence of findings is no proof.
 
     `[tool.holdfast.lint]` in the nearest pyproject.toml, next to the file or above it (for a checkpoint: the
     working directory), disables rules or changes their severity.
@@ -40,7 +40,7 @@ def lint(
     Args:
         target: A Python file, or the address of a checkpoint; with `plan` FILE.py or FILE.py:JOB, with a job
             of `@hf.job`.
-        plan: Check Spark's plan of the job too, which needs a session and some seconds.
+        plan: True to check Spark's plan of the job too, which needs a session and some seconds.
         overrides: Settings and parameters of the job, as in `holdfast run --set`.
         conf: Spark settings of the session.
         master: The Spark master; by default local, whatever the job says.
