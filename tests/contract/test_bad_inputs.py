@@ -479,5 +479,5 @@ def test_what_is_wrong_is_told_in_one_message(line: str, code: int, place: Path)
 def test_an_argument_that_is_no_text_is_refused(verb: str, word: str, place: Path) -> None:
     before = below(place)
     said = cli_in(place, place / "home")(*verb.split(), word)
-    assert (said.returncode, "no text in UTF-8" in said.stderr) == (WRONG, True)
+    assert (said.returncode, "not valid UTF-8" in said.stderr) == (WRONG, True)
     assert below(place) == before
