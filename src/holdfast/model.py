@@ -169,6 +169,11 @@ class HeavyKey:
         rows: The number of rows of this key among those examined; an upper bound.
         share: Its share of the rows examined.
         partition: Its partition by Spark's hash; None if the number of partitions is unknown.
+
+    Example:
+        orders = spark.createDataFrame([("ann",), ("ann",), ("bob",), ("cy",)], "customer string")
+        heaviest = hf.skew.report(orders, by="customer").heavy[0]
+        assert (heaviest.key, heaviest.rows, heaviest.share) == (("ann",), 2, 0.5)
     """
 
     key: tuple[Any, ...]
@@ -193,6 +198,12 @@ class SkewReport(JsonShape):
         estimated: Whether the shares of partitions are estimated from the heavy keys, with all other rows
             spread evenly.
         batch_id: The batch of a stream, or None.
+
+    Example:
+        orders = spark.createDataFrame([("ann",), ("ann",), ("bob",), ("cy",)], "customer string")
+        report = hf.skew.report(orders, by="customer", partitions=4)
+        assert (report.rows, report.looked_at, len(report.partitions)) == (4, 4, 4)
+        assert hf.skew.SkewReport.from_dict(report.as_dict()) == report
     """
 
     name: str

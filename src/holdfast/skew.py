@@ -1,4 +1,13 @@
-"""Find keys with too many rows, and declare aggregates for them: `hf.skew`."""
+"""Find keys with too many rows, and declare aggregates for them: `hf.skew`.
+
+Example:
+    orders = spark.createDataFrame([("ann", 1), ("ann", 2), ("bob", 1)], "customer string, cups int")
+    hot = hf.skew.find(orders, by="customer", share=0.5)
+    assert hot == ["ann"]
+
+    cups = hf.split_hot(orders, by="customer", hot=hot).agg(hf.skew.sum("cups"))
+    assert cups.columns == ["customer", "sum(cups)"]
+"""
 
 from __future__ import annotations
 
@@ -84,6 +93,11 @@ def report(
     Raises:
         Invalid: A column or a number is wrong, or the frame is a stream.
         NotFound: The job does not exist, or does not watch skew.
+
+    Example:
+        orders = spark.createDataFrame([("ann",), ("ann",), ("bob",), ("cy",)], "customer string")
+        report = hf.skew.report(orders, by="customer")
+        assert [key.share for key in report.heavy] == [0.5, 0.25, 0.25]
     """
     if isinstance(source, str):
         from holdfast.jobs.reports import report_job

@@ -56,6 +56,10 @@ def dedupe(
     Raises:
         Invalid: There is no watermark, a column is missing, the frame is not a stream, or side outputs are
             not supported for it.
+
+    Example:
+        orders = hf.dedupe(events, by=["customer", "drink", "ts"])
+        assert orders.columns == events.columns
     """
     keys = key_columns(df, by, where=_WHERE)
     require_stream(df, where=_WHERE, hint=f"use df.dropDuplicates({keys!r}), which needs no state")

@@ -50,6 +50,14 @@ def watermarked(
 
     Raises:
         Invalid: A column or a duration is wrong, or the frame has a watermark or is not a stream.
+
+    Example:
+        from pathlib import Path
+
+        Path("refunds").mkdir()
+        refunds = spark.readStream.schema("customer string, refund double, at timestamp").json("refunds")
+        refunds = hf.watermarked(refunds, time="at", delay="10 minutes", idle_after="5 minutes")
+        assert refunds.columns == ["customer", "refund", "at"]
     """
     require_time(df, time, where=_WHERE)
     require_stream(df, where=_WHERE)

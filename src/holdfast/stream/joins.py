@@ -143,6 +143,11 @@ def enrich(
     Raises:
         Invalid: The table is a stream, a column is wrong or missing, both have a column of the same name and
             there is no prefix, or the table has a key twice.
+
+    Example:
+        menu = spark.createDataFrame([("tea", "hot"), ("lemonade", "cold")], "drink string, served string")
+        orders = hf.enrich(events, menu, by="drink", check=True)
+        assert orders.columns == [*events.columns, "served"]
     """
     from pyspark.sql import functions as F  # noqa: N812 - the package imports without Spark
 
@@ -229,7 +234,6 @@ def join_within(
 ) -> DataFrame:
     """Join rows that have the same key and event times within a bound.
 
-
     Two rows match if the right time is in `[left time, left time + bound]`; a pair of bounds such as
     `("-1 minute", "5 minutes")` sets both ends, relative to the left time. Both ends are included.
 
@@ -237,7 +241,7 @@ def join_within(
     (`semi`: the left side alone, each row at most once). A row without a match has nulls for the other
     side and is returned when the watermark has passed the bound; until then Spark keeps it. A null in a
     key never matches. The watermark of a query with two streams is the *slower* one, so a side that falls
-    silent holds everything back, unless `holdfast.watermarked` gave it `idle_after`.
+    silent holds everything back, unless `hf.watermarked` gave it `idle_after`.
 
     Two batch frames can be joined too, for a backfill or a test; they need no watermark.
 
@@ -261,6 +265,20 @@ def join_within(
         Invalid: A kind, column, bound or watermark is wrong or missing, both sides have a column of the
             same name and there are no prefixes, or side outputs are not supported for these frames. Spark
             would report most of this only when the query starts.
+
+    Example:
+        from pathlib import Path
+
+        Path("payments").mkdir()
+        payments = spark.readStream.schema("customer string, paid double, paid_at timestamp").json("payments")
+        paid = hf.join_within(
+            events,
+            payments.withWatermark("paid_at", "10 minutes"),
+            by="customer",
+            times=("ts", "paid_at"),
+            bound="15 minutes",
+        )
+        assert paid.columns == ["customer", "drink", "amount", "ts", "paid", "paid_at"]
     """
     return bounded_join(
         left, right, by=by, times=times, bound=bound, kind=kind, watermark=watermark, prefixes=prefixes,

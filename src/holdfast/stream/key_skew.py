@@ -64,6 +64,18 @@ def watch(
 
     Raises:
         Invalid: The frame is not a stream, a column is missing or cannot be a key, or a number is wrong.
+
+    Example:
+        orders = hf.skew.watch(events, by="customer", name="orders", every=1)
+        query = (
+            hf.sink(orders)
+            .parquet("tables/orders")
+            .start(checkpoint="checkpoints/orders", trigger=hf.available_now())
+        )
+        query.awaitTermination()
+
+        [report] = hf.skew.report(query)
+        assert (report.name, report.heavy[0].key) == ("orders", ("ann",))
     """
     where = "holdfast.skew.watch(…)"
     require_stream(df, where=where, hint="for a batch frame, call hf.skew.report(df, by=…)")
@@ -122,6 +134,10 @@ def find(
 
     Raises:
         Invalid: A column, the share or a number is wrong, or the frame is a stream.
+
+    Example:
+        yesterday = spark.createDataFrame([("ann",), ("ann",), ("bob",), ("cy",)], "customer string")
+        assert hf.skew.find(yesterday, by="customer", share=0.5) == ["ann"]
     """
     where = "holdfast.skew.find(…)"
     check_share(share, where)

@@ -31,6 +31,13 @@ def late_rows(progress: Mapping[str, Any]) -> int:
     so it counts late *groups* of a batch: at least one if there was a late row, and at most as many as
     there were late rows. With `side_outputs=True` the rows themselves are returned, and can be counted. A
     keyed operator counts events, in its own metric.
+
+    Args:
+        progress: The progress of one batch.
+
+    Example:
+        progress = {"stateOperators": [{"numRowsDroppedByWatermark": 2}]}  # or query.lastProgress
+        assert hf.late_rows(progress) == 2
     """
     dropped = sum(int(operator.get(DROPPED, 0)) for operator in progress.get("stateOperators") or ())
     return dropped + late_events(progress)

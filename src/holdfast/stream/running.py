@@ -515,7 +515,7 @@ def running(
     State: the events themselves, until no later event can look back at them; "final" stores all their
     columns, "early" the time and the aggregated columns, so select only the columns you need. A batch reads
     the stored events of its keys. For one result per window instead of one per event, use
-    `holdfast.windowed` with `slide`, which stores only sums.
+    `hf.windowed` with `slide`, which stores only sums.
 
     Args:
         df: A stream. Rows without a time are left out.
@@ -528,13 +528,17 @@ def running(
         watermark: The allowed lateness of a row. Leave it out if the frame has a watermark already.
         name: The operator's name, unique in the query.
         side_outputs: Return late events as side outputs, as `process` does.
-        key_groups: As in `holdfast.keyed`.
+        key_groups: As in `hf.keyed`.
 
     Returns:
         A stream of the columns of `df` and the aggregates. It has no watermark.
 
     Raises:
         Invalid: A column, duration, aggregate or choice is wrong, or there is no watermark.
+
+    Example:
+        orders = hf.running(events, by="customer", time="ts", size="1 hour", agg={"spend": "sum(amount)"})
+        assert orders.columns == [*events.columns, "spend"]
     """
     from holdfast.stream.measures import measures_of
     from holdfast.worker.declarations.types import schema_of

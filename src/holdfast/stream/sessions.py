@@ -323,7 +323,7 @@ def sessions(
     session. Decimals and whole numbers are added exactly, floating-point numbers in the order of the event
     times.
 
-    `holdfast.windowed` with `gap` makes sessions too, in Spark's own plan, with any aggregate. Use this
+    `hf.windowed` with `gap` makes sessions too, in Spark's own plan, with any aggregate. Use this
     operator for a row at the start, a maximum length, or late events as side outputs.
 
     Args:
@@ -340,7 +340,7 @@ def sessions(
         watermark: The allowed lateness of a row. Leave it out if the frame has a watermark already.
         name: The operator's name, unique in the query.
         side_outputs: Return late events as side outputs, as `process` does.
-        key_groups: As in `holdfast.keyed`.
+        key_groups: As in `hf.keyed`.
 
     Returns:
         A stream of the key columns, `session_start`, `session_end`, `session` with `opened=True`, and the
@@ -348,6 +348,16 @@ def sessions(
 
     Raises:
         Invalid: A column, duration, aggregate or name is wrong, or there is no watermark.
+
+    Example:
+        visits = hf.sessions(
+            events,
+            by="customer",
+            time="ts",
+            gap="30 minutes",
+            agg={"orders": "count(*)", "spend": "sum(amount)"},
+        )
+        assert visits.columns == ["customer", "session_start", "session_end", "orders", "spend"]
     """
     from pyspark.sql import functions as F  # noqa: N812 - the package imports without Spark
 

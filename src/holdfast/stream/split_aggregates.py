@@ -43,6 +43,11 @@ class Aggregate:
         kind: The function.
         column: The input column; None counts rows.
         name: The name of the result.
+
+    Example:
+        total = hf.skew.sum("cups")
+        assert (total.kind, total.column, total.name) == ("sum", "cups", "sum(cups)")
+        assert total.alias("cups").name == "cups"
     """
 
     kind: Kind
@@ -59,46 +64,120 @@ def _build_aggregate(kind: Kind, column: str) -> Aggregate:
 
 
 def count(column: str | None = None) -> Aggregate:
-    """Count the rows, or the non-null values of a column."""
+    """Declare the number of rows, or of the non-null values of a column.
+
+    Args:
+        column: The column; None counts rows.
+
+    Example:
+        orders = spark.createDataFrame([("ann", "tea"), ("ann", None)], "customer string, drink string")
+        split = hf.split_hot(orders, by="customer", hot=["ann"])
+        [row] = split.agg(hf.skew.count(), hf.skew.count("drink").alias("drinks")).collect()
+        assert (row["count"], row["drinks"]) == (2, 1)
+    """
     return Aggregate("count", column, "count" if column is None else f"count({column})")
 
 
 def total(column: str) -> Aggregate:
-    """Return the sum of whole numbers or decimals, as `hf.skew.sum`."""
+    """Declare the sum of a column.
+
+    Args:
+        column: The column; in a batch frame of whole numbers, or of decimals of at most 28 digits.
+
+    Example:
+        orders = spark.createDataFrame([("ann", 1), ("ann", 2)], "customer string, cups int")
+        split = hf.split_hot(orders, by="customer", hot=["ann"])
+        [row] = split.agg(hf.skew.sum("cups")).collect()
+        assert row["sum(cups)"] == 3
+    """
     return _build_aggregate("sum", column)
 
 
 def least(column: str) -> Aggregate:
-    """Return the smallest value, as `hf.skew.min`."""
+    """Declare the smallest value of a column.
+
+    Example:
+        orders = spark.createDataFrame([("ann", 1), ("ann", 2)], "customer string, cups int")
+        split = hf.split_hot(orders, by="customer", hot=["ann"])
+        [row] = split.agg(hf.skew.min("cups")).collect()
+        assert row["min(cups)"] == 1
+    """
     return _build_aggregate("min", column)
 
 
 def greatest(column: str) -> Aggregate:
-    """Return the largest value, as `hf.skew.max`."""
+    """Declare the largest value of a column.
+
+    Example:
+        orders = spark.createDataFrame([("ann", 1), ("ann", 2)], "customer string, cups int")
+        split = hf.split_hot(orders, by="customer", hot=["ann"])
+        [row] = split.agg(hf.skew.max("cups")).collect()
+        assert row["max(cups)"] == 2
+    """
     return _build_aggregate("max", column)
 
 
 def avg(column: str) -> Aggregate:
-    """Return the mean of whole numbers (a double) or of decimals of at most 23 digits (a decimal)."""
+    """Declare the mean of a column: of whole numbers a double, of decimals a decimal.
+
+    Args:
+        column: The column; in a batch frame of whole numbers, or of decimals of at most 23 digits.
+
+    Example:
+        orders = spark.createDataFrame([("ann", 1), ("ann", 2)], "customer string, cups int")
+        split = hf.split_hot(orders, by="customer", hot=["ann"])
+        [row] = split.agg(hf.skew.avg("cups")).collect()
+        assert row["avg(cups)"] == 1.5
+    """
     return _build_aggregate("avg", column)
 
 
 def variance(column: str, *, population: bool = False) -> Aggregate:
-    """Return the variance of whole numbers or decimals of at most 10 digits, computed from exact sums.
+    """Declare the variance of a column; over a batch frame it is computed from exact sums.
 
     The last digits of Spark's own variance depend on the order of rows; over a batch frame, those of this
     one do not.
+
+    Args:
+        column: The column; in a batch frame of whole numbers or decimals of at most 10 digits, such as `int`.
+        population: True for the variance of a population, False for that of a sample.
+
+    Example:
+        orders = spark.createDataFrame([("ann", 1), ("ann", 3)], "customer string, cups int")
+        split = hf.split_hot(orders, by="customer", hot=["ann"])
+        [row] = split.agg(hf.skew.variance("cups"), hf.skew.variance("cups", population=True)).collect()
+        assert (row["variance(cups)"], row["var_pop(cups)"]) == (2.0, 1.0)
     """
     return _build_aggregate("var_pop" if population else "variance", column)
 
 
 def stddev(column: str, *, population: bool = False) -> Aggregate:
-    """Return the standard deviation, the square root of `variance`."""
+    """Declare the standard deviation of a column, the square root of `hf.skew.variance`.
+
+    Args:
+        column: The column, as for `hf.skew.variance`.
+        population: True for the deviation of a population, False for that of a sample.
+
+    Example:
+        orders = spark.createDataFrame([("ann", 1), ("ann", 3)], "customer string, cups int")
+        split = hf.split_hot(orders, by="customer", hot=["ann"])
+        [row] = split.agg(hf.skew.stddev("cups", population=True).alias("deviation")).collect()
+        assert row["deviation"] == 1.0
+    """
     return _build_aggregate("stddev_pop" if population else "stddev", column)
 
 
 def count_distinct(column: str) -> Aggregate:
-    """Count the distinct non-null values exactly; one in each call of `agg`."""
+    """Declare the exact number of distinct non-null values of a column.
+
+    A call of `agg` can have one of it; over a stream it must be the only aggregate of the call.
+
+    Example:
+        orders = spark.createDataFrame([("ann", "tea"), ("ann", "tea")], "customer string, drink string")
+        split = hf.split_hot(orders, by="customer", hot=["ann"])
+        [row] = split.agg(hf.skew.count_distinct("drink").alias("drinks")).collect()
+        assert row["drinks"] == 1
+    """
     return _build_aggregate("count_distinct", column)
 
 

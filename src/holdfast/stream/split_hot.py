@@ -228,6 +228,8 @@ class SplitJoin:
 def split_hot(df: DataFrame, *, by: str | Iterable[str], hot: Iterable[Any], parts: int = 8) -> SplitHot:
     """Name the hot keys of a frame, so that the next operation splits their rows, with exact results.
 
+    Continue with `.agg(…)`, `.join_within(…)` or `.process(…)`.
+
     Without hot keys nothing is split and there is no cost: the plan is that of `hf.join_within` or of a
     plain aggregate.
 
@@ -241,6 +243,11 @@ def split_hot(df: DataFrame, *, by: str | Iterable[str], hot: Iterable[Any], par
 
     Raises:
         Invalid: A column or a key is wrong, or there are too many keys or parts.
+
+    Example:
+        orders = spark.createDataFrame([("ann", 1), ("ann", 2), ("bob", 1)], "customer string, cups int")
+        cups = hf.split_hot(orders, by="customer", hot=["ann"]).agg(hf.skew.sum("cups").alias("cups"))
+        assert dict(cups.collect()) == {"ann": 3, "bob": 1}
     """
     keys = key_columns(df, by, where=_WHERE, refused=NOT_KEYS)
     whole(parts, f"{_WHERE}: parts", least=2, most=MOST_PARTS)

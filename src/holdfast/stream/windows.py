@@ -129,7 +129,7 @@ def windowed(
     watermark: Duration | None = None,
     side_outputs: bool = False,
 ) -> Windowed:
-    """Assign rows to windows of event time.
+    """Assign rows to windows of event time; continue with `.agg(…)`.
 
     `size` alone makes tumbling windows, `size` and `slide` sliding ones (a row is in each window that
     covers it), `gap` makes sessions: windows that end after that long without a row.
@@ -158,6 +158,13 @@ def windowed(
     Raises:
         Invalid: A column or a duration is wrong, `gap` is combined with `size`, `slide` or `offset`, the
             frame already has a watermark, has it on a different column, or has none with `side_outputs`.
+
+    Example:
+        from pyspark.sql import functions as F
+
+        hours = hf.windowed(events, time="ts", size="1 hour", by="drink")
+        sales = hours.agg(F.sum("amount").alias("sales"))
+        assert sales.columns == ["window_start", "window_end", "drink", "sales"]
     """
     from pyspark.sql import functions as F  # noqa: N812 - the package imports without Spark
 

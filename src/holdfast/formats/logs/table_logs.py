@@ -52,6 +52,16 @@ def committed_files(path: str | Path) -> list[Path]:
         Corrupt: A log file is missing or damaged.
         Unsupported: The log has a newer version, or lists files outside the local disk.
         Unavailable: A log file cannot be read at the moment.
+
+    Example:
+        query = (
+            hf.sink(events)
+            .parquet("tables/orders")
+            .start(checkpoint="checkpoints/orders", trigger=hf.available_now())
+        )
+        query.awaitTermination()
+        [file] = hf.committed_files("tables/orders")
+        assert file.suffix == ".parquet"
     """
     log = Path(path) / LOG_DIRECTORY
     if log.is_symlink() or not log.is_dir():

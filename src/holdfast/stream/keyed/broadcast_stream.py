@@ -60,7 +60,7 @@ def broadcast(
     withdrawn: str | None = None,
     name: str = "broadcast",
 ) -> BroadcastStream:
-    """Make a stream of rows, such as rules, that all keys of a keyed stream see in their current version.
+    """Declare a stream of rows, such as rules, that all keys of a keyed stream see in their current version.
 
     A row replaces the one with its key. All rows that arrive in a batch are applied before the batch's
     events, so that all keys see the same set; it is kept in the checkpoint with the keyed state.
@@ -82,6 +82,25 @@ def broadcast(
     Raises:
         Invalid: The frame is not a stream or has a watermark, or a column is missing or has an
             unsupported type.
+
+    Example:
+        from pathlib import Path
+
+
+        class Bills(hf.Keyed):
+            def on_event(self, event, state, ctx):
+                price = ctx.broadcast.get(event.drink)
+                yield {"customer": event.customer, "price": None if price is None else price.price}
+
+
+        Path("prices").mkdir()
+        prices = spark.readStream.schema("drink string, price double, version long").json("prices")
+        bills = (
+            hf.keyed(events, by="customer")
+            .with_broadcast(hf.broadcast(prices, key="drink", version="version"))
+            .process(Bills(), output="customer string, price double", name="bills")
+        )
+        assert bills.columns == ["customer", "price"]
     """
     from holdfast.worker.declarations.types import schema_of
     from holdfast.worker.runtime.broadcast import Broadcast

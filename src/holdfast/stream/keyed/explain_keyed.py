@@ -138,6 +138,21 @@ def explain(
 
     Raises:
         Invalid: The class has a mistake that would stop a job from starting.
+
+    Example:
+        class Visits(hf.Keyed):
+            visits = hf.value(int, default=0)
+            drinks = hf.map("string", "long", ttl="30 days")
+
+            def on_event(self, event, state, ctx):
+                state.visits += 1
+                state.drinks[event.drink] = state.drinks.get(event.drink, 0) + 1
+
+
+        explanation = hf.explain(Visits(), key="customer string")
+        assert [state.kind for state in explanation.states] == ["value", "map"]
+        assert explanation.bytes_per_key > explanation.key_bytes
+        print(explanation)
     """
     for name, number in (("text_bytes", text_bytes), ("elements", elements), ("nested", nested)):
         whole(number, name, least=0)

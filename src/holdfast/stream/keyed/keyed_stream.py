@@ -203,7 +203,7 @@ class KeyedStream:
         """Let the processor read all rows of a broadcast stream: `ctx.broadcast`, a mapping by their key.
 
         The rows of a batch are applied before its events and timers. A `KeyedTable` reads them as a table,
-        `state.broadcast`. See `holdfast.broadcast`.
+        `state.broadcast`. See `hf.broadcast`.
 
         Raises:
             Invalid: There already is a broadcast stream, or a stream has its name.
@@ -413,6 +413,9 @@ def keyed(
 ) -> KeyedStream:
     """Key a stream, so that a processor can keep state per key.
 
+    Continue with `.process(processor, output=…, name=…)`, which returns the output as a stream; before it,
+    `.connect(…)` adds a stream and `.with_broadcast(…)` a broadcast stream.
+
     Null is a key like any other. NaN is one key, and 0.0 and -0.0 are the same key.
 
     Args:
@@ -429,6 +432,20 @@ def keyed(
 
     Raises:
         Invalid: The frame is not a stream, or a key column is missing or has an unsupported type.
+
+    Example:
+        class Visits(hf.Keyed):
+            visits = hf.value(int, default=0)
+
+            def on_event(self, event, state, ctx):
+                state.visits += 1
+                yield {"customer": event.customer, "visits": state.visits}
+
+
+        visits = hf.keyed(events, by="customer").process(
+            Visits(), output="customer string, visits long", name="visits"
+        )
+        assert visits.columns == ["customer", "visits"]
     """
     whole(key_groups, f"{_WHERE}: key_groups", least=1, most=MOST_GROUPS)
     if placement is not None and not callable(placement):

@@ -45,8 +45,8 @@ _WHERE = "holdfast.operate(…)"
 def operate(df: DataFrame, *, instances: int, by: str | Iterable[str] = ()) -> KeyedStream:
     """Distribute a stream's rows to parallel instances, each with its own state.
 
-    For state that belongs to a worker and not to a key: a buffer of rows to write together, or the position
-    in a side input. Continue with `.process(operator, output=…, name=…)`, where the operator is an
+    Use it for state that belongs to a worker and not to a key: a buffer of rows to write together, or the
+    position in a side input. Continue with `.process(operator, output=…, name=…)`, where the operator is an
     `hf.Operator`.
 
     The number of instances may change from one start to the next: lists are split evenly among them, and
@@ -60,6 +60,20 @@ def operate(df: DataFrame, *, instances: int, by: str | Iterable[str] = ()) -> K
 
     Raises:
         Invalid: The frame is not a stream, has a column `instance`, or the number is out of range.
+
+    Example:
+        class Trays(hf.Operator):
+            waiting = hf.list("string")
+
+            def on_event(self, event, state, ctx):
+                state.waiting.append(event.drink)
+                if len(state.waiting) == 10:
+                    yield {"drinks": list(state.waiting)}
+                    state.waiting.clear()
+
+
+        trays = hf.operate(events, instances=2).process(Trays(), output="drinks array<string>", name="trays")
+        assert trays.columns == ["drinks"]
     """
     from pyspark.sql import functions as F  # noqa: N812 - the package imports without Spark
 

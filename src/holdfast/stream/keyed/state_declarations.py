@@ -119,6 +119,21 @@ def value(
 
     Raises:
         Invalid: An argument is not valid, or does not fit the type.
+
+    Example:
+        from holdfast.testing import Harness
+
+
+        class Visits(hf.Keyed):
+            visits = hf.value(int, default=0, ttl="24h")
+
+            def on_event(self, event, state, ctx):
+                state.visits += 1
+
+
+        shop = Harness(Visits(), by="customer", events="customer string", output="visits long")
+        shop.send({"customer": "ann"})
+        assert shop.state("ann") == {"visits": 1}
     """
     default = copy.deepcopy(default)
     return _declared(StateKind.VALUE, type, ttl, was, fields_were, field_defaults, default=default)
@@ -161,6 +176,23 @@ def list_state(
 
     Raises:
         Invalid: As `hf.value`.
+
+    Example:
+        from holdfast.testing import Harness
+
+
+        class Receipts(hf.Keyed):
+            drinks = hf.list("string", ttl="7 days")
+
+            def on_event(self, event, state, ctx):
+                state.drinks.append(event.drink)
+
+
+        shop = Harness(
+            Receipts(), by="customer", events="customer string, drink string", output="drink string"
+        )
+        shop.send({"customer": "ann", "drink": "tea"}, {"customer": "ann", "drink": "mocha"})
+        assert shop.state("ann") == {"drinks": ["tea", "mocha"]}
     """
     return _declared(StateKind.LIST, type, ttl, was, fields_were, field_defaults)
 
@@ -200,6 +232,25 @@ def union_list(
 
     Raises:
         Invalid: As `hf.list`.
+
+    Example:
+        from holdfast.testing import Harness
+
+
+        class Positions(hf.Operator):
+            positions = hf.union_list("struct<shop: int, at: long>")
+
+            def on_event(self, event, state, ctx):
+                state.positions.append((event.shop, event.at))
+
+            def on_end(self, state, ctx):
+                yield {"known": len(state.positions)}
+
+
+        shops = Harness(Positions(), events="shop int, at long", output="known int", instances=1)
+        shops.send({"shop": 1, "at": 7}, {"shop": 2, "at": 5})
+        shops.restart(instances=2)  # each instance gets both positions
+        assert shops.send({"shop": 3, "at": 1}) == [{"known": 3}]
     """
     return _declared(StateKind.LIST, type, None, was, fields_were, field_defaults, union=True)
 
@@ -244,6 +295,21 @@ def map_state(
 
     Raises:
         Invalid: As `hf.value`, and if `key_type` is a nested type.
+
+    Example:
+        from holdfast.testing import Harness
+
+
+        class Drinks(hf.Keyed):
+            drinks = hf.map("string", "long")
+
+            def on_event(self, event, state, ctx):
+                state.drinks[event.drink] = state.drinks.get(event.drink, 0) + 1
+
+
+        shop = Harness(Drinks(), by="customer", events="customer string, drink string", output="drink string")
+        shop.send({"customer": "ann", "drink": "tea"}, {"customer": "ann", "drink": "tea"})
+        assert shop.state("ann") == {"drinks": {"tea": 2}}
     """
     keys = parse_type(key_type)
     return _declared(StateKind.MAP, type, ttl, was, fields_were, field_defaults, key_type=keys)
@@ -290,6 +356,26 @@ def reducing(
 
     Raises:
         Invalid: As `hf.value`, and if `function` does not take two values.
+
+    Example:
+        from holdfast.testing import Harness
+
+
+        class Spend(hf.Keyed):
+            spend = hf.reducing("decimal(12,2)", hf.add)
+
+            def on_event(self, event, state, ctx):
+                state.spend.add(event.price)
+                yield {"spend": state.spend.get()}
+
+
+        shop = Harness(
+            Spend(),
+            by="customer",
+            events="customer string, price decimal(12,2)",
+            output="spend decimal(12,2)",
+        )
+        assert shop.send({"customer": "ann", "price": 2}, {"customer": "ann", "price": 3})[-1] == {"spend": 5}
     """
     # min and max would depend on the order where there is a NaN; these two do not.
     meant = next((ours for theirs, ours in _MEANT if theirs is function), function)
@@ -314,6 +400,32 @@ def aggregating(
 
     Raises:
         Invalid: As `hf.value`, and if the aggregate is not an `hf.Aggregate` or does not fit the type.
+
+    Example:
+        from holdfast.testing import Harness
+
+
+        class Average(hf.Aggregate):
+            def create(self):
+                return [0.0, 0.0]
+
+            def add(self, accumulator, value):
+                return [accumulator[0] + value, accumulator[1] + 1]
+
+            def result(self, accumulator):
+                return accumulator[0] / accumulator[1]
+
+
+        class Till(hf.Keyed):
+            average = hf.aggregating("array<double>", Average())
+
+            def on_event(self, event, state, ctx):
+                state.average.add(event.amount)
+                yield {"average": state.average.get()}
+
+
+        till = Harness(Till(), by="shop", events="shop int, amount double", output="average double")
+        assert till.send({"shop": 1, "amount": 2.0}, {"shop": 1, "amount": 4.0})[-1] == {"average": 3.0}
     """
     kind = StateKind.AGGREGATING
     return _declared(kind, accumulator_type, ttl, was, fields_were, field_defaults, aggregate=aggregate)
@@ -348,6 +460,24 @@ def ttl(
 
     Raises:
         Invalid: The duration is not valid, or a choice is unknown.
+
+    Example:
+        from datetime import datetime, timezone
+
+        from holdfast.testing import Harness
+
+
+        class Visits(hf.Keyed):
+            visits = hf.value(int, default=0, ttl=hf.ttl("24h", update="read_and_write"))
+
+            def on_event(self, event, state, ctx):
+                state.visits += 1
+
+
+        shop = Harness(Visits(), by="customer", events="customer string", output="visits long")
+        shop.send({"customer": "ann"})
+        shop.set_clocks(now=datetime(1970, 1, 2, tzinfo=timezone.utc))  # 24 hours after the clock's start
+        assert shop.state("ann") == {"visits": 0}
     """
     if isinstance(age_from, dt.datetime):
         if age_from.tzinfo is None:

@@ -33,8 +33,8 @@ class BufferedSink:
     its rows in operator state, and writes all of them when any limit is reached. Waiting rows are in the
     checkpoint: a restart, a kill or a change of the number of instances neither loses nor repeats a row.
     When a query stops, waiting rows stay in the checkpoint, and the next run writes them. The age is checked
-    once a second and when events arrive. It adds a source of ticks, so `age` cannot be added or removed after
-    the first start.
+    once a second and when events arrive. `age` adds a source of ticks, so it cannot be added or removed
+    after the first start.
 
     Args:
         table: The table; created if it is missing.
@@ -47,6 +47,11 @@ class BufferedSink:
 
     Raises:
         Invalid: There is no limit, or a limit is not valid.
+
+    Example:
+        buffer = hf.BufferedSink("orders", "sqlite:///shop.db", rows=10_000, age="1 minute")
+        sink = buffer.sink(events)
+        assert (sink.kind, sink.target, sink.promise.level) == ("append", "orders", "exactly once")
     """
 
     table: str

@@ -191,6 +191,17 @@ class Ledger:
         database: The database.
         clock: The current time in milliseconds.
         retain: The number of batches to keep per sink and query. Only the newest is needed.
+
+    Example:
+        ledger = hf.ledger("sqlite:///shop.db")
+        token = ledger.claim("till", "host pid 1")
+        with ledger.transaction("till", "query-1", 0, token) as transaction:
+            transaction.execute("create table sales (drink text, amount real)")
+            transaction.execute("insert into sales values (?, ?)", ("tea", 2.6))
+        assert [batch.batch_id for batch in ledger.history("till")] == [0]
+
+        with ledger.transaction("till", "query-1", 0, token) as transaction:
+            assert transaction is None  # batch 0 is already recorded
     """
 
     database: Database
@@ -548,6 +559,10 @@ def ledger(address: str | Path | Ledger) -> Ledger:
 
     Raises:
         Invalid: The database is not supported.
+
+    Example:
+        ledger = hf.ledger("sqlite:///shop.db")
+        assert ledger.holder("orders") is None
     """
     if isinstance(address, Ledger):
         return address

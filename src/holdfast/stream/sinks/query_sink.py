@@ -45,7 +45,13 @@ class Level(str, Enum):
 
 @dataclass(frozen=True, slots=True)
 class Promise:
-    """The guarantee of a sink, its reason, and the conditions for its readers."""
+    """The guarantee of a sink, its reason, and the conditions for its readers.
+
+    Example:
+        promise = hf.sink(events).console().promise
+        assert promise.level == "no promise"
+        print(promise.why)
+    """
 
     level: Level
     why: str
@@ -148,6 +154,14 @@ class Sink:
         target: The path or table that is written to, if any.
         require_in_step: A check that the checkpoint has all batches that the table has and would skip; None
             if the sink skips no batch.
+
+    Example:
+        sink = hf.sink(events, name="orders").append("orders", ledger="sqlite:///shop.db")
+        assert (sink.kind, sink.name, sink.target, sink.mode) == ("append", "orders", "orders", "append")
+
+        query = sink.start(checkpoint="checkpoints/orders", trigger=hf.available_now())
+        query.awaitTermination()
+        assert sink.error is None
     """
 
     frame: DataFrame | None

@@ -75,6 +75,15 @@ class RepeatFilter:
 
     Raises:
         Invalid: The state is not valid.
+
+    Example:
+        headers = [("holdfast-record", b"query-1 7 - a1")]
+        repeats = hf.RepeatFilter()
+        assert repeats.is_new("orders", 0, headers)
+        assert not repeats.is_new("orders", 0, headers)
+
+        restarted = hf.RepeatFilter(repeats.state())
+        assert not restarted.is_new("orders", 0, headers)
     """
 
     def __init__(self, state: Mapping[str, Any] | None = None) -> None:
@@ -137,6 +146,14 @@ def without_repeats(df: DataFrame) -> DataFrame:
 
     Raises:
         Invalid: One of these columns is missing.
+
+    Example:
+        # A batch frame in the shape of Spark's Kafka source; a stream has the same columns.
+        headers_type = "array<struct<key: string, value: binary>>"
+        columns = f"topic string, partition int, offset long, headers {headers_type}"
+        headers = [("holdfast-record", bytearray(b"query-1 7 - a1"))]
+        records = spark.createDataFrame([("orders", 0, 0, headers), ("orders", 0, 1, headers)], columns)
+        assert [record.offset for record in hf.without_repeats(records).collect()] == [0]
     """
     _require_columns(df)
     return _of_stream(df) if df.isStreaming else _of_batch(df)

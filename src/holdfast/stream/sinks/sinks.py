@@ -407,6 +407,14 @@ def sink(df: DataFrame, *, name: str | None = None, mode: Mode | None = None) ->
         name: The sink's name in a ledger, by default the table's. Two queries that write to one table need
             different names, or each is refused after the other has started.
         mode: `append`, `update` or `complete`; by default the one that suits the sink.
+
+    Example:
+        sink = hf.sink(events, name="orders").parquet("tables/orders", partition_by=["drink"])
+        assert sink.promise.level == "exactly once"
+
+        query = sink.start(checkpoint="checkpoints/orders", trigger=hf.available_now())
+        query.awaitTermination()
+        assert spark.read.parquet("tables/orders").count() == 1
     """
     require_stream(df, where="holdfast.sink(…)")
     if mode is not None:
@@ -419,6 +427,14 @@ def adopt(writer: DataStreamWriter, name: str | None = None) -> Sink:
 
     The promise follows from the writer's format, which Spark has no public method for: if its internals do
     not show the format, the promise is NONE, with that reason.
+
+    Args:
+        writer: The writer: `df.writeStream` with its format and options, not yet started.
+        name: The sink's name.
+
+    Example:
+        sink = hf.adopt(events.writeStream.format("parquet").option("path", "tables/orders"))
+        assert (sink.kind, sink.promise.level) == ("parquet", "exactly once")
     """
     require_package("pyspark")
     kind = written_format(writer)

@@ -53,18 +53,32 @@ class StateKind(str, Enum):
 
 @dataclass(frozen=True, slots=True)
 class Ttl:
-    """The lifetime of a value, counted from its last stamp.
+    """The TTL of a state's values, as `hf.ttl` returns it.
 
     Args:
-        duration_ms: The lifetime in milliseconds. A value expires when the clock reaches stamp + duration.
-        update: "create_and_write" stamps writes, "read_and_write" stamps reads too.
+        duration_ms: The lifetime in milliseconds. A value expires when the clock reaches its
+            timestamp plus this.
+        update: "create_and_write" sets the timestamp at a write, "read_and_write" also at a read.
         visibility: "never_return_expired" hides a value as soon as it expires,
             "return_if_not_cleaned_up" may return it once more.
         clock: "processing" is the batch's time, "event" the stream's watermark.
         age_from: The start of the TTL for values written without one: "restore" counts from the start of
             the first run with the TTL, a number counts from that time in epoch milliseconds.
-        on_disable: The stamped values that stay after the TTL is removed: "keep" keeps all,
+        on_disable: The values that stay after the TTL is removed: "keep" keeps all,
             "drop_expired" drops those already expired.
+
+    Example:
+        day = hf.ttl("24h", clock="event")
+        assert (day.duration_ms, day.clock) == (86_400_000, "event")
+
+
+        class Visits(hf.Keyed):
+            visits = hf.value(int, default=0, ttl=day)
+            spend = hf.reducing(float, hf.add, ttl=day)
+
+            def on_event(self, event, state, ctx):
+                state.visits += 1
+                state.spend.add(event.amount)
     """
 
     duration_ms: int
@@ -98,6 +112,27 @@ class Aggregate(ABC):
     merged.
 
     Do not keep sums in `self`: one instance serves all keys of a task.
+
+    Example:
+        class Average(hf.Aggregate):
+            def create(self):
+                return [0.0, 0.0]
+
+            def add(self, accumulator, value):
+                return [accumulator[0] + value, accumulator[1] + 1]
+
+            def result(self, accumulator):
+                return accumulator[0] / accumulator[1]
+
+
+        class Till(hf.Keyed):
+            average = hf.aggregating("array<double>", Average())
+
+            def on_event(self, event, state, ctx):
+                state.average.add(event.amount)
+
+
+        assert [state.name for state in hf.explain(Till()).states] == ["average"]
     """
 
     @abstractmethod
@@ -204,19 +239,52 @@ def _not_of_a_processor(name: str, processor: object) -> Invalid:
 
 
 def add(a: T, b: T) -> T:
-    """Return the sum of two values, for a reducing state."""
+    """Return the sum of two values, for a reducing state.
+
+    Example:
+        class Spend(hf.Keyed):
+            spend = hf.reducing("decimal(12,2)", hf.add)
+
+            def on_event(self, event, state, ctx):
+                state.spend.add(event.price)
+
+
+        assert hf.add(2, 3) == 5
+    """
     return a + b  # type: ignore[operator, no-any-return]  # whatever has a sum
 
 
 def least(a: T, b: T) -> T:
-    """Return the smaller of two values; NaN counts as larger than every number, as in Spark SQL."""
+    """Return the smaller of two values; NaN counts as larger than every number, as in Spark SQL.
+
+    Example:
+        class Cheapest(hf.Keyed):
+            price = hf.reducing("double", hf.least)
+
+            def on_event(self, event, state, ctx):
+                state.price.add(event.amount)
+
+
+        assert hf.least(2.6, float("nan")) == 2.6
+    """
     if a <= b:  # type: ignore[operator]  # whatever has an order
         return a
     return a if _is_nan(b) else b
 
 
 def greatest(a: T, b: T) -> T:
-    """Return the larger of two values; NaN counts as larger than every number, as in Spark SQL."""
+    """Return the larger of two values; NaN counts as larger than every number, as in Spark SQL.
+
+    Example:
+        class Dearest(hf.Keyed):
+            price = hf.reducing("double", hf.greatest)
+
+            def on_event(self, event, state, ctx):
+                state.price.add(event.amount)
+
+
+        assert hf.greatest(2.6, 4.3) == 4.3
+    """
     if a >= b:  # type: ignore[operator]  # whatever has an order
         return a
     return a if _is_nan(a) else b
@@ -326,6 +394,23 @@ class Keyed:
 
     Do not keep data per key in `self`: one instance serves many keys, and a checkpoint does not include
     it.
+
+    Example:
+        from holdfast.testing import Harness
+
+
+        class Visits(hf.Keyed):
+            visits = hf.value(int, default=0)
+
+            def on_event(self, event, state, ctx):
+                state.visits += 1
+                yield {"customer": ctx.key.customer, "visits": state.visits}
+
+
+        shop = Harness(
+            Visits(), by="customer", events="customer string", output="customer string, visits long"
+        )
+        assert shop.send({"customer": "ann"}) == [{"customer": "ann", "visits": 1}]
     """
 
     def __init_subclass__(cls, **options: Any) -> None:
@@ -402,6 +487,24 @@ class Operator(Keyed):
 
     Do not buffer events in `self`: a failed batch would be lost, and a repeated batch would be in the
     buffer twice.
+
+    Example:
+        from holdfast.testing import Harness
+
+
+        class Trays(hf.Operator):
+            waiting = hf.list("string")
+
+            def on_event(self, event, state, ctx):
+                state.waiting.append(event.drink)
+                if len(state.waiting) == 2:
+                    yield {"drinks": list(state.waiting)}
+                    state.waiting.clear()
+
+
+        bar = Harness(Trays(), events="drink string", output="drinks array<string>", instances=1)
+        assert bar.send({"drink": "tea"}) == []
+        assert bar.send({"drink": "mocha"}) == [{"drinks": ["tea", "mocha"]}]
     """
 
     def on_restore(self, state: Any, ctx: Context) -> Any:
@@ -434,6 +537,26 @@ class KeyedTable:
     Attributes:
         combined: The columns that `combine` returns, as in "customer string, spend double", if they
             differ from those of the events. They must include the key columns.
+
+    Example:
+        from holdfast.testing import Harness
+
+
+        class Spend(hf.KeyedTable):
+            spend = hf.reducing("double", hf.add)
+
+            def on_batch(self, events, state):
+                state.spend.add(events["amount"])
+                return state.table(spend=state.spend)
+
+
+        shop = Harness(
+            Spend(),
+            by="customer",
+            events="customer string, amount double",
+            output="customer string, spend double",
+        )
+        assert shop.send({"customer": "ann", "amount": 2.6}) == [{"customer": "ann", "spend": 2.6}]
     """
 
     combined: str | None = None

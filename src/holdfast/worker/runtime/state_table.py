@@ -168,11 +168,16 @@ class StateTable:
     Holdfast passes it to the handlers of an `hf.KeyedTable`: in `on_batch` with the keys that have events, in
     `on_timers` with those that have timers in the table. It is valid until the handler returns.
 
+    Attributes:
+        size: The number of keys.
+        position: The key of each event or timer, as an index into `keys` and into every array of a state.
+        now_ms: The batch's processing time in epoch milliseconds.
+        watermark_ms: The batch's watermark in epoch milliseconds, or None without one.
+
     Example:
-        ```python
         import pyarrow as pa
 
-        import holdfast as hf
+        from holdfast.testing import Harness
 
 
         class Visits(hf.KeyedTable):
@@ -181,13 +186,12 @@ class StateTable:
             def on_batch(self, events: pa.Table, state: hf.StateTable) -> pa.Table:
                 state.visits += state.counts()
                 return state.table(visits=state.visits)
-        ```
 
-    Attributes:
-        size: The number of keys.
-        position: The key of each event, or timer, as an index into `keys` and into every array of a state.
-        now_ms: The batch's processing time in epoch milliseconds.
-        watermark_ms: The batch's watermark in epoch milliseconds, or None without one.
+
+        shop = Harness(
+            Visits(), by="customer", events="customer string", output="customer string, visits long"
+        )
+        assert shop.send({"customer": "ann"}, {"customer": "ann"}) == [{"customer": "ann", "visits": 2}]
     """
 
     __slots__ = (
@@ -233,7 +237,7 @@ class StateTable:
 
     @property
     def keys(self) -> pa.Table:
-        """The key columns, a row a key."""
+        """The key columns, one row per key."""
         if self._keys is None:
             chosen = self._view.keys
             taken = self._all_keys if chosen is None else self._all_keys.take(pa.array(chosen))
