@@ -16,7 +16,7 @@ from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyspark
 import pytest
@@ -25,6 +25,7 @@ from error_catalogue import BY_NAME, raised_errors
 from flink_client import FlinkClient
 from loopback import free_ports
 from shown_commands import FILE
+from spark_directory import work_in
 from state_databases import CassandraState
 
 import holdfast as hf
@@ -72,7 +73,7 @@ def test_every_block_of_python_runs(
     monkeypatch.chdir(tmp_path)
     # A block that loads a job's file puts its directory there.
     monkeypatch.setattr(sys, "path", list(sys.path))
-    _work_in(spark, tmp_path)
+    work_in(spark, tmp_path)
     names: dict[str, object] = {"spark": spark, "__name__": "__main__"}
     text = FILE.sub(lambda file: "\n" * file[0].count("\n"), page.read_text(encoding="utf-8"))
     for address, fixture in SERVERS.items():
@@ -133,16 +134,6 @@ def _cassandra(request: pytest.FixtureRequest) -> str | None:
         return CassandraState(request.getfixturevalue("cassandra_server")).server.address
     except pytest.skip.Exception:
         return None
-
-
-def _work_in(spark: SparkSession, folder: Path) -> None:
-    """A JVM cannot change its directory; where it looks for relative paths, it can."""
-    jvm: Any = spark._jvm
-    files = jvm.org.apache.hadoop.fs.FileSystem.get(jvm.org.apache.hadoop.conf.Configuration())
-    files.setWorkingDirectory(jvm.org.apache.hadoop.fs.Path(str(folder)))
-    jvm.java.lang.System.setProperty(
-        "user.dir", str(folder)
-    )  # a file system that is opened later begins there
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name)

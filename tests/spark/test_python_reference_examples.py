@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import reference_examples
+from spark_directory import working_in
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 @pytest.mark.parametrize("public", reference_examples.examples(with_spark=True), ids=lambda it: it.name)
 def test_an_example_with_spark_runs(public: Any, spark: SparkSession, tmp_path: Path) -> None:
     stream = reference_examples.events(spark, tmp_path / "arrivals")
-    folder = reference_examples.example_folder(tmp_path / "shop")
-    with reference_examples.settings_restored(spark), folder:
+    shop = tmp_path / "shop"
+    folder = reference_examples.example_folder(shop)
+    with reference_examples.settings_restored(spark), folder, working_in(spark, shop):
         reference_examples.run(public.example, spark=spark, events=stream)

@@ -69,8 +69,8 @@ def watch(
         orders = hf.skew.watch(events, by="customer", name="orders", every=1)
         query = (
             hf.sink(orders)
-            .parquet("tables/orders")
-            .start(checkpoint="checkpoints/orders", trigger=hf.available_now())
+            .parquet("tables/sales")
+            .start(checkpoint="checkpoints/sales", trigger=hf.available_now())
         )
         query.awaitTermination()
 

@@ -56,11 +56,11 @@ def committed_files(path: str | Path) -> list[Path]:
     Example:
         query = (
             hf.sink(events)
-            .parquet("tables/orders")
-            .start(checkpoint="checkpoints/orders", trigger=hf.available_now())
+            .parquet("tables/sales")
+            .start(checkpoint="checkpoints/sales", trigger=hf.available_now())
         )
         query.awaitTermination()
-        [file] = hf.committed_files("tables/orders")
+        [file] = hf.committed_files("tables/sales")
         assert file.suffix == ".parquet"
     """
     log = Path(path) / LOG_DIRECTORY

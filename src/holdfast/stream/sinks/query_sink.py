@@ -156,10 +156,10 @@ class Sink:
             if the sink skips no batch.
 
     Example:
-        sink = hf.sink(events, name="orders").append("orders", ledger="sqlite:///shop.db")
-        assert (sink.kind, sink.name, sink.target, sink.mode) == ("append", "orders", "orders", "append")
+        sink = hf.sink(events).append("sales", ledger="sqlite:///shop.db")
+        assert (sink.kind, sink.name, sink.target, sink.mode) == ("append", "sales", "sales", "append")
 
-        query = sink.start(checkpoint="checkpoints/orders", trigger=hf.available_now())
+        query = sink.start(checkpoint="checkpoints/sales", trigger=hf.available_now())
         query.awaitTermination()
         assert sink.error is None
     """

@@ -409,12 +409,12 @@ def sink(df: DataFrame, *, name: str | None = None, mode: Mode | None = None) ->
         mode: `append`, `update` or `complete`; by default the one that suits the sink.
 
     Example:
-        sink = hf.sink(events, name="orders").parquet("tables/orders", partition_by=["drink"])
+        sink = hf.sink(events, name="sales").parquet("tables/sales", partition_by=["drink"])
         assert sink.promise.level == "exactly once"
 
-        query = sink.start(checkpoint="checkpoints/orders", trigger=hf.available_now())
+        query = sink.start(checkpoint="checkpoints/sales", trigger=hf.available_now())
         query.awaitTermination()
-        assert spark.read.parquet("tables/orders").count() == 1
+        assert spark.read.parquet("tables/sales").count() == 1
     """
     require_stream(df, where="holdfast.sink(…)")
     if mode is not None:
@@ -433,7 +433,7 @@ def adopt(writer: DataStreamWriter, name: str | None = None) -> Sink:
         name: The sink's name.
 
     Example:
-        sink = hf.adopt(events.writeStream.format("parquet").option("path", "tables/orders"))
+        sink = hf.adopt(events.writeStream.format("parquet").option("path", "tables/sales"))
         assert (sink.kind, sink.promise.level) == ("parquet", "exactly once")
     """
     require_package("pyspark")
