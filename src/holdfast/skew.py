@@ -83,7 +83,7 @@ def report(
         source: A batch frame, a running or stopped query, or the name of a job.
         by: For a frame: the columns of the key.
         partitions: For a frame: the number of partitions of the shuffle; None leaves out partitions.
-        every: For a frame: examine one row in this many.
+        every: For a frame: the sampling interval; one row in this many is examined.
         heavy: For a frame: the number of keys to report.
         home: For a job: the state home, as in `holdfast --home`.
 

@@ -59,7 +59,7 @@ def watch(
         df: A stream.
         by: The columns of the key.
         name: The name of the report, unique in the query.
-        every: Sample one row in this many.
+        every: The sampling interval: one row in this many is counted.
         heavy: The number of keys to report.
 
     Raises:
@@ -123,13 +123,14 @@ def find(
     """Return the keys of a batch frame with at least this share of its rows, the heaviest first.
 
     The result is an argument for `hf.split_hot(hot=…)`: values, or tuples if the key has several columns. Run
-    it once on a sample of the input, and write the keys into the job: a query's hot keys cannot change.
+    it once on a sample of the input, and write the keys into the job. The hot keys of a join of streams
+    cannot change.
 
     Args:
         df: A batch frame, such as yesterday's files.
         by: The columns of the key.
         share: The smallest share.
-        every: Sample one row in this many.
+        every: The sampling interval: one row in this many is examined.
         most: The largest number of keys to return.
 
     Raises:

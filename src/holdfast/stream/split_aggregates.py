@@ -173,10 +173,11 @@ def count_distinct(column: str) -> Aggregate:
     A call of `agg` can have one of it; over a stream it must be the only aggregate of the call.
 
     Example:
-        orders = spark.createDataFrame([("ann", "tea"), ("ann", "tea")], "customer string, drink string")
+        rows = [("ann", "tea"), ("ann", "tea"), ("ann", "mocha")]
+        orders = spark.createDataFrame(rows, "customer string, drink string")
         split = hf.split_hot(orders, by="customer", hot=["ann"])
         [row] = split.agg(hf.skew.count_distinct("drink").alias("drinks")).collect()
-        assert row["drinks"] == 1
+        assert row["drinks"] == 2
     """
     return _build_aggregate("count_distinct", column)
 

@@ -47,6 +47,11 @@ class Level(str, Enum):
 class Promise:
     """The guarantee of a sink, its reason, and the conditions for its readers.
 
+    Attributes:
+        level: The guarantee: "exactly once", "at least once" or "no promise".
+        why: The reason for it.
+        reader_rule: The condition under which readers see it; "none" without one.
+
     Example:
         promise = hf.sink(events).console().promise
         assert promise.level == "no promise"
@@ -144,6 +149,8 @@ _LOOK_S = 0.05
 @dataclass(frozen=True, slots=True)
 class Sink:
     """A query that is ready to start, with the guarantee of its output.
+
+    Make it with a method of `hf.sink(…)`, or with `hf.adopt`.
 
     Attributes:
         frame: The streaming DataFrame; None for an adopted writer.

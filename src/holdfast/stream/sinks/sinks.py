@@ -400,7 +400,12 @@ class SinkBuilder:
 
 
 def sink(df: DataFrame, *, name: str | None = None, mode: Mode | None = None) -> SinkBuilder:
-    """Return a builder of sinks for a stream; its methods set the target.
+    """Return a builder of sinks for a stream; its methods set the target and return an `hf.Sink`.
+
+    Files: `.parquet(path)`, `.files(format, path)`. Delta: `.delta(path_or_table)`, and after it
+    `.upsert(keys)`. A table of a database with a ledger: `.append(table, ledger)`,
+    `.upsert(table, keys, ledger)`, `.replace(table, ledger)`. Kafka: `.kafka(servers, topic)`. A function of
+    your own: `.foreach_batch(fn)`. For tests: `.console()`, `.memory(table)`.
 
     Args:
         df: A streaming DataFrame.
