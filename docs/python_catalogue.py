@@ -45,7 +45,8 @@ Errors:
 """
 _OPENING: Final = """\
 Every public name, by what one does with it: `import holdfast as hf`. The examples run in the tests, in a
-directory with the checkpoint `checkpoints/visits`, the savepoint `savepoints@daily` and the stream `events`
+directory with the checkpoint `checkpoints/visits`, its savepoint `savepoints@daily`, the checkpoint
+`checkpoints/orders` of a query that reads the Kafka topics `orders` and `refunds`, and the stream `events`
 with the columns `customer`, `drink`, `amount` and `ts`; those of `hf.jobs` with the running job `visits`.
 """
 _SECTION: Final = re.compile(r"^(Args|Attributes|Returns|Yields|Raises|Example):$")

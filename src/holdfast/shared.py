@@ -1,11 +1,12 @@
-"""Read the state of a running query from services without Spark: `holdfast.shared`.
+"""State of a running query, read from Redis or Cassandra by services without Spark.
 
-from holdfast import shared
+`redis` and `cassandra` open a state of a query that keeps it there. Each answer is of one committed batch.
 
-counts = shared.redis("redis.example:6379", "95478…")
-counts.get(customer="c1").value["count"]
-
-`shared.cassandra(…)` does the same where the state is in Cassandra.
+Example:
+    def count_visits(customer, query_id):
+        visits = hf.shared.redis("redis.example:6379", query_id)
+        row = visits.get(customer=customer)
+        return 0 if row is None else row.value["count"]
 """
 
 from __future__ import annotations
@@ -47,6 +48,12 @@ def cassandra(
         Invalid: The address is invalid, the query has several operators, or Cassandra denies access.
         Unsupported: The package `cassandra-driver` is not installed, or the state is of a different release.
         Unavailable: Cassandra does not answer.
+
+    Example:
+        def count_visits(customer, query_id):
+            visits = hf.shared.cassandra("cassandra://cassandra.example:9042/holdfast", query_id)
+            row = visits.get(customer=customer)
+            return 0 if row is None else row.value["count"]
     """
     reader = CassandraReader(cassandra_address(address), query_id, prefix)
     return SharedState(reader, operator_id=operator_id, store=store)
@@ -75,6 +82,12 @@ def redis(
         Invalid: The address is invalid, the query has several operators, or Redis denies access.
         Unsupported: The package `redis` is not installed, or the state is of a different release.
         Unavailable: Redis does not answer.
+
+    Example:
+        def count_visits(customer, query_id):
+            visits = hf.shared.redis("redis://redis.example:6379/0", query_id)
+            row = visits.get(customer=customer)
+            return 0 if row is None else row.value["count"]
     """
     reader = RedisReader(redis_address(address), query_id, prefix)
     return SharedState(reader, operator_id=operator_id, store=store)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import python_catalogue
 
 import holdfast as hf
-from golden import golden_on_disk
+from golden import files_on_disk, golden_on_disk, kafka_files
 from holdfast.clock import now_ms
 from holdfast.jobs.registry.registry import JobRecord, Registry
 from holdfast.jobs.state_home import StateHome, SupervisorLock, state_home
@@ -40,8 +40,12 @@ def examples(*, with_spark: bool) -> list[Any]:
 
 @contextmanager
 def example_folder(folder: Path) -> Iterator[None]:
-    """A directory with `checkpoints/visits` and the savepoint `savepoints@daily`, as the current one."""
+    """A directory with two checkpoints and the savepoint `savepoints@daily`, as the current one.
+
+    The query of `checkpoints/visits` reads files, that of `checkpoints/orders` reads Kafka.
+    """
     golden_on_disk(CHECKPOINT, folder / "checkpoints" / "visits")
+    files_on_disk(kafka_files(CHECKPOINT), folder / "checkpoints" / "orders")
     before = Path.cwd()
     os.chdir(folder)
     try:

@@ -27,8 +27,9 @@ Address = str | os.PathLike[str]
 def state(address: Address, batch: int | None = None) -> StatesAtRest:
     """Open the state of a checkpoint or a savepoint at one batch, for reading.
 
-    Nothing is changed, no query is disturbed, and no Spark is started. A running query continues, and
-    eventually deletes the files that old batches need; the opened state stays at its batch.
+    Changes nothing, starts no Spark, and does not disturb a running query. The opened state stays at its
+    batch. A running query eventually deletes the files that old batches need; reading them then raises
+    `NotFound`.
 
     Args:
         address: A savepoint's address (`DIR/ID`, `DIR@LABEL`), or a checkpoint's path or URI, with the suffix
@@ -40,6 +41,12 @@ def state(address: Address, batch: int | None = None) -> StatesAtRest:
         Corrupt: A file that had to be read is damaged.
         Unsupported: The state's provider is not supported.
         Invalid: The address is not valid.
+
+    Example:
+        visits = hf.state("checkpoints/visits")
+        assert visits.get("aggregate", "c1").value == {"count": 12, "sum": 706}
+        before = hf.state("checkpoints/visits@10")
+        assert before.get("aggregate", "c1").value == {"count": 11, "sum": 596}
     """
     if batch is not None:
         whole(batch, "batch", least=0)
@@ -58,6 +65,13 @@ class StatesAtRest:
     Args:
         reader: The reader of the states.
         name: The address, for messages.
+
+    Example:
+        visits = hf.state("savepoints@daily")
+        best = visits.sql("select customer, sum from aggregate order by sum desc limit 1")
+        assert best.to_pylist() == [{"customer": "c9", "sum": 722}]
+        versions = hf.state("checkpoints/visits").history("aggregate", "c1").versions
+        assert [version.batch_id for version in versions] == [5, 6, 7, 8, 9, 10, 11]
     """
 
     def __init__(self, reader: StateReader, name: str) -> None:
@@ -66,7 +80,7 @@ class StatesAtRest:
 
     @property
     def batch(self) -> int:
-        """The batch whose state it is."""
+        """The batch of the state."""
         return self._reader.batch_id
 
     def operators(self) -> tuple[NamedOperator, ...]:
@@ -316,12 +330,18 @@ def _duration(given: Duration | None, name: str) -> int | None:
 class StateRows:
     """The rows of one state at rest.
 
-    A notebook shows the first of them.
+    A notebook shows the first ten.
 
     Args:
         states: The states of the checkpoint or savepoint.
         name: The name of the state.
         operator: The operator, where the name of the state occurs in several.
+
+    Example:
+        rows = hf.state("checkpoints/visits").state("aggregate")
+        assert rows.head(3).num_rows == 3
+        frame = rows.to_pandas()
+        assert list(frame.columns) == ["customer", "count", "sum", "partition_id"]
     """
 
     def __init__(self, states: StatesAtRest, name: str, operator: str | int | None) -> None:

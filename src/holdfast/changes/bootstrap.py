@@ -428,6 +428,15 @@ class Bootstrapped(JsonShape):
         watermark_ms: The initial watermark; None without one.
         states: The content of its states.
         size_bytes: The size of the savepoint.
+
+    Example:
+        orders = hf.sink(events.groupBy("drink").count(), mode="update").console()
+        row = ("ann", "tea", 2.6, "2025-12-31 09:00:00")
+        history = spark.createDataFrame([row], "customer string, drink string, amount double, ts string")
+        history = history.withColumn("ts", history.ts.cast("timestamp"))
+        warm = hf.bootstrap(orders, "savepoints", history=history, start="first")
+        assert (warm.input_rows, warm.rows) == (1, 1)
+        hf.savepoints.restore(warm.uri, "checkpoints/warm")
     """
 
     plan: BootstrapPlan = field(metadata=json_spread())

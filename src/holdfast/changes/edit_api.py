@@ -70,8 +70,8 @@ def edit(
     counts of a join) is updated too. Before the savepoint is published, every row of each affected store is
     read back: the changed rows must have their new values, and all others must be byte for byte the same.
 
-    `where` and the values of `set` are SQL in DuckDB's dialect over the columns of one row. The classic
-    mistake is to start the query on its old checkpoint afterwards, which has not changed.
+    `where` and the values of `set` are SQL in DuckDB's dialect over the columns of one row. The old
+    checkpoint of the query does not change: start the query on a restored one.
 
     Args:
         source: A savepoint; or a checkpoint that no query uses, of which a savepoint is taken first.
@@ -85,7 +85,7 @@ def edit(
             deleted; one with a new key is inserted.
         to: The catalog for the new savepoint; by default that of the source.
         why: The reason; kept with the savepoint.
-        label: A name for the new savepoint; none by default, so that the label of the source stays unique.
+        label: A label for the new savepoint; none by default, so that the label of the source stays unique.
         who: The author; user and machine by default.
         tell: Called with the progress done, the total, and the current step.
 
@@ -98,6 +98,17 @@ def edit(
         Conflict: A query uses the checkpoint, or savepoints are being removed from the catalog.
         Corrupt: The source is damaged.
         Unsupported: The state cannot be edited.
+
+    Example:
+        edited = hf.edit(
+            "savepoints@daily",
+            "aggregate",
+            where="customer = 'c1'",
+            set={"count": "count - 1"},
+            why="a visit was counted twice",
+        )
+        assert hf.state(edited.uri).get("aggregate", "c1").value["count"] == 11
+        hf.savepoints.restore(edited.uri, "checkpoints/visits-corrected")
     """
     require_package("pyarrow")
     from holdfast.changes.edit import editing  # it needs Arrow, which erasing does not
@@ -121,10 +132,18 @@ def plan_edit(
     to: Address | None = None,
     tell: ProgressCallback | None = None,
 ) -> EditPlan:
-    """Plan an edit: the number of rows that change, with samples before and after. Changes nothing.
+    """Plan an edit: count the rows that change, with samples before and after. Changes nothing.
+
+    The arguments are those of `edit`.
 
     Raises:
         As `edit`.
+
+    Example:
+        plan = hf.plan_edit("savepoints@daily", "aggregate", where="sum < 710", delete=True)
+        assert plan.tally.deleted == 2
+        for sample in plan.tally.samples:
+            print(sample.before, sample.after)
     """
     require_package("pyarrow")
     from holdfast.changes.edit import editing  # it needs Arrow, which erasing does not
@@ -145,20 +164,25 @@ def undo(
 ) -> Undone:
     """Undo an edit: create a savepoint with the state before it.
 
-    All three are in the catalog afterwards: the original, the edit, and the undo, which is the newest.
+    The original, the edited savepoint and the new one are all in the catalog afterwards.
 
     Args:
         savepoint: A savepoint that an edit has created.
         why: The reason; kept with the savepoint.
-        label: A name for the new savepoint; none by default, so that the label of the original stays unique.
+        label: A label for the new savepoint; none by default, so that the label of the original stays unique.
         who: The author; user and machine by default.
         tell: Called with the progress done, the total, and the current step.
 
     Raises:
         NotFound: The savepoint, or the one before the edit, is missing.
-        Invalid: It was not created by an edit.
-        Conflict: Something was erased since, or savepoints are being removed from the catalog.
+        Invalid: The savepoint was not created by an edit.
+        Conflict: A key was erased since, or savepoints are being removed from the catalog.
         Corrupt: The savepoint before the edit is damaged.
+
+    Example:
+        hf.edit("savepoints@daily", "aggregate", key="c1", set={"count": 0}, label="reset")
+        undone = hf.undo("savepoints@reset", why="the wrong customer")
+        assert hf.state(undone.uri).get("aggregate", "c1").value["count"] == 12
     """
     check_label(label)
     plan = plan_undo(savepoint, tell=tell)
@@ -169,8 +193,18 @@ def undo(
 def plan_undo(savepoint: Address, *, tell: ProgressCallback | None = None) -> UndoPlan:
     """Plan an undo. Changes nothing.
 
+    Args:
+        savepoint: A savepoint that an edit has created.
+        tell: Called with the progress done, the total, and the current step.
+
     Raises:
         As `undo`.
+
+    Example:
+        hf.edit("savepoints@daily", "aggregate", key="c1", set={"count": 0}, label="reset")
+        plan = hf.plan_undo("savepoints@reset")
+        assert plan.change.statement == "set count = 0 with key c1"
+        print(plan.back_to)  # the savepoint before the edit
     """
     catalog, savepoint_id = open_savepoint(savepoint)
     change = change_of(load(catalog, savepoint_id), savepoint_uri(catalog, savepoint_id))
@@ -191,12 +225,12 @@ def erase(
 ) -> Certificate:
     """Erase a key from every savepoint of a catalog, and from the checkpoint of a stopped query.
 
-    It is erased from current rows and from all remaining bytes of old ones: a deleted or overwritten row
-    stays in its file until that is rewritten. Savepoints keep their addresses, and restore as before; of the
-    checkpoint only the newest batch is left. The key is removed from edit records and labels. The state home,
-    logs and notes are searched for its text but not changed: the certificate lists where it was found, and
-    what was not searched. The classic mistake is to forget other copies: the source that is read again, the
-    sink, other catalogs.
+    The key is erased from current rows and from all remaining bytes of old ones: a deleted or overwritten row
+    stays in its file until the file is rewritten. Savepoints keep their addresses, and can be restored as
+    before; of the checkpoint only the newest batch is left. The key is removed from edit records and labels.
+    The state home, logs and notes are searched for its text but not changed: the certificate lists where it
+    was found, and what was not searched. Erase the key yourself from other copies: the source, the sink,
+    other catalogs.
 
     Args:
         key: The key to erase: a value, which is searched in every column of keys; or a JSON object or
@@ -222,6 +256,11 @@ def erase(
             or a removal is under way.
         Corrupt: Something that had to be searched is damaged.
         Unsupported: Some state cannot be searched.
+
+    Example:
+        certificate = hf.erase("c7", everywhere="savepoints", column="customer", why="request 4711")
+        assert certificate.outcome == "erased" and certificate.proved
+        assert not hf.state("savepoints@daily").get("aggregate", "c7").exists
     """
     meant, by = subject(key, column), who or person()
     catalog, storage = _places_of(everywhere, checkpoint)
@@ -259,10 +298,18 @@ def plan_erase(
     home: Address | None = None,
     tell: ProgressCallback | None = None,
 ) -> ErasePlan:
-    """Plan an erasure: find the key, and list what would be given up. Changes nothing.
+    """Plan an erasure: find the key, and list what would be rewritten. Changes nothing.
+
+    The arguments are those of `erase`.
 
     Raises:
         As `erase`.
+
+    Example:
+        plan = hf.plan_erase("c7", everywhere="savepoints", column="customer")
+        assert (plan.rows, plan.touched) == (1, 1)
+        for line in plan.lines():
+            print(line)  # where the key is, and what was not searched
     """
     meant = subject(key, column)
     catalog, storage = _places_of(everywhere, checkpoint)

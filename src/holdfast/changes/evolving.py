@@ -99,7 +99,7 @@ class OperatorStep:
 
 @dataclass(frozen=True, slots=True)
 class EvolutionPlan(ChangePlan, JsonShape):
-    """The plan of converting state for new code.
+    """The plan of an evolution: of the conversion of state for new code.
 
     Attributes:
         target: The new code.
@@ -109,6 +109,16 @@ class EvolutionPlan(ChangePlan, JsonShape):
         steps: The conversion of each operator.
         state_format: The state-checkpoint format.
         usage: The possible users of the checkpoint, if checked; a person must confirm that there are none.
+
+    Example:
+        from pyspark.sql import functions as F
+
+        amount = F.col("amount").cast("long")
+        customers = events.groupBy("customer")
+        spending = customers.agg(F.count("*"), F.sum(amount), F.max("amount").alias("largest"))
+        plan = hf.plan_evolve("savepoints@daily", to=spending.writeStream.outputMode("update"))
+        assert [operator.change for operator in plan.operators] == ["changed"]
+        assert plan.checkpoint.endswith("checkpoints/visits-evolved")
     """
 
     target: str
@@ -347,6 +357,17 @@ class Evolved(JsonShape):
         before: The content of each state before.
         states: The content of each state.
         merged: The number of rows that were merged into another row with the same key.
+
+    Example:
+        from pyspark.sql import functions as F
+
+        amount = F.col("amount").cast("long")
+        customers = events.groupBy("customer")
+        spending = customers.agg(F.count("*"), F.sum(amount), F.max("amount").alias("largest"))
+        evolved = hf.evolve(
+            "savepoints@daily", "checkpoints/spending", to=spending.writeStream.outputMode("update")
+        )
+        assert (evolved.batch_id, evolved.rows, evolved.merged) == (11, 10, 0)
     """
 
     plan: EvolutionPlan = field(metadata=json_spread())

@@ -249,7 +249,7 @@ def drop_expired(
     deep: bool = False,
     tell: ProgressCallback | None = None,
 ) -> Taken:
-    """Create a savepoint from another one, without its expired values; the original stays unchanged.
+    """Create a savepoint without the expired values of an existing one, which stays unchanged.
 
     The batch of the savepoint decides what has expired: the time at which it was planned, and its watermark,
     with the TTL that the state was last written with. Expired values, elements of lists and entries of maps
@@ -257,12 +257,12 @@ def drop_expired(
     manifest of the new savepoint has the counts. Spark removes expired values of its own states at the end of
     each batch; this is checked.
 
-    The classic mistake is to lengthen a TTL afterwards, and to expect values to come back.
+    A longer TTL afterwards does not bring deleted values back.
 
     Args:
         savepoint: The savepoint.
-        to: The catalog for the new one; by default that of the original.
-        label: A name for the new savepoint; none by default, so that the label of the old one stays unique.
+        to: The catalog for the new savepoint; by default that of the original.
+        label: A label for the new savepoint; none by default, so that the label of the original stays unique.
         deep: Read all rows of the state, however many, for exact counts and digests.
         tell: Called with the progress done, the total, and the current step.
 
@@ -271,11 +271,15 @@ def drop_expired(
 
     Raises:
         NotFound: The savepoint does not exist.
-        Corrupt: It is damaged.
+        Corrupt: The savepoint is damaged.
         Conflict: Savepoints are being removed from the catalog.
         Unsupported: A key group has rows of an earlier schema, which only the program can convert; or Spark's
             own state has expired values.
         Internal: The result is wrong; no savepoint was created.
+
+    Example:
+        smaller = hf.drop_expired("savepoints@daily", label="daily, without expired rows")
+        assert hf.savepoints.verify(smaller.uri).ok
     """
     catalog, savepoint_id = open_savepoint(savepoint)
     target = catalog if to is None else open_storage(os.fspath(to), "to")

@@ -203,9 +203,9 @@ def rescale(
 ) -> Rescaled:
     """Create a checkpoint with the same state in a different number of partitions.
 
-    The rows of every state are counted and hashed before and after, and must be the same, or nothing is
-    created. The source stays unchanged. The query continues after the same batch, so its sink sees no gap in
-    the batch numbers. Do not run any other query on the old checkpoint afterwards.
+    The rows of every state are counted and hashed before and after; if they differ, nothing is created. The
+    source stays unchanged. The query continues after the same batch, so its sink sees no gap in the batch
+    numbers. Do not run any other query on the old checkpoint afterwards.
 
     Cost: all state is read three times and written once, about 100,000 rows a second on one core, without
     Spark. Only if RocksDB has keys whose partition cannot be computed here (rows in Avro encoding; intervals
@@ -229,6 +229,13 @@ def rescale(
         Corrupt: The source is damaged.
         Invalid: The query has no state, or an argument is not valid.
         Unsupported: Its state cannot be moved.
+
+    Example:
+        rescaled = hf.savepoints.rescale(
+            "checkpoints/visits", "checkpoints/visits-4", partitions=4, stopped=True
+        )
+        assert rescaled.plan.before == (2,) and rescaled.rows == 10
+        assert hf.checkpoints.read("checkpoints/visits-4").operators[0].partitions == 4
     """
     given, target, plan = _rescale(source, checkpoint, partitions, home)
     with source_guard(given, "rescale", stopped=stopped, tell=tell) as guard:
@@ -272,8 +279,15 @@ def _rescaled(
 def plan_rescale(source: Address, checkpoint: Address | None = None, *, partitions: int) -> RescalePlan:
     """Plan a rescale. Changes nothing, and starts no Spark.
 
+    The arguments are those of `rescale`.
+
     Raises:
         As `rescale`.
+
+    Example:
+        plan = hf.savepoints.plan_rescale("checkpoints/visits", partitions=4)
+        assert (plan.before, plan.partitions) == ((2,), 4)
+        assert plan.checkpoint.endswith("checkpoints/visits-p4")
     """
     given, _, plan = _rescale(source, checkpoint, partitions)
     return replace(plan, usage=source_usage(given))

@@ -59,6 +59,11 @@ class MigrationPlan(ChangePlan, JsonShape):
         key_groups: The new number of key groups; None leaves them.
         has_formats: Whether the Spark that wrote the state has a setting for the state-checkpoint format.
         usage: The possible users of the checkpoint, if checked; a person must confirm that there are none.
+
+    Example:
+        plan = hf.plan_migrate("checkpoints/visits", state_format=1)
+        assert plan.state_format_before == 2
+        assert plan.checkpoint.endswith("checkpoints/visits-migrated")
     """
 
     before: StateShape = field(metadata=NOT_IN_JSON)
@@ -97,6 +102,11 @@ class Migrated(StateReport, JsonShape):
         size_bytes: The size of the state after.
         keyed: The keys of Holdfast's keyed operators, before as after, if they were moved to different
             groups. `before` and `after` then describe the stored rows of the new groups.
+
+    Example:
+        migrated = hf.migrate("savepoints@daily", "checkpoints/visits-8", partitions=8)
+        assert migrated.plan.partitions_before == (2,)
+        assert migrated.before == migrated.after  # the same rows of each state
     """
 
     plan: MigrationPlan = field(metadata=json_spread())
@@ -120,9 +130,9 @@ def migrate(
 ) -> Migrated:
     """Create a checkpoint with the same state in a different backend, number of partitions, or format.
 
-    They can be combined. Spark itself refuses to change the backend of a checkpoint, and continues with its
-    number of partitions. The rows of every state are counted and hashed before and after, independent of the
-    backend's framing, and must be the same, or nothing is created. The source stays unchanged. The query
+    The changes can be combined. Spark alone cannot change the backend or the number of partitions of a
+    checkpoint. The rows of every state are counted and hashed before and after, independent of the backend's
+    framing; if they differ, nothing is created. The source stays unchanged. The query
     continues after the same batch, so its sink sees no gap in the batch numbers. Do not run any other query
     on the old checkpoint afterwards.
 
@@ -158,6 +168,11 @@ def migrate(
         Invalid: The query has no state, no change was requested, or an argument is not valid.
         Unsupported: The backend cannot hold the state, or state cannot be moved to it.
         Unavailable: The database does not answer.
+
+    Example:
+        migrated = hf.migrate("savepoints@daily", "checkpoints/visits-memory", backend="memory")
+        assert migrated.rows == 10
+        assert hf.state("checkpoints/visits-memory").get("aggregate", "c1").value["count"] == 12
     """
     given, target, plan = _planned(
         source, checkpoint, backend, partitions, state_format, key_groups, database, home
@@ -181,8 +196,15 @@ def plan_migrate(
 ) -> MigrationPlan:
     """Plan a migration. Changes nothing and reads no rows.
 
+    The arguments are those of `migrate`.
+
     Raises:
         As `migrate`.
+
+    Example:
+        plan = hf.plan_migrate("checkpoints/visits", backend="memory", partitions=4)
+        assert (plan.backend_before, plan.partitions_before) == ("rocksdb", (2,))
+        print(plan.checkpoint, plan.size_bytes)
     """
     given, _, plan = _planned(source, checkpoint, backend, partitions, state_format, key_groups, database)
     return replace(plan, usage=source_usage(given))

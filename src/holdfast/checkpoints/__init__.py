@@ -1,11 +1,16 @@
 """Checkpoints of any Structured Streaming query, read from their files: no Spark, no JVM.
 
-`read` describes a checkpoint, `history` lists its batches, `verify` checks that it is whole. All work while
-the query runs, and change nothing. Each takes the address of a checkpoint: a path, or a URI (`file:`,
+`read` describes a checkpoint, `history` lists its batches, `verify` checks every file for damage. They work
+while the query runs, and change nothing. Each takes the address of a checkpoint: a path, or a URI (`file:`,
 `hdfs:`, `s3:`, `s3a:`, `abfs:`, `gs:`).
 
 To pass a `Storage` instead of an address, see `checkpoint`, `verification.verifying`, and `copy`, which
 selects the files of a copy that a query can continue from.
+
+Example:
+    visits = hf.checkpoints.read("checkpoints/visits")
+    assert visits.batch_id == 11
+    assert hf.checkpoints.verify("checkpoints/visits").problems == ()
 """
 
 from __future__ import annotations
@@ -25,16 +30,24 @@ __all__ = ["history", "read", "verify"]
 
 
 def read(address: str | os.PathLike[str]) -> Checkpoint:
-    """Read a checkpoint at its newest committed batch: query, sources, operators, sizes of state.
+    """Return a description of a checkpoint at its newest committed batch: query, sources, operators, sizes.
 
-    Cost: one listing of each store's folder; nothing of the state itself is read.
+    Cost: one listing of each store's directory; no rows of state are read.
+
+    Args:
+        address: The checkpoint: a path or a URI.
 
     Raises:
-        Invalid: The address is none.
+        Invalid: The address is not valid.
         NotFound: The checkpoint does not exist.
-        Corrupt: A file that was read is damaged; `verify` finds the others too.
+        Corrupt: A file that was read is damaged; `verify` lists all damaged files.
         Unavailable: The storage does not answer.
         Unsupported: The library for this kind of storage is not installed.
+
+    Example:
+        visits = hf.checkpoints.read("checkpoints/visits")
+        [aggregate] = visits.operators
+        assert (visits.batch_id, aggregate.partitions) == (11, 2)
     """
     from holdfast.checkpoints import checkpoint
 
@@ -44,19 +57,24 @@ def read(address: str | os.PathLike[str]) -> Checkpoint:
 def history(
     address: str | os.PathLike[str], last: int | None = None, tell: ProgressCallback | None = None
 ) -> tuple[Batch, ...]:
-    """Return the history of each committed batch that is still kept, oldest first.
+    """Return the committed batches that the checkpoint still keeps, oldest first.
 
     Args:
         address: The checkpoint.
-        last: The number of newest batches.
-        tell: Called with partitions done, partitions in all, and a note.
+        last: The number of newest batches; all by default.
+        tell: Called with the number of finished partitions, the number of all partitions, and the current
+            step.
 
     Raises:
-        Invalid: The address is none.
+        Invalid: The address is not valid.
         NotFound: The checkpoint does not exist.
         Corrupt: A file that was read is damaged.
         Unavailable: The storage does not answer.
         Unsupported: The library for this kind of storage is not installed.
+
+    Example:
+        for batch in hf.checkpoints.history("checkpoints/visits", last=3):
+            print(batch.batch_id, batch.planned_ms, batch.new_bytes)
     """
     from holdfast.checkpoints import checkpoint
 
@@ -71,13 +89,13 @@ def verify(
 ) -> Verification:
     """Check every file for damage, and that the files are consistent with each other.
 
-    A damaged checkpoint is not an error here: the result lists the problems. If the state home has an
+    Damage does not raise an error: the result lists it in `problems`. If the state home has an
     integrity record of the checkpoint, written by `holdfast run` or `holdfast watch`, each file is also
     compared with the record; without one, a remark says so.
 
     Args:
         address: The checkpoint.
-        tell: Called with files done, files in all, and a note.
+        tell: Called with the number of finished files, the number of all files, and the current step.
         home: The state home; by default the one in effect here.
 
     Raises:
@@ -85,6 +103,11 @@ def verify(
         NotFound: The checkpoint does not exist.
         Unavailable: The storage does not answer.
         Unsupported: The library for this kind of storage is not installed.
+
+    Example:
+        result = hf.checkpoints.verify("checkpoints/visits")
+        assert result.problems == ()
+        assert result.restorable == (6, 7, 8, 9, 10, 11)
     """
     from dataclasses import replace
 

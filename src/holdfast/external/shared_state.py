@@ -19,12 +19,19 @@ _LOOKS: Final = 5
 
 @dataclass(frozen=True, slots=True)
 class SharedRow:
-    """A row of state, as a committed batch has left it.
+    """A row of state after a committed batch.
 
     Attributes:
         key: The key's columns.
         value: The value's columns.
         batch_id: The batch.
+
+    Example:
+        def show_visits(visits: hf.shared.SharedState, customer: str) -> str:
+            row = visits.get(customer)
+            if row is None:
+                return f"{customer}: no visits"
+            return f"{customer}: {row.value['count']} visits up to batch {row.batch_id}"
     """
 
     key: Mapping[str, Any]
@@ -112,7 +119,8 @@ class QueryReader(Protocol):
 class SharedState:
     """A state of a query in a database, read-only.
 
-    The result of one call is of a single committed batch, never of a running one.
+    `hf.shared.redis` and `hf.shared.cassandra` return one. All rows of a call are of the same committed
+    batch.
 
     Args:
         reader: The reader of the query's state.
@@ -124,6 +132,13 @@ class SharedState:
         Invalid: The query has several operators, or the database rejected the credentials.
         Unsupported: The state was written by a different release.
         Unavailable: The database does not answer.
+
+    Example:
+        def count_all(customers: list[str], query_id: str) -> dict[str, int]:
+            visits = hf.shared.redis("redis.example:6379", query_id)
+            keys = [{"customer": customer} for customer in customers]
+            rows = [row for found in visits.rows_of_keys(keys) for row in found]
+            return {row.key["customer"]: row.value["count"] for row in rows}
     """
 
     def __init__(

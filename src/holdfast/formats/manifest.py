@@ -426,7 +426,7 @@ _LABEL: Final = "the label of a savepoint"
 
 @dataclass(frozen=True, slots=True)
 class LabelChange(JsonShape):
-    """One change of a label.
+    """A change of a savepoint's label.
 
     Attributes:
         savepoint: The id of the savepoint.
@@ -434,6 +434,10 @@ class LabelChange(JsonShape):
         before: The previous label, or None.
         who: The user who changed it.
         when_ms: The time of the change, in epoch milliseconds.
+
+    Example:
+        change = hf.savepoints.label("savepoints@daily", "audit 2026")
+        assert (change.before, change.label) == ("daily", "audit 2026")
     """
 
     savepoint: str
@@ -443,7 +447,7 @@ class LabelChange(JsonShape):
     when_ms: int
 
     def render(self) -> bytes:
-        """Return the file."""
+        """Return the content of the file that records the change."""
         return f"{compact(self.as_dict())}\n".encode()
 
 

@@ -131,6 +131,13 @@ class Health(JsonShape):
         more_findings: The number of findings beyond these.
         not_judged: What could not be judged, with the reason.
         next: The next command.
+
+    Example:
+        health = hf.health("savepoints@daily")
+        assert health.is_savepoint and health.batch_id == 11
+        assert [operator.rows for operator in health.operators] == [10]
+        for finding in health.findings:
+            print(finding.seen, finding.do)
     """
 
     uri: str = field(metadata=json_as("checkpoint"))
@@ -168,22 +175,27 @@ def health(
     home: str | os.PathLike[str] | None = None,
     clock: Callable[[], int] = now_ms,
 ) -> Health:
-    """Look at a checkpoint or savepoint once: damage, newest batch, state, restart, findings, next command.
+    """Return the health of a checkpoint or savepoint: damage, newest batch, restart, findings, next command.
 
     Reads files only, starts no Spark, and works while the query runs. Large files are compared by size and
     not read; `hf.checkpoints.verify` and `hf.savepoints.verify` read everything.
 
     Args:
         address: A checkpoint, or a savepoint (`DIR/ID`, `DIR@LABEL`).
-        home: The state home; by default the one of this directory.
+        home: The state home; by default the one in effect here.
         clock: The wall clock in epoch milliseconds.
 
     Raises:
-        Invalid: The address names a batch, or is not one of a checkpoint or savepoint.
+        Invalid: The address names a batch, or is not valid.
         NotFound: The checkpoint or savepoint does not exist.
         Corrupt: The manifest of the savepoint is damaged.
         Unavailable: The storage does not answer.
         Unsupported: The library for this kind of storage is not installed.
+
+    Example:
+        health = hf.health("checkpoints/visits")
+        assert health.ok
+        print(health.next)  # the command to run next
     """
     location = place_of(address)
     if location.batch_id is not None and not location.is_savepoint:

@@ -23,19 +23,24 @@ _SHOWN = 100
 def checkpoint(
     address: str | os.PathLike[str], *, home: str | os.PathLike[str] | None = None
 ) -> OpenCheckpoint:
-    """Open a checkpoint to look at it, in a notebook or a script.
+    """Open a checkpoint for reading, in a notebook or a script.
 
-    Nothing is changed and no Spark is started; the query may run.
+    Changes nothing, starts no Spark, and works while the query runs.
 
     Args:
         address: The checkpoint: a path or a URI.
-        home: The state home; by default the one of this directory.
+        home: The state home; by default the one in effect here.
 
     Raises:
-        Invalid: The address cannot be one.
+        Invalid: The address is not valid.
         NotFound: The checkpoint does not exist.
         Unavailable: The storage does not answer.
         Unsupported: The library for this kind of storage is not installed.
+
+    Example:
+        visits = hf.checkpoint("checkpoints/visits")
+        assert visits.read().batch_id == 11
+        assert visits.health().ok
     """
     opened = OpenCheckpoint(open_checkpoint(address).uri, home)
     opened.read()
@@ -43,13 +48,19 @@ def checkpoint(
 
 
 class OpenCheckpoint:
-    """A checkpoint and what there is to ask of it.
+    """A checkpoint that is open for reading.
 
-    A notebook shows its health and the course of its newest batches.
+    A notebook shows its health, and the duration and new bytes of its newest batches as charts.
 
     Args:
         uri: The checkpoint.
-        home: The state home; by default the one of this directory.
+        home: The state home; by default the one in effect here.
+
+    Example:
+        visits = hf.checkpoint("checkpoints/visits")
+        assert [batch.batch_id for batch in visits.history(last=2)] == [10, 11]
+        rows = visits.state("aggregate").to_arrow()
+        assert rows.num_rows == 10
     """
 
     def __init__(self, uri: str, home: str | os.PathLike[str] | None = None) -> None:
@@ -60,7 +71,7 @@ class OpenCheckpoint:
         return f"hf.checkpoint({self.uri!r})"
 
     def read(self) -> Checkpoint:
-        """Return query, sources, operators and sizes at the newest committed batch."""
+        """Return the query, sources, operators and sizes at the newest committed batch."""
         return checkpoints.read(self.uri)
 
     def health(self) -> Health:
@@ -68,7 +79,7 @@ class OpenCheckpoint:
         return health_of(self.uri, home=self._home)
 
     def verify(self) -> Verification:
-        """Look for damage in every file."""
+        """Check every file for damage, as `hf.checkpoints.verify` does."""
         return checkpoints.verify(self.uri, home=self._home)
 
     def history(self, last: int | None = None) -> tuple[Batch, ...]:

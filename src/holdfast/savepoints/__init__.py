@@ -1,4 +1,4 @@
-"""Savepoints of any Structured Streaming query: consistent copies that prove themselves.
+"""Savepoints of any Structured Streaming query: consistent copies of a checkpoint that can be verified.
 
 `take` copies a checkpoint at a committed batch into a catalog, `verify` proves that the copy is unchanged,
 `digest` records the count and hash of its rows, `label` names it, `diff` compares two states key by key,
@@ -7,6 +7,12 @@ and `delete` and `gc` remove files that no savepoint needs.
 
 The address of a savepoint is `DIR/ID` or the beginning of it, `DIR@LABEL`, or the full address that `take`
 returns.
+
+Example:
+    saved = hf.savepoints.take("checkpoints/visits", "savepoints", label="before-upgrade")
+    assert hf.savepoints.verify("savepoints@before-upgrade").ok
+    restored = hf.savepoints.restore(saved.uri, "checkpoints/visits-restored")
+    assert restored.batch_id == 11
 """
 
 from __future__ import annotations

@@ -165,6 +165,13 @@ class Listed(JsonShape):
         problem: The damage of the manifest or of the label.
         content: `recorded` if the row counts and digests of the states are recorded, else `pending`; None
             if the manifest is damaged.
+
+    Example:
+        for saved in hf.savepoints.list("savepoints"):
+            if saved.manifest is None:
+                print(saved.uri, "is damaged:", saved.problem)
+            else:
+                print(saved.uri, saved.manifest.label, saved.manifest.batch_id)
     """
 
     savepoint_id: str

@@ -74,6 +74,11 @@ class Digested(JsonShape):
         stores: The stores of all partitions.
         read: Stores whose rows were read; the others have the files of an earlier savepoint.
         size_bytes: The bytes of the files that were read.
+
+    Example:
+        saved = hf.savepoints.take("checkpoints/visits", "savepoints", digest=False)
+        digested = hf.savepoints.digest(saved.uri)
+        assert (digested.content, digested.rows) == ("recorded", 10)
     """
 
     uri: str = field(metadata=json_as("savepoint"))

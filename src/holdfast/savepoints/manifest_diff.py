@@ -50,7 +50,7 @@ class PartitionDifference(JsonShape):
 
 @dataclass(frozen=True, slots=True)
 class Difference(JsonShape):
-    """The differences of two manifests.
+    """The differences between two savepoints, by their manifests.
 
     Attributes:
         first: The first savepoint.
@@ -59,6 +59,12 @@ class Difference(JsonShape):
         sources: The offsets of each source that has moved.
         operators: Operators that were added or removed, or whose partitions, stores or schemas differ.
         partitions: The state files of every partition.
+
+    Example:
+        edited = hf.edit("savepoints@daily", "aggregate", key="c1", set={"count": 0})
+        difference = hf.savepoints.diff_files("savepoints@daily", edited.uri)
+        assert not difference.same_state
+        assert [partition.partition for partition in difference.partitions if partition.second_bytes] == [0]
     """
 
     first: str

@@ -66,6 +66,12 @@ class Proof(JsonShape):
             compared, because the rows were not read; or `pending`, because none are recorded yet. None if the
             manifest or the digests are damaged.
         recorded: The recorded counts and digests.
+
+    Example:
+        proof = hf.savepoints.verify("savepoints@daily", deep=True)
+        for problem in proof.problems:
+            print(problem.file, problem.what)
+        assert proof.ok and proof.content == "compared"
     """
 
     uri: str = field(metadata=json_as("savepoint"))

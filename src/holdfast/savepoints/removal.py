@@ -43,6 +43,11 @@ class Removal(JsonShape):
         live: Running takes, which prevent the removal.
         unreadable: Savepoints with a damaged manifest: the files that they need are unknown, so no objects
             are deleted.
+
+    Example:
+        removal = hf.savepoints.plan_delete("savepoints@daily")
+        assert removal.kept == 0
+        print(len(removal.paths), removal.size_bytes)
     """
 
     catalog: str

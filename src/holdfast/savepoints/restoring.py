@@ -183,6 +183,11 @@ class Restored(JsonShape):
     Attributes:
         plan: The plan that was carried out.
         linked_bytes: The bytes in hard links into the catalog, which take no additional space.
+
+    Example:
+        restored = hf.savepoints.restore("savepoints@daily", "checkpoints/visits-restored")
+        assert restored.checkpoint.endswith("checkpoints/visits-restored")
+        assert restored.batch_id == 11  # the query continues with batch 12
     """
 
     plan: RestorePlan = field(metadata=json_spread())

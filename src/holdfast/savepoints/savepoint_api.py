@@ -96,6 +96,11 @@ def take(
         Invalid: An argument is not valid.
         Unsupported: The rows were requested but cannot be read.
         Unavailable: A storage does not answer, or the query deletes files faster than they can be copied.
+
+    Example:
+        saved = hf.savepoints.take("checkpoints/visits", "savepoints", label="before-upgrade")
+        print(saved.uri)
+        assert saved.manifest.batch_id == 11
     """
     if batch is not None:
         whole(batch, "batch", least=0)
@@ -138,6 +143,11 @@ def plan_take(
 
     Raises:
         HoldfastError: As `take`.
+
+    Example:
+        plan = hf.savepoints.plan_take("checkpoints/visits", "savepoints", batch=8)
+        assert plan.batch_id == 8
+        print(plan.new_files, plan.size_bytes)
     """
     origin, into, record = _open(checkpoint, catalog, id_of, home)
     return _plan_take(origin, into, batch, record)
@@ -157,8 +167,16 @@ def _open(
 def list(catalog: Address) -> tuple[Listed, ...]:  # noqa: A001 - the word that people know
     """Return every savepoint in a catalog, oldest first; damaged manifests are reported in `problem`.
 
+    Args:
+        catalog: The catalog.
+
     Raises:
         Unavailable: The catalog does not answer.
+
+    Example:
+        hf.savepoints.take("checkpoints/visits", "savepoints", label="before-upgrade")
+        labels = [saved.manifest.label for saved in hf.savepoints.list("savepoints")]
+        assert labels == ["daily", "before-upgrade"]
     """
     return tuple(catalogs.listed(open_storage(os.fspath(catalog), "catalog")))
 
@@ -166,9 +184,16 @@ def list(catalog: Address) -> tuple[Listed, ...]:  # noqa: A001 - the word that 
 def show(savepoint: Address) -> Manifest:
     """Return the manifest of a savepoint, with its current label.
 
+    Args:
+        savepoint: The savepoint's address.
+
     Raises:
         NotFound: The savepoint does not exist.
         Corrupt: Its manifest or its label is damaged.
+
+    Example:
+        manifest = hf.savepoints.show("savepoints@daily")
+        assert (manifest.label, manifest.batch_id) == ("daily", 11)
     """
     catalog, savepoint_id = open_savepoint(savepoint)
     manifest = catalogs.load(catalog, savepoint_id)
@@ -196,6 +221,11 @@ def digest(
         Corrupt: The savepoint is damaged; nothing is recorded.
         Unsupported: The state cannot be read.
         Conflict: The savepoint changed during the call, for example by an erasure.
+
+    Example:
+        saved = hf.savepoints.take("checkpoints/visits", "savepoints", digest=False)
+        assert hf.savepoints.digest(saved.uri).rows == 10
+        assert hf.savepoints.verify(saved.uri, deep=True).content == "compared"
     """
     return _digest(*open_savepoint(savepoint), gentle, tell)
 
@@ -214,13 +244,17 @@ def label(savepoint: Address, label: str | None) -> LabelChange:
         NotFound: The savepoint does not exist.
         Invalid: The label is empty, too long, or holds control characters.
         Conflict: Another process changed the label at the same time.
+
+    Example:
+        hf.savepoints.label("savepoints@daily", "before-upgrade")
+        assert hf.savepoints.show("savepoints@before-upgrade").label == "before-upgrade"
     """
     catalog, savepoint_id = open_savepoint(savepoint)
     return labels.set_label(catalog, savepoint_id, label, who=labels.person(), when_ms=now_ms())
 
 
 def verify(savepoint: Address, *, deep: bool = False, tell: ProgressCallback | None = None) -> Proof:
-    """Prove that a savepoint is bit for bit unchanged since it was taken, and consistent.
+    """Verify that a savepoint is bit for bit unchanged since it was taken, and consistent.
 
     Args:
         savepoint: The savepoint's address.
@@ -233,6 +267,14 @@ def verify(savepoint: Address, *, deep: bool = False, tell: ProgressCallback | N
 
     Raises:
         NotFound: The savepoint does not exist.
+
+    Example:
+        proof = hf.savepoints.verify("savepoints@daily", deep=True)
+        assert proof.ok and proof.content == "compared"
+        try:
+            hf.savepoints.verify("savepoints@weekly")
+        except hf.NotFound as error:
+            assert error.exit_code == 3
     """
     return prove(*open_savepoint(savepoint), deep=deep, tell=tell)
 
@@ -257,6 +299,12 @@ def diff(
         Corrupt: A required file is damaged.
         Unsupported: A state cannot be read.
         Invalid: An argument is not valid.
+
+    Example:
+        difference = hf.savepoints.diff("checkpoints/visits@10", "savepoints@daily")
+        [aggregate] = difference.states
+        assert (aggregate.added, aggregate.removed, aggregate.changed) == (0, 0, 10)
+        print(aggregate.samples[0].first, aggregate.samples[0].second)
     """
     from holdfast.savepoints.key_diff import compare_states
 
@@ -269,9 +317,18 @@ def diff_files(first: Address, second: Address) -> Difference:
 
     State files are not read. Different files may hold the same state; use `diff` to compare the rows.
 
+    Args:
+        first: The address of a savepoint.
+        second: The address of the savepoint to compare with.
+
     Raises:
         NotFound: The savepoint does not exist.
         Corrupt: A manifest is damaged.
+
+    Example:
+        saved = hf.savepoints.take("checkpoints/visits", "savepoints")
+        difference = hf.savepoints.diff_files("savepoints@daily", saved.uri)
+        assert difference.same_state and difference.sources == ()
     """
     return compare(show(first), show(second))
 
@@ -305,10 +362,15 @@ def restore(
 
     Raises:
         NotFound: The savepoint does not exist.
-        Corrupt: The savepoint is damaged; nothing was done.
+        Corrupt: The savepoint is damaged; nothing was created.
         Conflict: The target or the table exists; or, with `claim`, savepoints are being taken or deleted.
         Unsupported: Expired rows cannot be dropped.
         Unavailable: The database of the state does not answer.
+
+    Example:
+        restored = hf.savepoints.restore("savepoints@daily", "checkpoints/visits-restored")
+        assert restored.batch_id == 11  # the query continues with batch 12
+        assert hf.checkpoints.verify(restored.checkpoint).problems == ()
     """
     savepoint = savepoint_address(os.fspath(savepoint))  # what is deleted is what was restored
     make = _make_without_expired if drop_expired else _make
@@ -344,6 +406,11 @@ def plan_restore(
 
     Raises:
         HoldfastError: As `restore`.
+
+    Example:
+        plan = hf.savepoints.plan_restore("savepoints@daily", "checkpoints/visits-restored")
+        assert plan.manifest.batch_id == 11
+        assert plan.query_id == plan.manifest.query_id
     """
     if claim:
         require_no_turn(open_savepoint(savepoint)[0])
@@ -369,6 +436,11 @@ def plan_fork(
 
     Raises:
         HoldfastError: As `fork`.
+
+    Example:
+        plan = hf.savepoints.plan_fork("savepoints@daily", "checkpoints/visits-test")
+        assert plan.operation == "fork"
+        assert plan.query_id != plan.manifest.query_id
     """
     return _plan(savepoint, checkpoint, RestoreKind.FORK, tell, database=database, table=table)
 
@@ -396,9 +468,13 @@ def fork(
 
     Raises:
         NotFound: The savepoint does not exist.
-        Corrupt: The savepoint is damaged; nothing was done.
+        Corrupt: The savepoint is damaged; nothing was created.
         Conflict: The target or the table exists.
         Unsupported: Expired rows cannot be dropped.
+
+    Example:
+        fork = hf.savepoints.fork("savepoints@daily", "checkpoints/visits-test")
+        assert fork.query_id != hf.checkpoints.read("checkpoints/visits").query_id
     """
     make = _make_without_expired if drop_expired else _make
     return make(savepoint, checkpoint, RestoreKind.FORK, tell, database=database, table=table)
@@ -407,9 +483,18 @@ def fork(
 def delete(savepoint: Address, *, tell: ProgressCallback | None = None) -> Removal:
     """Delete a savepoint, and the objects that no other savepoint of its catalog needs.
 
+    Args:
+        savepoint: The savepoint's address.
+        tell: Called with the number of finished files, the number of all files, and the current step.
+
     Raises:
         NotFound: The savepoint does not exist.
         Conflict: A savepoint is being taken into this catalog, or another removal is running.
+
+    Example:
+        removal = hf.savepoints.delete("savepoints@daily")
+        assert removal.kept == 0
+        assert hf.savepoints.list("savepoints") == ()
     """
     return removal.delete(*open_savepoint(savepoint), tell=tell)
 
@@ -417,8 +502,16 @@ def delete(savepoint: Address, *, tell: ProgressCallback | None = None) -> Remov
 def plan_delete(savepoint: Address) -> Removal:
     """Return what `delete` would remove, without changing anything.
 
+    Args:
+        savepoint: The savepoint's address.
+
     Raises:
         NotFound: The savepoint does not exist.
+
+    Example:
+        hf.savepoints.take("checkpoints/visits", "savepoints", label="before-upgrade")
+        plan = hf.savepoints.plan_delete("savepoints@daily")
+        assert plan.paths == ()  # the other savepoint needs the same files
     """
     return removal.plan_delete(*open_savepoint(savepoint), now_ms())
 
@@ -432,6 +525,10 @@ def plan_gc(catalog: Address, *, older_than: Duration = "1h") -> Removal:
 
     Raises:
         NotFound: The catalog does not exist.
+
+    Example:
+        plan = hf.savepoints.plan_gc("savepoints")
+        assert (plan.paths, plan.size_bytes, plan.kept) == ((), 0, 1)
     """
     storage = open_storage(os.fspath(catalog), "catalog")
     catalogs.require_catalog(storage)
@@ -450,6 +547,10 @@ def gc(catalog: Address, *, older_than: Duration = "1h", tell: ProgressCallback 
     Raises:
         Conflict: A savepoint is being taken into this catalog, or another removal is running.
         Corrupt: A manifest is damaged, so the files that its savepoint needs are unknown.
+
+    Example:
+        removal = hf.savepoints.gc("savepoints", older_than="1d")
+        assert removal.paths == ()  # no take or delete was interrupted
     """
     dead_after_ms = parse_duration(older_than, "older_than", allow_zero=True)
     storage = open_storage(os.fspath(catalog), "catalog")

@@ -241,6 +241,11 @@ class Taken(JsonShape):
         damaged: Damaged files of the checkpoint that the savepoint does not need: an older snapshot and the
             changes since contain their state.
         replaced: Damaged objects of the catalog that the take has replaced.
+
+    Example:
+        saved = hf.savepoints.take("checkpoints/visits", "savepoints")
+        assert saved.manifest.batch_id == 11
+        assert saved.new_files == 0  # all files are in the catalog, from the savepoint `daily`
     """
 
     uri: str = field(metadata=json_as("savepoint"))

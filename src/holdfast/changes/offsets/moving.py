@@ -236,6 +236,11 @@ class OffsetPlan(ChangePlan, JsonShape):
         wanted: The request.
         uncommitted: A batch that is planned and not committed; the new checkpoint plans it again.
         usage: The possible users of the checkpoint, if checked; a person must confirm that there are none.
+
+    Example:
+        plan = hf.plan_offsets("checkpoints/orders", changes=[hf.SkipRecords("orders", 0, 5)])
+        [position] = plan.positions
+        assert (position.before, position.after, plan.skipped) == (40, 45, 5)
     """
 
     positions: tuple[PositionChange, ...]
@@ -260,11 +265,18 @@ class OffsetPlan(ChangePlan, JsonShape):
 
 @dataclass(frozen=True, slots=True)
 class OffsetsMoved(JsonShape):
-    """A checkpoint whose sources continue from other offsets.
+    """A checkpoint that was created with different source offsets.
 
     Attributes:
         plan: The plan that was carried out.
         states: The content of each state: the same as before.
+
+    Example:
+        saved = hf.savepoints.take("checkpoints/orders", "savepoints")
+        skip = hf.SkipRecords("orders", 0, 5)
+        moved = hf.move_offsets(saved.uri, "checkpoints/orders-next", changes=[skip])
+        assert moved.plan.skipped == 5
+        assert [state.rows for state in moved.states] == [10]
     """
 
     plan: OffsetPlan = field(metadata=json_spread())

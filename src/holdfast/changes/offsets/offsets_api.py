@@ -24,20 +24,16 @@ _ENDING = "moved"
 def offsets(address: Address) -> Positions:
     """Return the position from which each source of a query continues after its newest committed batch.
 
-    Example:
-        ```python
-        import holdfast as hf
-
-        for position in hf.offsets("checkpoints/orders").sources:
-            print(position.topic, position.partition, position.next)
-        ```
-
     Args:
         address: A checkpoint, also of a running query, or a savepoint.
 
     Raises:
         NotFound: The checkpoint or savepoint does not exist, or no batch is committed.
         Corrupt: A log is damaged.
+
+    Example:
+        positions = hf.offsets("checkpoints/orders").sources
+        assert (positions[0].topic, positions[0].partition, positions[0].next) == ("orders", 0, 40)
     """
     source = source_of(address)
     return read_positions(source.view()[0], source.uri)
@@ -51,18 +47,16 @@ def plan_offsets(
     skip_files: Sequence[str] = (),
     files_of: str | None = None,
 ) -> OffsetPlan:
-    """Return what `move_offsets` would do, and change nothing.
+    """Return what `move_offsets` would do, without changing anything.
 
-    Example:
-        ```python
-        import holdfast as hf
-
-        plan = hf.plan_offsets("checkpoints/orders", "rewound", changes=[hf.ToRecord("orders", 0, at=12)])
-        print(plan.repeated, plan.skipped)
-        ```
+    The arguments are those of `move_offsets`.
 
     Raises:
         As `move_offsets`.
+
+    Example:
+        plan = hf.plan_offsets("checkpoints/orders", changes=[hf.ToRecord("orders", 0, at=12)])
+        assert (plan.repeated, plan.skipped) == (28, 0)
     """
     given, target = move_of(source, checkpoint, _ENDING)
     plan = planned(given, target, OffsetRequest(changes, skip_files, files_of))
@@ -82,22 +76,9 @@ def move_offsets(
 ) -> OffsetsMoved:
     """Create a checkpoint with the same state and the source offsets you give.
 
-    The source stays unchanged. Do not run a query on the old checkpoint afterwards. Rows that are read again
-    count twice in the state, and those older than the watermark are dropped as late; skipped rows are in no
-    state.
-
-    Example:
-        ```python
-        import holdfast as hf
-
-        moved = hf.move_offsets(
-            "checkpoints/orders",
-            "checkpoints/rewound",
-            changes=[hf.ToRecord("orders", 0, at=12), hf.SkipRecords("refunds", 0, 1)],
-            stopped=True,
-        )
-        print(moved.checkpoint, moved.plan.repeated, moved.plan.skipped)
-        ```
+    The old checkpoint or savepoint stays unchanged. Do not run a query on the old checkpoint afterwards. Rows
+    that are read again count twice in the state, and those older than the watermark are dropped as late;
+    skipped rows never reach the state.
 
     Args:
         source: A checkpoint that no query uses, or a savepoint.
@@ -111,13 +92,23 @@ def move_offsets(
             none. The checkpoint is watched nevertheless, for some seconds to two minutes.
         home: The state home, which may have an integrity record of the checkpoint; by default the one in
             effect here.
-        tell: Called with steps done, steps in all, and the current step.
+        tell: Called with the number of finished steps, the number of all steps, and the current step.
 
     Raises:
         NotFound: The checkpoint, savepoint, source, topic or partition does not exist.
         Conflict: The target exists, a query uses the checkpoint, or it is not confirmed that none does.
         Corrupt: The source is damaged.
         Invalid: The change does not fit the sources, or changes nothing.
+
+    Example:
+        moved = hf.move_offsets(
+            "checkpoints/orders",
+            "checkpoints/orders-rewound",
+            changes=[hf.ToRecord("orders", 0, at=12), hf.SkipRecords("refunds", 0, 1)],
+            stopped=True,
+        )
+        assert (moved.plan.repeated, moved.plan.skipped) == (28, 1)
+        assert hf.offsets(moved.checkpoint).sources[0].next == 12
     """
     given, target = move_of(source, checkpoint, _ENDING, home)
     plan = planned(given, target, OffsetRequest(changes, skip_files, files_of))

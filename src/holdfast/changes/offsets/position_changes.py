@@ -45,6 +45,10 @@ class ToRecord:
         partition: The partition.
         at: The offset of the record.
         source: The source; None for the one that reads the topic.
+
+    Example:
+        plan = hf.plan_offsets("checkpoints/orders", changes=[hf.ToRecord("orders", 0, at=12)])
+        assert plan.repeated == 28  # records 12 to 39 are read again
     """
 
     topic: str
@@ -75,6 +79,10 @@ class SkipRecords:
         partition: The partition.
         count: The number of records; negative to read some again.
         source: The source; None for the one that reads the topic.
+
+    Example:
+        plan = hf.plan_offsets("checkpoints/orders", changes=[hf.SkipRecords("refunds", 0, 1)])
+        assert plan.skipped == 1
     """
 
     topic: str
@@ -99,6 +107,13 @@ class ToVersion:
     Attributes:
         version: The version.
         source: The source; None for the only Delta source.
+
+    Example:
+        changes = [hf.ToVersion(9)]  # for a query that reads one Delta table
+        try:
+            hf.plan_offsets("checkpoints/orders", changes=changes)
+        except hf.Invalid as error:
+            assert error.found == "none"  # this query reads Kafka
     """
 
     version: int
@@ -122,11 +137,18 @@ class ToVersion:
 
 @dataclass(frozen=True, slots=True)
 class ToOffset:
-    """A move of a source to an offset in its own form.
+    """A move of a source to an offset in the source's own format.
+
+    The files of a file source are skipped with `skip_files` of `hf.move_offsets` instead.
 
     Attributes:
         offset: The offset, as JSON.
         source: The source; None for the only one.
+
+    Example:
+        change = hf.ToOffset('{"orders": {"0": 42}, "refunds": {"0": 3}}')
+        plan = hf.plan_offsets("checkpoints/orders", changes=[change])
+        assert (plan.positions[0].before, plan.positions[0].after) == (40, 42)
     """
 
     offset: str
@@ -172,6 +194,11 @@ class RenameTopic:
     Attributes:
         old: The current name.
         new: The new name.
+
+    Example:
+        plan = hf.plan_offsets("checkpoints/orders", changes=[hf.RenameTopic("refunds", "returns")])
+        [position] = plan.positions
+        assert (position.topic, position.new_topic, position.after) == ("refunds", "returns", 3)
     """
 
     old: str
@@ -199,7 +226,20 @@ class RenameTopic:
 
 @dataclass(frozen=True, slots=True)
 class SyncPoint:
-    """A record that two clusters share, by topic, partition and offset in each."""
+    """A record that two Kafka clusters share, by topic, partition and offset in each.
+
+    Attributes:
+        topic: The topic in the old cluster.
+        partition: The partition in the old cluster.
+        at: The offset in the old cluster.
+        new_topic: The topic in the new cluster.
+        new_partition: The partition in the new cluster.
+        new_at: The offset in the new cluster.
+
+    Example:
+        point = hf.SyncPoint("orders", 0, 38, new_topic="orders", new_partition=0, new_at=30)
+        assert str(point) == "orders,0,38,orders,0,30"  # a line of a mapping file
+    """
 
     topic: str
     partition: int
@@ -223,6 +263,16 @@ class Translate:
 
     Attributes:
         points: Records that both clusters have.
+
+    Example:
+        points = (
+            hf.SyncPoint("orders", 0, 38, "orders", 0, 30),
+            hf.SyncPoint("orders", 1, 25, "orders", 1, 20),
+            hf.SyncPoint("orders", 10, 7, "orders", 10, 7),
+            hf.SyncPoint("refunds", 0, 3, "refunds", 0, 1),
+        )
+        plan = hf.plan_offsets("checkpoints/orders", changes=[hf.Translate(points)])
+        assert plan.positions[0].after == 30  # the record that the old cluster has as 38
     """
 
     points: tuple[SyncPoint, ...]

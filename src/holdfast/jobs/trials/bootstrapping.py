@@ -60,14 +60,14 @@ def bootstrap(
     timers and TTL, and for Spark's aggregates, deduplication, sessions and values of transformWithState;
     other operators need a history.
 
-    Start it with `holdfast run FILE.py -s SAVEPOINT`, or `savepoints.restore` it.
+    Start the query with `holdfast run FILE.py -s SAVEPOINT`, or on a checkpoint that `hf.savepoints.restore`
+    creates from the savepoint.
 
-    Common mistake: a history that the live source delivers again. Files of the history count as read, and
-    Kafka starts after its last rows; if neither can be determined, `start` is required.
+    The live source must not deliver the history again. Files of the history count as read, and Kafka starts
+    after the last records of the history; if neither can be determined, `start` is required.
 
-    Cost: the history is read and written once, and the query processes it in one batch. Spark starts a
-        session
-    if none runs.
+    Cost: the history is read and written once, and the query processes it in one batch. A Spark session is
+    started if none runs.
 
     Args:
         target: The query: `FILE.py[:JOB]`, a job, a sink, or a `DataStreamWriter`.
@@ -87,13 +87,19 @@ def bootstrap(
         master: The Spark master, if a session has to be started.
         home: The state home.
         spark: The session to use; a sink or writer has its own.
-        tell: Called with steps done, steps in all, and the current step.
+        tell: Called with the number of finished steps, the number of all steps, and the current step.
 
     Raises:
         Invalid: History or start do not fit the query's sources, or the query has no state.
         Failed: The query failed on the history.
         NotFound: The file or job does not exist.
         Unsupported: A source cannot be replaced with a history.
+
+    Example:
+        orders = hf.sink(events.groupBy("drink").count(), mode="update").console()
+        last_year = spark.createDataFrame([("tea", 700), ("latte", 950)], "drink string, count long")
+        warm = hf.bootstrap(orders, "savepoints", states={"aggregate": last_year}, start="first")
+        assert hf.state(warm.uri).get("aggregate", "tea").value == {"count": 700}
     """
     catalog = open_storage(os.fspath(to), "savepoint")
     if tell is not None:

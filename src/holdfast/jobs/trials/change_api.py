@@ -23,8 +23,22 @@ if TYPE_CHECKING:
 class Change(StateChange):
     """A change of the state of a query, built step by step and carried out by `to`.
 
-    Steps are carried out in one order, whatever the order of the calls: rows are edited, expired or deleted,
-    then the state is converted for new code, then moved to a different layout, then the offsets are set.
+    These methods add a step and return the change: `edit`, `drop_expired` and `keep_newer_than` change rows,
+    `code` converts the state for new code, `partitions`, `backend`, `database`, `state_format` and
+    `key_groups` move it to a different layout, and `offsets` sets the offsets of sources. The steps are
+    carried out in this order, whatever the order of the calls. `plan` returns the plan and changes nothing;
+    `to` creates the new checkpoint.
+
+    Args:
+        source: A checkpoint that no query uses, or a savepoint.
+        home: The state home, which may have an integrity record of the checkpoint; by default the one in
+            effect here.
+
+    Example:
+        change = hf.change("checkpoints/orders")
+        change.partitions(4).offsets(hf.ToRecord("orders", 0, at=12))
+        plan = change.plan("checkpoints/orders-4")
+        assert [step.step for step in plan.steps] == ["partitions", "offsets"]
     """
 
     def code(
@@ -59,23 +73,23 @@ class Change(StateChange):
 
 
 def change(source: Address, *, home: Address | None = None) -> Change:
-    """Begin a change of a query's state: its methods add steps, and `to` carries them out.
+    """Start a change of a query's state: methods add steps, and `to` carries them out on a copy.
 
-    Example:
-        ```python
-        import holdfast as hf
-
-        changed = (
-            hf.change("checkpoints/orders")
-            .partitions(64)
-            .keep_newer_than("2026-11-01", column="last_seen")
-            .to("checkpoints/orders-64", stopped=True)
-        )
-        print(changed.checkpoint, [step.step for step in changed.reports])
-        ```
+    A checkpoint needs `to(…, stopped=True)`, which confirms that no query uses it; a savepoint needs none.
 
     Args:
-        source: A checkpoint that is not in use, or a savepoint.
-        home: The state home, which may have an integrity record of the checkpoint; by default the one in use.
+        source: A checkpoint that no query uses, or a savepoint.
+        home: The state home, which may have an integrity record of the checkpoint; by default the one in
+            effect here.
+
+    Example:
+        changed = (
+            hf.change("savepoints@daily")
+            .edit("aggregate", where="customer = 'c9'", delete=True)
+            .partitions(4)
+            .to("checkpoints/visits-4")
+        )
+        assert [report.step for report in changed.reports] == ["edit", "partitions"]
+        assert hf.checkpoints.read("checkpoints/visits-4").operators[0].partitions == 4
     """
     return Change(source, home=home)

@@ -101,14 +101,14 @@ def drill(
     Cost: that of a recovery. The first batch reads as much as the job's trigger allows.
 
     Args:
-        savepoint: The savepoint's address, or that of a catalog for its newest.
+        savepoint: The savepoint's address, or a catalog's address for its newest savepoint.
         job: The job: `FILE.py` or `FILE.py:JOB`. Without it files are only verified and copied.
         query: The query of a job with several, if the savepoint does not identify it.
         overrides: Settings and parameters of the job, as in `--set`.
         conf: Spark settings that override the job's own.
         longest: The maximum duration of a recovery: `"5m"`, or a number of milliseconds.
         home: The state home, which contains the sandbox.
-        tell: Called with steps done, steps in all, and the current step.
+        tell: Called with the number of finished steps, the number of all steps, and the current step.
 
     Raises:
         NotFound: The savepoint does not exist, or the catalog has none.
@@ -116,6 +116,11 @@ def drill(
         Invalid: An argument is not valid.
         Unsupported: A source allows no second reader.
         Failed: The job failed.
+
+    Example:
+        drilled = hf.drill("savepoints@daily", longest="5m")  # with job="visits.py", also starts the job
+        assert drilled.ok
+        print(drilled.drill.recovery_ms, drilled.warnings)
     """
     max_ms = parse_duration(longest, "longest")
     if job is not None:

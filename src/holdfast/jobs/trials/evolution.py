@@ -97,10 +97,10 @@ def evolve(
     checkpoint afterwards.
 
     Cost: a local Spark session for some seconds; then all state is read twice and written once, without
-        Spark.
+    Spark.
 
     Args:
-        source: A checkpoint that is not in use, or a savepoint.
+        source: A checkpoint that no query uses, or a savepoint.
         checkpoint: A new directory; by default next to the checkpoint, with the suffix `-evolved`.
         to: The new code: `FILE.py[:JOB]`, a job, a sink, or a `DataStreamWriter`.
         old: The code that made the state, for a query that did not run under Holdfast. Without it the columns
@@ -114,11 +114,12 @@ def evolve(
             exact.
         overrides: Settings and parameters of the job, as in `holdfast run --set`.
         conf: Spark settings of the session.
-        master: The Spark master; by default local, whatever the job says.
+        master: The Spark master; by default local, regardless of the job's own.
         home: The state home.
-        stopped: Confirms that no query uses the checkpoint; required for a checkpoint, not for a savepoint.
+        stopped: Your confirmation that no query uses the checkpoint, which is required; a savepoint needs
+            none.
         spark: The session to use; by default one is started and stopped. A sink or writer has its own.
-        tell: Called with steps done, steps in all, and the current step.
+        tell: Called with the number of finished steps, the number of all steps, and the current step.
 
     Raises:
         Invalid: Operators or columns are ambiguous, a new column has no initial value, or rows get the same
@@ -127,6 +128,17 @@ def evolve(
         Conflict: The target exists, or the checkpoint is or may be in use.
         NotFound: The file, job, savepoint or checkpoint does not exist.
         Corrupt: The source is damaged.
+
+    Example:
+        from pyspark.sql import functions as F
+
+        amount = F.col("amount").cast("long")
+        customers = events.groupBy("customer")
+        spending = customers.agg(F.count("*"), F.sum(amount), F.max("amount").alias("largest"))
+        evolved = hf.evolve(
+            "savepoints@daily", "checkpoints/spending", to=spending.writeStream.outputMode("update")
+        )
+        assert evolved.rows == 10  # every customer keeps the count and the sum
     """
     wishes = wishes_of(initial, rename, drop, merge=merge)
     given, target = move_of(source, checkpoint, "evolved", home)
@@ -169,8 +181,20 @@ def plan_evolve(
 ) -> EvolutionPlan:
     """Plan an evolution. Changes nothing and reads no rows.
 
+    The arguments are those of `evolve`.
+
     Raises:
         As `evolve`.
+
+    Example:
+        from pyspark.sql import functions as F
+
+        amount = F.col("amount").cast("long")
+        customers = events.groupBy("customer")
+        spending = customers.agg(F.count("*"), F.sum(amount), F.max("amount").alias("largest"))
+        plan = hf.plan_evolve("savepoints@daily", to=spending.writeStream.outputMode("update"))
+        [aggregate] = plan.operators
+        assert [(column.column, column.change) for column in aggregate.columns][-1] == ("largest", "new")
     """
     wishes = wishes_of(initial, rename, drop, merge=merge)
     given, target = move_of(source, checkpoint, "evolved", home)
