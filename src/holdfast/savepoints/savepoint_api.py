@@ -489,7 +489,7 @@ def delete(savepoint: Address, *, tell: ProgressCallback | None = None) -> Remov
 
     Raises:
         NotFound: The savepoint does not exist.
-        Conflict: A savepoint is being taken into this catalog, or another removal is running.
+        Conflict: A savepoint is being taken into this catalog, or a different removal is running.
 
     Example:
         removal = hf.savepoints.delete("savepoints@daily")
@@ -545,7 +545,7 @@ def gc(catalog: Address, *, older_than: Duration = "1h", tell: ProgressCallback 
         tell: Called with the number of finished files, the number of all files, and the current step.
 
     Raises:
-        Conflict: A savepoint is being taken into this catalog, or another removal is running.
+        Conflict: A savepoint is being taken into this catalog, or a different removal is running.
         Corrupt: A manifest is damaged, so the files that its savepoint needs are unknown.
 
     Example:
