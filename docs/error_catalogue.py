@@ -1,4 +1,4 @@
-"""Every error that the source raises, read from it: kind, text, what was expected, what to do."""
+"""Read every error that the source raises: its kind, text, expected values and hint."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _PARTS = ("where", "found", "expected", "hint")
 
 @dataclass(frozen=True)
 class RaisedError:
-    """One place of the source that makes an error; a part that it does not give is empty."""
+    """A statement of the source that creates an error; parts that it does not give are empty."""
 
     kind: str
     code: str
@@ -41,17 +41,17 @@ class RaisedError:
 
     @property
     def is_passed_on(self) -> bool:
-        """Whether the text is that of another error, so that this place has none of its own."""
+        """Return True if the statement passes on the text of a different error."""
         return _PLACEHOLDER.fullmatch(self.fact) is not None
 
     def row(self) -> str:
-        """The line of a table."""
+        """Return the row of the table."""
         return f"| `{self.code}` | {_cell(self.fact)} | {_cell(self.expected)} | {_cell(self.hint)} |"
 
 
 @functools.cache
 def raised_errors(package: Path) -> tuple[RaisedError, ...]:
-    """Every error that is made in a package, in the order of its files."""
+    """Return every error that a package creates, in the order of its files."""
     trees = {
         file: ast.parse(file.read_text(encoding="utf-8"))
         for file in sorted(package.rglob("*.py"))
@@ -69,11 +69,11 @@ def raised_errors(package: Path) -> tuple[RaisedError, ...]:
 
 
 def error_codes(errors: Iterable[RaisedError], former: Mapping[str, Any]) -> dict[str, Any]:
-    """What `holdfast explain` prints of each code: texts, what was expected, what to do.
+    """Return the explanation of each code for `holdfast explain`: texts, expected values and hints.
 
     Args:
         errors: The errors of the source.
-        former: The answer of before; a code that no error has any more stays in it.
+        former: The previous explanations; a code that no error has any more is kept.
     """
     listed: dict[str, Any] = {}
     for error in errors:
@@ -91,7 +91,7 @@ def error_codes(errors: Iterable[RaisedError], former: Mapping[str, Any]) -> dic
 
 
 def _constants(tree: ast.Module) -> dict[str, ast.expr]:
-    """The texts that a module defines at its top, by name."""
+    """Return the texts that a module defines at its top level, by name."""
     named = {}
     for node in tree.body:
         if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.value is not None:
@@ -107,7 +107,7 @@ def _constants(tree: ast.Module) -> dict[str, ast.expr]:
 
 
 def _imported(tree: ast.Module, constants: Mapping[str, dict[str, ast.expr]]) -> dict[str, ast.expr]:
-    """The texts of other modules, by the names that a module imports them under."""
+    """Return the texts of other modules, by the names under which a module imports them."""
     return {
         alias.asname or alias.name: own[alias.name]
         for node in ast.walk(tree)
@@ -146,7 +146,7 @@ def _errors_in(tree: ast.Module, file: Path, constants: Mapping[str, ast.expr]) 
 
 
 def _facts(fact: ast.expr, owner: ast.FunctionDef | None, tree: ast.Module) -> list[ast.expr]:
-    """Where the text is a variable of the function: what is assigned to it, or what its callers hand in."""
+    """Return the texts of a variable of a function: those assigned to it, or passed by the callers."""
     if not isinstance(fact, ast.Name) or owner is None:
         return []
     assigned = [
@@ -166,12 +166,12 @@ def _facts(fact: ast.expr, owner: ast.FunctionDef | None, tree: ast.Module) -> l
 
 
 def _name(node: ast.expr) -> str:
-    """What a name or an attribute is called."""
+    """Return the name of a name or an attribute."""
     return node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else ""
 
 
 def _text(node: ast.expr, constants: Mapping[str, ast.expr]) -> str:
-    """An expression as a reader sees it: texts as they are, values as the name of what they are."""
+    """Return the text of an expression, with values replaced by their names."""
     if isinstance(node, ast.Constant):
         return "" if node.value is None else str(node.value)
     if isinstance(node, ast.Name) and node.id in constants:
@@ -183,7 +183,7 @@ def _text(node: ast.expr, constants: Mapping[str, ast.expr]) -> str:
 
 
 def _parts(node: ast.expr) -> tuple[str, list[ast.expr]]:
-    """The expressions that a text is made of, and what stands between them."""
+    """Return the parts of a joined text, and the separator between them."""
     if isinstance(node, ast.JoinedStr):
         return "", node.values
     if isinstance(node, ast.FormattedValue):
@@ -199,7 +199,7 @@ def _parts(node: ast.expr) -> tuple[str, list[ast.expr]]:
 
 
 def _placeholder(node: ast.expr) -> str:
-    """The name of a value: of what a function is applied to, of the items that are joined."""
+    """Return the name of a value: the argument of a call, or the items of a join."""
     if isinstance(node, ast.Call) and _name(node.func) == "join" and node.args:
         (items,) = node.args
         return _text(items.elt, {}) if isinstance(items, ast.GeneratorExp) else _placeholder(items)

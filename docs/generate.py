@@ -1,4 +1,4 @@
-"""Write the reference pages that code alone knows: the command line, errors, JSON, defaults, rules.
+"""Write the reference pages that are derived from code: the command line, errors, JSON, defaults, rules.
 
 `make docs` writes them; a test compares them with what it would write.
 """
@@ -83,7 +83,7 @@ NOTE = "This page is generated: `make docs` writes it.\n"
 
 
 def pages() -> dict[str, str]:
-    """Every generated page by its file name."""
+    """Return every generated page by its file name."""
     return {
         "cli.md": command_line(),
         "errors.md": errors(),
@@ -99,8 +99,8 @@ def pages() -> dict[str, str]:
 
 
 def modules() -> str:
-    """Every module of the package and of its benches with its first sentence, room by room."""
-    parts = ["# The modules\n", NOTE]
+    """Return the page of modules: each module of the package and the benches with its first sentence."""
+    parts = ["# Modules\n", NOTE]
     for folder in (PACKAGE, *sorted(PACKAGE.rglob("*")), BENCHES, *sorted(BENCHES.rglob("*"))):
         if not (folder / "__init__.py").is_file():
             continue
@@ -113,7 +113,7 @@ def modules() -> str:
             if module.name not in ("__init__.py", "__main__.py")
         ]
         if rows:
-            parts.append("\n".join(["| Module | What it does |", "|---|---|", *rows]) + "\n")
+            parts.append("\n".join(["| Module | Description |", "|---|---|", *rows]) + "\n")
     return "\n".join(parts)
 
 
@@ -122,44 +122,44 @@ def _summary(module: Path) -> str:
     return " ".join(text.partition("\n\n")[0].split()).replace("|", "\\|")
 
 
-GIVEN = """## What is given
+GIVEN = """## Arguments
 
-- Arguments have one order: what a verb works on (a checkpoint, a savepoint, a job, a file of code), then what
-  in it (a state, a key), then where to (a directory).
-- In place of a `CHECKPOINT` may stand the name of a `JOB` of the state home, and in place of a directory of
-  savepoints too. What has a slash in it, or names a directory, is a path.
-- A savepoint, `SP`, is `DIR/ID`, of which the beginning is enough that one is left, or `DIR@LABEL`. Several
-  savepoints with this label are an error. `CHECKPOINT@12` is batch 12.
+- Arguments have a fixed order: the object of the command (a checkpoint, a savepoint, a job, a file of code),
+  then what to select in it (a state, a key), then the target (a directory).
+- Instead of a `CHECKPOINT` or a catalog of savepoints you can give the name of a `JOB` of the state home. An
+  argument that contains a slash, or that names a directory, is a path.
+- A savepoint, `SP`, is `DIR/ID` or `DIR@LABEL`. An unambiguous prefix of the id is enough; a label that
+  several savepoints have is an error. `CHECKPOINT@12` is batch 12.
 - `DIR@latest` is the newest savepoint of a directory; a directory with one savepoint is that savepoint.
-- `show`, `verify`, `history`, `diff`, `erase`, `get`, `scan` and `take` are short for the verb of a group
-  that fits what is named: `verify X` is `checkpoint verify X` or `savepoint verify X`, and with a key
-  `history` and `explain` are `state history` and `state explain`. Options are those of that verb.
-- A verb that does not exist is answered with the nearest that does.
+- `show`, `verify`, `history`, `diff`, `erase`, `get`, `scan` and `take` are short for the command of the
+  group that fits the argument: `verify X` is `checkpoint verify X` or `savepoint verify X`, and with a key
+  `history` and `explain` are `state history` and `state explain`. The options are those of that command.
+- For an unknown command the error suggests the most similar one.
 """
 
-PRINTED = """## What is printed
+PRINTED = """## Output
 
-The answer goes to standard output. Progress, notes and errors go to standard error; `--quiet` (`-q`) leaves
-only the answer and errors.
+The result goes to standard output. Progress, notes and errors go to standard error; `--quiet` (`-q`) leaves
+only the result and errors.
 
-- On a terminal, or where `COLUMNS` is set, a table takes at most that width. Ids are as short as tells them
-  apart, and columns without any value are left out. A value that is cut ends in `…`; numbers and times are
-  never cut. A row that does not fit stands as names and values.
-- In a pipe or a file a table has all columns and whole values, however wide.
-- Progress is a bar on a terminal, gone when the verb ends. Elsewhere, and with `TERM=dumb`, it is one line
-  for each phase.
-- Times are local, with the offset from UTC (`Z` for none), and where there is room in UTC as well. `TZ` says
-  which zone.
-- `NO_COLOR` turns colours off. Nothing but a terminal gets any.
-- The last line on a terminal may be `next:` and a call with real values: what people do after this one, and
-  after `--dry-run` the same call in earnest. It goes to standard error, and only where both streams are a
-  terminal, without `--json` and `--quiet`.
-- `--json` prints the same facts under names that stay, with whole ids and times in UTC. Use it in scripts.
+- On a terminal, or if `COLUMNS` is set, a table is at most that wide. Ids are shortened to an unambiguous
+  prefix, and columns without any value are left out. A truncated value ends in `…`; numbers and times are
+  never truncated. A row that does not fit is printed as names and values.
+- In a pipe or a file a table has all columns and complete values, however wide.
+- On a terminal, progress is a bar that is removed when the command ends. Elsewhere, and with `TERM=dumb`, it
+  is one line for each phase.
+- Times are local, with the offset from UTC (`Z` for none), and if there is room also in UTC. `TZ` sets the
+  time zone.
+- `NO_COLOR` turns colours off. Colours are used only on a terminal.
+- The last line on a terminal may be `next:` and a command with real values: the usual next step, and after
+  `--dry-run` the same command without it. It goes to standard error, and only if both streams are a terminal
+  and neither `--json` nor `--quiet` is given.
+- `--json` prints the same facts under stable names, with complete ids and times in UTC. Use it in scripts.
 """
 
 
 def command_line() -> str:
-    """What verbs print, and the help of each."""
+    """Return the page of the command line: arguments, output, and the help of each command."""
     parts = ["# The command line\n", NOTE, _block("--help"), GIVEN, PRINTED]
     for verb in VERBS:
         parts += [f"## holdfast {verb}\n", _block(verb, "--help")]
@@ -170,7 +170,7 @@ def command_line() -> str:
 
 
 def errors() -> str:
-    """The kinds of errors, then every error of each kind with what to do."""
+    """Return the page of errors: the kinds, then every error of each kind with what to do."""
     rows = [
         f"| [{kind.__name__}](#{kind.__name__.lower()}) | {_first_line(kind)} | {kind.exit_code} |"
         f" {kind.http_status} |"
@@ -178,14 +178,15 @@ def errors() -> str:
     ]
     head = "| Kind | Meaning | Exit code | HTTP |\n|---|---|---|---|\n"
     text = (
-        "Every error is a `HoldfastError` of one of these kinds. It says what is wrong, where, what\n"
-        "was found and expected, and what to do next; with `--json` the same stands on standard output as\n"
-        "`error`, `kind`, `exit_code`, `code`, `where`, `found`, `expected` and `hint`.\n"
-        "The code of an error stays when its text changes; `holdfast explain CODE` explains it, and so does\n"
-        "`hf.explain_code` in Python; `hf.known_codes` lists all.\n\n"
-        "Below is every error by kind, then by the room of the code that raises it. `{name}` stands for a\n"
-        "value that the message fills in, and a slash separates texts of which the message has one.\n"
-        "An error that passes on the text of another one is not listed again.\n"
+        "Every error is a `HoldfastError` of one of these kinds. Its message has the failure, the object\n"
+        "concerned, the value found, the values expected, and the next step. With `--json` the same facts\n"
+        "are printed on standard output as `error`, `kind`, `exit_code`, `code`, `where`, `found`,\n"
+        "`expected` and `hint`. The code of an error is stable even if its text changes.\n"
+        "`holdfast explain CODE` and, in Python, `hf.explain_code` explain a code; `hf.known_codes` lists\n"
+        "all codes.\n\n"
+        "The errors below are grouped by kind, then by the package that raises them. `{name}` is a value\n"
+        "that the message fills in; a slash separates alternative texts. An error that only repeats the\n"
+        "text of a different one is not listed again.\n"
     )
     parts = ["# Errors\n", NOTE, text, head + "\n".join(rows) + "\n"]
     found = [error for error in raised_errors(PACKAGE) if not error.is_passed_on]
@@ -202,22 +203,22 @@ def errors() -> str:
 
 
 def defaults() -> str:
-    """The settings in which Holdfast differs from Spark."""
+    """Return the page of the settings in which Holdfast differs from Spark."""
     rows = [
         f"| `{each.key}` | `{_short(each.value)}` | `{_short(each.spark_default)}` | {each.reason} |"
         for each in DEFAULTS
     ]
     head = "| Setting | Holdfast | Spark | Why |\n|---|---|---|---|\n"
     text = (
-        "Your own value wins, wherever Spark would read it from. `holdfast doctor` shows the values on\n"
-        "this machine, with the two that depend on it: `spark.sql.shuffle.partitions` and\n"
-        "`PYSPARK_PYTHON`.\n"
+        "Your own value takes precedence, in whichever way Spark reads it. `holdfast doctor` shows the\n"
+        "values on this machine, including the two that depend on the machine:\n"
+        "`spark.sql.shuffle.partitions` and `PYSPARK_PYTHON`.\n"
     )
     return "\n".join(["# Defaults that differ from Spark's\n", NOTE, text, head + "\n".join(rows) + "\n"])
 
 
 def metrics() -> str:
-    """What is measured, and the rules of alerts over it."""
+    """Return the page of metrics and of the alert rules."""
     measured = [
         f"| `{each.name}` | {each.kind} | {_code(each.labels)} | {each.meaning} | {each.source} |"
         for each in METRICS
@@ -228,18 +229,18 @@ def metrics() -> str:
         for each in RULES
     ]
     text = (
-        "Every metric has the label `job_name`, and the metrics of a query also `query`. Prometheus\n"
-        "reserves `job`. A metric without a value, such as the latency of a store that does not\n"
+        "Every metric has the label `job_name` (Prometheus reserves `job`), and the metrics of a query\n"
+        "also have `query`. A metric without a value, such as the latency of a store that does not\n"
         "measure it, is not exported.\n"
     )
     told = (
-        "An alert fires when its metric has been beyond the job's threshold for the time in *waits*,\n"
-        "and clears when it has been within the threshold for the time in *lingers*. Thresholds are\n"
+        "An alert fires when its metric has been beyond the job's threshold for the time in *For*, and\n"
+        "clears when it has been within the threshold for the time in *Clears after*. Thresholds are\n"
         "settings of the job (`hf.Alerts`), and are exported as `holdfast_alert_threshold`.\n"
     )
-    head = "| Metric | Kind | Labels | Meaning | From |\n|---|---|---|---|---|\n"
+    head = "| Metric | Type | Labels | Meaning | Source |\n|---|---|---|---|---|\n"
     rule_head = (
-        "| Rule | Prometheus's name | Fires when | Waits | Lingers | Severity | What to do first |\n"
+        "| Rule | Name in Prometheus | Fires when | For | Clears after | Severity | What to do first |\n"
         "|---|---|---|---|---|---|---|\n"
     )
     return "\n".join(

@@ -1,4 +1,4 @@
-"""Every field of JSON that verbs print and REST answers, with its type and description."""
+"""Write the reference page of JSON: each field of the commands' output and of REST, with type and meaning."""
 
 from __future__ import annotations
 
@@ -66,10 +66,10 @@ from holdfast.savepoints.taking import Taken
 
 @dataclass(frozen=True)
 class Answer:
-    """A document, or a line, that a verb prints.
+    """A JSON document, or a line, that a command prints.
 
     Attributes:
-        when: When it is this one.
+        when: The condition under which it is printed.
         shapes: The dataclasses whose fields it has.
         own: Its other fields, with their types and descriptions.
     """
@@ -79,7 +79,7 @@ class Answer:
     own: Mapping[str, tuple[Any, str]] = field(default_factory=dict)
 
     def fields(self) -> dict[str, JsonField]:
-        """All fields by name; the last one of a name counts."""
+        """Return all fields by name; a field of its own overrides an inherited one."""
         found = {name: JsonField(name, kind, says) for name, (kind, says) in self.own.items()}
         inherited = {described.name: described for shape in self.shapes for described in json_fields(shape)}
         return inherited | found
@@ -92,7 +92,7 @@ class StoppedSavepoint:
     Attributes:
         query: The sink's name.
         taken: The savepoint.
-        content: Whether row counts and digests of its states are `recorded`, or still `pending`.
+        content: `recorded` if the row counts and digests of its states are recorded, otherwise `pending`.
     """
 
     query: str
@@ -102,7 +102,7 @@ class StoppedSavepoint:
 
 @dataclass(frozen=True)
 class WatchedSkew:
-    """How the keys that a query watches were spread.
+    """The distribution of the keys that a query watches.
 
     Attributes:
         query: The sink's name.
@@ -113,38 +113,41 @@ class WatchedSkew:
     report: SkewReport = field(metadata=json_spread())
 
 
-DRY_RUN = {"dry_run": (bool, "Whether nothing was changed: with `--dry-run`.")}
-EVENT = {"event": (str, "What has happened."), "text": (str, "That in a sentence.")}
+DRY_RUN = {"dry_run": (bool, "True with `--dry-run`: nothing was changed.")}
+EVENT = {"event": (str, "The event."), "text": (str, "The event as a sentence.")}
 BATCH = {
-    "batch_id": (int, "The batch whose state it is."),
+    "batch_id": (int, "The batch of the state."),
 }
 CONTENT = {
-    "content": (str, "Whether row counts and digests of its states are `recorded`, or still `pending`.")
+    "content": (
+        str,
+        "`recorded` if the row counts and digests of its states are recorded, otherwise `pending`.",
+    )
 }
 PLAN = "With `--dry-run`"
 ERROR = Answer(
-    "Where a verb fails",
+    "If a command fails",
     own={
-        "error": (str, "The fact, in one sentence."),
+        "error": (str, "The failure, as one clause."),
         "kind": (str, "The kind of the error: see [Errors](errors.md)."),
-        "exit_code": (int, "The exit code of the verb."),
+        "exit_code": (int, "The exit code of the command."),
         "code": (str | None, "The stable code of the error: see `holdfast explain CODE`."),
-        "where": (str | None, "The file, setting or address that it is about."),
+        "where": (str | None, "The file, setting or address concerned."),
         "found": (str | None, "The value found."),
         "expected": (str | None, "The values allowed."),
         "hint": (str | None, "The next command or step."),
     },
 )
 SERVING = Answer(
-    "Once it answers over HTTP",
+    "When the HTTP server is ready",
     own={
         "event": (str, "`serving`."),
         "url": (str, "The address."),
         "home": (str, "The state home."),
-        "warning": (str, "What is not safe about it; left out where nothing is."),
+        "warning": (str, "A security risk of the address; absent if there is none."),
         "login": (
             str,
-            "An address that opens one session of a browser, once; left out where none is needed.",
+            "A one-time address that opens a browser session; absent if no login is needed.",
         ),
     },
 )
@@ -155,17 +158,17 @@ STATE_DIFF = (
 
 
 def plan_and_result(plan: type, result: type) -> tuple[Answer, Answer]:
-    """The two answers of a verb that can be asked what it would do."""
-    return Answer(PLAN, (plan,), DRY_RUN), Answer("Once it is done", (result,))
+    """Return the two outputs of a command with `--dry-run`: its plan and its result."""
+    return Answer(PLAN, (plan,), DRY_RUN), Answer("Otherwise", (result,))
 
 
 def changed(plan: type, verb: str) -> tuple[Answer, Answer]:
-    """The answers of a verb that makes a savepoint of another one."""
+    """Return the outputs of a command that creates a savepoint from an existing one."""
     own = {
-        verb: (str, "The savepoint that it was made of."),
-        "change": (Audit, "What the manifest of the new savepoint says of the change."),
+        verb: (str, "The savepoint that the new one was created from."),
+        "change": (Audit, "The record of the change in the manifest of the new savepoint."),
     }
-    return Answer(PLAN, (plan,), DRY_RUN), Answer("Once it is done", (plan, Taken), own)
+    return Answer(PLAN, (plan,), DRY_RUN), Answer("Otherwise", (plan, Taken), own)
 
 
 VERBS: Mapping[str, tuple[Answer, ...]] = {
@@ -180,22 +183,22 @@ VERBS: Mapping[str, tuple[Answer, ...]] = {
             | {
                 "savepoints": (
                     dict[str, str],
-                    "The savepoint that each query would go on from, by its name.",
+                    "The savepoint that each query would start from, by the query's name.",
                 ),
-                "leading": (Leading | None, "Where the supervisor that leads is elected."),
-                "settings": (list[ResolvedSetting], "Holdfast's own settings, and where each came from."),
+                "leading": (Leading | None, "The address at which the leading supervisor is elected."),
+                "settings": (list[ResolvedSetting], "Holdfast's own settings, and the origin of each."),
             },
         ),
         Answer(
-            "A line for each event, with its facts: those of `batch` and `recovered` are in "
+            "A line for each event, with its facts; the fields of `batch` and `recovered` are in "
             "[BatchProgress](#batchprogress) and [RecoveryTimes](#recoverytimes)",
             own=EVENT | {"job": (str, "The job.")},
         ),
         SERVING,
-        Answer("Where it cannot answer over HTTP", own={"event": (str, "`not-served`."), **ERROR.own}),
+        Answer("If the HTTP server cannot start", own={"event": (str, "`not-served`."), **ERROR.own}),
     ),
     "serve": (SERVING,),
-    "list": (Answer(own={"jobs": (list[JobStatus], "The jobs, the most recently started first.")}),),
+    "list": (Answer(own={"jobs": (list[JobStatus], "The jobs, most recently started first.")}),),
     "status": (
         Answer(
             "Once",
@@ -203,14 +206,14 @@ VERBS: Mapping[str, tuple[Answer, ...]] = {
             {
                 "prediction": (
                     Prediction | None,
-                    "How long the next recovery will take; null without a past.",
+                    "The expected duration of the next recovery; null without earlier ones.",
                 ),
-                "alerts": (list[Alert], "The alerts that fire."),
+                "alerts": (list[Alert], "The alerts that are firing."),
                 "sizing": (
                     list[QuerySizing],
-                    "What each query has and needs, and how its state grows.",
+                    "The resources that each query has and needs, and the growth of its state.",
                 ),
-                "lag": (list[Lag], "How far each query is behind each partition of its topics."),
+                "lag": (list[Lag], "The lag of each query behind each partition of its topics."),
             },
         ),
         Answer("With `--watch`, a line when the state changes", (JobStatus,), EVENT),
@@ -220,29 +223,28 @@ VERBS: Mapping[str, tuple[Answer, ...]] = {
     "stop": (
         Answer(
             shapes=(JobStatus,),
-            own=DRY_RUN | {"savepoints": (list[StoppedSavepoint], "With `--savepoint`: one for each query.")},
+            own=DRY_RUN
+            | {"savepoints": (list[StoppedSavepoint], "With `--savepoint`: a savepoint of each query.")},
         ),
     ),
     "cancel": (
         Answer(
             shapes=(JobStatus,),
-            own=DRY_RUN | {"deletes_checkpoint": (bool, "Whether its checkpoint is deleted.")},
+            own=DRY_RUN | {"deletes_checkpoint": (bool, "True if its checkpoint is deleted.")},
         ),
     ),
     "watch": (
         Answer(
-            "A line when something was noted",
+            "A line for each update of the integrity record",
             (Noting,),
             {"event": (str, "`noted`."), "checkpoint": (str, "The checkpoint.")},
         ),
-        Answer("A line when an alert begins or is over", (AlertEvent,), {"text": EVENT["text"]}),
+        Answer("A line when an alert fires or clears", (AlertEvent,), {"text": EVENT["text"]}),
         Answer(
-            "With `--metrics-port`, once it answers",
+            "With `--metrics-port`, when the server is ready",
             own={name: SERVING.own[name] for name in ("event", "url")},
         ),
-        Answer(
-            "A line when something fails and is tried again", own={"event": (str, "`error`."), **ERROR.own}
-        ),
+        Answer("A line when a step fails and will be retried", own={"event": (str, "`error`."), **ERROR.own}),
     ),
     "restore": plan_and_result(RestorePlan, Restored),
     "fork": (*plan_and_result(RestorePlan, Restored), Answer("With `--compare`", (Compared,))),
@@ -260,19 +262,19 @@ VERBS: Mapping[str, tuple[Answer, ...]] = {
     "compare": (Answer(shapes=(Compared,)),),
     "evolve": plan_and_result(EvolutionPlan, Evolved),
     "lint": (Answer(shapes=(LintReport,)),),
-    "cost": (Answer(shapes=(CostReport,)), Answer("of a plan", shapes=(Forecast,))),
+    "cost": (Answer(shapes=(CostReport,)), Answer("For a planned job", shapes=(Forecast,))),
     "advise": (Answer(shapes=(AdviceReport,)),),
     "explain": (Answer(shapes=(CodeExplanation,)),),
     "skew": (
         Answer(
-            "Of a job",
+            "For a job",
             own={
                 "job": (str, "The job."),
                 "watched": (list[WatchedSkew], "A report for each query and watched name."),
             },
         ),
         Answer(
-            "Of a checkpoint",
+            "For a checkpoint",
             own={"checkpoint": (str, "Its address.")}
             | BATCH
             | {
@@ -285,9 +287,9 @@ VERBS: Mapping[str, tuple[Answer, ...]] = {
         Answer(
             own=BATCH
             | {
-                "ttl_ms": (int | None, "The time to live that was asked about."),
-                "watermark_ms": (int | None, "The delay of the watermark that was asked about."),
-                "states": (list[WhatIf], "The states under that rule."),
+                "ttl_ms": (int | None, "The TTL to evaluate."),
+                "watermark_ms": (int | None, "The watermark delay to evaluate."),
+                "states": (list[WhatIf], "The effect on each state."),
             }
         ),
     ),
@@ -295,29 +297,32 @@ VERBS: Mapping[str, tuple[Answer, ...]] = {
         Answer(
             shapes=(Examination,),
             own={
-                "deep": (Check, "With `--deep`: what came of a small stateful query."),
-                "cluster": (ClusterExamination, "With `--master`: what a session has found there."),
-                "job": (JobExplained, "With a job: its settings."),
+                "deep": (Check, "With `--deep`: the result of a small stateful query."),
+                "cluster": (
+                    ClusterExamination,
+                    "With `--master`: the findings of a session there.",
+                ),
+                "job": (JobExplained, "For a job: its settings."),
                 "checkpoints": (
                     list[WrittenBy],
-                    "Which Spark wrote the checkpoints that were named, and those of the home's jobs.",
+                    "The Spark version of each given checkpoint and of each job's checkpoints.",
                 ),
-                "unread": (list[dict[str, Any]], "Errors of checkpoints of jobs that could not be read."),
-                "health": (list[Health], "The health of the checkpoints and savepoints that were named."),
+                "unread": (list[dict[str, Any]], "The errors of checkpoints that could not be read."),
+                "health": (list[Health], "The health of the given checkpoints and savepoints."),
             },
         ),
     ),
     "completion": (
-        Answer(own={"shell": (str, "The shell."), "script": (str, "The script that it is to run.")}),
+        Answer(own={"shell": (str, "The shell."), "script": (str, "The script for the shell to run.")}),
     ),
     "bench": (
         Answer(
-            "In a checkout only; what a bench measures is its own",
+            "In a checkout only; the measurements depend on the bench",
             own={
-                "machine": (dict[str, Any], "Where it was measured."),
+                "machine": (dict[str, Any], "The machine that was measured."),
                 "benches": (list[dict[str, Any]], "The results."),
-                "broken_off": (bool, "Whether it was broken off; the exit code is 130 then."),
-                "so_far": (list[dict[str, Any]], "What was timed of the bench that was not at its end."),
+                "broken_off": (bool, "True if the run was interrupted; the exit code is then 130."),
+                "so_far": (list[dict[str, Any]], "The measurements so far of a bench that did not finish."),
             },
         ),
     ),
@@ -334,8 +339,8 @@ VERBS: Mapping[str, tuple[Answer, ...]] = {
     "alerts list": (
         Answer(
             own={
-                "alerts": (list[Alert], "The alerts that stand, the firing ones first."),
-                "events": (list[NotedEvent], "What has happened to alerts, oldest first."),
+                "alerts": (list[Alert], "The current alerts, firing ones first."),
+                "events": (list[NotedEvent], "The alert events, oldest first."),
             }
         ),
     ),
@@ -347,7 +352,7 @@ VERBS: Mapping[str, tuple[Answer, ...]] = {
                 "dashboard": (str, "The dashboard for Grafana."),
             },
         ),
-        Answer("With `--to`", own=DRY_RUN | {"files": (list[str], "The files that are written.")}),
+        Answer("With `--to`", own=DRY_RUN | {"files": (list[str], "The files written.")}),
     ),
     "state list": (
         Answer(
@@ -368,7 +373,7 @@ VERBS: Mapping[str, tuple[Answer, ...]] = {
         ),
         Answer(
             "With `--to`",
-            own={"file": (str, "The file that was written."), "rows": (int, "How many rows it has.")},
+            own={"file": (str, "The file that was written."), "rows": (int, "The number of rows in it.")},
         ),
     ),
     "state history": (Answer(shapes=(KeyHistory,)),),
@@ -381,33 +386,38 @@ VERBS: Mapping[str, tuple[Answer, ...]] = {
             PLAN,
             (ErasePlan,),
             DRY_RUN
-            | {"usage": (CheckpointUsage | None, "Who may be using the checkpoint, if one was named.")},
+            | {
+                "usage": (
+                    CheckpointUsage | None,
+                    "The users of the checkpoint; null for a savepoint.",
+                )
+            },
         ),
-        Answer("Once it is done", (Certificate,)),
+        Answer("Otherwise", (Certificate,)),
     ),
     "state migrate": plan_and_result(MigrationPlan, Migrated),
     "state bootstrap": plan_and_result(BootstrapPlan, Bootstrapped),
     "savepoint take": (
         Answer(PLAN, (TakePlan,), DRY_RUN),
-        Answer("Once it is taken", (Taken,), CONTENT),
-        Answer("With `--every`, a line each time", (PeriodicTake,)),
+        Answer("Otherwise", (Taken,), CONTENT),
+        Answer("With `--every`, a line for each savepoint", (PeriodicTake,)),
     ),
     "savepoint list": (Answer(own={"savepoints": (list[Listed], "The savepoints, oldest first.")}),),
     "savepoint show": (
         Answer(
-            "The manifest as it was written, and what was noted since",
+            "The manifest, and the records added later",
             own={
                 "format": (int, "The version of its format."),
                 "holdfast": (str, "The version of Holdfast that took it."),
                 "id": (str, "Its id."),
-                "label": (str | None, "What a person calls it."),
+                "label": (str | None, "Its label."),
                 "created_ms": (int, "When it was taken, in epoch milliseconds."),
-                "checkpoint": (str, "Where it was taken from."),
-                "query_id": (str, "The query."),
-                "batch": (int, "The committed batch that it holds."),
+                "checkpoint": (str, "The checkpoint it was taken from."),
+                "query_id": (str, "The id of the query."),
+                "batch": (int, "The committed batch it contains."),
                 "planned_ms": (int, "When that batch was planned, in epoch milliseconds."),
                 "watermark_ms": (int | None, "The watermark of the next batch."),
-                "spark_at_least": (str | None, "The lowest Spark that fixes these settings."),
+                "spark_at_least": (str | None, "The lowest Spark version that fixes these settings."),
                 "provider": (str | None, "The class of the state store."),
                 "confs": (dict[str, str], "The settings that the checkpoint has fixed."),
                 "sources": (list[dict[str, Any]], "The query's sources, with their offsets."),
@@ -415,17 +425,20 @@ VERBS: Mapping[str, tuple[Answer, ...]] = {
                     list[dict[str, Any]],
                     "Its stateful operators, with stores, schemas and content.",
                 ),
-                "keyed": (dict[str, Any], "What is noted of Holdfast's keyed operators, by file."),
-                "size_bytes": (int, "The bytes of all its files."),
-                "new_bytes": (int, "The bytes that the catalog did not hold before."),
-                "change": (Audit, "What an edit or an undo changed; left out where there was none."),
-                "erasures": (list[dict[str, Any]], "What was erased from it; left out where nothing was."),
-                "expired_dropped": (dict[str, Any], "What had expired and was dropped; left out otherwise."),
+                "keyed": (dict[str, Any], "The metadata of Holdfast's keyed operators, by file."),
+                "size_bytes": (int, "The size of all its files, in bytes."),
+                "new_bytes": (int, "The bytes that it added to the catalog."),
+                "change": (Audit, "The changes of an edit or an undo; absent if there was none."),
+                "erasures": (list[dict[str, Any]], "The erasures from it; absent if there was none."),
+                "expired_dropped": (
+                    dict[str, Any],
+                    "The expired rows that were dropped; absent if none.",
+                ),
                 "files": (list[SavedFile], "Its files."),
                 **CONTENT,
                 "states": (
                     list[RecordedState] | None,
-                    "What was recorded of each state; null while pending.",
+                    "The recorded content of each state; null while pending.",
                 ),
                 "labels": (list[LabelChange], "The changes of its label, oldest first."),
             },
@@ -433,10 +446,10 @@ VERBS: Mapping[str, tuple[Answer, ...]] = {
     ),
     "savepoint verify": (Answer(shapes=(Proof,)),),
     "savepoint digest": (
-        Answer("Of one savepoint", (Digested,), DRY_RUN),
+        Answer("For one savepoint", (Digested,), DRY_RUN),
         Answer(
-            "Of a directory",
-            own=DRY_RUN | {"savepoints": (list[Digested], "Those whose digests were pending.")},
+            "For a directory",
+            own=DRY_RUN | {"savepoints": (list[Digested], "The savepoints whose digests were pending.")},
         ),
     ),
     "savepoint label": (Answer(shapes=(LabelChange,), own=DRY_RUN),),
@@ -447,7 +460,7 @@ VERBS: Mapping[str, tuple[Answer, ...]] = {
 
 
 def answers_of_rest() -> dict[str, Any]:
-    """The OpenAPI description of our own resources."""
+    """Return the OpenAPI description of Holdfast's own resources."""
     from holdfast.server.app import app
 
     with tempfile.TemporaryDirectory() as home:
@@ -456,7 +469,7 @@ def answers_of_rest() -> dict[str, Any]:
 
 
 def shapes_in(kind: Any) -> Iterator[type]:
-    """The dataclasses in a type."""
+    """Yield the dataclasses in a type."""
     if is_dataclass(kind):
         yield kind  # type: ignore[misc]
     for part in get_args(kind):
@@ -464,7 +477,7 @@ def shapes_in(kind: Any) -> Iterator[type]:
 
 
 def all_shapes() -> list[type]:
-    """Every dataclass that is a part of an answer, by name."""
+    """Return every dataclass that is part of a document, by name."""
     found: dict[type, None] = {}
     waiting = [
         shape
@@ -484,24 +497,24 @@ def all_shapes() -> list[type]:
 
 
 def json_page(note: str) -> str:
-    """The page: verbs, then the objects within their answers, then REST."""
+    """Return the page: commands, then the objects in their output, then REST."""
     titles = _titles()
     text = (
-        "Every verb prints JSON with `--json`: one document, or one line for each event. Fields are only\n"
-        "added.\n"
-        "Times are epoch milliseconds and end in `_ms`, as durations in milliseconds do; sizes are bytes.\n"
+        "Every command prints JSON with `--json`: one document, or one line for each event. Fields may be\n"
+        "added, but are never removed or renamed. Times are in epoch milliseconds and durations in\n"
+        "milliseconds, both with the suffix `_ms`; sizes are in bytes.\n"
     )
     parts = [
         "# JSON\n",
         note,
         text,
         _table(ERROR.when, ERROR.fields(), titles),
-        "## Verbs\n",
+        "## Commands\n",
     ]
     for verb, answers in sorted(VERBS.items()):
         parts.append(f"### holdfast {verb}\n")
         parts += [_table(answer.when, answer.fields(), titles) for answer in answers]
-    parts.append("## Objects within answers\n")
+    parts.append("## Objects in the output\n")
     for shape, title in titles.items():
         about = (shape.__doc__ or "").partition("\n")[0]
         named = {described.name: described for described in json_fields(shape)}
@@ -533,7 +546,7 @@ _WORDS = {str: "text", int: "integer", float: "number", bool: "boolean", type(No
 
 
 def _words(kind: Any, titles: Mapping[type, str]) -> str:
-    """A type in words."""
+    """Describe a type."""
     origin, parts = get_origin(kind), [part for part in get_args(kind) if part is not ...]
     if kind in titles:
         return f"[{titles[kind]}](#{titles[kind].lower().replace(' ', '-')})"
@@ -553,7 +566,7 @@ def _cell(text: str) -> str:
 
 
 def _rest() -> Iterator[str]:
-    """Each resource with what it answers, then the fields of the answers."""
+    """Yield the table of resources, then the fields of each response."""
     described = answers_of_rest()
     schemas = described["components"]["schemas"]
     rows = []
@@ -565,7 +578,7 @@ def _rest() -> Iterator[str]:
             rows.append(f"| `{method.upper()} {path}` | {operation['summary']} | {_schema_words(schema)} |")
             needed |= dict.fromkeys(_named(schema, schemas))
     yield "## REST\n"
-    yield "\n".join(["| Resource | What it is | Answer |", "|---|---|---|", *rows]) + "\n"
+    yield "\n".join(["| Resource | Description | Response |", "|---|---|---|", *rows]) + "\n"
     for name in sorted({*needed, "Problem"}):
         schema = schemas[name]
         lines = [
@@ -578,7 +591,7 @@ def _rest() -> Iterator[str]:
 
 
 def _named(schema: Any, schemas: Mapping[str, Any], seen: frozenset[str] = frozenset()) -> Iterator[str]:
-    """The schemas that a schema names, and those that these name."""
+    """Yield the schemas that a schema refers to, directly or indirectly."""
     if isinstance(schema, list):
         for part in schema:
             yield from _named(part, schemas, seen)
@@ -592,7 +605,7 @@ def _named(schema: Any, schemas: Mapping[str, Any], seen: frozenset[str] = froze
 
 
 def _schema_words(schema: Mapping[str, Any]) -> str:
-    """A schema in words."""
+    """Describe a schema."""
     if "$ref" in schema:
         name = schema["$ref"].rpartition("/")[2]
         return f"[{name}](#rest-{name.lower()})"

@@ -1,4 +1,4 @@
-"""The rules of lint as a page, with how well they do on the job files of the tests."""
+"""Write the reference page of lint's rules, with their precision and recall on the job files of the tests."""
 
 from __future__ import annotations
 
@@ -11,41 +11,41 @@ from holdfast.advice.findings import FindingEvidence, Rule
 from holdfast.advice.rules import GROUPS, PRELUDE, RULES
 
 _TEXT = """\
-`holdfast lint FILE.py` reads the code of a query, `holdfast lint CHECKPOINT` the files of its checkpoint;
-neither starts Spark, and no code is imported or run. `holdfast lint FILE.py[:JOB] --plan` asks Spark for the
-plan of a job besides, and `holdfast lint JOB` looks at what the state home remembers of its batches. In
-Python it is `hf.lint(…)`. A rule reports only what it has evidence for: what is not reported is not therefore
-right. The guide [Ten ways to lose your state](../guides/lose-your-state.md) shows what the worst of them do.
+`holdfast lint FILE.py` reads the code of a query, and `holdfast lint CHECKPOINT` the files of its
+checkpoint. Neither starts Spark, and no code is imported or run. `holdfast lint FILE.py[:JOB] --plan` also
+checks the plan that Spark builds for a job, and `holdfast lint JOB` the batches recorded in the state home.
+In Python it is `hf.lint(…)`. A rule reports only what it has evidence for, so code without findings is not
+proved correct. The guide [Ten ways to lose your state](../guides/lose-your-state.md) shows the effects of
+the worst mistakes.
 
-**Evidence.** Each finding says where it was seen.
+**Evidence.** Each finding names its evidence.
 
-- `source` is the code: names, branches, and calls of the file's own functions and methods are followed, and
-  a plain SELECT in `spark.sql("…")` over views of the file. A frame that comes from another module, from a
-  query within a query or from a function that is not in the file is not known: nothing is then said of what
-  it lacks.
-- `plan` is what Spark makes of the code of `@hf.job`. The file is imported and its function is called with
-  a session on this machine, so that what modules, parameters and settings of the session do is seen too.
-  Nothing is started: a start in the code is refused. A plain script is never run. Where the source has the
-  operator once, the finding is put on its line, and else on the job's function; where both show the same,
-  it is one finding.
-- `facts` are the files of a checkpoint (its settings, its logs, and names and sizes of the files of state),
-  and of a job its newest batches, 1000 at most; of a file of code the names in the checkpoints and tables of
-  files that it names in full, where they are on this machine.
+- `source` is the code. Lint follows names, branches, calls of the file's own functions and methods, and a
+  plain SELECT in `spark.sql("…")` over views of the file. A DataFrame from a different module, a nested
+  query or a function outside the file is unknown: lint then reports nothing about what it lacks.
+- `plan` is the plan that Spark builds from the code of `@hf.job`. Lint imports the file and calls its
+  function with a local session, so the effects of modules, parameters and session settings are included. No
+  query is started: a start in the code is refused, and a plain script is never run. If the source has the
+  operator exactly once, the finding is on its line, otherwise on the job's function. A problem in both
+  source and plan is one finding.
+- `facts` are the files of a checkpoint (its settings, its logs, and the names and sizes of its state files);
+  for a job also its newest batches, at most 1000; and for a file of code the names of files in the
+  checkpoints and file tables on this machine whose full paths the code contains.
 
-**Before each start.** `@hf.job(…, strict=True)` looks at source and plan once the queries are built. An
-error ends the job before any of them begins, and so before it touches a sink or a checkpoint.
+**Before each start.** With `@hf.job(…, strict=True)`, source and plan are checked once the queries are
+built. An error ends the job before any query begins, and so before it touches a sink or a checkpoint.
 
-**How bad.** An error loses or breaks something, a warning will cost, a note is worth a look. The exit code
-is 1 where there is an error, else 0.
+**Severity.** An error loses or breaks something, a warning will cost time or money, a note is worth a look.
+The exit code is 1 if there is an error, otherwise 0.
 
-**Suppressing one place.** A comment on the line of the finding, with the reason, which is required:
+**Suppressing a finding.** Put a comment on its line, with the reason, which is required:
 
 ```
 counts = events.groupBy("country").count()  # holdfast: ignore[HF102] the keys are 200 countries
 ```
 
-**Configuration.** In the nearest `pyproject.toml`, in the directory of the file or above it (of a
-checkpoint: in the working directory or above it):
+**Configuration.** In the nearest `pyproject.toml` in or above the directory of the file; for a checkpoint,
+in or above the working directory:
 
 ```
 [tool.holdfast.lint]
@@ -53,16 +53,16 @@ disable = ["HF304"]
 severity = { HF204 = "error", HF102 = "note" }
 ```
 
-**SARIF.** `holdfast lint FILE.py --format sarif` prints SARIF 2.1.0, with suppressed findings and their
+**SARIF.** `holdfast lint FILE.py --format sarif` prints SARIF 2.1.0, including suppressed findings and their
 reasons.
 """
 _WIDTH = 118
 
 
 def lint_page(note: str) -> str:
-    """The page."""
-    parts = ["# The rules of lint\n", note, _TEXT, _figures(), "## All rules\n", _table()]
-    parts.append(f"The examples of code begin with:\n\n```\n{PRELUDE}```\n")
+    """Return the page."""
+    parts = ["# Lint rules\n", note, _TEXT, _figures(), "## All rules\n", _table()]
+    parts.append(f"All code examples begin with:\n\n```\n{PRELUDE}```\n")
     for digit, title in GROUPS.items():
         parts.append(f"## {title}\n")
         parts += [text for rule in RULES.values() if rule.id[2] == digit for text in _described(rule)]
@@ -74,12 +74,13 @@ def _figures() -> str:
     missed = "; ".join(f"`{each}`" for each in result.missed)
     threads = sum(name.startswith("thread_") for name in expected())
     return _filled(
-        f"**How well.** In {result.files} job files of the tests, half of them bad and half of them good, and"
-        f" {threads} of them after what people ask in public, {result.right + len(result.missed)} findings"
-        f" are written down by hand. Lint finds {result.right} of them in the source (recall"
-        f" {result.recall:.1%}) and {len(result.false)} others (precision {result.precision:.1%}). It misses"
-        f" what stands in a query within a query: {missed}. The good half has no error. The rules were made"
-        " beside these files: other code may do worse."
+        f"**Precision and recall.** The tests have {result.files} job files, half with mistakes and half"
+        f" without; {threads} of them are modelled on public questions. They contain"
+        f" {result.right + len(result.missed)} findings, recorded by hand. From the source alone, lint"
+        f" reports {result.right} of these (recall {result.recall:.1%}) and {len(result.false)} false"
+        f" ones (precision {result.precision:.1%}). It misses findings in nested queries: {missed}. It reports no error in"
+        " the half without mistakes. The rules were developed on these files, so other code may have"
+        " lower figures."
     )
 
 
@@ -91,7 +92,7 @@ def _filled(text: str, indent: str = "") -> str:
 
 
 def item(text: str) -> str:
-    """An item of a list."""
+    """Return a wrapped list item."""
     return _filled(f"- {text}", "  ").rstrip()
 
 
@@ -113,10 +114,10 @@ def _evidence(rule: Rule) -> str:
 
 def _described(rule: Rule) -> Iterator[str]:
     yield f"### {rule.id} {rule.name}\n"
-    yield f"{rule.severity.value}, from {_evidence(rule)}\n"
-    for title, text in (("Looks for", rule.looks_for), ("Why", rule.why), ("Instead", f"{rule.instead}.")):
+    yield f"{rule.severity.value}; evidence: {_evidence(rule)}\n"
+    for title, text in (("Reports", rule.looks_for), ("Why", rule.why), ("What to do", f"{rule.instead}.")):
         yield item(f"**{title}**: {text}")
     if rule.evidence != (FindingEvidence.FACTS,):
         yield f"\n```\n# bad\n{rule.bad}\n\n# good\n{rule.good}\n```\n"
     else:
-        yield item(f"**Comes from** {rule.bad}; **is not there with** {rule.good}.") + "\n"
+        yield item(f"**Triggered by** {rule.bad}; **not triggered by** {rule.good}.") + "\n"

@@ -1,4 +1,7 @@
-"""Which Spark's checkpoints each verb was tried on, as a page; the tests go through the same list."""
+"""Write the reference page of the Spark versions and operators that each command was tested with.
+
+The tests use the same list.
+"""
 
 from __future__ import annotations
 
@@ -6,33 +9,34 @@ from spark_matrix import CELLS, OPERATORS, PROVIDERS, SOME, VERBS, provider_of, 
 
 _TEST = "tests/unit/checkpoints/test_every_spark.py"
 _TEXT = f"""\
-The verbs over files need no Spark, and read what any of these has written: small checkpoints of the same
-queries and input, each made by that Spark itself (`tests/golden/make_plain.py`). A tick is a test that has
-passed: `{_TEST}::test_a_verb[CHECKPOINT-VERB]`, such as
-`test_a_verb[3.5/session-rocksdb-rescale]`. What the state must hold before and after is worked out in plain
+The commands over files need no Spark, and read the checkpoints of every version below. Each checkpoint is
+small, has the same queries and input, and was written by that Spark version itself
+(`tests/golden/make_plain.py`). A tick is a test that passes: `{_TEST}::test_a_verb[CHECKPOINT-VERB]`, such
+as `test_a_verb[3.5/session-rocksdb-rescale]`. The expected state before and after is computed in plain
 Python. `make test` runs the checkpoints with a star; `make proof` runs all.
 
 - `restore`, `rescale`, `state migrate`, `state edit` and `state erase` compare every row afterwards.
-- `rescale` goes from two partitions to three, `state migrate` to five and from memory to RocksDB or back.
-- Going on in the Spark that wrote the checkpoint is another test: `make services-sparks`, then
-  `pytest tests/services/test_earlier_sparks_go_on.py`.
-- Spark 4.0 with state format 2 writes snapshots of a version of its own (v2), which no later Spark writes.
-  They are read, and what is written anew beside them has the same version, so that Spark 4.0 goes on. Where
-  it has written none yet, it is told by what it lacks: the checksums beside changelogs that Spark 4.1 writes.
-  A Spark 4.1 that is told not to write them is taken for 4.0.
-- A state without keys has none to erase, hence `-`.
-- Spark 3.4 and 3.5 note nothing of their operators. What an operator does is told by its stores and schemas;
-  applyInPandasWithState keeps the same as flatMapGroupsWithState there, and is shown by that name.
-- Each Spark has more than the one before: `dropDuplicatesWithinWatermark` and changelogs came with 3.5,
-  `transformWithState` and the second state format with 4.0. The second format has no aggregation without
-  keys and no `limit` here, since Spark 4.0 and 4.1 fail at these.
-- State of another package's provider is refused by the provider's name.
+- `rescale` goes from two partitions to three, `state migrate` to five and between memory and RocksDB.
+- Whether the Spark version that wrote a checkpoint can continue from it afterwards is a different test:
+  `make services-sparks`, then `pytest tests/services/test_earlier_sparks_go_on.py`.
+- Spark 4.0 with state format 2 writes snapshots in a version (v2) that no later Spark writes. Holdfast reads
+  them and writes new snapshots in the same version, so that Spark 4.0 can continue. If a checkpoint has no
+  snapshot yet, Holdfast recognizes Spark 4.0 by the missing changelog checksums, which Spark 4.1 writes. A
+  Spark 4.1 that is configured not to write them is taken for 4.0.
+- State without keys has none to erase, hence `-`.
+- Checkpoints of Spark 3.4 and 3.5 do not record operator names, so Holdfast infers the operator from its
+  stores and schemas. There, applyInPandasWithState has the same state as flatMapGroupsWithState and is shown
+  by that name.
+- `dropDuplicatesWithinWatermark` and changelogs require Spark 3.5, `transformWithState` and state format 2
+  Spark 4.0. For format 2 there is no test of aggregation without keys and of `limit`, because both fail in
+  Spark 4.0 and 4.1.
+- State of a third-party provider is refused with the provider's name.
 """
 
 
 def sparks_page(note: str) -> str:
-    """The page."""
-    parts = ["# Sparks, operators and verbs\n", note, _TEXT]
+    """Return the page."""
+    parts = ["# Spark versions, operators and commands\n", note, _TEXT]
     for version in sorted({version_of(name) for name in CELLS}):
         parts.append(f"## Spark {version}\n")
         parts.append("\n".join(_table([name for name in CELLS if version_of(name) == version])) + "\n")
