@@ -78,9 +78,9 @@ def _figures() -> str:
         f" without; {threads} of them are modelled on public questions. They contain"
         f" {result.right + len(result.missed)} findings, recorded by hand. From the source alone, lint"
         f" reports {result.right} of these (recall {result.recall:.1%}) and {len(result.false)} false"
-        f" ones (precision {result.precision:.1%}). It misses findings in nested queries: {missed}. It reports no error in"
-        " the half without mistakes. The rules were developed on these files, so other code may have"
-        " lower figures."
+        f" ones (precision {result.precision:.1%}). It misses findings in nested queries: {missed}."
+        " It reports no error in the half without mistakes. The rules were developed on these files, so"
+        " other code may have lower figures."
     )
 
 
@@ -104,6 +104,10 @@ def _table() -> str:
     return "| Rule | Name | Severity | Evidence |\n|---|---|---|---|\n" + "\n".join(rows) + "\n"
 
 
+def _sentence(text: str) -> str:
+    return f"{text[:1].upper()}{text[1:]}."
+
+
 def _anchor(rule: Rule) -> str:
     return f"{rule.id} {rule.name}".lower().replace(" ", "-")
 
@@ -115,7 +119,11 @@ def _evidence(rule: Rule) -> str:
 def _described(rule: Rule) -> Iterator[str]:
     yield f"### {rule.id} {rule.name}\n"
     yield f"{rule.severity.value}; evidence: {_evidence(rule)}\n"
-    for title, text in (("Reports", rule.looks_for), ("Why", rule.why), ("What to do", f"{rule.instead}.")):
+    for title, text in (
+        ("Reports", rule.looks_for),
+        ("Why", rule.why),
+        ("What to do", _sentence(rule.instead)),
+    ):
         yield item(f"**{title}**: {text}")
     if rule.evidence != (FindingEvidence.FACTS,):
         yield f"\n```\n# bad\n{rule.bad}\n\n# good\n{rule.good}\n```\n"
