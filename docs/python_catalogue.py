@@ -22,7 +22,8 @@ Streams:
     windowed sessions dedupe join_within enrich running watermarked late_rows split_hot skew
 Keyed state:
     keyed Keyed KeyedTable StateTable value list map reducing aggregating Aggregate add least
-    greatest ttl Ttl broadcast operate Operator union_list explain
+    greatest ttl Ttl broadcast operate Operator union_list explain State ListState MapState
+    ReducingState AggregatingState Context Event Timer
 Sinks:
     sink Sink Promise BufferedSink ledger Ledger adopt without_repeats RepeatFilter
     committed_files
@@ -116,7 +117,7 @@ def _entry(public: PublicName) -> str:
     lines = [f"### {public.name}\n"]
     signature = _signature(public)
     if signature is not None:
-        lines.append(f"```python\n{signature}\n```\n")
+        lines.append(f"```text\n{signature}\n```\n")
     lines += [_section(name, text) for name, text in _sections(public.docstring)]
     if inspect.isclass(public.value):
         lines += _methods(public.value)

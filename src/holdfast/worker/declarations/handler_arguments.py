@@ -14,6 +14,11 @@ class Event(tuple[Any, ...]):
     """A row: an immutable tuple with named fields.
 
     A field named like a method of tuples, such as `count`, hides the method.
+
+    Example:
+        class Spend(hf.Keyed):
+            def on_event(self, event: hf.Event, state, ctx):
+                yield {"customer": event.customer, "amount": event["amount"]}
     """
 
     __slots__ = ()
@@ -64,6 +69,14 @@ class Timer(NamedTuple):
         at: When it is due, in UTC.
         at_ms: The same in epoch milliseconds.
         clock: "event" or "processing".
+
+    Example:
+        class Reminders(hf.Keyed):
+            def on_event(self, event, state, ctx):
+                ctx.timer(event.ts + hf.minutes(30), name="quiet")
+
+            def on_timer(self, timer: hf.Timer, state, ctx):
+                yield {"customer": ctx.key.customer, "what": timer.name, "at": timer.at}
     """
 
     name: str
@@ -81,6 +94,15 @@ class Context(ABC):
         now_ms: The batch's processing time in epoch milliseconds, constant within a batch.
         watermark_ms: The batch's watermark in epoch milliseconds, or None without one.
         batch_id: The id of the batch, or None if unknown.
+
+    Example:
+        class Reminders(hf.Keyed):
+            def on_event(self, event, state, ctx: hf.Context):
+                ctx.cancel_timer("quiet")
+                ctx.timer(ctx.now + hf.minutes(30), name="quiet", clock="processing")
+
+            def on_timer(self, timer, state, ctx: hf.Context):
+                yield {"customer": ctx.key.customer}
     """
 
     __slots__ = ()

@@ -169,6 +169,13 @@ class State(Generic[Seen]):
             dotted path: "address.street", "items.element.price", "prices.value.net".
         field_defaults: The values of struct fields in values stored without them.
         union: Whether each instance of an operator gets the lists of all when their number changes.
+
+    Example:
+        class Visits(hf.Keyed):
+            visits = hf.value(int, default=0)
+
+        assert isinstance(Visits.visits, hf.State)
+        assert Visits.visits.default == 0
     """
 
     kind: StateKind
@@ -331,7 +338,7 @@ BOTH: Final = ("on_broadcast",)
 
 
 def check_handler_names(processor: type, family: Sequence[str]) -> None:
-    """Refuse a class with a method whose name is that of a handler with a letter too many, too few or swapped.
+    """Refuse a method that is named like a handler with a letter too many, too few or swapped.
 
     Other names may be those of streams, and so may plurals: `on_events` handles a stream named `events`.
 

@@ -54,6 +54,14 @@ class ListState(Generic[T]):
     All other methods read the key's whole list. With a TTL each element expires separately, but expired
     elements are removed only when a refreshing read rewrites the list or when all have expired.
     `fresh` and `fresh_stamps` have the elements added in this pass, and their stamps.
+
+    Example:
+        class Orders(hf.Keyed):
+            amounts = hf.list(float)
+
+            def on_event(self, event, state, ctx):
+                state.amounts.append(event.amount)
+                yield {"customer": event.customer, "orders": len(state.amounts)}
     """
 
     __slots__ = ("_values", "dead", "fresh", "fresh_stamps", "position", "rewritten", "slots", "stamps")
@@ -169,6 +177,13 @@ class MapState(MutableMapping[K, V]):
 
     With a TTL an entry expires on its own. `keys`, `in`, `len` and iteration know living entries only;
     with "return_if_not_cleaned_up" the others, which read values, give an expired one a last time.
+
+    Example:
+        class Drinks(hf.Keyed):
+            drinks = hf.map(str, int)
+
+            def on_event(self, event, state, ctx):
+                state.drinks[event.drink] = state.drinks.get(event.drink, 0) + 1
     """
 
     __slots__ = ("_now", "_slots", "_stamps", "dead", "position", "written")
@@ -352,7 +367,16 @@ class MapState(MutableMapping[K, V]):
 
 
 class ReducingState(Generic[T]):
-    """Merges values into one by the state's function; `state.spend.add(3.5)`."""
+    """Merges values into one by the state's function; `state.spend.add(3.5)`.
+
+    Example:
+        class Spend(hf.Keyed):
+            spend = hf.reducing(float, hf.add)
+
+            def on_event(self, event, state, ctx):
+                state.spend.add(event.amount)
+                yield {"customer": event.customer, "spend": state.spend.get()}
+    """
 
     __slots__ = ("value",)
     function: Callable[[Any, Any], Any]
@@ -412,7 +436,26 @@ class TimedReducing(ReducingState):
 
 
 class AggregatingState(Generic[T]):
-    """Takes values into an accumulator; `get` gives the aggregate's result."""
+    """Takes values into an accumulator; `get` gives the aggregate's result.
+
+    Example:
+        class Mean(hf.Aggregate):
+            def create(self):
+                return {"sum": 0.0, "count": 0}
+
+            def add(self, accumulator, value):
+                return {"sum": accumulator["sum"] + value, "count": accumulator["count"] + 1}
+
+            def result(self, accumulator):
+                return accumulator["sum"] / accumulator["count"]
+
+        class Averages(hf.Keyed):
+            mean = hf.aggregating("struct<sum: double, count: long>", Mean())
+
+            def on_event(self, event, state, ctx):
+                state.mean.add(event.amount)
+                yield {"customer": event.customer, "mean": state.mean.get()}
+    """
 
     __slots__ = ("value",)
     aggregate: Aggregate
