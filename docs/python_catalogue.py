@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Any, Final
@@ -53,6 +53,10 @@ with the columns `customer`, `drink`, `amount` and `ts`; those of `hf.jobs` with
 _SECTION: Final = re.compile(r"^(Args|Attributes|Returns|Yields|Raises|Example):$")
 _ENTRY: Final = re.compile(r"^    (\*{0,2}\w[\w, ]*): (.*)$")
 _WIDTH: Final = 100
+_STARS: Final[Mapping[Any, str]] = {
+    inspect.Parameter.VAR_POSITIONAL: "*",
+    inspect.Parameter.VAR_KEYWORD: "**",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +148,7 @@ def _arguments(function: Any, *, bound: bool) -> str:
     for position, parameter in enumerate(inspect.signature(function).parameters.values()):
         if bound and position == 0 and parameter.name in ("self", "cls"):
             continue
-        star = {parameter.VAR_POSITIONAL: "*", parameter.VAR_KEYWORD: "**"}.get(parameter.kind, "")
+        star = _STARS.get(parameter.kind, "")
         names.append(f"{star}{parameter.name}" + ("" if parameter.default is parameter.empty else "=…"))
     return f"({', '.join(names)})"
 
@@ -169,7 +173,7 @@ def _signature(public: PublicName) -> str | None:
 
 
 def _parameter(parameter: inspect.Parameter) -> str:
-    star = {parameter.VAR_POSITIONAL: "*", parameter.VAR_KEYWORD: "**"}.get(parameter.kind, "")
+    star = _STARS.get(parameter.kind, "")
     text = f"{star}{parameter.name}"
     typed = parameter.annotation is not parameter.empty
     if typed:

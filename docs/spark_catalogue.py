@@ -12,7 +12,8 @@ _TEXT = f"""\
 The commands over files need no Spark, and read the checkpoints of every version below. Each checkpoint is
 small, has the same queries and input, and was written by that Spark version itself
 (`tests/golden/make_plain.py`). A tick is a test that passes:
-`{_TEST}::test_a_verb[CHECKPOINT-VERB]`, such as `test_a_verb[3.5/session-rocksdb-rescale]`.
+`{_TEST}::test_a_verb[CHECKPOINT-VERB]`,
+such as `test_a_verb[3.5/session-rocksdb-rescale]`.
 The expected state before and after is computed in plain Python. `make test` runs the checkpoints with a
 star; `make proof` runs all.
 

@@ -50,7 +50,10 @@ def test_a_plan_changes_nothing() -> None:
 
 
 def test_a_move_makes_the_checkpoint() -> None:
-    changes = [hf.ToRecord("orders", 0, at=12), hf.SkipRecords("refunds", 0, 1)]
+    changes: list[hf.ToRecord | hf.SkipRecords] = [
+        hf.ToRecord("orders", 0, at=12),
+        hf.SkipRecords("refunds", 0, 1),
+    ]
     hf.move_offsets("checkpoints/orders", "checkpoints/rewound", changes=changes, stopped=True)
     assert positions("checkpoints/rewound") == {
         "orders": {**KAFKA["orders"], "0": 12},
