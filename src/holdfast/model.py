@@ -548,7 +548,7 @@ class UpgradeReport(JsonShape):
         trial: The result of planning the next batch in Spark.
         compared_with: The origin of the old plan: `note`, `old code`, or None without one.
         not_compared: The parts that could not be compared, with the reason.
-        migration: Further options that `state migrate --to` needs to convert refused state for the new code;
+        migration: Further options that `state migrate --code` needs to convert refused state for new code;
             empty for none. None if a migration does not help, or no state is refused.
         next: The command that shows this migration; None without one, and from `hf.check`.
 

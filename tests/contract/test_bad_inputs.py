@@ -92,22 +92,22 @@ CASES: Final = {
         watch nowhere
         offsets show nowhere
         offsets show empty
-        offsets set nowhere new --at orders:0:1 --stopped
-        offsets set orders new --from nofile.txt --stopped
-        offsets set orders new --at nothing:0:1 --stopped
-        offsets set orders new --at orders:0:1 --source nothing --stopped
-        offsets skip nowhere new --rows orders:0:1 --stopped
-        offsets skip CAT new --rows orders:0:1 --stopped
-        offsets translate nowhere new --topic a=b --stopped
-        offsets translate orders new --map nofile.csv --stopped
-        offsets translate orders new --topic nothing=new --stopped
+        offsets set nowhere new --at orders:0:1 --confirm-stopped
+        offsets set orders new --from nofile.txt --confirm-stopped
+        offsets set orders new --at nothing:0:1 --confirm-stopped
+        offsets set orders new --at orders:0:1 --source nothing --confirm-stopped
+        offsets skip nowhere new --rows orders:0:1 --confirm-stopped
+        offsets skip CAT new --rows orders:0:1 --confirm-stopped
+        offsets translate nowhere new --topic a=b --confirm-stopped
+        offsets translate orders new --map nofile.csv --confirm-stopped
+        offsets translate orders new --topic nothing=new --confirm-stopped
         check nofile.py --against CK
         check-spark nowhere 4.2
         explain HF-E0000
         explain nothing
         help nothing
         help savepoint nothing
-        evolve CK nofile.py --stopped
+        evolve CK nofile.py --confirm-stopped
         compare SP nofile.py --original nofile.py
         check JOB.py --against nowhere
         check JOB.py:nope --against CK
@@ -142,7 +142,7 @@ CASES: Final = {
         state undo CAT/savepoints/20261124T015339.599Z-dc4ac6d3-b1-ffff --yes
     """,
     CONFLICT: """
-        alerts export --to FILE
+        alerts export --output FILE
         demo --keep FILE
         demo --keep CK
         tour FILE --yes
@@ -157,11 +157,11 @@ CASES: Final = {
         fork SP CK
         fork SP FILE
         offsets set orders new --at orders:0:1
-        offsets set orders FILE --at orders:0:1 --stopped
-        offsets translate orders CK --topic orders=o2 --stopped
-        rescale CK FILE --partitions 3 --stopped
-        rescale CK CK --partitions 3 --stopped
-        state migrate CK CAT --backend rocksdb --stopped
+        offsets set orders FILE --at orders:0:1 --confirm-stopped
+        offsets translate orders CK --topic orders=o2 --confirm-stopped
+        rescale CK FILE --partitions 3 --confirm-stopped
+        rescale CK CK --partitions 3 --confirm-stopped
+        state migrate CK CAT --backend rocksdb --confirm-stopped
     """,
     UNAVAILABLE: "checkpoint show hdfs://127.0.0.1:1/x",
     UNSUPPORTED: "state migrate CK new --backend tikv",
@@ -207,7 +207,7 @@ CASES: Final = {
         rescale CK --partitions -3
         rescale CK --partitions many
         rescale CK --partitions 3.5
-        rescale CK new --partitions 99999999999 --stopped
+        rescale CK new --partitions 99999999999 --confirm-stopped
         state get
         state get CK
         state get CK aggregate
@@ -227,8 +227,8 @@ CASES: Final = {
         state scan CK aggregate --sql 'select 1'
         state scan CK --limit -1
         state scan CK --limit x
-        state scan CK --to new.csv
-        state scan CK --to ''
+        state scan CK --output new.csv
+        state scan CK --output ''
         state history CK
         state explain CK
         state diff SP
@@ -248,12 +248,12 @@ CASES: Final = {
         state edit SP --insert '[]' --yes
         state edit SP --insert '{}' --yes
         state edit SP --delete --key c1
-        state edit SP --delete --where 'count > 1' --to ftp://x/y --yes
+        state edit SP --delete --where 'count > 1' --catalog ftp://x/y --yes
         state undo SP --yes
         state erase nobody
         state erase CAT c1
         state migrate CK
-        state migrate CK --to
+        state migrate CK --code
         state bootstrap JOB.py
         ttl CK
         ttl CK --what-if 0
@@ -339,21 +339,21 @@ CASES: Final = {
         offsets
         offsets show
         offsets show orders --source x
-        offsets set orders new --stopped
-        offsets set orders new --at orders:0:1 --version 3 --stopped
-        offsets set orders new --at orders:0 --stopped
-        offsets set orders new --at orders:0:-1 --stopped
-        offsets set orders new --version x --stopped
-        offsets set orders new --offset '{bad' --stopped
-        offsets set orders new --from PIPE --stopped
-        offsets set orders new --from /dev/zero --stopped
-        offsets skip orders new --stopped
-        offsets skip orders new --rows orders:0:many --stopped
-        offsets skip orders new --rows orders:0:1 --file x --stopped
-        offsets translate orders new --stopped
-        offsets translate orders new --topic orders --stopped
-        offsets translate orders new --topic =new --stopped
-        offsets translate orders new --map FILE --stopped
+        offsets set orders new --confirm-stopped
+        offsets set orders new --at orders:0:1 --version 3 --confirm-stopped
+        offsets set orders new --at orders:0 --confirm-stopped
+        offsets set orders new --at orders:0:-1 --confirm-stopped
+        offsets set orders new --version x --confirm-stopped
+        offsets set orders new --offset '{bad' --confirm-stopped
+        offsets set orders new --from PIPE --confirm-stopped
+        offsets set orders new --from /dev/zero --confirm-stopped
+        offsets skip orders new --confirm-stopped
+        offsets skip orders new --rows orders:0:many --confirm-stopped
+        offsets skip orders new --rows orders:0:1 --file x --confirm-stopped
+        offsets translate orders new --confirm-stopped
+        offsets translate orders new --topic orders --confirm-stopped
+        offsets translate orders new --topic =new --confirm-stopped
+        offsets translate orders new --map FILE --confirm-stopped
         drill SP --max 0
         drill SP --max forever
         run
@@ -397,8 +397,8 @@ CASES: Final = {
         state migrate CK new --state-format 3
         state migrate CK new --key-groups -1
         state bootstrap JOB.py new --from FILE
-        alerts export --to s3://bucket/rules
-        alerts export --to /proc/rules
+        alerts export --output s3://bucket/rules
+        alerts export --output /proc/rules
         alerts list --last -1
         alerts list --last many
         list --home ''
@@ -412,10 +412,10 @@ CASES: Final = {
         demo --keep s3://bucket/day
         demo --seed one
         doctor --job FILE
-        skew CK --keys 0
+        skew CK --top 0
         run JOB.py --ha ftp://x/y
         run JOB.py --ha home --lease 1ms
-        run JOB.py --fall-back-to tomorrow
+        run JOB.py --on-damage tomorrow
         run JOB.py --conf 'spark.x' --dry-run
         serve --token-file /dev/zero --port 0
         serve --tls-cert s3://bucket/cert --tls-key FILE

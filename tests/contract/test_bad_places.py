@@ -49,17 +49,17 @@ READING: Final = """
     doctor CK
     lint CK
     advise CK
-    rescale CK made --partitions 3 --stopped
+    rescale CK made --partitions 3 --confirm-stopped
     savepoint diff CK SP
     savepoint take CK made
     skew CK
     state diff CK SP
-    state erase CAT c1 --checkpoint CK --stopped --yes
+    state erase CAT c1 --checkpoint CK --confirm-stopped --yes
     state explain CK c1
     state get CK c1
     state history CK c1
     state list CK
-    state migrate CK made --backend rocksdb --stopped
+    state migrate CK made --backend rocksdb --confirm-stopped
     state scan CK
     ttl CK --what-if 1h
     watch CK --once
@@ -86,7 +86,7 @@ OF_SAVEPOINTS: Final = """
     state undo EDITED --yes
 """
 MAKING: Final = """
-    alerts export --to made
+    alerts export --output made
     demo --keep made
     fork SP made
     init made
@@ -95,7 +95,7 @@ MAKING: Final = """
     savepoint take CK made
     state erase CAT c1 --certificate made --dry-run
     state migrate SP made --backend rocksdb
-    state scan CK --to made.jsonl
+    state scan CK --output made.jsonl
     tour made --yes
 """
 CHANGING: Final = """
@@ -216,7 +216,7 @@ def test_a_full_disk_is_told(disk: Path, cli: ForkedCli) -> None:
         for line in (
             "restore SP made-0",
             "init made-1",
-            "alerts export --to made-2",
+            "alerts export --output made-2",
             "savepoint take CK made-3",
         ):
             assert (

@@ -334,8 +334,8 @@ MORE = """
     run JOB.py
     serve --port 0
     state bootstrap JOB.py made --from HISTORY.py
-    state migrate CK made --to JOB.py --stopped
-    state scan CK --to made.parquet
+    state migrate CK made --code JOB.py --confirm-stopped
+    state scan CK --output made.parquet
     state scan windows --sql 'select 1'
     checkpoint show s3a://bucket/checkpoint
     restore SP hdfs://host/checkpoint

@@ -185,7 +185,7 @@ def test_a_running_job_is_alone(holdfast: Holdfast, tmp_path: Path, day: SmallDa
             ("state", "erase", str(tmp_path), "1", "--checkpoint", ck, "--yes"),
         ):
             # Whatever is said, and whosever state home it is.
-            refused(holdfast(*verb, "--stopped"), *held)
+            refused(holdfast(*verb, "--confirm-stopped"), *held)
             refused(holdfast(*verb, "--dry-run"), *held)
         now = status(holdfast, "copies")
         assert (now["state"], now["supervised"], len(now["attempts"])) == ("RUNNING", True, 1)

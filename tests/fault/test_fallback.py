@@ -119,7 +119,7 @@ def test_a_job_whose_checkpoint_is_damaged_is_not_started_again(case: Case) -> N
     with pytest.raises(Corrupt, match="is damaged, so the query was not restarted") as caught:
         case.run(Recovery(), ["die"], ["finish"])
     assert caught.value.where == f"{case.checkpoint.as_uri()}/{damaged.relative_to(case.checkpoint)}"
-    assert f"--fall-back-to batch` from batch {case.newest - 1}" in (caught.value.hint or "")
+    assert f"--on-damage batch` from batch {case.newest - 1}" in (caught.value.hint or "")
     assert len(Registry(case.home.registry).attempts("job")) == 1
     assert Registry(case.home.registry).job("job").state.value == "FAILED"
     assert before == {each: each.read_bytes() for each in case.checkpoint.rglob("*") if each.is_file()}

@@ -55,7 +55,7 @@ def test_no_process_is_left(
     golden_on_disk("4.2/aggregate-memory", tmp_path / "ck")
     (tmp_path / "in").mkdir()
     (tmp_path / "job.py").write_text(JOB)
-    words = {"check": ["check", "job.py", "--against", "ck"], "doctor": ["doctor", "--deep"]}[verb]
+    words = {"check": ["check", "job.py", "--against", "ck"], "doctor": ["doctor", "--start-spark"]}[verb]
     mark = uuid.uuid4().hex
     process = subprocess.Popen(
         [sys.executable, "-m", "holdfast", *words, "--home", str(tmp_path / "home")],

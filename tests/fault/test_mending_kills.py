@@ -78,7 +78,7 @@ def test_erasures(tmp_path: Path) -> None:
             each: {row: n for row, n in found.items() if "'c3'" not in row} for each, found in rows.items()
         }
         whole = all_rows(LocalStorage(checkpoint))
-        words = ("state", "erase", "sp", "c3", "--checkpoint", "./ck", "--yes", "--stopped")
+        words = ("state", "erase", "sp", "c3", "--checkpoint", "./ck", "--yes", "--confirm-stopped")
         hit += killed_after(folder, rng.randrange(1, 60), *words)
         for each, found in rows.items():
             assert savepoints.verify(f"{folder}/sp/savepoints/{each}").ok

@@ -177,7 +177,7 @@ def test_rescales(place: Place) -> None:
     before = contents(LocalStorage(place.checkpoint))
     for number in range(KILLS):
         target = place.folder / f"made-{number}" / "new"
-        words = ("rescale", "./ck", str(target), "--partitions", "3", "--stopped")
+        words = ("rescale", "./ck", str(target), "--partitions", "3", "--confirm-stopped")
         # What is made is seen in the target's folder, first in the sandbox and then in the target.
         hit += place.killed_after(rng.randrange(1, 300), target.parent, *words)
         if not (target / "metadata").exists():
@@ -200,7 +200,7 @@ def test_migrates(place: Place) -> None:
     for number in range(3):
         target = place.folder / f"moved-{number}" / "new"
         how = ("--backend", "rocksdb", "--partitions", "3")
-        words = ("state", "migrate", "./ck", str(target), *how, "--stopped")
+        words = ("state", "migrate", "./ck", str(target), *how, "--confirm-stopped")
         hit += place.killed_after(rng.randrange(1, 300), target.parent, *words)
         if not (target / "metadata").exists():
             hf.migrate(place.checkpoint, target, backend="rocksdb", partitions=3, stopped=True)

@@ -57,7 +57,7 @@ def warm(spark):
 # What starts Spark, or processes of its own, with the most seconds until the signal comes.
 LONG: Final[Mapping[str, float]] = {
     "check COUNTS.py --against CK": 5,
-    "doctor --deep": 6,
+    "doctor --start-spark": 6,
     "drill SP --job COUNTS.py": 6,
     "state bootstrap COUNTS.py made --from WARM.py": 6,
     "fork SP --compare COUNTS.py --original COUNTS.py": 8,

@@ -50,7 +50,7 @@ def guarded_redis() -> Iterator[RedisServer]:
 def moved(holdfast_at_once: Holdfast, own_database: StateDatabase, tmp_path: Path) -> Path:
     """A checkpoint whose state was moved to the database."""
     source, made = golden_on_disk("4.2/aggregate-memory", tmp_path / "heap"), tmp_path / "outside"
-    words = ("--backend", own_database.kind, "--database", own_database.address, "--stopped")
+    words = ("--backend", own_database.kind, "--database", own_database.address, "--confirm-stopped")
     done = holdfast_at_once("state", "migrate", str(source), str(made), *words)
     assert done.returncode == 0, done.stderr
     return made
@@ -188,7 +188,15 @@ def test_passwords_come_from_the_environment_and_are_not_shown(
 ) -> None:
     """Without one the error names the variable."""
     source = golden_on_disk("4.2/aggregate-memory", tmp_path / "heap")
-    words = ("state", "migrate", str(source), str(tmp_path / "outside"), "--backend", "redis", "--stopped")
+    words = (
+        "state",
+        "migrate",
+        str(source),
+        str(tmp_path / "outside"),
+        "--backend",
+        "redis",
+        "--confirm-stopped",
+    )
     address = DATABASE.format(guarded_redis.address)
     done = holdfast_at_once(*words, "--database", address)
     assert (done.returncode, "HOLDFAST_REDIS_PASSWORD" in done.stderr) == (2, True), done.stderr
@@ -239,7 +247,9 @@ def test_what_cannot_be(
 ) -> None:
     """It is said before anything is made."""
     source = golden_on_disk(golden, tmp_path / "checkpoint")
-    done = holdfast_at_once("state", "migrate", str(source), str(tmp_path / "made"), *words, "--stopped")
+    done = holdfast_at_once(
+        "state", "migrate", str(source), str(tmp_path / "made"), *words, "--confirm-stopped"
+    )
     assert (done.returncode, why in done.stderr) == (code, True), done.stderr
     assert not (tmp_path / "made").exists()
 
@@ -277,7 +287,15 @@ def test_a_keyspace_that_is_not_there_and_a_table_that_forgets(
 ) -> None:
     """What is to be done there is said before anything is made."""
     source = golden_on_disk("4.2/aggregate-memory", tmp_path / "heap")
-    words = ("state", "migrate", str(source), str(tmp_path / "made"), "--backend", "cassandra", "--stopped")
+    words = (
+        "state",
+        "migrate",
+        str(source),
+        str(tmp_path / "made"),
+        "--backend",
+        "cassandra",
+        "--confirm-stopped",
+    )
     address = f"cassandra://{own_cassandra.address}/not_there"
     done = holdfast_at_once(*words, "--database", address)
     assert (done.returncode, "CREATE KEYSPACE not_there" in done.stderr) == (2, True), done.stderr

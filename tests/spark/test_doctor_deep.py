@@ -23,7 +23,7 @@ def path_without_java(folder: Path) -> str:
 
 def test_a_stateful_query_runs_where_there_is_no_java(holdfast: Holdfast, tmp_path: Path, home: Path) -> None:
     path = path_without_java(tmp_path / "bin")
-    said = holdfast("doctor", "--deep", "--json", environ={"PATH": path, "JAVA_HOME": ""}, timeout=300)
+    said = holdfast("doctor", "--start-spark", "--json", environ={"PATH": path, "JAVA_HOME": ""}, timeout=300)
     assert said.returncode == 0, said.stderr
     found = json.loads(said.stdout.splitlines()[-1])
     assert found["deep"]["found"] == "counts {0: 20, 1: 20, 2: 20}"

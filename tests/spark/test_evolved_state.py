@@ -242,7 +242,7 @@ def test_the_command(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.Mo
 
     started("old.py", "old")
     run = CliRunner().invoke
-    words = ["state", "migrate", "old", "new", "--to", "new.py", "--stopped"]
+    words = ["state", "migrate", "old", "new", "--code", "new.py", "--confirm-stopped"]
     unsaid = run(app, words)
     assert unsaid.exit_code == 2
     assert "found n long\n" in unsaid.stderr
@@ -282,7 +282,9 @@ def test_the_command(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.Mo
     assert started("new.py", "new") == wanted
     # The same with a different layout in one change: the query continues from that, too.
     layout = ["--initial", "n=0", "--partitions", "5", "--backend", "rocksdb"]
-    done = run(app, ["state", "migrate", "old", "moved", "--to", "new.py", "--stopped", *layout, "--json"])
+    done = run(
+        app, ["state", "migrate", "old", "moved", "--code", "new.py", "--confirm-stopped", *layout, "--json"]
+    )
     assert done.exit_code == 0, done.output
     changed = json.loads(done.stdout)
     assert changed["operation"] == "change"

@@ -57,7 +57,7 @@ class Case:
         verdicts: The verdict on each state.
         error: What Spark says, or None where it starts.
         changes: Further changes: what, and what it does.
-        migration: What `state migrate --to` needs as well; None where it does not fix the refusal.
+        migration: What `state migrate --code` needs as well; None where it does not fix the refusal.
     """
 
     build: Build

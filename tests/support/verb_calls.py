@@ -38,13 +38,13 @@ WORKING: Final = """
     advise CK
     advise --rate 100 --keys 1000
     alerts export
-    alerts export --to made
+    alerts export --output made
     alerts list --home home
     cancel shop --home home --dry-run
     completion bash
     check-spark CK 4.3
     checkpoint history CK
-    checkpoint show joined --partitions --confs
+    checkpoint show joined --by-partition --confs
     checkpoint verify CK
     cost CK
     cost SP
@@ -74,7 +74,7 @@ WORKING: Final = """
     savepoint show SP --files
     savepoint take CK made
     savepoint verify SP --deep
-    skew joined --keys 2
+    skew joined --top 2
     state diff SP EDITED
     state edit SP --set count=1 --key c1 --yes
     state erase CAT c1 --dry-run
@@ -84,7 +84,7 @@ WORKING: Final = """
     state list joined
     state migrate SP made --backend rocksdb
     state scan windows
-    state scan CK --to made.jsonl
+    state scan CK --output made.jsonl
     state undo EDITED --yes
     status shop --home home
     stop shop --home home --dry-run

@@ -65,7 +65,7 @@ def calls() -> tuple[str, ...]:
         "status shop --home home",
         "alerts list --home home",
         "alerts export",
-        "alerts export --to out --dry-run",
+        "alerts export --output out --dry-run",
         "stop shop --home home-v2 --dry-run",
         "cancel shop --home home-v2 --dry-run",
         "run job.py --dry-run",

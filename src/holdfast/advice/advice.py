@@ -252,7 +252,7 @@ def worst_first(advice: Iterable[Advice]) -> tuple[Advice, ...]:
 
 def rescale(uri: str, partitions: int) -> str:
     """Return the command that creates a checkpoint with a different number of partitions."""
-    return f"holdfast rescale {place_word(uri)} NEW --partitions {partitions} --stopped"
+    return f"holdfast rescale {place_word(uri)} NEW --partitions {partitions} --confirm-stopped"
 
 
 def migrate(uri: str, backend: str) -> str:
@@ -261,7 +261,7 @@ def migrate(uri: str, backend: str) -> str:
         "redis": " --database redis://HOST:6379/0",
         "cassandra": " --database cassandra://HOST:9042/KEYSPACE",
     }.get(backend, "")
-    return f"holdfast state migrate {place_word(uri)} NEW --backend {backend}{database} --stopped"
+    return f"holdfast state migrate {place_word(uri)} NEW --backend {backend}{database} --confirm-stopped"
 
 
 def conf(key: str, value: str) -> str:

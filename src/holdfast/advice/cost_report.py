@@ -309,7 +309,7 @@ def _partitions(now: Situation) -> Iterator[Saving]:
         safe=False,
         price=f"at most {wanted} tasks run in parallel, and each loads {count / wanted:.3g} times as much",
         recovery_ms=round(largest / _BYTES_PER_MS * (1 / wanted - 1 / count)),
-        how=f"holdfast rescale {place_word(now.place)} --partitions {wanted} --stopped",
+        how=f"holdfast rescale {place_word(now.place)} --partitions {wanted} --confirm-stopped",
     )
 
 

@@ -373,7 +373,7 @@ def _uneven(evidence: Evidence) -> Iterator[Advice]:
                 memory_bytes=largest.bytes - store.bytes // parts,
             )
             do = "list the largest keys, and split the hot ones (`hf.skew.split_hot`)"
-            command = f"holdfast skew {place_word(evidence.checkpoint.uri)} --keys 10"
+            command = f"holdfast skew {place_word(evidence.checkpoint.uri)} --top 10"
             yield UNEVEN.advice(seen, cost, do, [command])
         elif largest is not None and largest.bytes >= _LARGE_PARTITION:
             yield _large(evidence, store.state_name, store.bytes, largest.bytes)
@@ -451,7 +451,7 @@ def _backlog(evidence: Evidence) -> Iterator[Advice]:
     if missing <= 0:
         return
     cores, partitions = evidence.needs.cores, evidence.partitions
-    commands = [f"holdfast skew {place_word(evidence.checkpoint.uri)} --keys 10"]
+    commands = [f"holdfast skew {place_word(evidence.checkpoint.uri)} --top 10"]
     if cores is not None and partitions < cores:
         commands.insert(0, rescale(evidence.checkpoint.uri, cores))
     yield BACKLOG.advice(

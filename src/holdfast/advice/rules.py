@@ -44,7 +44,7 @@ CHECKPOINT_RULES: Final = (
         "A store of at least 1 MB with four or more partitions, the largest of which has at least half of"
         " all bytes.",
         "The task of that partition sets the duration of each batch, and the memory that an executor needs.",
-        "list the largest keys with `holdfast skew CHECKPOINT --keys 10`, and see the guide on hot keys",
+        "list the largest keys with `holdfast skew CHECKPOINT --top 10`, and see the guide on hot keys",
         "one key has most of the rows",
         "evenly distributed keys, or `hf.skew.split_hot`",
     ),

@@ -262,7 +262,7 @@ def _as_ours(
             code="HF-E5004",
             found=_first(error),
             expected=_MEMORY,
-            hint="query less data, or export the state with `holdfast state scan --to FILE` and query "
+            hint="query less data, or export the state with `holdfast state scan --output FILE` and query "
             "the file",
         )
     return Invalid(

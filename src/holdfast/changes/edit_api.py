@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from holdfast.changes.edit.editing import Edited, EditPlan
 
 
-SAY_STOPPED = "stop the query, and confirm it with --stopped (in Python `stopped=True`)"
+SAY_STOPPED = "stop the query, and confirm it with --confirm-stopped (in Python `stopped=True`)"
 
 
 def edit(

@@ -242,7 +242,7 @@ class RecordFile:
                     "the integrity record is damaged",
                     code="HF-E6013",
                     where=f"{self.path}, line {number}",
-                    hint="if the checkpoint is whole, start a new record with `holdfast watch --anew`",
+                    hint="if the checkpoint is whole, start a new record with `holdfast watch --reset`",
                 ) from error
         self._good_bytes = len(whole)
         return record

@@ -6,9 +6,9 @@ import errno
 import os
 import sys
 import traceback
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import typer
 from typer.core import TyperGroup
@@ -60,6 +60,38 @@ _WRONG_PATHS = frozenset(
 _WRONG_CALL: type[Any] = typer.BadParameter.__mro__[1]
 
 
+# Names that options had before 0.1, which scripts may still have: they work, and no help shows them.
+_FORMER_OPTIONS: Final[Mapping[tuple[str, ...], Mapping[str, str]]] = {
+    (): {
+        "--stopped": "--confirm-stopped",
+        "--fall-back-to": "--on-damage",
+        "--why": "--reason",
+        "--anew": "--reset",
+    },
+    ("alerts", "export"): {"--to": "--output"},
+    ("checkpoint", "show"): {"--partitions": "--by-partition"},
+    ("doctor",): {"--deep": "--start-spark"},
+    ("scan",): {"--to": "--output"},
+    ("show",): {"--partitions": "--by-partition"},
+    ("skew",): {"--keys": "--top"},
+    ("state", "edit"): {"--to": "--catalog"},
+    ("state", "migrate"): {"--to": "--code"},
+    ("state", "scan"): {"--to": "--output"},
+}
+
+
+def _with_present_names(args: list[str]) -> list[str]:
+    """Return arguments with the present names of options."""
+    former = {
+        name: present
+        for words, names in _FORMER_OPTIONS.items()
+        if tuple(args[: len(words)]) == words
+        for name, present in names.items()
+    }
+    parted = [argument.partition("=") for argument in args]
+    return [former.get(name, name) + equals + value for name, equals, value in parted]
+
+
 class _CommandLine(short_verbs.Verbs):
     """The command group: turns errors into messages and exit codes, adds --quiet and examples to verbs."""
 
@@ -76,7 +108,7 @@ class _CommandLine(short_verbs.Verbs):
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Show the first verbs if no verb is given."""
         if args or ctx.resilient_parsing:
-            return super().parse_args(ctx, args)
+            return super().parse_args(ctx, _with_present_names(args))
         output.insist(help_text.first_verbs())
         raise typer.Exit(2)
 

@@ -41,12 +41,12 @@ def list_alerts(
 
 
 @app.command("export", short_help="Write alert rules for Prometheus and a dashboard for Grafana.")
-@examples("", "--to monitoring")
+@examples("", "--output monitoring")
 def export(
     to: Annotated[
         Path | None,
         typer.Option(
-            "--to",
+            "--output",
             metavar="DIR",
             help="The directory to write the files to. [print the rules]",
             callback=options.on_this_machine,
@@ -75,7 +75,7 @@ def export(
             "a file is where a directory should be",
             code="HF-E4006",
             where=str(to),
-            hint="name a different directory with --to",
+            hint="name a different directory with --output",
         )
     for name, (_, mark) in files.items():
         _check(to / name, mark)
@@ -151,7 +151,7 @@ def _check(path: Path, mark: str) -> None:
             code="HF-E4007",
             where=str(path),
             found="a file that `holdfast alerts export` did not write",
-            hint="move it, or name a different directory with --to",
+            hint="move it, or name a different directory with --output",
         )
 
 
@@ -166,7 +166,7 @@ def _write(folder: Path, files: dict[str, str]) -> None:
             code="HF-E2114",
             where=str(folder),
             found=error.strerror or str(error),
-            hint="name a different directory with --to",
+            hint="name a different directory with --output",
         ) from error
     storage = LocalStorage(folder.resolve())
     for name, text in files.items():

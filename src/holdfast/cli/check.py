@@ -148,7 +148,7 @@ def check(
 
     A state is kept (as it is, or read through a new schema), reinterpreted (different code computed its
     rows), lost (the new code does not have it), new (it starts empty) or refused (the new code cannot read
-    it, so the query would not start). If `state migrate --to` fixes a refusal, the report ends with that
+    it, so the query would not start). If `state migrate --code` fixes a refusal, the report ends with that
     command.
 
     Exit code 0: all state is kept; 1: some would be lost or reinterpreted; 2: the query would not start.
@@ -256,7 +256,7 @@ def _migrate_words(
     """Return the call that plans a migration of refused state to the new code's schema."""
     code = () if old is None else ("--old", old)
     name = () if query is None else ("--query", query)
-    return ("state", "migrate", place, "--to", report.target, *code, *name, *given, "--dry-run")
+    return ("state", "migrate", place, "--code", report.target, *code, *name, *given, "--dry-run")
 
 
 def _checkpoint(against: str) -> str:

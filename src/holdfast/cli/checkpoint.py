@@ -33,11 +33,11 @@ Address = Annotated[
 
 
 @app.command("show")
-@examples("checkpoints/visits", "checkpoints/visits --partitions --confs")
+@examples("checkpoints/visits", "checkpoints/visits --by-partition --confs")
 def show(
     checkpoint: Address,
     partitions: Annotated[
-        bool, typer.Option("--partitions", help="Also list the stores of each partition.")
+        bool, typer.Option("--by-partition", help="Also list the stores of each partition.")
     ] = False,
     confs: Annotated[
         bool, typer.Option("--confs", help="Also list the Spark settings recorded in the checkpoint.")

@@ -49,7 +49,9 @@ def doctor(
         ),
     ] = None,
     *,
-    deep: Annotated[bool, typer.Option("--deep", help="Start Spark and run a small stateful query.")] = False,
+    deep: Annotated[
+        bool, typer.Option("--start-spark", help="Start Spark and run a small stateful query.")
+    ] = False,
     job: Annotated[
         str | None, typer.Option("--job", metavar="FILE.py[:JOB]", help="Also explain this job's settings.")
     ] = None,
@@ -70,7 +72,7 @@ def doctor(
 
     Without one: whether verbs over files and jobs can run here, which Spark wrote the checkpoints of the
     home's jobs, and every default with its reason. Exit 1 if something that is installed does not work;
-    without PySpark, jobs count only with --job, --deep or --master.
+    without PySpark, jobs count only with --job, --start-spark or --master.
     """
     given = [address for named in checkpoints or [] for address in _addresses(named, home)]
     healths = [hf.health(address, home=home) for address in given]
@@ -177,7 +179,9 @@ def _say_next(json: bool, *, deep: bool, job: str | None, home: str | None, with
     elif job is not None:
         next_step.say_looked_up(json, lambda: next_step.run_words(job, home))
     else:
-        next_step.say(json, *(("demo",) if deep else ("doctor", "--deep", *next_step.home_words(home))))
+        next_step.say(
+            json, *(("demo",) if deep else ("doctor", "--start-spark", *next_step.home_words(home)))
+        )
 
 
 def _addresses(given: str, home: str | None) -> list[str]:
@@ -395,7 +399,7 @@ def _cluster(settings: Settings, master: str | None, conf: dict[str, str]) -> Cl
             code="HF-E2123",
             where=f"--master {master}",
             expected="spark://HOST:PORT, yarn or k8s://…",
-            hint="leave it out, or try this machine with `holdfast doctor --deep`",
+            hint="leave it out, or try this machine with `holdfast doctor --start-spark`",
         )
     output.say(f"starting a session on {master} …")
     with without_sparks_words():

@@ -73,10 +73,10 @@ def say_format(state_format: int, remark: str) -> None:
 
 
 def show_usage(usage: CheckpointUsage | None, emit: Callable[[str], None]) -> None:
-    """Print what is known about users of a checkpoint, for the confirmation with --stopped."""
+    """Print what is known about users of a checkpoint, for the confirmation with --confirm-stopped."""
     if usage is None:
         return
-    emit(f"no query may use {usage.uri} meanwhile; confirm with --stopped. Known activity:")
+    emit(f"no query may use {usage.uri} meanwhile; confirm with --confirm-stopped. Known activity:")
     for line in usage.lines():
         emit(f"  {line}")
 
@@ -388,7 +388,7 @@ def restore(
 
 @examples(
     "savepoints/20260305T080000 --partitions 8",
-    "checkpoints/visits wider --partitions 8 --stopped",
+    "checkpoints/visits wider --partitions 8 --confirm-stopped",
 )
 def rescale(
     source: AtRest,
@@ -415,7 +415,7 @@ def rescale(
     """Create a checkpoint with the same state in N partitions, and verify that all rows are equal.
 
     The query continues from it after the last batch of the original, which stays unchanged. A checkpoint
-    needs --stopped; a savepoint does not.
+    needs --confirm-stopped; a savepoint does not.
     """
     address = checkpoint_of(source, home)
     if dry_run:

@@ -61,7 +61,7 @@ def show(source: Shown, *, home: options.Home = None, json: options.Json = False
 
 @app.command("set")
 @examples(
-    "checkpoints/orders new --at orders:0:12 --stopped",
+    "checkpoints/orders new --at orders:0:12 --confirm-stopped",
     "checkpoints/orders new --from offsets.txt --dry-run",
 )
 def set_(
@@ -94,8 +94,8 @@ def set_(
     """Create a checkpoint with the same state and the source offsets you give.
 
     To start at the first or last record or at a time, pass the output of `kafka-get-offsets --time` to
-    --from. Rows that are read again are counted again in the state. A checkpoint needs --stopped, a savepoint
-    does not.
+    --from. Rows that are read again are counted again in the state. A checkpoint needs --confirm-stopped, a
+    savepoint does not.
     """
     from holdfast.changes.offsets.moving import OffsetRequest
     from holdfast.changes.offsets.position_changes import listed_offsets
@@ -122,7 +122,7 @@ def set_(
 
 @app.command("skip")
 @examples(
-    "checkpoints/orders new --rows orders:1:1 --stopped",
+    "checkpoints/orders new --rows orders:1:1 --dry-run",
     "checkpoints/visits new --file /in/bad.json --dry-run",
 )
 def skip(
@@ -150,7 +150,7 @@ def skip(
     """Create a checkpoint with the same state that skips the next records or files of a source.
 
     Use it for a record or file that makes every batch fail. Skipped data is neither in the state nor in the
-    output. A checkpoint needs --stopped, a savepoint does not.
+    output. A checkpoint needs --confirm-stopped, a savepoint does not.
     """
     from holdfast.changes.offsets.moving import OffsetRequest
     from holdfast.changes.offsets.position_changes import listed_offsets
@@ -172,7 +172,7 @@ def skip(
 
 @app.command("translate")
 @examples(
-    "checkpoints/orders new --topic orders=o2 --stopped",
+    "checkpoints/orders new --topic orders=o2 --dry-run",
     "checkpoints/orders new --map offsets.csv --dry-run",
 )
 def translate(
@@ -200,7 +200,7 @@ def translate(
     """Create a checkpoint with the same state and offsets for renamed topics or a different cluster.
 
     With --map, a partition continues from the newest line of the file that is not after its offset: some
-    records may be read again, none is skipped. A checkpoint needs --stopped, a savepoint does not.
+    records may be read again, none is skipped. A checkpoint needs --confirm-stopped, a savepoint does not.
     """
     from holdfast.changes.offsets.moving import OffsetRequest
     from holdfast.changes.offsets.position_changes import sync_points

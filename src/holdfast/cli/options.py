@@ -71,7 +71,7 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON on standard outpu
 Stopped = Annotated[
     bool,
     typer.Option(
-        "--stopped",
+        "--confirm-stopped",
         help="Confirm that no query uses the checkpoint. --yes does not confirm this.",
     ),
 ]

@@ -70,7 +70,7 @@ def run(
     fall_back_to: Annotated[
         str | None,
         typer.Option(
-            "--fall-back-to",
+            "--on-damage",
             metavar="batch|savepoint",
             help="The fallback for a damaged checkpoint: its newest whole batch or the newest savepoint.",
         ),
@@ -218,7 +218,7 @@ def _fallback(given: str | None) -> Fallback | None:
         raise Invalid(
             "unknown fallback",
             code="HF-E2141",
-            where=f"--fall-back-to {given}",
+            where=f"--on-damage {given}",
             expected=" or ".join(FALLBACKS),
             hint="without this option a damaged checkpoint ends the job, and nothing is replaced",
         )

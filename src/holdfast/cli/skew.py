@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _KEYS: Final = "10"
 
 
-@examples("visits", "checkpoints/visits --keys 10")
+@examples("visits", "checkpoints/visits --top 10")
 def skew(
     target: Annotated[
         str, typer.Argument(metavar="CHECKPOINT|JOB", help="A query's checkpoint, or a job's name or id.")
@@ -31,7 +31,7 @@ def skew(
     keys: Annotated[
         int | None,
         typer.Option(
-            "--keys",
+            "--top",
             min=1,
             metavar="N",
             help="The number of largest keys to show per state of the checkpoint; reads all state.",
@@ -44,7 +44,7 @@ def skew(
 
     For a job: the report of hf.skew.watch on the newest batch. For a checkpoint: for each state, the largest
     partition, its share of the bytes, and the share under an even distribution; ROWS is RocksDB's count as of
-    the newest snapshot. With --keys, for either, the largest keys of each state of the checkpoint.
+    the newest snapshot. With --top, for either, the largest keys of each state of the checkpoint.
     """
     if _is_checkpoint(target):
         heavy = _show_checkpoint(target, keys, as_json=json)
@@ -58,7 +58,7 @@ def skew(
 
 
 def _largest_keys(checkpoint: str) -> tuple[str, ...]:
-    return ("skew", checkpoint, "--keys", _KEYS)
+    return ("skew", checkpoint, "--top", _KEYS)
 
 
 def _after_checkpoint(checkpoint: str, keys: int | None, heavy: list[HeavyKeys]) -> tuple[str, ...]:

@@ -162,7 +162,8 @@ def scan(
         typer.Option("--limit", min=0, metavar="N", help="The maximum number of rows. [all]"),
     ] = None,
     to: Annotated[
-        str | None, typer.Option("--to", metavar="FILE", help="An output file, FILE.parquet or FILE.jsonl.")
+        str | None,
+        typer.Option("--output", metavar="FILE", help="An output file, FILE.parquet or FILE.jsonl."),
     ] = None,
     operator: options.Operator = None,
     batch: options.Batch = None,

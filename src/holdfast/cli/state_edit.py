@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 Why = Annotated[
-    str | None, typer.Option("--why", metavar="TEXT", help="The reason; recorded in the savepoint.")
+    str | None, typer.Option("--reason", metavar="TEXT", help="The reason; recorded in the savepoint.")
 ]
 _DOES = "creates a savepoint"
 
@@ -76,7 +76,7 @@ def edit(
     ] = False,
     to: Annotated[
         str | None,
-        typer.Option("--to", metavar="DIR", help="The directory for the new savepoint. [the source's]"),
+        typer.Option("--catalog", metavar="DIR", help="The catalog of the new savepoint. [the source's]"),
     ] = None,
     why: Why = None,
     label: options.Label = None,
@@ -123,7 +123,7 @@ def edit(
     next_step.say_looked_up(json, lambda: next_step.restore_words(made.uri, plan.manifest.checkpoint))
 
 
-@examples("savepoints/20260306T080000 --dry-run", "savepoints/20260306T080000 --why 'it was right' -y")
+@examples("savepoints/20260306T080000 --dry-run", "savepoints/20260306T080000 --reason 'it was right' -y")
 def undo(
     savepoint: Annotated[
         str, typer.Argument(metavar="SP", help="A savepoint that an edit created.", callback=whole_address)
@@ -248,7 +248,7 @@ def erase(
     ] = None,
     stopped: options.Stopped = False,
     why: Annotated[
-        str | None, typer.Option("--why", metavar="TEXT", help="The reason; recorded in the certificate.")
+        str | None, typer.Option("--reason", metavar="TEXT", help="The reason; recorded in the certificate.")
     ] = None,
     certificate: Annotated[
         str | None,

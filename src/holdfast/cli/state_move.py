@@ -28,14 +28,14 @@ if TYPE_CHECKING:
 
 To = Annotated[
     str | None,
-    typer.Option("--to", metavar="FILE.py[:JOB]", help="The new code, for which the state is converted."),
+    typer.Option("--code", metavar="FILE.py[:JOB]", help="The new code, for which the state is converted."),
 ]
 Old = Annotated[
     str | None,
     typer.Option(
         "--old",
         metavar="FILE.py[:JOB]",
-        help="With --to: the code that wrote the state, if the savepoint does not record its plan.",
+        help="With new code: the code that wrote the state, if the savepoint does not record its plan.",
     ),
 ]
 Initial = Annotated[
@@ -43,7 +43,7 @@ Initial = Annotated[
     typer.Option(
         "--initial",
         metavar="NAME=VALUE",
-        help="With --to: the value of a new aggregate or grouping column for existing keys. Repeatable.",
+        help="With new code: the value of a new aggregate or grouping column for existing keys. Repeatable.",
     ),
 ]
 Map = Annotated[
@@ -51,27 +51,31 @@ Map = Annotated[
     typer.Option(
         "--map",
         metavar="OLD=NEW",
-        help="With --to: the old and new name of a column or operator. Repeatable.",
+        help="With new code: the old and new name of a column or operator. Repeatable.",
     ),
 ]
 Drop = Annotated[
     list[str] | None,
     typer.Option(
-        "--drop", metavar="NAME", help="With --to: a column or operator whose state is dropped. Repeatable."
+        "--drop",
+        metavar="NAME",
+        help="With new code: a column or operator whose state is dropped. Repeatable.",
     ),
 ]
 Merge = Annotated[
     bool,
-    typer.Option("--merge", help="With --to: merge rows that get the same key, where the result is exact."),
+    typer.Option(
+        "--merge", help="With new code: merge rows that get the same key, where the result is exact."
+    ),
 ]
 Query = Annotated[
     str | None,
-    typer.Option("--query", metavar="NAME", help="With --to: the query, if the job has several."),
+    typer.Option("--query", metavar="NAME", help="With new code: the query, if the job has several."),
 ]
 
 
 def _require_code(to: str | None, code: Mapping[str, object]) -> None:
-    """Refuse options of new code without --to.
+    """Refuse options of new code without --code.
 
     Raises:
         Invalid: There are some.
@@ -80,9 +84,9 @@ def _require_code(to: str | None, code: Mapping[str, object]) -> None:
     codes = [f"--{names.get(name, name)}" for name, value in code.items() if value]
     if to is None and codes:
         raise Invalid(
-            f"{', '.join(codes)} needs --to",
+            f"{', '.join(codes)} needs --code",
             code="HF-E2154",
-            hint="give the new code with --to FILE.py[:JOB]",
+            hint="give the new code with --code FILE.py[:JOB]",
         )
 
 
@@ -218,7 +222,7 @@ def _show_changes(changes: tuple[PlanChange, ...]) -> None:
 
 @examples(
     "savepoints/20260305T080000 --backend rocksdb",
-    "checkpoints/visits wider --partitions 4 --stopped",
+    "checkpoints/visits new --partitions 4 --confirm-stopped",
 )
 def migrate(
     source: AtRest,
@@ -277,10 +281,10 @@ def migrate(
     """Create a checkpoint with the same state on a different backend, format or number of partitions.
 
     One call can change all of these, without Spark, and verifies that the state is the same. The query
-    continues with the next batch. The source stays unchanged. A checkpoint needs --stopped, a savepoint does
-    not.
+    continues with the next batch. The source stays unchanged. A checkpoint needs --confirm-stopped, a
+    savepoint does not.
 
-    With --to, the state is first converted for new code: aggregates and grouping columns that are added,
+    With --code, the state is first converted for new code: aggregates and grouping columns that are added,
     removed, renamed or widened, and operators that are inserted, removed or moved. Columns and operators are
     matched by name. Spark plans the code on this machine, which takes some seconds.
     """
@@ -329,7 +333,7 @@ def migrate(
 
 @examples(
     "savepoints/20260305T080000 visits.py --initial spend=0",
-    "checkpoints/visits visits.py evolved --stopped",
+    "checkpoints/visits visits.py evolved --confirm-stopped",
 )
 def evolve(
     source: AtRest,
@@ -361,8 +365,8 @@ def evolve(
 ) -> None:
     """Create a checkpoint with the state converted for new code; the old one stays unchanged.
 
-    The same as `state migrate --to`, which can also change the backend or the number of partitions in one
-    step. A checkpoint needs --stopped, a savepoint does not.
+    The same as `state migrate --code`, which can also change the backend or the number of partitions in one
+    step. A checkpoint needs --confirm-stopped, a savepoint does not.
     """
     migrate(
         source,

@@ -36,7 +36,8 @@ def watch(
     ] = "1s",
     once: Annotated[bool, typer.Option("--once", help="Record what is committed now, then exit.")] = False,
     anew: Annotated[
-        bool, typer.Option("--anew", help="Discard the existing record and start one from the present files.")
+        bool,
+        typer.Option("--reset", help="Discard the existing record and start one from the present files."),
     ] = False,
     metrics_port: Annotated[
         int | None,

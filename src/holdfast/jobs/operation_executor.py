@@ -175,7 +175,7 @@ class OperationExecutor:
         return Conflict(
             f"job {job!r} has no supervisor that could rescale it while it runs",
             code="HF-E4022",
-            hint="rescale its checkpoint with `holdfast rescale CHECKPOINT --partitions N --stopped`",
+            hint="rescale its checkpoint with `holdfast rescale CHECKPOINT --partitions N --confirm-stopped`",
         )
 
     def _carry_out(self, operation: Operation, *, recover: bool = False) -> None:

@@ -114,7 +114,7 @@ def moves_of(
                 where=queries[query].checkpoint,
                 found=queries[query].checkpoint.partition(":")[0],
                 expected="file",
-                hint="stop the job, rescale its checkpoint with `holdfast rescale --stopped`, and run"
+                hint="stop the job, rescale its checkpoint with `holdfast rescale --confirm-stopped`, and run"
                 " the job on the result",
             )
         mark = operation_id[:12]
@@ -208,7 +208,9 @@ _LOOK_S: Final = 0.2
 _TELL_S: Final = 0.5
 _ORPHAN_S: Final = 30.0
 _OWNER: Final = "supervisor "
-_AGAIN: Final = "repeat the rescale; if it fails again, stop the job and use `holdfast rescale --stopped`"
+_AGAIN: Final = (
+    "repeat the rescale; if it fails again, stop the job and use `holdfast rescale --confirm-stopped`"
+)
 
 Attend = Callable[[], bool]
 
@@ -354,8 +356,8 @@ def led_by(leader: Leader, job: str) -> Unsupported:
         code="HF-E7087",
         where=job,
         found=f"{leader.holder}, elected at {leader.address}",
-        hint="stop the job, rescale its checkpoint with `holdfast rescale --stopped`, and run the job on the"
-        " result",
+        hint="stop the job, rescale its checkpoint with `holdfast rescale --confirm-stopped`, and run the job"
+        " on the result",
     )
 
 

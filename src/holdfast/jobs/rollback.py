@@ -49,7 +49,7 @@ _WHAT: Final = "the note of a fallback"
 _STAMP: Final = re.compile(r"[0-9]{8}T[0-9]{6}Z")
 _DELETE: Final = "if the checkpoint next to it is whole, delete the note"
 _CATALOG: Final = ".holdfast.fallback"
-_VERB: Final = "run --fall-back-to"
+_VERB: Final = "run --on-damage"
 
 
 class _OutOfTime(Exception):
@@ -76,9 +76,9 @@ class CheckpointDamage:
 
     def error(self, target: str) -> Corrupt:
         """Return the error that asks for a decision."""
-        ways = f"`holdfast run {target} --fall-back-to savepoint` resumes from the newest savepoint"
+        ways = f"`holdfast run {target} --on-damage savepoint` resumes from the newest savepoint"
         if self.whole is not None:
-            ways += f", `--fall-back-to batch` from batch {self.whole}"
+            ways += f", `--on-damage batch` from batch {self.whole}"
         return Corrupt(
             f"the checkpoint of query {self.query!r} is damaged, so the query was not restarted",
             code="HF-E6033",

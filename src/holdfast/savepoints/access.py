@@ -25,7 +25,7 @@ from holdfast.storage.port import Storage
 Address = str | os.PathLike[str]
 
 _SAY_STOPPED: Final = (
-    "stop the query, then confirm with --stopped (in Python `stopped=True`); or take a savepoint and"
+    "stop the query, then confirm with --confirm-stopped (in Python `stopped=True`); or take a savepoint and"
     " `holdfast {}` that, which needs no confirmation"
 )
 

@@ -220,7 +220,7 @@ def test_files_that_partitions_too_many_write() -> None:
     advice = only(known)
     assert advice.cost.files_a_day == 56 * 1_440
     assert advice.cost.batch_ms == 640 * 56 / 64 / 8
-    assert advice.commands == ("holdfast rescale memory://ck NEW --partitions 8 --stopped",)
+    assert advice.commands == ("holdfast rescale memory://ck NEW --partitions 8 --confirm-stopped",)
     assert advice.rule == "HF601"
 
 
@@ -235,7 +235,7 @@ def test_time_of_the_last_round() -> None:
     """9 partitions on 8 cores take two rounds, and 7 of 16 places stay empty."""
     advice = only(evidence(facts(partitions=9), cores=8, job=batches()))
     assert advice.cost.batch_ms == 4_000 * 7 / 16
-    assert advice.commands == ("holdfast rescale memory://ck NEW --partitions 8 --stopped",)
+    assert advice.commands == ("holdfast rescale memory://ck NEW --partitions 8 --confirm-stopped",)
 
 
 def test_requests_and_money_of_small_files() -> None:

@@ -82,13 +82,13 @@ def test_a_yes_does_not_say_that_the_query_is_stopped(
         assert answer.returncode == 4
         assert "a query may still be using the checkpoint" in answer.stderr
         assert f"newest committed batch: {newest}, " in answer.stderr
-        assert "--stopped" in answer.stderr
+        assert "--confirm-stopped" in answer.stderr
     shown = holdfast(*words, "--dry-run")
     assert (shown.returncode, f"newest committed batch: {newest}, " in shown.stdout) == (0, True)
     told = json.loads(holdfast(*words, "--dry-run", "--json").stdout)
     assert told["usage"]["committed_batch"] == newest
     assert leaks(checkpoint, C3)
-    done = holdfast_at_once(*words, "--yes", "--stopped")
+    done = holdfast_at_once(*words, "--yes", "--confirm-stopped")
     assert done.returncode == 0, done.stderr
     assert leaks(tmp_path, C3) == []
 

@@ -96,7 +96,7 @@ def test_a_key_that_is_nowhere_is_certified_as_not_found(saved: str, tmp_path: P
     catalog, more = str(tmp_path / "sp"), ("--checkpoint", str(tmp_path / "ck"))
     looked = run(catalog, "nobody", *more, "--dry-run", "--json")
     assert (looked.exit_code, json.loads(looked.stdout)["outcome"]) == (3, "not found")
-    made = run(catalog, "nobody", *more, "--stopped", "-y", "--certificate", str(tmp_path / "c.json"))
+    made = run(catalog, "nobody", *more, "--confirm-stopped", "-y", "--certificate", str(tmp_path / "c.json"))
     assert made.exit_code == 3
     assert "key not found; nothing was erased" in made.stdout
     assert f"not found in {saved}" in made.stdout
@@ -111,7 +111,7 @@ def test_a_key_that_is_nowhere_is_certified_as_not_found(saved: str, tmp_path: P
 
 def test_a_key_that_was_erased_before_is_told_as_that(saved: str, tmp_path: Path) -> None:
     words = (str(tmp_path / "sp"), "c3", "-y")
-    assert run(*words, "--why", "c3 has asked").exit_code == 0
+    assert run(*words, "--reason", "c3 has asked").exit_code == 0
     again = run(*words)
     assert again.exit_code == 0
     assert f"not found in {saved}" in again.stdout
@@ -163,7 +163,7 @@ def test_an_empty_file_of_a_killed_task_holds_no_key(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("dry", [True, False])
 def test_a_rehearsal_refuses_what_a_real_run_refuses(dry: bool, saved: str, tmp_path: Path) -> None:
-    more = ["--dry-run"] if dry else ["--stopped", "-y"]
+    more = ["--dry-run"] if dry else ["--confirm-stopped", "-y"]
     places = [str(tmp_path / "sp"), "c3", "--checkpoint", str(tmp_path / "ck")]
     (tmp_path / "there.json").write_text("{}")
     for words, code, said in (

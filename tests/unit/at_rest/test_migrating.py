@@ -187,10 +187,10 @@ def test_the_command(holdfast: Holdfast, holdfast_at_once: Holdfast, tmp_path: P
     unsaid = holdfast(*words)
     assert (unsaid.returncode, unsaid.stdout) == (4, "")
     assert "a query may still be using the checkpoint" in unsaid.stderr
-    said = holdfast_at_once(*words, "--stopped")
+    said = holdfast_at_once(*words, "--confirm-stopped")
     assert said.stdout.strip() == f"file://{tmp_path}/ck-migrated"
     assert "backend memory to rocksdb, partitions 2 to 3, format 1 to 2" in said.stderr
-    made = json.loads(holdfast_at_once(*words, "./other", "--stopped", "--json").stdout)
+    made = json.loads(holdfast_at_once(*words, "./other", "--confirm-stopped", "--json").stdout)
     assert made["states"] == made["states_before"]
     assert made["rows"] == sum(each["rows"] for each in made["states"]) > 0
     refused = holdfast("state", "migrate", "./ck", "--backend", "tikv")

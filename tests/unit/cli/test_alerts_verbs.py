@@ -98,19 +98,19 @@ def test_alerts_that_stand_and_those_that_are_over(shop: Shop, holdfast: Holdfas
 def test_rules_and_dashboard_are_exported(holdfast: Holdfast, tmp_path: Path) -> None:
     assert holdfast("alerts", "export").stdout == rule_file()
     to = tmp_path / "out"
-    assert "would write" in holdfast("alerts", "export", "--to", "out", "--dry-run").stdout
+    assert "would write" in holdfast("alerts", "export", "--output", "out", "--dry-run").stdout
     assert not to.exists()
     for _ in range(2):
-        found = json.loads(holdfast("alerts", "export", "--to", "out", "--json").stdout)
+        found = json.loads(holdfast("alerts", "export", "--output", "out", "--json").stdout)
         assert found["files"] == [f"out/{RULE_FILE}", f"out/{DASHBOARD_FILE}"]
     assert (to / RULE_FILE).read_text() == rule_file()
     (to / RULE_FILE).write_text("groups: []\n")
-    refused = holdfast("alerts", "export", "--to", "out")
+    refused = holdfast("alerts", "export", "--output", "out")
     assert (refused.returncode, (to / RULE_FILE).read_text()) == (4, "groups: []\n")
 
 
 def test_every_panel_of_the_dashboard_shows_a_metric(holdfast: Holdfast, tmp_path: Path) -> None:
-    holdfast("alerts", "export", "--to", ".")
+    holdfast("alerts", "export", "--output", ".")
     made = json.loads((tmp_path / DASHBOARD_FILE).read_text())
     assert [each["title"] for each in made["panels"]] == [each.title for each in PANELS]
     for panel in PANELS:

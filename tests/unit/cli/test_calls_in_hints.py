@@ -98,7 +98,7 @@ def test_a_checkpoint_is_rescaled_once_its_query_is_stopped() -> None:
     prices = Prices(writes=5e-6, reads=4e-7)
     now = Situation(measured, prices, "s3", "file:///data/my ck", 10_000, None, "lz4")
     [how] = [change.how for change in changes(now) if change.kind == "partitions"]
-    assert how == "holdfast rescale '/data/my ck' --partitions 2 --stopped"
+    assert how == "holdfast rescale '/data/my ck' --partitions 2 --confirm-stopped"
 
 
 def test_an_address_is_typed_as_a_shell_reads_it() -> None:

@@ -165,8 +165,8 @@ def test_states(tab: Tab, shop: Path) -> None:
 
 def test_choices(tab: Tab) -> None:
     assert tab("completion ") == ["bash", "zsh", "fish"]
-    assert tab("run job.py --fall-back-to ") == ["batch", "savepoint"]
-    assert tab("run job.py --fall-back-to=s") == ["--fall-back-to=savepoint"]
+    assert tab("run job.py --on-damage ") == ["batch", "savepoint"]
+    assert tab("run job.py --on-damage=s") == ["--on-damage=savepoint"]
     assert tab("state migrate ck --backend r") == ["rocksdb", "redis"]
     assert tab("state migrate ck --backend c") == ["cassandra"]
     assert tab("state migrate ck --state-format ") == ["1", "2"]
@@ -184,8 +184,8 @@ def test_bash_gets_the_part_that_it_replaces(tab: Tab, shop: Path) -> None:
     """It breaks words at `@`, `=` and `:`, and puts in what is no file as it stands."""
     assert tab("restore sp@f", "bash", COMP_WORD="@f") == ["@first"]
     assert tab("restore sp@f", "bash", COMP_WORD="f") == ["first"]
-    assert tab("run job.py --fall-back-to=s", "bash", COMP_WORD="s") == ["savepoint"]
-    assert tab("run job.py --fall-back-to=", "bash", COMP_WORD="") == ["batch", "savepoint"]
+    assert tab("run job.py --on-damage=s", "bash", COMP_WORD="s") == ["savepoint"]
+    assert tab("run job.py --on-damage=", "bash", COMP_WORD="") == ["batch", "savepoint"]
     assert tab(f"restore file://{shop}/sp@f", "bash", COMP_WORD="@f") == ["@first"]
     assert tab("sta", "bash", COMP_WORD="sta") == ["status", "state"]
     (shop / "my dir").mkdir()

@@ -33,7 +33,7 @@ LINES = [line for words, verb in VERBS.items() for line in help_text.example_lin
 # What has to have more than files, and is not called here: where else it is.
 ELSEWHERE = {
     "holdfast evolve savepoints/20260305T080000 visits.py --initial spend=0": "starts Spark",
-    "holdfast evolve checkpoints/visits visits.py evolved --stopped": "starts Spark",
+    "holdfast evolve checkpoints/visits visits.py evolved --confirm-stopped": "starts Spark",
     "holdfast compare savepoints/20260305T080000 new.py --original visits.py": "starts Spark",
     "holdfast compare savepoints/20260305T080000 new.py --original old.py": "starts Spark",
     "holdfast demo": "starts Spark",

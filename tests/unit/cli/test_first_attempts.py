@@ -35,7 +35,7 @@ WORKS = {
     "explain '[HF-E3001]'": "unknown code",
     "erase CAT c1 --dry-run": "row",
     "take CK made": "batch 11 of query",
-    "evolve --help": "state migrate --to",
+    "evolve --help": "state migrate --code",
     "compare --help": "fork --compare",
     "check-spark CK 4.3": "Spark 4.3 can continue",
     "restore CAT@latest made": "made",
@@ -101,3 +101,20 @@ def test_a_proposed_verb_exists(place: Path) -> None:
         for call in re.findall(r"`holdfast ([^`]+)`", " ".join(run(place, line)[1].split())):
             words = [word for word in call.split() if word not in ("CK", "CAT")]
             assert " ".join(words) in leaves() | SHORT.keys() | groups | {"--help"}, call
+
+
+def test_options_of_before_still_work_and_no_help_shows_them(holdfast: Holdfast) -> None:
+    for words, former in (
+        ("rescale", "--stopped"),
+        ("run", "--fall-back-to"),
+        ("state edit", "--why"),
+        ("watch", "--anew"),
+        ("skew", "--keys"),
+        ("state scan", "--to"),
+        ("doctor", "--deep"),
+    ):
+        shown = holdfast(*words.split(), "--help")
+        assert former not in shown.stdout.split(), words
+        refused = holdfast(*words.split(), former, "x", "--no-such-option")
+        assert f"No such option: {former}" not in refused.stderr
+        assert "--no-such-option" in refused.stderr

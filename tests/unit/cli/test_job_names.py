@@ -79,7 +79,7 @@ def asked(verb: str, name: str) -> Sequence[str]:
         "state explain CK aggregate c1 --no-rank",
         "state migrate CK --backend memory --dry-run",
         "rescale CK --partitions 3 --dry-run",
-        "skew CK --keys 2",
+        "skew CK --top 2",
         "ttl CK --what-if 1h --by count",
         "lint CK",
         "advise CK",
@@ -177,7 +177,7 @@ def test_history_over_a_job_s_savepoints(holdfast: Holdfast, shop: Job) -> None:
 def test_state_of_a_job_is_edited_and_erased(holdfast: Holdfast, shop: Job) -> None:
     shop.saved("sp")
     edited = told(
-        holdfast("state", "edit", "shop", "--delete", "--key", "c1", "--to", "sp", "--dry-run", "--json")
+        holdfast("state", "edit", "shop", "--delete", "--key", "c1", "--catalog", "sp", "--dry-run", "--json")
     )
     assert edited["savepoint"] == f"file://{shop.checkpoint}"
     planned = told(holdfast("state", "erase", "shop", "c1", "--checkpoint", "shop", "--dry-run", "--json"))

@@ -32,7 +32,7 @@ def test_an_edit_is_shown_made_and_taken_back(saved: str, tmp_path: Path) -> Non
     assert '{"customer": "c1", "sum": ' in looked.stdout
     assert ": count 12 → 1" in looked.stdout
     assert len(savepoints.list(tmp_path / "sp")) == 1
-    made = json.loads(run(*words, "--yes", "--why", "it was wrong", "--json").stdout)
+    made = json.loads(run(*words, "--yes", "--reason", "it was wrong", "--json").stdout)
     assert (made["changed"], made["rows_before"], made["edited"]) == (1, 10, saved)
     assert made["change"]["why"] == "it was wrong"
     shown = CliRunner().invoke(app, ["savepoint", "show", made["savepoint"]])
@@ -72,7 +72,7 @@ def test_what_is_wrong_has_its_exit_code(saved: str, tmp_path: Path) -> None:
 
 def test_an_erasure_is_certified(saved: str, tmp_path: Path) -> None:
     file = tmp_path / "certificate.json"
-    words = ("erase", str(tmp_path / "sp"), "c1", "--why", "asked for")
+    words = ("erase", str(tmp_path / "sp"), "c1", "--reason", "asked for")
     looked = json.loads(run(*words, "--dry-run", "--json").stdout)
     assert (looked["rows"], looked["touched"]) == (1, 1)
     made = run(*words, "--yes", "--certificate", str(file))

@@ -135,14 +135,14 @@ AFTER = {
     ),
     f"state undo {EDITED} --yes": "holdfast restore savepoints/* checkpoints/visits-restored --dry-run",
     "state erase savepoints ann --dry-run": "holdfast state erase savepoints ann",
-    "offsets set checkpoints/orders moved --at orders:0:12 --stopped --dry-run": (
-        "holdfast offsets set checkpoints/orders moved --at orders:0:12 --stopped"
+    "offsets set checkpoints/orders moved --at orders:0:12 --confirm-stopped --dry-run": (
+        "holdfast offsets set checkpoints/orders moved --at orders:0:12 --confirm-stopped"
     ),
-    "offsets skip checkpoints/orders moved --rows orders:1:1 --stopped": (
+    "offsets skip checkpoints/orders moved --rows orders:1:1 --confirm-stopped": (
         'start the query with .option("checkpointLocation", "PLACE/moved")'
     ),
     "offsets translate checkpoints/orders moved --topic orders=o2 --dry-run": "",  # nobody said it is stopped
-    "offsets translate checkpoints/orders moved --topic orders=o2 --stopped": (
+    "offsets translate checkpoints/orders moved --topic orders=o2 --confirm-stopped": (
         'start the query with .option("checkpointLocation", "PLACE/moved")'
     ),
     f"restore {TAKEN} checkpoints/again --dry-run": f"holdfast restore {TAKEN} checkpoints/again",
@@ -156,8 +156,8 @@ AFTER = {
     f"state migrate {TAKEN} rocks --backend rocksdb": (
         "holdfast run visits.py --set checkpoint.storage=rocks"
     ),
-    "skew checkpoints/visits": "holdfast skew checkpoints/visits --keys 10",
-    "skew visits": "holdfast skew checkpoints/visits --keys 10",
+    "skew checkpoints/visits": "holdfast skew checkpoints/visits --top 10",
+    "skew visits": "holdfast skew checkpoints/visits --top 10",
     "watch checkpoints/visits --once": "holdfast checkpoint verify checkpoints/visits",
     "doctor --job visits.py": "holdfast run visits.py",
     "run visits.py --set trigger='5 seconds' --dry-run": "holdfast run visits.py --set 'trigger=5 seconds'",
@@ -184,7 +184,7 @@ ELSEWHERE = {
     "cancel": "tests/fault/test_next_steps_of_jobs.py",
     "check": "below, and tests/fault/test_init_job.py",
     "state bootstrap": "tests/spark/test_bootstrap.py",
-    "evolve": "it calls `state migrate --to`",
+    "evolve": "it calls `state migrate --code`",
     "compare": "it calls `fork --compare`",
 }
 
@@ -238,7 +238,7 @@ def test_digests_that_are_pending_are_made_next(place: Path, holdfast: Holdfast)
 
 @pytest.mark.usefixtures("looked_at")
 def test_of_the_largest_key_the_next_is_what_it_holds(place: Path, holdfast: Holdfast) -> None:
-    said = hint(holdfast, "skew checkpoints/visits --keys 1")
+    said = hint(holdfast, "skew checkpoints/visits --top 1")
     words = shlex.split(said)
     assert words[:-1] == ["holdfast", "state", "get", "checkpoints/visits", "aggregate"]
     assert json.loads(holdfast(*words[1:], "--json").stdout)["key"] == {"customer": words[-1]}
@@ -476,7 +476,7 @@ def test_a_hint_that_cannot_be_made_is_left_out(
     assert capsys.readouterr().err == "next: holdfast status 'a job'\n"
 
 
-MIGRATE = f"holdfast state migrate {TAKEN} --to visits.py --set size=2 --dry-run"
+MIGRATE = f"holdfast state migrate {TAKEN} --code visits.py --set size=2 --dry-run"
 
 
 @pytest.mark.parametrize(

@@ -65,7 +65,7 @@ def test_status_tells_what_recoveries_took_and_what_the_next_will(
 
 
 def test_a_way_back_that_there_is_not_is_refused(holdfast: Holdfast) -> None:
-    said = holdfast("run", "job.py", "--fall-back-to", "yesterday")
+    said = holdfast("run", "job.py", "--on-damage", "yesterday")
     assert said.returncode == 2
     assert "unknown fallback" in said.stderr
     assert "batch or savepoint" in said.stderr

@@ -288,17 +288,21 @@ def test_other_partitions(holdfast: Holdfast, holdfast_at_once: Holdfast, tmp_pa
     usage = planned["usage"]
     assert (usage["checkpoint"], usage["processes"]["processes"]) == (f"file://{tmp_path}/heap", [])
     said = holdfast("rescale", "heap", "--partitions", "3")
-    assert (said.returncode, "--stopped" in said.stderr, "newest committed batch: " in said.stderr) == (
+    assert (
+        said.returncode,
+        "--confirm-stopped" in said.stderr,
+        "newest committed batch: " in said.stderr,
+    ) == (
         4,
         True,
         True,
     )
     assert not (tmp_path / "heap-p3").exists()
-    made = told(holdfast_at_once("rescale", "heap", "--partitions", "3", "--stopped", "--json"))
+    made = told(holdfast_at_once("rescale", "heap", "--partitions", "3", "--confirm-stopped", "--json"))
     assert (made["checkpoint"], made["rows"]) == (planned["checkpoint"], 10)
     assert made["batch_id"] == planned["from_batch"]
     assert told(holdfast("checkpoint", "verify", "heap-p3", "--json"))["ok"] is True
-    said = holdfast_at_once("rescale", "heap", "five", "--partitions", "5", "--stopped")
+    said = holdfast_at_once("rescale", "heap", "five", "--partitions", "5", "--confirm-stopped")
     assert said.stdout == f"file://{tmp_path}/five\n"
     assert "2 to 5 partitions: 10 rows, verified to be the same" in said.stderr
     assert told(holdfast("rescale", "heap", "five", "--partitions", "5", "--json"), 4)["kind"] == "conflict"

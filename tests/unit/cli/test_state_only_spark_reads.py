@@ -20,9 +20,9 @@ VERBS = (
     "state get {place} a",
     "state scan {place}",
     "state diff {place} {place}",
-    "state migrate {place} {new} --backend rocksdb --stopped",
+    "state migrate {place} {new} --backend rocksdb --confirm-stopped",
     "state history {place} a",
-    "rescale {place} {new} --partitions 3 --stopped",
+    "rescale {place} {new} --partitions 3 --confirm-stopped",
 )
 
 

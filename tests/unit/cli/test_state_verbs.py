@@ -82,15 +82,15 @@ def test_rows_are_filtered_asked_and_written(holdfast: Holdfast, tmp_path: Path)
     [answer] = told(holdfast("state", "scan", "./ck", "--sql", query, "--json"))["rows"]
     assert answer == {"n": sum(visits for visits, _ in expected().values())}
     for name in ("rows.parquet", "rows.jsonl"):
-        wrote = told(holdfast("state", "scan", "./ck", "aggregate", "--to", name, "--json"))
+        wrote = told(holdfast("state", "scan", "./ck", "aggregate", "--output", name, "--json"))
         assert wrote == {"file": name, "rows": len(expected())}
     table = pq.read_table(tmp_path / "rows.parquet").to_pylist()
     lines = [json.loads(line) for line in (tmp_path / "rows.jsonl").read_text().splitlines()]
     assert table == lines
     assert {row["customer"]: (row["count"], row["sum"]) for row in table} == expected()
-    again = told(holdfast("state", "scan", "./ck", "aggregate", "--to", "rows.jsonl", "--json"), 4)
+    again = told(holdfast("state", "scan", "./ck", "aggregate", "--output", "rows.jsonl", "--json"), 4)
     assert again["kind"] == "conflict"
-    assert told(holdfast("state", "scan", "./ck", "aggregate", "--to", "rows.csv", "--json"), 2)
+    assert told(holdfast("state", "scan", "./ck", "aggregate", "--output", "rows.csv", "--json"), 2)
     assert not [each.name for each in tmp_path.iterdir() if each.name.endswith(".part")]
 
 

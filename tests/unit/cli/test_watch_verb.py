@@ -91,7 +91,7 @@ def test_batches_are_noted_as_they_come_until_it_is_stopped(
     assert damaged.returncode == 6
     assert damaged.stdout.startswith("state/0/0/12.delta\n  the file has the content of state/0/0/11.delta")
     # Whoever meant it says so.
-    assert holdfast("watch", "./ck", "--once", "--anew").returncode == 0
+    assert holdfast("watch", "./ck", "--once", "--reset").returncode == 0
     assert holdfast("checkpoint", "verify", "./ck").returncode == 0
 
 

@@ -179,14 +179,14 @@ def unexplained(
 
 UNLIKE = (
     "put the file back from a savepoint or another copy before you start the query; if the "
-    "change was intended, accept it with `holdfast watch --anew`"
+    "change was intended, accept it with `holdfast watch --reset`"
 )
 # The checkpoint as a whole.
 WHOLE = "."
 _PUT_BACK = (
     "put it back from a savepoint or another copy: without it, a restart that needs it fails "
     "and older batches cannot be restored; if the deletion was intended, accept it with "
-    "`holdfast watch --anew`"
+    "`holdfast watch --reset`"
 )
 
 
@@ -218,7 +218,7 @@ def check_record(
         hint = (
             "put the lost files back from a savepoint or another copy; otherwise the query repeats "
             "batches that its sink already has. If this is intended, accept it with `holdfast "
-            "watch --anew`"
+            "watch --reset`"
         )
         yield Problem(file, what, hint)
     elif newest > recorded:
@@ -235,7 +235,7 @@ def check_record(
             what = f"the file did not exist when the query ended after batch {recorded}"
             hint = (
                 "delete it, since the query did not write it; if it is intended, accept it with "
-                "`holdfast watch --anew`"
+                "`holdfast watch --reset`"
             )
             yield Problem(path, what, hint)
     elif unknown:

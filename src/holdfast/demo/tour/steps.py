@@ -100,7 +100,7 @@ STEPS: Final = (
     TourStep(
         "Edit the state: this creates a second savepoint; the first is unchanged.",
         "holdfast state edit {first} aggregate --set count=4"
-        " --where \"customer = 'ann'\" --why 'a12 was somebody else' --yes",
+        " --where \"customer = 'ann'\" --reason 'a12 was somebody else' --yes",
         needs_sql=True,
     ),
     TourStep(

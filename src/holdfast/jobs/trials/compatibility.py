@@ -355,7 +355,7 @@ def _migration(
     states: Sequence[StateVerdict],
     changes: Sequence[PlanChange],
 ) -> str | None:
-    """Return the further arguments with which `state migrate --to` fixes a refusal; None if it cannot."""
+    """Return the further arguments with which `state migrate --code` fixes a refusal; None if it cannot."""
     refused = [state for state in states if state.verdict is Verdict.INCOMPATIBLE]
     old = shapes(saved.storage, saved.batch_id)
     # Rows of transformWithState are moved as they are, whatever type its variables have.

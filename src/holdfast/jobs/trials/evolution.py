@@ -146,7 +146,7 @@ def evolve(
         prepared_evolution(
             source, given, target, to, old, query, wishes, overrides, conf, master, home, spark
         ) as ready,
-        source_guard(given, "state migrate --to", stopped=stopped, tell=tell) as guard,
+        source_guard(given, "state migrate --code", stopped=stopped, tell=tell) as guard,
         workplace(target, "evolve") as work,
     ):
         return apply_evolution(
