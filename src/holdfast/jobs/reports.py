@@ -182,7 +182,7 @@ def sizings(details: JobDetails, home: StateHome, now_ms: int) -> tuple[QuerySiz
         Corrupt: The registry is damaged.
     """
     at_ms = details.judged_ms(now_ms)
-    thresholds = _thresholds(home, details.status.job.name, now_ms)
+    thresholds = job_thresholds(home, details.status.job.name, now_ms)
     found = []
     for query in details.queries:
         history = details.batches_of(query.name)
@@ -192,8 +192,18 @@ def sizings(details: JobDetails, home: StateHome, now_ms: int) -> tuple[QuerySiz
     return tuple(found)
 
 
-def _thresholds(home: StateHome, job: str, now_ms: int) -> Mapping[str, float]:
-    """Return the newest thresholds of the job; the defaults if the job has never been watched."""
+def job_thresholds(home: StateHome, job: str, now_ms: int) -> Mapping[str, float]:
+    """Return the newest alert thresholds of a job by rule; the defaults if it has never been watched.
+
+    Args:
+        home: The state home.
+        job: The job's name.
+        now_ms: The current time, in epoch milliseconds.
+
+    Raises:
+        Unavailable: The supervisor's records cannot be read.
+        Corrupt: The registry is damaged.
+    """
     noted = {
         number.named["rule"]: number.value
         for number in samples(home, now_ms, job)

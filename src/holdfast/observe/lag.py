@@ -8,8 +8,9 @@ between the two.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice
 from typing import Final, TypeAlias
 
@@ -118,6 +119,52 @@ def _growing_ms(history: Sequence[BatchProgress], unit: str) -> int:
 def behind(batch: BatchProgress, unit: str = RECORDS) -> int:
     """Return the number of unread records, or versions of tables, when a batch had been planned."""
     return sum(position.behind for _, position in _positions(batch) if position.unit == unit)
+
+
+def wait_by_batch(history: Sequence[BatchProgress]) -> dict[int, int]:
+    """Return for each batch how long its oldest unread record had waited when it was committed.
+
+    Batches whose sources do not report their ends are missing. A record that is older than the known batches
+    counts from the first of them.
+
+    Args:
+        history: The query's batches, oldest first.
+    """
+    ends: dict[_Place, _Ends] = {}
+    waits: dict[int, int] = {}
+    for batch in history:
+        at_ms = planned_ms(batch)
+        for place, position in _positions(batch):
+            seen = ends.setdefault(place, _Ends())
+            seen.add(at_ms, position.latest)
+            wait_ms = batch.committed_ms - seen.arrival_ms(position.next) if position.behind else 0
+            waits[batch.batch_id] = max(waits.get(batch.batch_id, 0), wait_ms)
+    return waits
+
+
+@dataclass(slots=True)
+class _Ends:
+    """The ends of a partition over time."""
+
+    at_ms: list[int] = field(default_factory=list)
+    latest: list[int] = field(default_factory=list)
+
+    def add(self, at_ms: int, latest: int) -> None:
+        """Add a newer end; a smaller one means that the topic was created again."""
+        if self.latest and latest < self.latest[-1]:
+            self.at_ms.clear()
+            self.latest.clear()
+        self.at_ms.append(at_ms)
+        self.latest.append(latest)
+
+    def arrival_ms(self, offset: int) -> int:
+        """Return the estimated arrival of a record before the newest end."""
+        later = bisect_right(self.latest, offset)
+        if later == 0:
+            return self.at_ms[0]
+        former_ms, former = self.at_ms[later - 1], self.latest[later - 1]
+        part = (offset - former) / (self.latest[later] - former)
+        return round(former_ms + part * (self.at_ms[later] - former_ms))
 
 
 def planned_ms(batch: BatchProgress) -> int:

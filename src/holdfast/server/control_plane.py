@@ -8,7 +8,7 @@ import threading
 import time
 import weakref
 from collections import OrderedDict
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
@@ -21,7 +21,7 @@ from holdfast.jobs.checkpoint_watch import measured_batches
 from holdfast.jobs.registry.client import Control, JobDetails, JobStatus
 from holdfast.jobs.registry.operation_log import Arguments, Operation, Operations
 from holdfast.jobs.registry.registry import Registry
-from holdfast.jobs.reports import QuerySizing, job_cost, job_lags, sizings
+from holdfast.jobs.reports import QuerySizing, job_cost, job_lags, job_thresholds, sizings
 from holdfast.jobs.state_home import StateHome
 from holdfast.model import QueryStarted
 from holdfast.observe.lag import Lag
@@ -43,6 +43,8 @@ FRESH_S: Final = 0.5
 SETTLED_S: Final = 30.0
 # Prediction lists folders of checkpoints; nobody needs it newer than this.
 PREDICTED_S: Final = 10.0
+# Thresholds change when a job is started again.
+THRESHOLDS_S: Final = 2.0
 # A list of savepoints reads each one's manifest.
 LISTED_S: Final = 1.5
 _ENTRIES_KEPT: Final = 512
@@ -239,6 +241,13 @@ class ControlPlane:
     def lags(self, details: JobDetails) -> tuple[Lag, ...]:
         """Return the lag of a job's queries, from the batches in these details."""
         return job_lags(details, self.clock())
+
+    def thresholds(self, details: JobDetails) -> Mapping[str, float]:
+        """Return the alert thresholds of a job by rule, in the unit of the rule's metric."""
+        name = details.status.job.name
+        return self.cache.get(
+            ("thresholds", name), lambda: job_thresholds(self.home, name, self.clock()), THRESHOLDS_S
+        )
 
     def savepoints(self, catalog: str) -> tuple[Listed, ...]:
         """Return the savepoints of a catalog, oldest first.

@@ -16,7 +16,16 @@ from holdfast.jobs.registry.client import JobDetails, JobStatus
 from holdfast.jobs.registry.operation_log import Operation, OperationState
 from holdfast.jobs.registry.registry import Attempt
 from holdfast.jobs.reports import newest_skew
-from holdfast.model import BatchProgress, JobState, KeyedProgress, KeyedState, OperatorProgress, QueryStarted
+from holdfast.model import (
+    RECORDS,
+    VERSIONS,
+    BatchProgress,
+    JobState,
+    KeyedProgress,
+    KeyedState,
+    OperatorProgress,
+    QueryStarted,
+)
 from holdfast.observe.alerting import FIRING, Alert
 from holdfast.observe.batch_numbers import watermark_ms
 from holdfast.observe.job_metrics import (
@@ -27,10 +36,19 @@ from holdfast.observe.job_metrics import (
     shown_name,
     state_bytes,
 )
+from holdfast.observe.lag import behind, wait_by_batch
 from holdfast.observe.rules import BY_RULE, RULES, shown_value
 from holdfast.server.control_plane import ControlPlane
 from holdfast.server.dashboard import figures
-from holdfast.server.dashboard.figures import Chart, Point, chart
+from holdfast.server.dashboard.charts import (
+    ALL,
+    Chart,
+    Marker,
+    Threshold,
+    Timeline,
+    chart,
+    timeline,
+)
 from holdfast.server.dashboard.views import (
     AlertLine,
     AlertsView,
@@ -50,6 +68,7 @@ from holdfast.server.dashboard.views import (
     RecoveryLine,
     RuleLine,
     SkewLine,
+    StateFilter,
     view_of,
 )
 
@@ -210,19 +229,61 @@ _LATELY: Final = 40
 _BATCHES_SHOWN: Final = 20
 _SHOWN: Final = 12
 _LIST_FRESH_S: Final = 1.0
+_CAUSE_LENGTH: Final = 200
 _URGENCY: Final = {Health.BAD: 0, Health.BUSY: 1, Health.WARN: 2, Health.GOOD: 2, Health.OVER: 3}
 
 
-def jobs_view(plane: ControlPlane) -> JobsView:
-    """Return every job: failing ones first, then running ones, the most recently started first."""
+# The states that jobs are filtered by, in the order of display.
+STATES: Final = {
+    "running": Health.GOOD,
+    "changing": Health.BUSY,
+    "failing": Health.BAD,
+    "ended": Health.OVER,
+}
+_STATE_LABELS: Final = {"changing": "starting or ending"}
+
+
+def jobs_view(plane: ControlPlane, state: str | None = None, name: str | None = None) -> JobsView:
+    """Return the jobs: failing ones first, then running ones, the most recently started first.
+
+    Args:
+        plane: The control plane.
+        state: One of `STATES`, to return only jobs in this state.
+        name: A part of the names of the jobs to return; upper and lower case are equal.
+    """
     firing = firing_by_job(plane)
     lines = [job_line(plane, status, firing) for status in plane.jobs()]
     lines.sort(key=lambda line: (_URGENCY[line.health], not line.firing))
-    return JobsView(plane.clock(), str(plane.home.path), tuple(lines), sum(firing.values()))
+    counted = Counter(line.health for line in lines)
+    selected = [
+        line
+        for line in lines
+        if (state is None or line.health is STATES[state])
+        and (name is None or name.casefold() in line.name.casefold())
+    ]
+    return JobsView(
+        plane.clock(),
+        str(plane.home.path),
+        tuple(selected),
+        sum(firing.values()),
+        filters=tuple(
+            StateFilter(value, _STATE_LABELS.get(value, value), health, counted[health])
+            for value, health in STATES.items()
+        ),
+        state=state,
+        name=name,
+        all_jobs=len(lines),
+    )
 
 
-def job_view(plane: ControlPlane, job: str, query: str | None) -> JobView:
-    """Return one job in full, with the given query, else its first.
+def job_view(plane: ControlPlane, job: str, query: str | None, time_range: str = ALL) -> JobView:
+    """Return one job in full.
+
+    Args:
+        plane: The control plane.
+        job: The job's name or id.
+        query: The query to show; None for the first.
+        time_range: The range of time of the charts.
 
     Raises:
         NotFound: The job or the query does not exist.
@@ -234,12 +295,13 @@ def job_view(plane: ControlPlane, job: str, query: str | None) -> JobView:
     return JobView(
         **head_of(plane, details),
         queries=tuple(started.name for started in details.queries),
-        query=None if chosen is None else _query(plane, details, chosen),
+        query=None if chosen is None else _query(plane, details, chosen, time_range),
         recoveries=_recoveries(details)[:_SHOWN],
         expected=_expected(plane, details),
         attempts=tuple(_attempt(attempt) for attempt in reversed(details.attempts))[:_SHOWN],
         alerts=alert_lines(alert for alert in alerts if alert.job == name),
         operations=operation_lines(plane, name, 5),
+        time_range=time_range,
     )
 
 
@@ -328,10 +390,17 @@ def _rows_per_second(batches: Sequence[BatchProgress]) -> float | None:
     return sum(batch.input_rows for batch in batches[1:]) * 1000 / took_ms if took_ms > 0 else None
 
 
-def _query(plane: ControlPlane, details: JobDetails, query: QueryStarted) -> QueryView:
+def _query(plane: ControlPlane, details: JobDetails, query: QueryStarted, time_range: str) -> QueryView:
     batches = details.batches_of(query.name)
     newest = batches[-1] if batches else None
     watermark = None if newest is None else watermark_ms(newest)
+    line = timeline(
+        batches,
+        lambda batch: batch.committed_ms,
+        lambda batch: batch.batch_id,
+        time_range,
+        details.judged_ms(plane.clock()),
+    )
     return view_of(
         QueryView,
         query,
@@ -339,7 +408,8 @@ def _query(plane: ControlPlane, details: JobDetails, query: QueryStarted) -> Que
         watermark_ms=watermark or None,
         lag_ms=plane.clock() - watermark if watermark else None,
         late_rows=sum(batch.late_rows for batch in batches),
-        charts=_charts(batches),
+        charts=_charts(batches, line, plane.thresholds(details)),
+        markers=_markers(details, query.name),
         operators=tuple(_operator(operator, batches) for operator in newest.operators) if newest else (),
         batches=tuple(
             view_of(BatchLine, batch, batch=batch.batch_id, watermark_ms=watermark_ms(batch) or None)
@@ -364,30 +434,93 @@ def _skew(details: JobDetails, query: str) -> tuple[SkewLine, ...]:
     return tuple(lines)
 
 
-def _charts(batches: Sequence[BatchProgress]) -> tuple[Chart, ...]:
-    def points(value: Callable[[BatchProgress], float | None]) -> list[Point]:
-        return [
-            Point(batch.batch_id, batch.batch_id, batch.committed_ms, number)
-            for batch in batches
-            if (number := value(batch)) is not None
-        ]
-
-    rates = [
-        Point(later.batch_id, later.batch_id, later.committed_ms, _rows_per_second((former, later)) or 0.0)
-        for former, later in pairwise(batches)
+def _charts(
+    batches: Sequence[BatchProgress], line: Timeline[BatchProgress], thresholds: Mapping[str, float]
+) -> tuple[Chart, ...]:
+    """Return the charts of a query; those of lag, watermark and state only where they are reported."""
+    rates = {later.batch_id: _rows_per_second((former, later)) for former, later in pairwise(batches)}
+    newest = batches[-1] if batches else None
+    # In real-time mode a batch always lasts its interval; only a longer one is slow.
+    allowed_ms = (newest.interval_ms or 0) if newest is not None and newest.real_time else 0
+    longest = [
+        replace(limit, value=limit.value + allowed_ms)
+        for limit in _limits(thresholds, ("checkpoint_duration",), 1000)
     ]
     charts = [
-        chart("duration", "Batch duration", "ms", "largest", points(lambda batch: batch.duration_ms)),
-        chart("rate", "Rows per second", "rows/s", "mean", rates),
+        chart("duration", "Batch duration", "ms", line, lambda batch: batch.duration_ms, longest),
+        chart("rate", "Rows per second", "rows/s", line, lambda batch: rates.get(batch.batch_id)),
     ]
+    if any(batch.sources for batch in batches):
+        charts += _lag_charts(batches, line, thresholds)
+    if any(_watermark_lag_ms(batch) is not None for batch in batches):
+        charts.append(chart("watermark_lag", "Watermark lag", "ms", line, _watermark_lag_ms))
     if any(batch.operators for batch in batches):
-        # Of batches that do not know how many rows there are, nothing is drawn.
-        rows = points(lambda batch: batch.state_rows)
+        size = _limits(thresholds, ("state_size",), 1)
         charts += [
-            chart("state_rows", "Rows in state", "rows", "newest", rows),
-            chart("state_bytes", "State size", "bytes", "newest", points(state_bytes)),
+            # A batch without a count of its rows has no point.
+            chart("state_rows", "Rows in state", "rows", line, lambda batch: batch.state_rows),
+            chart("state_bytes", "State size", "bytes", line, state_bytes, size),
         ]
     return tuple(charts)
+
+
+def _lag_charts(
+    batches: Sequence[BatchProgress], line: Timeline[BatchProgress], thresholds: Mapping[str, float]
+) -> list[Chart]:
+    waits = wait_by_batch(batches)
+    units = {position.unit for batch in batches for source in batch.sources for position in source.positions}
+
+    def left(unit: str) -> Callable[[BatchProgress], float | None]:
+        return lambda batch: behind(batch, unit) if batch.batch_id in waits else None
+
+    charts = [
+        chart(f"lag_{unit}", f"Lag in {unit}", unit, line, left(unit))
+        for unit in (RECORDS, VERSIONS)
+        if unit in units
+    ]
+    if waits:
+        limits = _limits(thresholds, ("lag", "offsets_expiring"), 1000)
+        charts.append(
+            chart("lag", "Lag in time", "ms", line, lambda batch: waits.get(batch.batch_id), limits)
+        )
+    return charts
+
+
+def _limits(thresholds: Mapping[str, float], rules: Iterable[str], scale: float) -> list[Threshold]:
+    """Return the thresholds of rules that are on, in the unit of a chart."""
+    return [
+        Threshold(rule, thresholds[rule] * scale, _round(shown_value(thresholds[rule], BY_RULE[rule].unit)))
+        for rule in rules
+        if rule in thresholds
+    ]
+
+
+def _watermark_lag_ms(batch: BatchProgress) -> int | None:
+    """Return how far the watermark was behind the commit of a batch; None before the first event."""
+    watermark = watermark_ms(batch)
+    return max(batch.committed_ms - watermark, 0) if watermark and watermark > 0 else None
+
+
+def _markers(details: JobDetails, query: str) -> tuple[Marker, ...]:
+    """Return the restarts of a job and the savepoints of a query, oldest first."""
+    restarts = [_restart(former, later) for former, later in pairwise(details.attempts)]
+    savepoints = [
+        Marker(
+            "savepoint",
+            note.at_ms,
+            f"Savepoint of batch {note.batch_id}, {figures.size(note.size_bytes)}",
+        )
+        if note.problem is None
+        else Marker("savepoint-failed", note.at_ms, f"Savepoint failed: {note.problem}")
+        for note in details.savepoints
+        if note.query == query
+    ]
+    return tuple(sorted((*restarts, *savepoints), key=lambda marker: marker.at_ms))
+
+
+def _restart(former: Attempt, later: Attempt) -> Marker:
+    cause = "" if former.failure is None else f" after {former.failure}"[:_CAUSE_LENGTH]
+    return Marker("restart", later.began_ms, f"Restart: attempt {later.number}{cause}")
 
 
 def _state_rows(newest: Sequence[BatchProgress]) -> int | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, replace
 from typing import Any, Final
 
@@ -31,7 +31,8 @@ from holdfast.savepoints.taking import check_label
 from holdfast.server.access import path_policy
 from holdfast.server.answers import JSON_SUFFIX, OWN, Form, Json, as_error, form_fields, form_of, is_page
 from holdfast.server.control_plane import ControlPlane
-from holdfast.server.dashboard.job_pages import alerts_view, job_view, jobs_view, operation_view
+from holdfast.server.dashboard.charts import ALL, RANGES
+from holdfast.server.dashboard.job_pages import STATES, alerts_view, job_view, jobs_view, operation_view
 from holdfast.server.dashboard.rendering import assets, assets_digest, job_path, render
 from holdfast.server.dashboard.state_pages import StateRequest, checkpoints_view, savepoints_view, state_view
 from holdfast.server.dashboard.words import error_words, words_of
@@ -178,7 +179,7 @@ Look = Callable[[ControlPlane, Request], Any]
 def routes(plane: ControlPlane) -> list[BaseRoute]:
     """Return the routes of the pages, their assets and their forms."""
     looks: dict[str, tuple[str, Look]] = {
-        **dict.fromkeys(("/", "/ui", "/ui/jobs"), ("jobs.html", lambda plane, _: jobs_view(plane))),
+        **dict.fromkeys(("/", "/ui", "/ui/jobs"), ("jobs.html", _jobs)),
         "/ui/alerts": ("alerts.html", lambda plane, _: alerts_view(plane)),
         "/ui/jobs/{job}/checkpoints": ("checkpoints.html", _checkpoints),
         "/ui/jobs/{job}/savepoints": (
@@ -313,8 +314,28 @@ def _query(request: Request) -> str | None:
     return request.query_params.get("query") or None
 
 
+def _choice(request: Request, name: str, allowed: Iterable[str]) -> str | None:
+    """Return a parameter with a fixed set of values; None without it."""
+    value = request.query_params.get(name) or None
+    if value is not None and value not in allowed:
+        raise Invalid(
+            "unknown value of a query parameter",
+            code="HF-E2524",
+            where=name,
+            found=value[:40],
+            expected=", ".join(allowed),
+        )
+    return value
+
+
+def _jobs(plane: ControlPlane, request: Request) -> Any:
+    name = request.query_params.get("name", "").strip()[:_LONGEST]
+    return jobs_view(plane, _choice(request, "state", STATES), name or None)
+
+
 def _one_job(plane: ControlPlane, request: Request) -> Any:
-    return job_view(plane, _job(request), _query(request))
+    time_range = _choice(request, "range", RANGES) or ALL
+    return job_view(plane, _job(request), _query(request), time_range)
 
 
 def _checkpoints(plane: ControlPlane, request: Request) -> Any:

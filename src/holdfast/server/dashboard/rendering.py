@@ -15,7 +15,7 @@ from urllib.parse import quote, urlencode
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from holdfast.server.dashboard import figures
+from holdfast.server.dashboard import charts, figures
 from holdfast.server.dashboard.job_pages import short_address
 from holdfast.server.dashboard.state_pages import shown_offset
 
@@ -66,7 +66,7 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    numbers = ("size", "count", "exact", "rate", "duration", "money", "share", "instant")
+    numbers = ("size", "count", "exact", "rate", "duration", "money", "share", "instant", "clock")
     made.filters.update({name: getattr(figures, name) for name in numbers})
     made.filters.update(
         segment=segment,
@@ -78,8 +78,10 @@ def _environment() -> Environment:
     made.globals.update(
         ago=ago,
         moment=moment,
-        drawing=figures.drawing,
-        spark=figures.spark,
+        drawing=charts.drawing,
+        chart_table=charts.chart_table,
+        spark=charts.spark,
+        ranges=charts.RANGES,
         job_path=job_path,
         query=query_text,
         tell_unit=tell_unit,

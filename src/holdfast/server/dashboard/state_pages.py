@@ -23,7 +23,7 @@ from holdfast.layout import FORK_BESIDE, beside
 from holdfast.savepoints.catalog import Listed
 from holdfast.savepoints.view import place_of
 from holdfast.server.control_plane import ControlPlane
-from holdfast.server.dashboard.figures import Chart, Point, chart
+from holdfast.server.dashboard.charts import ALL, Chart, chart, timeline
 from holdfast.server.dashboard.job_pages import chosen_query, head_of, operation_line
 from holdfast.server.dashboard.views import (
     CatalogView,
@@ -71,7 +71,9 @@ def checkpoints_view(plane: ControlPlane, job: str, query: str | None) -> Checkp
     except HoldfastError as error:
         return replace(view, problem=error.as_dict())
     return replace(
-        view, charts=_charts(files) if view.charts else (), batches=tuple(reversed(files))[:_SHOWN]
+        view,
+        charts=_charts(files, plane.clock()) if view.charts else (),
+        batches=tuple(reversed(files))[:_SHOWN],
     )
 
 
@@ -96,7 +98,7 @@ def _with_files(view: CheckpointsView, checkpoint: Checkpoint) -> CheckpointsVie
         provider=checkpoint.provider,
         size_bytes=checkpoint.size_bytes,
         new_bytes=checkpoint.new_bytes,
-        charts=_charts(()) if checkpoint.operators else (),
+        charts=_charts((), 0) if checkpoint.operators else (),
         stores=tuple(_store(store, checkpoint) for store in shares(checkpoint)),
         sources=checkpoint.sources,
         settings=dict(sorted(checkpoint.confs.items())),
@@ -114,13 +116,11 @@ def _files(batch: Batch, size_bytes: int) -> FilesLine:
     )
 
 
-def _charts(files: Sequence[FilesLine]) -> tuple[Chart, ...]:
-    def points(name: str) -> list[Point]:
-        return [Point(file.batch, file.batch, file.planned_ms, getattr(file, name)) for file in files]
-
+def _charts(files: Sequence[FilesLine], end_ms: int) -> tuple[Chart, ...]:
+    line = timeline(files, lambda file: file.planned_ms, lambda file: file.batch, ALL, end_ms)
     return (
-        chart("size_bytes", "Read by a restart", "bytes", "newest", points("size_bytes")),
-        chart("new_bytes", "Written by each batch", "bytes", "largest", points("new_bytes")),
+        chart("size_bytes", "Read by a restart", "bytes", line, lambda file: file.size_bytes),
+        chart("new_bytes", "Written by each batch", "bytes", line, lambda file: file.new_bytes),
     )
 
 

@@ -15,7 +15,7 @@ from holdfast.checkpoints.checkpoint import Source
 from holdfast.jobs.reports import QuerySizing
 from holdfast.model import JobState, KeyedState
 from holdfast.observe.lag import Lag
-from holdfast.server.dashboard.figures import Chart
+from holdfast.server.dashboard.charts import Chart, Marker
 
 
 class _Fields(Protocol):
@@ -138,13 +138,42 @@ class JobLine:
 
 
 @dataclass(frozen=True, slots=True)
+class StateFilter:
+    """A state by which the list of jobs is filtered.
+
+    Attributes:
+        value: Its value in an address.
+        label: Its name for display.
+        health: The health mark of its jobs.
+        jobs: The number of jobs in this state.
+    """
+
+    value: str
+    label: str
+    health: Health
+    jobs: int
+
+
+@dataclass(frozen=True, slots=True)
 class JobsView:
-    """All jobs of a state home."""
+    """The jobs of a state home.
+
+    Attributes:
+        jobs: The jobs that the filters select.
+        filters: The states to filter by, with the number of all jobs.
+        state: The selected state; None for all.
+        name: The selected part of a name; None for all.
+        all_jobs: The number of all jobs.
+    """
 
     now_ms: int
     home: str
     jobs: tuple[JobLine, ...]
     firing: int
+    filters: tuple[StateFilter, ...] = ()
+    state: str | None = None
+    name: str | None = None
+    all_jobs: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,6 +256,7 @@ class QueryView:
         lag_ms: The time by which the watermark is behind the clock.
         late_rows: Rows dropped as late in the stored batches.
         charts: The charts of its batches.
+        markers: Restarts and savepoints, for its charts.
         batches: The last batches, newest first.
         sizing: The resources it has and needs, and the growth of its state; None before its first batch.
         lags: The lag behind each partition of its topics.
@@ -246,6 +276,7 @@ class QueryView:
     skew: tuple[SkewLine, ...]
     sizing: QuerySizing | None = None
     lags: tuple[Lag, ...] = ()
+    markers: tuple[Marker, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -349,7 +380,11 @@ class OperationLine:
 
 @dataclass(frozen=True, slots=True)
 class JobView:
-    """A job in full: its state, and one of its queries."""
+    """A job in full: its state, and one of its queries.
+
+    Attributes:
+        time_range: The range of time of the charts: `hour`, `day`, `week` or `all`.
+    """
 
     now_ms: int
     job: JobLine
@@ -361,6 +396,7 @@ class JobView:
     alerts: tuple[AlertLine, ...]
     operations: tuple[OperationLine, ...]
     firing: int
+    time_range: str = "all"
 
 
 @dataclass(frozen=True, slots=True)

@@ -71,6 +71,8 @@ def _where(base: str) -> dict[str, str]:
 
 
 def _jobs(view: JobsView) -> list[str]:
+    if not view.jobs and view.all_jobs:
+        return ["no job matches the filter"]
     if not view.jobs:
         return [f"no job has run here yet: holdfast run JOB.py --home {view.home}"]
     rows = [

@@ -1,8 +1,10 @@
-// Reads a chart out: the point under the pointer, or the one that the arrow keys have come to.
+// Shows the value of a point of a chart: the one under the pointer, or the one chosen with the arrow keys.
+
+import { local } from "./times.js";
 
 export function startCharts() {
   document.addEventListener("pointermove", (event) => {
-    const hit = event.target.closest?.(".hit");
+    const hit = event.target.closest?.(".hit, .marker");
     for (const other of document.querySelectorAll(".chart.reading")) {
       if (!hit || !other.contains(hit)) forget(other);
     }
@@ -31,12 +33,13 @@ function read(hit) {
   chart.classList.add("reading");
   for (const other of chart.querySelectorAll(".hit.on")) other.classList.remove("on");
   hit.classList.add("on");
-  chart.querySelector("[data-readout]").textContent = hit.dataset.text;
+  const text = hit.querySelector("title").textContent;
+  chart.querySelector("[data-readout]").textContent = hit.dataset.ms ? `${text.split(" · ")[0]} · ${local(Number(hit.dataset.ms))}` : text;
 }
 
 function forget(chart) {
   chart.classList.remove("reading");
   for (const other of chart.querySelectorAll(".hit.on")) other.classList.remove("on");
-  const place = chart.querySelector("[data-readout]");
-  place.textContent = place.dataset.newest;
+  const output = chart.querySelector("[data-readout]");
+  output.textContent = output.dataset.newest;
 }

@@ -1,6 +1,8 @@
-// Keeps a page true while it is looked at: asks for it again, and puts in what is different.
+// Updates a visible page: requests it again, and replaces the parts that have changed.
 
-// Pages that are read off files of state are asked for less often: it costs more.
+import { showTimes } from "./times.js";
+
+// Pages that read files of state are requested less often, because they cost more.
 const EVERY_MS = Number(document.body.dataset.every);
 const SLOWEST_MS = 30000;
 
@@ -9,8 +11,8 @@ let wait = EVERY_MS;
 let timer = 0;
 
 export function startLive(changed) {
-  tellTimes();
-  setInterval(tellTimes, 1000);
+  showTimes();
+  setInterval(showTimes, 1000);
   if (!document.querySelector("[data-live]")) return;
   const pulse = document.querySelector("[data-pulse]");
   pulse.hidden = false;
@@ -51,8 +53,8 @@ export function startLive(changed) {
 
 function show(pulse, text, good) {
   pulse.classList.toggle("lost", !good);
-  const place = pulse.querySelector("[data-pulse-text]");
-  if (place.textContent !== text) place.textContent = text;
+  const output = pulse.querySelector("[data-pulse-text]");
+  if (output.textContent !== text) output.textContent = text;
 }
 
 function replace(fresh, changed) {
@@ -67,10 +69,10 @@ function replace(fresh, changed) {
     restore(old, kept);
     changed(old);
   }
-  tellTimes();
+  showTimes();
 }
 
-// Nobody wants the form that he fills in, or the chart that he reads, taken from under his hands.
+// A part with an open form, a chart being read or a selection is not replaced.
 function busy(part) {
   if (part.querySelector(":popover-open, input:focus:not([type=checkbox]), .reading")) return true;
   const chosen = getSelection();
@@ -96,7 +98,7 @@ function restore(part, kept) {
   if (kept.focus) part.querySelector(kept.focus)?.focus({ preventScroll: true });
 }
 
-// Where the focus was, so that it is found again in what has come.
+// Returns a selector that finds the focused element again after an update.
 function address(element) {
   if (element.dataset.focus) return `[data-focus="${CSS.escape(element.dataset.focus)}"]`;
   const row = element.closest("tr[data-key]");
@@ -108,38 +110,4 @@ function address(element) {
   if (column) return `th[data-sort]:nth-child(${column.cellIndex + 1}) button`;
   const href = element.getAttribute("href");
   return href ? `a[href="${CSS.escape(href)}"]` : null;
-}
-
-// Times are told by how long ago they were, which changes by itself.
-function tellTimes() {
-  const now = Date.now();
-  for (const each of document.querySelectorAll("time[data-ms]")) {
-    const ms = Number(each.dataset.ms);
-    const text = "clock" in each.dataset ? local(ms, now) : ago(ms, now);
-    if (text && each.textContent !== text) each.textContent = text;
-  }
-}
-
-// In the reader's zone, with the date where it is not today's, on a line of its own where there is little room.
-// UTC is the element's title.
-function local(ms, now) {
-  const [day, time] = stamp(ms);
-  return day === stamp(now)[0] ? time : `${day}\n${time}`;
-}
-
-function stamp(ms) {
-  const at = new Date(ms);
-  const two = (number) => String(number).padStart(2, "0");
-  const day = `${at.getFullYear()}-${two(at.getMonth() + 1)}-${two(at.getDate())}`;
-  return [day, `${two(at.getHours())}:${two(at.getMinutes())}:${two(at.getSeconds())}`];
-}
-
-function ago(ms, now) {
-  const seconds = (now - ms) / 1000;
-  if (seconds < -1) return null;
-  if (seconds < 2) return "just now";
-  for (const [length, unit] of [[86400, "d"], [3600, "h"], [60, "min"]]) {
-    if (seconds >= length) return `${Math.floor(seconds / length)} ${unit} ago`;
-  }
-  return `${Math.floor(seconds)} s ago`;
 }

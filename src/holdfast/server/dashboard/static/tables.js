@@ -1,11 +1,15 @@
-// Tables that can be sorted by a column and gone through with the arrow keys.
+// Tables that can be sorted by a column, filtered by a name, and used with the arrow keys.
 
 const chosen = new Map(); // by table: the column, and which way
 
 export function startTables() {
   for (const table of document.querySelectorAll("table")) prepare(table);
   for (const field of document.querySelectorAll("[data-filters]")) {
-    field.addEventListener("input", () => filter(field));
+    field.addEventListener("input", () => {
+      // The server has removed rows that do not match the name in the address: without a name they are needed.
+      if (field.defaultValue && !field.value) field.form.requestSubmit();
+      else filter(field);
+    });
   }
 }
 
