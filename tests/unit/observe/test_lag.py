@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from holdfast.model import VERSIONS, BatchProgress, PartitionPosition, SourceProgress
 from holdfast.observe.batch_numbers import query_samples
-from holdfast.observe.lag import Lag, growing_ms, lags
+from holdfast.observe.lag import Lag, growing_ms, lags, wait_by_batch
 
 MINUTE = 60_000
 
@@ -149,3 +149,41 @@ def test_many_partitions_are_one_series(partition: int | None) -> None:
     numbers = query_samples("job", [batch(0, 0, at(1, 3, partition))], MINUTE)
     (records,) = [each for each in numbers if each.metric == "holdfast_source_lag_records"]
     assert records.named["partition"] == ("all" if partition is None else "7")
+
+
+def test_how_long_the_oldest_record_had_waited_at_each_batch() -> None:
+    history = [
+        batch(0, 10_000, at(100, 100)),
+        batch(1, 20_000, at(150, 200)),
+        batch(2, 30_000, at(150, 200)),
+        batch(3, 40_000, at(200, 200)),
+    ]
+    committed = [each.committed_ms for each in history]
+    # Record 150 arrived half-way between the plans of batches 0 and 1, at 15,000.
+    assert wait_by_batch(history) == {0: 0, 1: committed[1] - 15_000, 2: committed[2] - 15_000, 3: 0}
+
+
+def test_a_record_older_than_the_known_batches_counts_from_the_first() -> None:
+    history = [batch(0, 10_000, at(50, 100)), batch(1, 20_000, at(60, 100))]
+    assert wait_by_batch(history) == {
+        0: history[0].committed_ms - 10_000,
+        1: history[1].committed_ms - 10_000,
+    }
+
+
+def test_the_longest_wait_of_all_partitions_counts() -> None:
+    history = [
+        batch(0, 10_000, at(10, 10, 0), at(10, 10, 1)),
+        batch(1, 20_000, at(20, 20, 0), at(10, 20, 1)),
+    ]
+    # Record 10 of partition 1 arrived right after the plan of batch 0.
+    assert wait_by_batch(history) == {0: 0, 1: history[1].committed_ms - 10_000}
+
+
+def test_a_topic_that_was_created_again_begins_anew() -> None:
+    history = [batch(0, 10_000, at(100, 100)), batch(1, 20_000, at(5, 10)), batch(2, 30_000, at(10, 10))]
+    assert wait_by_batch(history) == {0: 0, 1: history[1].committed_ms - 20_000, 2: 0}
+
+
+def test_a_batch_without_positions_has_no_wait() -> None:
+    assert wait_by_batch([batch(0, 10_000)]) == {}
