@@ -35,6 +35,9 @@ PATHS = {
     "key": "/ui/jobs/coffee-shop/state?key=c1",
     "alerts": "/ui/alerts",
     "failed": "/ui/jobs/fraud-scores",
+    "failing": "/?state=failing",
+    "hour": "/ui/jobs/coffee-shop?range=hour",
+    "week": "/ui/jobs/coffee-shop?range=week",
     "nothing": "/ui/jobs/nobody",
 }
 # The contrast of each piece of text that is shown with what is behind it, where it is less than AA asks for.
@@ -140,7 +143,7 @@ def test_fifty_jobs_with_a_thousand_batches_are_painted_at_once(page: Page, url:
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_pages_can_be_read_and_fit(browser: Browser, heard: Heard, url: str, scheme: Any) -> None:
-    for width in (1280, 360):
+    for width in (1280, 320):
         context = browser.new_context(viewport={"width": width, "height": 800}, color_scheme=scheme)
         page = context.new_page()
         heard.listen(page)
@@ -211,13 +214,70 @@ def test_a_chart_is_read_out(page: Page, url: str) -> None:
     newest = chart.locator("output").inner_text()
     chart.locator(".plot").focus()
     page.keyboard.press("ArrowLeft")
-    expect(chart.locator("output")).to_have_text(re.compile(r"^batches 9\d\d–999: "))
+    expect(chart.locator("output")).to_have_text(
+        re.compile(r"^batch(es 9\d\d–| )999: .+ · .*\d\d:\d\d:\d\d$")
+    )
     page.keyboard.press("Home")
     expect(chart.locator("output")).to_have_text(re.compile(r"^batch(es)? 0"))
     page.keyboard.press("Tab")
     expect(chart.locator("output")).to_have_text(newest)
-    chart.get_by_text("As a table").click()
-    assert chart.locator("tbody tr").count() == chart.locator(".hit").count()
+    page.get_by_text("Values of the charts as a table").click()
+    assert page.locator("#values tbody tr").count() == chart.locator(".hit").count()
+
+
+def test_labels_of_the_time_axis_are_in_the_time_zone_of_the_reader(browser: Browser, url: str) -> None:
+    context = browser.new_context(timezone_id="Asia/Kolkata")
+    page = context.new_page()
+    there = dt.timezone(dt.timedelta(hours=5, minutes=30))
+    ready(page, url + PATHS["hour"])
+    tick = page.locator(".chart").first.locator(".tick").nth(1)
+    at = dt.datetime.fromtimestamp(int(tick.get_attribute("data-ms") or 0) / 1000, there)
+    # Whole tens of minutes in UTC are so in India too; midnight is a date.
+    expected = f"{at:%m-%d}" if (at.hour, at.minute) == (0, 0) else f"{at:%H:%M}"
+    assert tick.locator("text").text_content() == expected
+    # Labels of days move to midnight in India, which is 18:30 in UTC: 5.5 of 168 hours to the left.
+    ready(page, url + PATHS["week"])
+    ticks = page.locator(".chart").first.locator(".ticks")
+    tick = ticks.locator(".tick").nth(2)
+    utc_ms = int(tick.get_attribute("data-ms") or 0)
+    start_ms = int(ticks.get_attribute("data-start") or 0)
+    percent = (utc_ms - start_ms - 5.5 * 3_600_000) / (168 * 3_600_000) * 100
+    assert float((tick.get_attribute("x") or "").rstrip("%")) == pytest.approx(percent, abs=0.01)
+    at = dt.datetime.fromtimestamp(utc_ms / 1000, dt.timezone.utc)
+    assert tick.locator("text").text_content() == f"{at:%m-%d}"
+    context.close()
+
+
+def test_ranges_and_filters_work_without_scripts(browser: Browser, url: str) -> None:
+    context = browser.new_context(java_script_enabled=False)
+    page = context.new_page()
+    page.goto(url + PATHS["job"])
+    page.get_by_role("link", name="Last hour").click()
+    assert page.url.endswith("?range=hour")
+    assert page.get_by_role("link", name="Last hour").get_attribute("aria-current") == "true"
+    page.goto(url)
+    page.get_by_label("State", exact=True).select_option("failing")
+    page.get_by_label("Find a job").fill("fraud")
+    page.get_by_role("button", name="Filter").click()
+    # Of fifty jobs only the one with the fourth name has failed.
+    assert page.locator("#jobs tbody tr").count() == 1
+    page.get_by_role("link", name="All 50 jobs").click()
+    assert page.locator("#jobs tbody tr").count() == 50
+    context.close()
+
+
+def test_a_state_is_selected_at_once(page: Page, url: str) -> None:
+    from playwright.sync_api import expect
+
+    ready(page, url)
+    page.get_by_label("State", exact=True).select_option("ended")
+    expect(page.locator("#jobs tbody tr")).to_have_count(1)
+    assert "state=ended" in page.url
+    page.get_by_label("Find a job").fill("no such job")
+    page.keyboard.press("Enter")
+    expect(page.get_by_text("No job matches the filter.")).to_be_visible()
+    page.get_by_label("Find a job").fill("")
+    expect(page.locator("#jobs tbody tr")).to_have_count(1)
 
 
 def test_what_state_costs_is_drawn(page: Page, url: str) -> None:

@@ -317,12 +317,24 @@ class Tick:
 
 @dataclass(frozen=True, slots=True)
 class ThresholdLine:
-    """The line of a threshold; without a position if it is far above all values."""
+    """The line of a threshold.
+
+    Attributes:
+        percent: Its position, in percent of the height; None if it is far above all values.
+        below: True if there is no room for a label above the line.
+        rule: The name of the alert rule.
+        threshold: The threshold, for display.
+    """
 
     percent: float | None
     below: bool
     rule: str
-    text: str
+    threshold: str
+
+    @property
+    def text(self) -> str:
+        """The label of the line."""
+        return f"Alert above {self.threshold}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -367,7 +379,7 @@ def drawing(shown: Chart, markers: Sequence[Marker] = ()) -> Drawing | None:
     """Return the drawing of a chart; None without points."""
     if not shown.points:
         return None
-    tell = BY_UNIT[shown.unit]
+    format_value = BY_UNIT[shown.unit]
     near = [
         threshold.value
         for threshold in shown.thresholds
@@ -384,8 +396,8 @@ def drawing(shown: Chart, markers: Sequence[Marker] = ()) -> Drawing | None:
         "".join(_path(segment) for segment in segments),
         "".join(_area(segment) for segment in segments),
         segments[-1][-1],
-        tell(top),
-        "" if whole and top < 10 and top % 2 else tell(top / 2),
+        format_value(top),
+        "" if whole and top < 10 and top % 2 else format_value(top / 2),
         _hover_areas(shown),
         ticks(shown.axis),
         lines,
@@ -451,14 +463,14 @@ def _counted(event: str, count: int) -> str:
 
 
 def _label(shown: Chart, lines: Sequence[ThresholdLine], markers: Sequence[Marker]) -> str:
-    tell = BY_UNIT[shown.unit]
-    newest = "unknown" if shown.newest is None else tell(shown.newest)
+    format_value = BY_UNIT[shown.unit]
+    newest = "unknown" if shown.newest is None else format_value(shown.newest)
     events = Counter(
         marker.event for marker in markers if shown.start_ms <= marker.at_ms <= shown.end_ms
     ).items()
     parts = [
         f"{shown.title} from {minute(shown.start_ms)} to {minute(shown.end_ms)} UTC",
-        f"Newest {newest}, smallest {tell(shown.lowest)}, largest {tell(shown.highest)}",
+        f"Newest {newest}, smallest {format_value(shown.lowest)}, largest {format_value(shown.highest)}",
         *(line.text for line in lines),
         ", ".join(_counted(event, count) for event, count in events),
     ]
@@ -466,11 +478,10 @@ def _label(shown: Chart, lines: Sequence[ThresholdLine], markers: Sequence[Marke
 
 
 def _threshold_line(threshold: Threshold, top: float) -> ThresholdLine:
-    text = f"Alert above {threshold.text}"
     if threshold.value > top:
-        return ThresholdLine(None, False, threshold.rule, text)
+        return ThresholdLine(None, False, threshold.rule, threshold.text)
     percent = round(_y(threshold.value, top, HEIGHT) / HEIGHT * 100, 2)
-    return ThresholdLine(percent, percent < 15, threshold.rule, text)
+    return ThresholdLine(percent, percent < 15, threshold.rule, threshold.text)
 
 
 def _segments(shown: Chart, top: float) -> list[list[tuple[float, float]]]:
@@ -488,7 +499,7 @@ def _segments(shown: Chart, top: float) -> list[list[tuple[float, float]]]:
 
 def _hover_areas(shown: Chart) -> tuple[HoverArea, ...]:
     """Return the hover area of each point: half-way to its neighbours, but not across a gap."""
-    axis, tell = shown.axis, BY_UNIT[shown.unit]
+    axis, format_value = shown.axis, BY_UNIT[shown.unit]
     xs = [axis.x(point.at_ms) for point in shown.points]
     areas = []
     for index, point in enumerate(shown.points):
@@ -497,7 +508,7 @@ def _hover_areas(shown: Chart) -> tuple[HoverArea, ...]:
             left = (xs[index - 1] + xs[index]) / 2
         if index + 1 < len(xs) and shown.points[index + 1].at_ms - point.at_ms <= shown.gap_ms:
             right = (xs[index] + xs[index + 1]) / 2
-        text = f"{_batches(point)}: {tell(point.value)}"
+        text = f"{_batches(point)}: {format_value(point.value)}"
         areas.append(HoverArea(round(left, 2), round(right - left, 2), point.at_ms, text))
     return tuple(areas)
 
@@ -553,12 +564,12 @@ def chart_table(charts: Sequence[Chart]) -> tuple[TableRow, ...]:
         for point in shown.points:
             key = (point.at_ms, point.first, point.last)
             rows.setdefault(key, [None] * len(charts))[index] = point.value
-    tells = [BY_UNIT[shown.unit] for shown in charts]
+    formats = [BY_UNIT[shown.unit] for shown in charts]
     return tuple(
         TableRow(
             str(first) if first == last else f"{first}–{last}",
             at_ms,
-            tuple(tell(value) for tell, value in zip(tells, values, strict=True)),
+            tuple(format_value(value) for format_value, value in zip(formats, values, strict=True)),
         )
         for (at_ms, first, last), values in sorted(rows.items(), reverse=True)
     )

@@ -17,9 +17,9 @@ _COUNTS: Final = ("", "k", "M", "G")
 NOTHING: Final = "–"
 
 
-def _or_dash(tell: Callable[[float], str]) -> Callable[[float | None], str]:
+def _or_dash(format_number: Callable[[float], str]) -> Callable[[float | None], str]:
     """Return the same function for a number that may be None."""
-    return lambda number: NOTHING if number is None else tell(number)
+    return lambda number: NOTHING if number is None else format_number(number)
 
 
 size: Final = _or_dash(rounded_size)

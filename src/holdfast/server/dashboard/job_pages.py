@@ -79,7 +79,7 @@ def alerts_view(plane: ControlPlane) -> AlertsView:
     """Return the open alerts, their history, newest first, and the rules with their defaults."""
     alerts = reports.alerts(plane.home)
     events = reports.alert_events(plane.home, last=_EVENTS_SHOWN)
-    told = [
+    history = [
         _line(event.event.alert, event.event.kind, event.event.at_ms, event.event.text)
         for event in reversed(events)
     ]
@@ -96,7 +96,7 @@ def alerts_view(plane: ControlPlane) -> AlertsView:
         for rule in RULES
     )
     firing = sum(alert.firing for alert in alerts)
-    return AlertsView(plane.clock(), alert_lines(alerts), tuple(told), rules, firing)
+    return AlertsView(plane.clock(), alert_lines(alerts), tuple(history), rules, firing)
 
 
 def _round(threshold: str) -> str:
@@ -195,10 +195,10 @@ def outcome(verb: str, result: Mapping[str, Any]) -> str:
     """Return the result of an operation as a sentence."""
     if verb in ("savepoint", "stop"):
         made = result.get("savepoints") or []
-        told = ", ".join(
+        savepoints = ", ".join(
             f"batch {savepoint['batch']}, {figures.size(savepoint['bytes'])}" for savepoint in made
         )
-        return f"taken: {told}" if made else "stopped"
+        return f"taken: {savepoints}" if made else "stopped"
     if verb in ("restore", "fork"):
         return f"checkpoint created: {result.get('checkpoint')}"
     if verb == "verify":
@@ -210,8 +210,8 @@ def outcome(verb: str, result: Mapping[str, Any]) -> str:
         return "deleted"
     if verb == "diff":
         counted = {name: _sum(result, name) for name in ("added", "removed", "changed")}
-        told = ", ".join(f"{figures.count(number)} {name}" for name, number in counted.items() if number)
-        return "the same" if result.get("same") else told or "different"
+        changes = ", ".join(f"{figures.count(number)} {name}" for name, number in counted.items() if number)
+        return "the same" if result.get("same") else changes or "different"
     return "done"
 
 
@@ -579,7 +579,7 @@ def _recoveries(details: JobDetails) -> tuple[RecoveryLine, ...]:
 def _expected(plane: ControlPlane, details: JobDetails) -> ExpectedLine | None:
     """Return the expected duration of the next recovery; None if unknown."""
     if not details.recoveries:
-        return None  # it would be read off the files of the checkpoint, for a page that does not show it
+        return None  # The page does not show it, and reading the checkpoint has a cost.
     try:
         prediction = plane.prediction(details)
     except HoldfastError:

@@ -415,7 +415,7 @@ def _is_error(message: Message) -> bool:
 async def _tell(scope: Scope, send: Send, begun: Message, body: bytes, form: Form) -> None:
     error = _error(json.loads(body or b"{}"), str(scope["path"]))
     if form is Form.PAGE:
-        # Who was refused is told nothing of the server but its version.
+        # A refused client receives no fact about the server except its version.
         text = render("error.html", error=error, version=__version__, path="", has_token=False, home="")
     else:
         text = error_words(error)
@@ -428,12 +428,12 @@ async def _tell(scope: Scope, send: Send, begun: Message, body: bytes, form: For
     await send({"type": "http.response.body", "body": b"" if scope["method"] == "HEAD" else made})
 
 
-def _error(told: Mapping[str, Any], path: str) -> Mapping[str, Any]:
+def _error(answer: Mapping[str, Any], path: str) -> Mapping[str, Any]:
     """Return an error in Holdfast's format, converting Flink's."""
     nothing = dict.fromkeys(("code", "where", "found", "expected", "hint"))
-    if "errors" not in told:
-        return {"error": "internal error", **nothing, **told}
-    text = str(told["errors"][-1])
+    if "errors" not in answer:
+        return {"error": "internal error", **nothing, **answer}
+    text = str(answer["errors"][-1])
     if text.startswith("Unable to load requested file"):
         return {**nothing, "error": "unknown page", "where": path, "hint": "the list of jobs is at `/`"}
     first, _, hint = text.partition("\nhint: ")

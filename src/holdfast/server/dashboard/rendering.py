@@ -86,7 +86,7 @@ def _environment() -> Environment:
         ranges=charts.RANGES,
         job_path=job_path,
         query=query_text,
-        tell_unit=tell_unit,
+        in_unit=in_unit,
         static=f"/static/{assets_digest()}",
     )
     return made
@@ -199,6 +199,6 @@ def _short_time(text: Any) -> str:
     return re.sub(r":00$", "", short)
 
 
-def tell_unit(value: float | None, unit: str) -> str:
+def in_unit(value: float | None, unit: str) -> str:
     """Format a number in the unit of a chart."""
     return figures.NOTHING if value is None else figures.BY_UNIT[unit](value)

@@ -183,8 +183,8 @@ def savepoints_view(plane: ControlPlane, job: str) -> SavepointsView:
     proofs: dict[str, tuple[str, int]] = {}
     for operation in reversed(operations):
         if operation.verb == "verify" and operation.result is not None and operation.ended_ms is not None:
-            told = "whole" if operation.result.get("ok") else "damaged"
-            proofs[str(operation.arguments.get("savepoint"))] = told, operation.ended_ms
+            verdict = "whole" if operation.result.get("ok") else "damaged"
+            proofs[str(operation.arguments.get("savepoint"))] = verdict, operation.ended_ms
     now = plane.clock()
     return SavepointsView(
         **head_of(plane, details),

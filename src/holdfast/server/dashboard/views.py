@@ -563,7 +563,7 @@ class OperationView:
     firing: int
 
     @property
-    def told_arguments(self) -> dict[str, Any]:
+    def shown_arguments(self) -> dict[str, Any]:
         """The arguments for display, without default values."""
         asked = {_ARGUMENT_WORDS.get(name): value for name, value in self.arguments.items()}
         return {name: _format_value(value) for name, value in asked.items() if name is not None and value}

@@ -28,8 +28,8 @@ def words_of(view: Any, address: str, base: str) -> str:
         address: The address of the page.
         base: The address of the server, with a trailing slash.
     """
-    place, _, query = address.partition("?")
-    as_json = f"{base}ui/jobs.json" if isinstance(view, JobsView) else f"{place}.json"
+    path, _, query = address.partition("?")
+    as_json = f"{base}ui/jobs.json" if isinstance(view, JobsView) else f"{path}.json"
     more = {"as JSON": f"{as_json}?{query}" if query else as_json}
     if isinstance(view, JobsView):
         lines = [f"Holdfast {__version__}, state home {view.home}", "", *_jobs(view)]

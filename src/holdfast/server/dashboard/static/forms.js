@@ -1,4 +1,4 @@
-// Forms: what is asked for is asked once, and buttons wait for what they need.
+// Forms: a form is sent once, and a button is disabled until its selection is complete.
 
 export function startForms() {
   document.addEventListener("submit", (event) => {
@@ -14,12 +14,12 @@ export function startForms() {
       if (key) key.value = "";
       event.target.form.requestSubmit();
     }
-    weigh();
+    updateButtons();
   });
-  weigh();
+  updateButtons();
 }
 
-function weigh() {
+function updateButtons() {
   for (const button of document.querySelectorAll("[data-needs]")) {
     const picked = document.querySelectorAll(`input[name="${button.dataset.needsOf}"]:checked`).length;
     button.disabled = picked !== Number(button.dataset.needs);

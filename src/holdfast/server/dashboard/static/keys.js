@@ -1,4 +1,4 @@
-// What the keyboard does wherever nothing is being written.
+// Keyboard shortcuts; inactive while a field has the focus.
 
 import { switchTheme } from "./switch.js";
 

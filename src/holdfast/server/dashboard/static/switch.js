@@ -1,4 +1,4 @@
-// Light or dark: as the system has it, until somebody chooses.
+// Light or dark: the setting of the system, until the reader selects one.
 
 const root = document.documentElement;
 
@@ -12,7 +12,7 @@ export function switchTheme() {
   try {
     localStorage.setItem("holdfast-theme", root.dataset.theme);
   } catch {
-    // It holds for this page then.
+    // Without storage the selection is valid for this page only.
   }
 }
 

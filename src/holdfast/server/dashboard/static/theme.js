@@ -1,7 +1,7 @@
-// Before anything is drawn: the colours that somebody has chosen here, if he has.
+// Applies the colours that the reader has selected, before the page is drawn.
 try {
   const chosen = localStorage.getItem("holdfast-theme");
   if (chosen === "light" || chosen === "dark") document.documentElement.dataset.theme = chosen;
 } catch {
-  // A browser that remembers nothing goes by the system.
+  // Without storage the setting of the system is used.
 }
