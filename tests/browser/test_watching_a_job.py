@@ -67,7 +67,7 @@ def _savepoints(shop: Shop, page: Page) -> None:
     fork = page.locator("form:popover-open")
     fork.get_by_label("New checkpoint").fill(f"{shop.folder}/checkpoints/coffee-shop-fork")
     fork.get_by_role("button", name="Fork", exact=True).click()
-    expect(page.locator("#asked")).to_contain_text("a checkpoint at")
+    expect(page.locator("#asked")).to_contain_text("checkpoint created")
     forked = shop.folder / "checkpoints" / "coffee-shop-fork"
     assert (forked / "metadata").is_file()
     assert _query_id(forked) != _query_id(shop.folder / "checkpoints" / "coffee-shop")
@@ -116,7 +116,7 @@ def _alert(shop: Shop, page: Page) -> None:
         page.wait_for_timeout(1000)
     expect(calm).to_be_visible()
     expect(page.locator("nav .badge")).to_have_count(0)
-    expect(page.locator("#body li.cleared").first).to_contain_text("over:")
+    expect(page.locator("#body li.cleared").first).to_contain_text("ended:")
 
 
 def _query_id(checkpoint: Path) -> str:

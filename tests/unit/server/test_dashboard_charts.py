@@ -17,17 +17,14 @@ from served import NOW_MS, Served, batch
 from holdfast.model import VERSIONS, Failure, JobState, PartitionPosition, SavepointNote, SourceProgress
 from holdfast.observe.alerting import AlertStore
 from holdfast.observe.metrics import sample
+from holdfast.server.dashboard.chart_drawing import Drawing, drawing, marker_lines, ticks
 from holdfast.server.dashboard.charts import (
-    Drawing,
     Marker,
     Threshold,
     TimeAxis,
     Timeline,
     chart,
     chart_table,
-    drawing,
-    marker_lines,
-    ticks,
     time_axis,
     timeline,
 )

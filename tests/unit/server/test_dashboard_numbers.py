@@ -5,7 +5,7 @@ import json
 import pytest
 
 from holdfast.server.dashboard import figures
-from holdfast.server.dashboard.charts import spark
+from holdfast.server.dashboard.chart_drawing import spark
 from holdfast.server.dashboard.rendering import plain_text
 
 

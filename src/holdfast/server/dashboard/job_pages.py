@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from itertools import pairwise
 from typing import Any, Final
 
 from holdfast.config.alert_settings import Alerts
@@ -17,8 +15,6 @@ from holdfast.jobs.registry.operation_log import Operation, OperationState
 from holdfast.jobs.registry.registry import Attempt
 from holdfast.jobs.reports import newest_skew
 from holdfast.model import (
-    RECORDS,
-    VERSIONS,
     BatchProgress,
     JobState,
     KeyedProgress,
@@ -36,18 +32,15 @@ from holdfast.observe.job_metrics import (
     shown_name,
     state_bytes,
 )
-from holdfast.observe.lag import behind, wait_by_batch
 from holdfast.observe.rules import BY_RULE, RULES, shown_value
 from holdfast.server.control_plane import ControlPlane
 from holdfast.server.dashboard import figures
-from holdfast.server.dashboard.charts import (
-    ALL,
-    Chart,
-    Marker,
-    Threshold,
-    Timeline,
-    chart,
-    timeline,
+from holdfast.server.dashboard.charts import ALL, timeline
+from holdfast.server.dashboard.job_charts import (
+    query_charts,
+    query_markers,
+    rows_per_second,
+    short_threshold,
 )
 from holdfast.server.dashboard.views import (
     AlertLine,
@@ -90,18 +83,13 @@ def alerts_view(plane: ControlPlane) -> AlertsView:
             rule.alert,
             rule.severity,
             rule.above,
-            _round(shown_value(defaults[rule.name], rule.unit)) if rule.name in defaults else "off",
+            short_threshold(shown_value(defaults[rule.name], rule.unit)) if rule.name in defaults else "off",
             rule.advice,
         )
         for rule in RULES
     )
     firing = sum(alert.firing for alert in alerts)
     return AlertsView(plane.clock(), alert_lines(alerts), tuple(history), rules, firing)
-
-
-def _round(threshold: str) -> str:
-    """Shorten `1 min 0 s` to `1 min`."""
-    return re.sub(r" 0 (s|min|h)$", "", threshold)
 
 
 def standing(plane: ControlPlane) -> Sequence[Alert]:
@@ -229,7 +217,6 @@ _LATELY: Final = 40
 _BATCHES_SHOWN: Final = 20
 _SHOWN: Final = 12
 _LIST_FRESH_S: Final = 1.0
-_CAUSE_LENGTH: Final = 200
 _URGENCY: Final = {Health.BAD: 0, Health.BUSY: 1, Health.WARN: 2, Health.GOOD: 2, Health.OVER: 3}
 
 
@@ -364,7 +351,7 @@ def line_of(details: JobDetails, firing: Counter[str]) -> JobLine:
         batch=None if newest is None else newest.batch_id,
         committed_ms=None if newest is None else newest.committed_ms,
         duration_ms=None if newest is None else newest.duration_ms,
-        rows_per_second=_rows_per_second(recent),
+        rows_per_second=rows_per_second(recent),
         state_rows=_state_rows(of_queries),
         state_bytes=sum(state_bytes(batch) for batch in of_queries) if of_queries else None,
         recent_ms=tuple(batch.duration_ms for batch in recent),
@@ -380,14 +367,6 @@ def _health(status: JobStatus) -> Health:
     if state.terminal:
         return Health.OVER
     return Health.GOOD if state is JobState.RUNNING else Health.BUSY
-
-
-def _rows_per_second(batches: Sequence[BatchProgress]) -> float | None:
-    """Return the rows per second after the first of these batches."""
-    if len(batches) < 2:
-        return None
-    took_ms = batches[-1].committed_ms - batches[0].committed_ms
-    return sum(batch.input_rows for batch in batches[1:]) * 1000 / took_ms if took_ms > 0 else None
 
 
 def _query(plane: ControlPlane, details: JobDetails, query: QueryStarted, time_range: str) -> QueryView:
@@ -408,8 +387,8 @@ def _query(plane: ControlPlane, details: JobDetails, query: QueryStarted, time_r
         watermark_ms=watermark or None,
         lag_ms=plane.clock() - watermark if watermark else None,
         late_rows=sum(batch.late_rows for batch in batches),
-        charts=_charts(batches, line, plane.thresholds(details)),
-        markers=_markers(details, query.name),
+        charts=query_charts(batches, line, plane.thresholds(details)),
+        markers=query_markers(details, query.name),
         operators=tuple(_operator(operator, batches) for operator in newest.operators) if newest else (),
         batches=tuple(
             view_of(BatchLine, batch, batch=batch.batch_id, watermark_ms=watermark_ms(batch) or None)
@@ -432,95 +411,6 @@ def _skew(details: JobDetails, query: str) -> tuple[SkewLine, ...]:
         keys = [view_of(HeavyKeyLine, key, key=", ".join(map(str, key.key))) for key in report.heavy[:5]]
         lines.append(view_of(SkewLine, report, keys=tuple(keys)))
     return tuple(lines)
-
-
-def _charts(
-    batches: Sequence[BatchProgress], line: Timeline[BatchProgress], thresholds: Mapping[str, float]
-) -> tuple[Chart, ...]:
-    """Return the charts of a query; those of lag, watermark and state only where they are reported."""
-    rates = {later.batch_id: _rows_per_second((former, later)) for former, later in pairwise(batches)}
-    newest = batches[-1] if batches else None
-    # In real-time mode a batch always lasts its interval; only a longer one is slow.
-    allowed_ms = (newest.interval_ms or 0) if newest is not None and newest.real_time else 0
-    longest = [
-        replace(limit, value=limit.value + allowed_ms)
-        for limit in _limits(thresholds, ("checkpoint_duration",), 1000)
-    ]
-    charts = [
-        chart("duration", "Batch duration", "ms", line, lambda batch: batch.duration_ms, longest),
-        chart("rate", "Rows per second", "rows/s", line, lambda batch: rates.get(batch.batch_id)),
-    ]
-    if any(batch.sources for batch in batches):
-        charts += _lag_charts(batches, line, thresholds)
-    if any(_watermark_lag_ms(batch) is not None for batch in batches):
-        charts.append(chart("watermark_lag", "Watermark lag", "ms", line, _watermark_lag_ms))
-    if any(batch.operators for batch in batches):
-        size = _limits(thresholds, ("state_size",), 1)
-        charts += [
-            # A batch without a count of its rows has no point.
-            chart("state_rows", "Rows in state", "rows", line, lambda batch: batch.state_rows),
-            chart("state_bytes", "State size", "bytes", line, state_bytes, size),
-        ]
-    return tuple(charts)
-
-
-def _lag_charts(
-    batches: Sequence[BatchProgress], line: Timeline[BatchProgress], thresholds: Mapping[str, float]
-) -> list[Chart]:
-    waits = wait_by_batch(batches)
-    units = {position.unit for batch in batches for source in batch.sources for position in source.positions}
-
-    def left(unit: str) -> Callable[[BatchProgress], float | None]:
-        return lambda batch: behind(batch, unit) if batch.batch_id in waits else None
-
-    charts = [
-        chart(f"lag_{unit}", f"Lag in {unit}", unit, line, left(unit))
-        for unit in (RECORDS, VERSIONS)
-        if unit in units
-    ]
-    if waits:
-        limits = _limits(thresholds, ("lag", "offsets_expiring"), 1000)
-        charts.append(
-            chart("lag", "Lag in time", "ms", line, lambda batch: waits.get(batch.batch_id), limits)
-        )
-    return charts
-
-
-def _limits(thresholds: Mapping[str, float], rules: Iterable[str], scale: float) -> list[Threshold]:
-    """Return the thresholds of rules that are on, in the unit of a chart."""
-    return [
-        Threshold(rule, thresholds[rule] * scale, _round(shown_value(thresholds[rule], BY_RULE[rule].unit)))
-        for rule in rules
-        if rule in thresholds
-    ]
-
-
-def _watermark_lag_ms(batch: BatchProgress) -> int | None:
-    """Return how far the watermark was behind the commit of a batch; None before the first event."""
-    watermark = watermark_ms(batch)
-    return max(batch.committed_ms - watermark, 0) if watermark and watermark > 0 else None
-
-
-def _markers(details: JobDetails, query: str) -> tuple[Marker, ...]:
-    """Return the restarts of a job and the savepoints of a query, oldest first."""
-    restarts = [_restart(former, later) for former, later in pairwise(details.attempts)]
-    savepoints = [
-        Marker(
-            "savepoint",
-            note.at_ms,
-            f"Savepoint of batch {note.batch_id}, {figures.size(note.size_bytes)}",
-        )
-        if note.problem is None
-        else Marker("savepoint-failed", note.at_ms, f"Savepoint failed: {note.problem}")
-        for note in details.savepoints
-        if note.query == query
-    ]
-    return tuple(sorted((*restarts, *savepoints), key=lambda marker: marker.at_ms))
-
-
-def _restart(former: Attempt, later: Attempt) -> Marker:
-    cause = "" if former.failure is None else f" after {former.failure}"[:_CAUSE_LENGTH]
-    return Marker("restart", later.began_ms, f"Restart: attempt {later.number}{cause}")
 
 
 def _state_rows(newest: Sequence[BatchProgress]) -> int | None:

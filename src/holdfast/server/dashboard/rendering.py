@@ -15,8 +15,9 @@ from urllib.parse import quote, urlencode
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from holdfast.server.dashboard import charts, figures
-from holdfast.server.dashboard.charts import Chart, HoverArea, chart_table
+from holdfast.server.dashboard import chart_drawing, charts, figures
+from holdfast.server.dashboard.chart_drawing import HoverArea
+from holdfast.server.dashboard.charts import Chart, chart_table
 from holdfast.server.dashboard.job_pages import short_address
 from holdfast.server.dashboard.state_pages import shown_offset
 
@@ -79,10 +80,10 @@ def _environment() -> Environment:
     made.globals.update(
         ago=ago,
         moment=moment,
-        drawing=charts.drawing,
+        drawing=chart_drawing.drawing,
         hover_areas=hover_areas,
         chart_rows=chart_rows,
-        spark=charts.spark,
+        spark=chart_drawing.spark,
         ranges=charts.RANGES,
         job_path=job_path,
         query=query_text,

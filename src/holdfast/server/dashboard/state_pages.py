@@ -72,7 +72,7 @@ def checkpoints_view(plane: ControlPlane, job: str, query: str | None) -> Checkp
         return replace(view, problem=error.as_dict())
     return replace(
         view,
-        charts=_charts(files, plane.clock()) if view.charts else (),
+        charts=_charts(files) if view.charts else (),
         batches=tuple(reversed(files))[:_SHOWN],
     )
 
@@ -98,7 +98,7 @@ def _with_files(view: CheckpointsView, checkpoint: Checkpoint) -> CheckpointsVie
         provider=checkpoint.provider,
         size_bytes=checkpoint.size_bytes,
         new_bytes=checkpoint.new_bytes,
-        charts=_charts((), 0) if checkpoint.operators else (),
+        charts=_charts(()) if checkpoint.operators else (),
         stores=tuple(_store(store, checkpoint) for store in shares(checkpoint)),
         sources=checkpoint.sources,
         settings=dict(sorted(checkpoint.confs.items())),
@@ -116,7 +116,9 @@ def _files(batch: Batch, size_bytes: int) -> FilesLine:
     )
 
 
-def _charts(files: Sequence[FilesLine], end_ms: int) -> tuple[Chart, ...]:
+def _charts(files: Sequence[FilesLine]) -> tuple[Chart, ...]:
+    # A checkpoint keeps its batches after its query has ended: the range ends with the newest of them.
+    end_ms = max((file.planned_ms for file in files), default=0)
     line = timeline(files, lambda file: file.planned_ms, lambda file: file.batch, ALL, end_ms)
     return (
         chart("size_bytes", "Read by a restart", "bytes", line, lambda file: file.size_bytes),
