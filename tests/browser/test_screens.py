@@ -273,9 +273,11 @@ def test_a_state_is_selected_at_once(page: Page, url: str) -> None:
     page.get_by_label("State", exact=True).select_option("ended")
     expect(page.locator("#jobs tbody tr")).to_have_count(1)
     assert "state=ended" in page.url
+    page.wait_for_selector("[data-theme-switch]:not([hidden])")
     page.get_by_label("Find a job").fill("no such job")
     page.keyboard.press("Enter")
     expect(page.get_by_text("No job matches the filter.")).to_be_visible()
+    page.wait_for_selector("[data-theme-switch]:not([hidden])")
     page.get_by_label("Find a job").fill("")
     expect(page.locator("#jobs tbody tr")).to_have_count(1)
 
