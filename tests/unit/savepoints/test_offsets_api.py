@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import inspect
 import re
-import textwrap
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,17 +10,8 @@ import pytest
 
 import holdfast as hf
 from golden import KAFKA, files_on_disk, files_read_from, kafka_files
-from holdfast.testing import Harness
 
 EXAMPLE = re.compile(r"^ *```python\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)
-
-
-def run_example(documented: Any) -> dict[str, Any]:
-    """Run the example of a docstring, in the directory of the test."""
-    [block] = EXAMPLE.findall(inspect.getdoc(documented) or "")
-    names: dict[str, Any] = {"__name__": "example"}
-    exec(compile(textwrap.dedent(block), documented.__name__, "exec"), names)
-    return names
 
 
 @pytest.fixture(autouse=True)
@@ -83,10 +71,3 @@ def test_files_are_skipped() -> None:
 def test_a_checkpoint_that_may_be_in_use_is_refused() -> None:
     with pytest.raises(hf.Conflict):
         hf.move_offsets("checkpoints/orders", "new", changes=[hf.ToRecord("orders", 0, at=12)])
-
-
-def test_the_example_of_a_state_table_runs() -> None:
-    visits: Callable[[], hf.KeyedTable] = run_example(hf.StateTable)["Visits"]
-    shop = Harness(visits(), by="customer", events="customer string", output="customer string, visits long")
-    assert shop.send({"customer": "ann"}, {"customer": "ann"}) == [{"customer": "ann", "visits": 2}]
-    assert shop.send({"customer": "ann"}) == [{"customer": "ann", "visits": 3}]

@@ -319,7 +319,7 @@ def _choice(request: Request, name: str, allowed: Iterable[str]) -> str | None:
     if value is not None and value not in allowed:
         raise Invalid(
             "unknown value of a query parameter",
-            code="HF-E2524",
+            code="HF-E2526",
             where=name,
             found=value[:40],
             expected=", ".join(allowed),
