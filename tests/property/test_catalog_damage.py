@@ -50,7 +50,7 @@ def test_lost_and_exchanged_bytes_are_found_and_named(name: str) -> None:
     lost = MemoryStorage({path: data for path, data in before.items() if path != one}, into.uri)
     [problem] = prove(lost, savepoint_id, workers=1).problems
     assert problem.file == one
-    assert "not there" in problem.what
+    assert "is missing" in problem.what
 
 
 @pytest.mark.parametrize("name", NAMES)

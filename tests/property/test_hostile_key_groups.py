@@ -65,4 +65,4 @@ def test_a_packed_batch_is_refused() -> None:
     assert forms.decode(form, hostile)[name].equals(batch)
     with pytest.raises(Corrupt, match="cannot be read") as error:
         parts_of(replace(group, base=(hostile,), log=()), WHERE)
-    assert "packed" in str(error.value.found)
+    assert "compressed batch of rows" in str(error.value.found)

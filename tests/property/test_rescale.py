@@ -90,7 +90,7 @@ def test_a_key_in_a_strange_place_is_refused_before_anything_is_written(tmp_path
         else:
             files[path] = data
     new = target()
-    with pytest.raises(Corrupt, match="damaged, and nothing was rescaled") as error:
+    with pytest.raises(Corrupt, match="damaged, so nothing was rescaled") as error:
         do(ChangeSource(MemoryStorage(files)), new, 3, tmp_path)
     assert "belong to partition" in str(error.value.found)
     assert not new.files
@@ -146,7 +146,7 @@ def test_spark_does_only_what_is_not_known_here() -> None:
 def test_spark_does_nothing_where_it_has_noted_no_operators() -> None:
     """Its own repartitioning goes by its notes, which a Spark before 4.0 does not make."""
     name = "3.5/aggregate-rocksdb"
-    with pytest.raises(Unsupported, match="encoded as Avro"):
+    with pytest.raises(Unsupported, match="keys in Avro encoding"):
         planned_rescale(ChangeSource(golden_with_confs(name, **AVRO)), target(), 3)
 
 
@@ -223,7 +223,7 @@ def test_no_checkpoint_is_said() -> None:
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [
-        (b"HDFSBackedStateStoreProvider", b"CassandraStateStoreProvider", "this provider"),
+        (b"HDFSBackedStateStoreProvider", b"CassandraStateStoreProvider", "unknown state store provider"),
         (
             b'useStrictDistribution":"true"',
             b'useStrictDistribution":"false"',

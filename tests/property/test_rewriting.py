@@ -107,7 +107,7 @@ def test_the_heap_holds_the_same_rows(name: str, partitions: int, tmp_path: Path
 
 @pytest.mark.parametrize("name", [name for name in EVERY if name not in ON_HEAP])
 def test_the_heap_has_no_column_families(name: str, tmp_path: Path) -> None:
-    with pytest.raises(Unsupported, match="no column families"):
+    with pytest.raises(Unsupported, match="does not support column families"):
         rewritten(golden(name), StateShape(rocksdb=False, partitions=2, state_format=1), tmp_path / "w")
 
 

@@ -54,7 +54,7 @@ def test_a_change_that_would_lose_state_is_refused_before_the_first_batch(
     with pytest.raises(hf.Invalid, match="visits") as narrowed:
         start(spark, tmp_path, processor(visits=hf.value("short", default=0)))
     assert (narrowed.value.found, narrowed.value.expected) == ("int", "short")
-    with pytest.raises(hf.Invalid, match="key groups"):
+    with pytest.raises(hf.Invalid, match="key_groups differs"):
         start(spark, tmp_path, processor(visits=hf.value("int", default=0)), key_groups=5)
     settings({SPREAD_KEY: "false"})
     with pytest.raises(hf.Invalid, match="the order of key groups differs") as stored:

@@ -295,7 +295,7 @@ def test_a_strict_job_is_refused_with_its_errors(spark: SparkSession, job: Path)
     with pytest.raises(Invalid) as caught:
         refuse_errors(made, str(job), sinks, 2)
     assert caught.value.fact == "the job is strict, and lint found 1 error"
-    assert caught.value.found == "line 14: HF104 none of the keys `id` carries the event time"
+    assert caught.value.found == "line 14: HF104 none of the keys `id` is the event time"
     (job.parent / "pyproject.toml").write_text('[tool.holdfast.lint]\nseverity = { HF104 = "warning" }\n')
     refuse_errors(made, str(job), sinks, 2)
 

@@ -171,7 +171,7 @@ def test_what_cannot_be_watched_is_refused(spark: SparkSession, uneven: DataFram
         hf.skew.report(stream, by="value")
     with pytest.raises(hf.Invalid, match="no key column given"):
         hf.skew.report(uneven, by=[])
-    with pytest.raises(hf.Invalid, match="needs a name"):
+    with pytest.raises(hf.Invalid, match="no name given"):
         hf.skew.watch(stream, by="value", name="")
     for wrong in ({"every": 0}, {"heavy": 0}, {"heavy": 10_000}, {"partitions": 0}):
         with pytest.raises(hf.Invalid):

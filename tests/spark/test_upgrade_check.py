@@ -571,5 +571,5 @@ def test_one_of_several_queries_of_a_job(spark: SparkSession, tmp_path: Path) ->
     assert (found.query, found.verdict) == ("totals", "kept")
     with pytest.raises(hf.Invalid, match="several queries"):
         hf.check(two, against=tmp_path / "checkpoints" / "totals", spark=spark)
-    with pytest.raises(hf.NotFound, match="no such query"):
+    with pytest.raises(hf.NotFound, match="unknown query"):
         hf.check(two, against=tmp_path / "checkpoints" / "totals", query="nobody", spark=spark)
