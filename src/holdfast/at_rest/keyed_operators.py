@@ -120,10 +120,10 @@ class KeyedOperator:
 def belongs_to_no_key(where: str, state: str) -> Invalid:
     """Return the error for rows of a broadcast stream that are read or changed by key."""
     return Invalid(
-        "the rows of a broadcast stream belong to no key",
+        "the state of a broadcast stream cannot be read or changed by key",
         code="HF-E2020",
         where=f"{where}, state {state}",
-        hint="send new rows to the stream to change them; every key group has a copy of all of them",
+        hint="send new rows to the broadcast stream to change it; each key group has a copy of it",
     )
 
 

@@ -218,7 +218,7 @@ def require_same_rows(before: Sequence[StateContent], after: Sequence[StateConte
     if not lost:
         return
     raise Internal(
-        "verification failed: the rows of a state have changed. Nothing was written",
+        "verification failed, so nothing was written: the rows of a state have changed",
         code="HF-E9003",
         where=where,
         found=f"{lost[0].state.shown}: {counted(lost[0].rows, 'row')}",

@@ -517,8 +517,8 @@ def _prove(
             right = had == rows + merged and digests == ({(sums.rows, sums.digest())} if sums.rows else set())
         if not right:
             raise Internal(
-                "verification failed: the rows of a state are wrong after the conversion. Nothing "
-                "was written",
+                "verification failed, so nothing was written: the rows of a state are wrong after the "
+                "conversion",
                 code="HF-E9009",
                 where=plan.source,
                 found=f"operator {new.named.label}: {counted(rows, 'row')}",

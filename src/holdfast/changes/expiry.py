@@ -234,7 +234,8 @@ def _shaped(value: Any, left: list[Any], stamps: Any) -> Any:
 
 def _differs(where: str) -> Internal:
     return Internal(
-        "verification failed: a key group is wrong after dropping expired values. No savepoint was created",
+        "verification failed, so no savepoint was created: a key group is wrong after "
+        "expired values were dropped",
         code="HF-E9010",
         where=where,
         hint="take a savepoint without `--drop-expired`, and please report this",

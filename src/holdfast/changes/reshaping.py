@@ -274,7 +274,7 @@ def _regrouped(
     lost = next((old for old, new in zip(before, after, strict=True) if old != new), None)
     if lost is not None:
         raise Internal(
-            "verification failed: the state of an operator's keys has changed. Nothing was written",
+            "verification failed, so nothing was written: the state of an operator's keys has changed",
             code="HF-E9013",
             where=plan.source,
             found=f"operator {lost.operator}, {counted(lost.keys, 'key')}",

@@ -93,17 +93,17 @@ def state_evidence(
     commit = readable(lambda: logs.commit(batch_id))
     named = None if commit is None else commit.state_ids
     for operator_id in named or ():
-        lost[operator_id] = f"batch {batch_id} committed some"
+        lost[operator_id] = f"batch {batch_id} committed state for it"
     if record is not None:
         for operator_id, files in _recorded(record).items():
-            lost.setdefault(operator_id, f"the integrity record names {files} files of it")
+            lost.setdefault(operator_id, f"the integrity record lists {files} of its files")
     if present:
         for operator_id in range(min(max(present), len(present))):
             lost.setdefault(
                 operator_id, f"Spark numbers operators from 0, and operator {max(present)} exists"
             )
     elif not lost and _plan_keeps_state(storage, batch_id):
-        lost[0] = f"the plan recorded in {layout.OWN}/{PLAN_NOTE} keeps some"
+        lost[0] = f"the plan recorded in {layout.OWN}/{PLAN_NOTE} has an operator with state"
     missing = tuple(
         (f"{layout.STATE}/{operator_id}", f"the state of operator {operator_id} is missing, but {why}")
         for operator_id, why in sorted(lost.items())
@@ -132,7 +132,7 @@ def require_state(
             code="HF-E6005",
             where=full(storage.uri, path),
             found=what,
-            hint="restore the checkpoint from a savepoint or another copy; list all damage with "
+            hint="restore the checkpoint from a savepoint or a copy; list all damage with "
             f"`holdfast checkpoint verify {place_word(storage.uri)}`",
         )
     return evidence

@@ -182,7 +182,7 @@ class CassandraConnection:
 
         Raises:
             Unavailable: Too few nodes answer.
-            Invalid: Cassandra rejected the user, the password or a statement.
+            Invalid: Cassandra rejected the user, the password or a statement, or the user lacks a permission.
             Corrupt: The tables of the store are missing.
         """
         before = self._session
@@ -203,12 +203,13 @@ class CassandraConnection:
         for cause in (error, *_causes(error).values()):
             if isinstance(cause, (cassandra.AuthenticationFailed, cassandra.Unauthorized)):
                 return Invalid(
-                    "Cassandra rejected the user or the password",
+                    "Cassandra rejected the user or the password, or the user lacks a permission",
                     code="HF-E2194",
                     where=str(self.address),
                     found=self._line(cause),
-                    hint=f"set {PASSWORD}, and the user in {USER} for commands and in hf.Cassandra(user=…)"
-                    " for jobs; the user must be allowed to read, modify and create tables in this keyspace",
+                    hint=f"set the password in {PASSWORD}; set the user in {USER} for commands and in"
+                    " hf.Cassandra(user=…) for jobs; the user must be allowed to read,"
+                    " modify and create tables in this keyspace",
                 )
             if isinstance(cause, (cassandra.RequestValidationException, self.library.syntax_error)):
                 return Invalid(

@@ -101,12 +101,13 @@ class RedisConnection:
             answered and (text.startswith("NOAUTH") or "Authentication required" in text)
         ):
             return Invalid(
-                "Redis rejected the user or the password",
+                "Redis rejected the user or the password, or the user lacks a permission",
                 code="HF-E2202",
                 where=str(self.address),
                 found=text,
-                hint=f"set {PASSWORD}, and the user in {USER} for commands and in hf.Redis(user=…) for jobs;"
-                " the user must be allowed scripts, hashes, sets, sorted sets and MEMORY USAGE",
+                hint=f"set the password in {PASSWORD}; set the user in {USER} for commands and in"
+                " hf.Redis(user=…) for jobs; the user must be allowed scripts, hashes, sets, sorted sets and"
+                " MEMORY USAGE",
             )
         # A script that is short of memory fails with an error of its own, which quotes this word.
         if isinstance(error, self.errors.OutOfMemoryError) or (answered and "OOM" in text):
@@ -136,8 +137,8 @@ class RedisConnection:
 
         Raises:
             Unavailable: The server does not answer, or does not accept writes.
-            Invalid: The server rejected the user or the password.
-            Corrupt: A key of the store holds other data.
+            Invalid: The server rejected the user or the password, or the user lacks a permission.
+            Corrupt: A Redis key of the store has unexpected data.
         """
         errors = self.errors
         try:
@@ -161,11 +162,11 @@ class RedisConnection:
                 hint="connect to the primary; if Redis cannot save its snapshot, free disk space there",
             )
         return Corrupt(
-            "a key of the store holds other data in Redis",
+            "a Redis key of the store has unexpected data",
             code="HF-E6020",
             where=f"{self.address}, store {store}",
             found=text,
-            hint="restore a savepoint",
+            hint="check that no other program writes to this Redis database, and restore a savepoint",
         )
 
 
@@ -245,6 +246,6 @@ def redis_address(address: str, environ: Mapping[str, str] | None = None) -> Red
             where=where,
             found="an address with a user or password" if "@" in text else text,
             expected="redis://HOST:PORT/DATABASE, or rediss:// for TLS",
-            hint=f"set the password in {PASSWORD} and the user in {USER}",
+            hint=f"remove user and password from the address; set them in {USER} and {PASSWORD}",
         )
     return RedisAddress(host, port, int(database), tls=parts.scheme == "rediss")

@@ -126,11 +126,11 @@ def known_provider(confs: Mapping[str, str], where: str) -> str:
     check_read(provider, where)
     if provider in EXTERNAL_PROVIDERS:
         raise Unsupported(
-            "not supported for a checkpoint with state in a database",
+            "this operation does not support a checkpoint with state in a database",
             code="HF-E7073",
             where=where,
             found=provider,
-            hint="take a savepoint, which has the state in files, and run the command on that",
+            hint="take a savepoint, which has the state in files, and run the command on the savepoint",
         )
     if provider not in PROVIDERS:
         raise Unsupported(

@@ -66,7 +66,7 @@ class Allowance:
                 code="HF-E6028",
                 where=self._where,
                 found=f"more than {self._limit:,} bytes",
-                expected=f"at most {RATIO:,} times its size, or {FREE_BYTES:,} bytes",
+                expected=f"at most {RATIO:,} times the compressed size or {FREE_BYTES:,} bytes, if greater",
                 hint="do not trust the source of this file: Spark does not write such files",
             )
         self._left -= size

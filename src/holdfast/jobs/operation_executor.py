@@ -173,9 +173,10 @@ class OperationExecutor:
         if SupervisorLock(self._home, job).is_held():
             return None
         return Conflict(
-            f"job {job!r} has no supervisor that could rescale it while it runs",
+            f"job {job!r} cannot be rescaled while it runs, because it has no supervisor",
             code="HF-E4022",
-            hint="rescale its checkpoint with `holdfast rescale CHECKPOINT --partitions N --confirm-stopped`",
+            hint="stop the job, rescale its checkpoint with `holdfast rescale CHECKPOINT --partitions N"
+            " --confirm-stopped`, and run the job on the result",
         )
 
     def _carry_out(self, operation: Operation, *, recover: bool = False) -> None:

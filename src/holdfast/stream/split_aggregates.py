@@ -336,7 +336,7 @@ def _check(frame: DataFrame, hot: HotKeys, aggregates: Sequence[Any]) -> None:
                 found=str(aggregate),
                 expected="hf.skew.count(), .sum, .min, .max, .avg, .variance, .stddev or .count_distinct",
                 hint="compute first, last, collect_list, percentiles and other functions with "
-                "df.groupBy(…).agg(…); they have no exact split",
+                "df.groupBy(…).agg(…); they cannot be split exactly",
             )
         if aggregate.column is not None:
             require_columns(frame, [aggregate.column], where=_WHERE)
@@ -352,7 +352,7 @@ def _check_type(frame: DataFrame, aggregate: Aggregate) -> None:
     column_type = type_of(frame, str(aggregate.column))
     if column_type in ("float", "double"):
         raise Invalid(
-            f"the {aggregate.kind} of floating-point numbers has no exact split: it depends on their order",
+            f"the {aggregate.kind} of floats cannot be split exactly: it depends on their order",
             code="HF-E2392",
             where=_WHERE,
             found=f"`{aggregate.column}` {column_type}",
@@ -363,7 +363,7 @@ def _check_type(frame: DataFrame, aggregate: Aggregate) -> None:
     digits, _ = _digits(column_type)
     if digits == 0 or digits > limit:
         raise Invalid(
-            f"the {aggregate.kind} of this type has no exact split",
+            f"the {aggregate.kind} of this type cannot be split exactly",
             code="HF-E2393",
             where=_WHERE,
             found=f"`{aggregate.column}` {column_type}",

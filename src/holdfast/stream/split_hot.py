@@ -83,7 +83,7 @@ class SplitHot:
         | `inner` | the left side, or `split="right"` | the other |
         | `left`, `semi` | the left side | the right |
         | `right` | the right side | the left |
-        | `full` | has no exact split and is refused | |
+        | `full` | neither; the kind is refused | |
 
         Split the side with the many rows. The other side's rows of hot keys are stored, and counted as late,
         once per part. Rows that are equal in every column are in one part: a key whose rows are all equal is
@@ -104,7 +104,7 @@ class SplitHot:
             name: The name of the join in the checkpoint, unique in the query.
 
         Raises:
-            Invalid: The kind has no exact split, or not of this side; and as `hf.join_within`.
+            Invalid: The split would change the result of this kind of join; and as `hf.join_within`.
         """
         checked_name(name, where=f"{_WHERE}.join_within(…, name=…)")
         chosen = _side(kind, split)
@@ -165,10 +165,10 @@ class SplitHot:
 
         Args:
             aggregates: Made by `hf.skew.count()`, `hf.skew.sum("amount")` and so on. Other functions, such
-                as `first`, `collect_list` and percentiles, are refused, because they have no exact split.
+                as `first`, `collect_list` and percentiles, are refused, because they cannot be split exactly.
 
         Raises:
-            Invalid: An aggregate has no exact split, or a name or a column is wrong.
+            Invalid: An aggregate cannot be split exactly, or a name or a column is wrong.
         """
         make: Callable[..., DataFrame] = aggregate_stream if self.frame.isStreaming else aggregate_table
         return make(self.frame, self.hot, aggregates)
@@ -269,7 +269,8 @@ def _side(kind: str, split: str | None) -> Side:
         one_of(split, f"{_WHERE}: split", ("left", "right"))
     if not allowed or (split is not None and split not in allowed):
         raise Invalid(
-            f"a {kind} join has no exact split" + (f" of its {split} side" if allowed else ""),
+            (f"splitting the {split} side" if allowed else "splitting hot keys")
+            + f" would change the result of a {kind} join",
             code="HF-E2396",
             where=f"{_WHERE}.join_within(…)",
             found=f"kind={kind!r}" + (f", split={split!r}" if split is not None else ""),

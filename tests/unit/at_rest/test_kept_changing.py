@@ -355,5 +355,5 @@ def test_rows_of_a_broadcast_stream_are_taken_out_of_every_group() -> None:
     assert values(made)["ann"] == {"seen": 2}
     with pytest.raises(Invalid, match="not to a broadcast stream"):
         without_shared(kept(made), "seen", ["a"])
-    with pytest.raises(Invalid, match="belong to no key"):
+    with pytest.raises(Invalid, match="cannot be read or changed by key"):
         changed(kept(made), [KeyChange("ann", {"rules": {}})])

@@ -225,7 +225,7 @@ def test_rows_of_a_broadcast_stream_are_no_key() -> None:
         ({"rule": "b"}, {"rule": "b", "least": 2}),
     ]
     assert [row.key for row in state.rows()] == [("ann",)]
-    with pytest.raises(Invalid, match="belong to no key"):
+    with pytest.raises(Invalid, match="cannot be read or changed by key"):
         next(state.scan("rules"))
 
 

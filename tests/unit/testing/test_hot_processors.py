@@ -1,4 +1,4 @@
-"""Hot keys: split and unsplit runs agree with the model, and what has no exact split is refused."""
+"""Hot keys: split and unsplit runs agree with the model, and what cannot be split exactly is refused."""
 
 from __future__ import annotations
 

@@ -254,7 +254,7 @@ def test_a_handler_gives_nothing_a_row_or_rows(result: Any, count: int) -> None:
 
 @pytest.mark.parametrize("result", ["row", 5, [5]])
 def test_what_is_no_row_is_refused(result: Any) -> None:
-    with pytest.raises(Failed, match="row fields do not match the output"):
+    with pytest.raises(Failed, match="a returned row does not match `output`"):
         Passes(Handlers(result), OUT).run([event("a")])
 
 

@@ -86,7 +86,7 @@ class _Content:
 
 def _differs(store: StoreId, found: str, expected: str) -> Internal:
     return Internal(
-        "verification failed: the rows of a store are wrong after the edit. No savepoint was created",
+        "verification failed, so no savepoint was created: the rows of a store are wrong after the edit",
         code="HF-E9002",
         where=store.folder,
         found=found,

@@ -55,7 +55,7 @@ class Edit:
             )
         if (self.set or self.delete) and not (self.where or self.key):
             raise Invalid(
-                f"this would {'delete' if self.delete else 'change'} every row of the state",
+                f"the edit would {'delete' if self.delete else 'change'} every row of the state",
                 code="HF-E2065",
                 where=self.state,
                 hint="select rows by a condition or a key; to confirm that every row is meant, use the "

@@ -628,8 +628,8 @@ def _check_rest(after: KeyGroup, before: Sequence[Part], identities: set[_Identi
                 one is None or other is None or one.batch.equals(other.batch)
             )
             if not same:
-                fact = "verification failed: a key outside the change was modified. Nothing was written"
-                hint = "please report this; nothing was written"
+                fact = "verification failed, so nothing was written: a key outside the change was modified"
+                hint = "please report this"
                 raise Internal(
                     fact, code="HF-E9011", where=where, found=name or "the table of keys", hint=hint
                 )

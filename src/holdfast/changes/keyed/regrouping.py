@@ -186,10 +186,10 @@ def _check_keys(now: Regrouped, where: str) -> None:
                 keys += len(run) if name == ROWS else 0
     if astray or keys != now.keys:
         raise Internal(
-            "verification failed: keys were lost in the move to new key groups. Nothing was written",
+            "verification failed, so nothing was written: keys were lost in the move to new key groups",
             code="HF-E9012",
             where=where,
             found=f"{counted(keys, 'key')}, and {counted(astray, 'row')} in wrong groups",
             expected=counted(now.keys, "key"),
-            hint="please report this; nothing was written",
+            hint="please report this",
         )

@@ -192,8 +192,8 @@ def _chosen(sinks: list[Sink], query: str | None) -> Sink:
     raise NotFound(
         "unknown query",
         code="HF-E3046",
-        found=names,
-        expected=query,
+        found=query,
+        expected=names,
         hint="choose one with --query",
     )
 

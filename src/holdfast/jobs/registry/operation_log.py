@@ -282,7 +282,7 @@ class Operations:
                 "unknown operation",
                 code="HF-E3047",
                 where=operation_id,
-                found=f"an unknown id, or one older than the last {ENDED_KEPT} ended operations",
+                found=f"no operation with this id; only the last {ENDED_KEPT} ended operations are kept",
                 hint="list the stored operations with GET /api/v1/operations",
             )
         return operations[0]

@@ -313,7 +313,7 @@ def _planned(
             where=code.name,
             found=f"{counted(len(planned), 'operator')} with state, of {len(steps)} in the plan:"
             f" {', '.join(step.kind for step in steps)}",
-            hint="do not change a stream with limit()",
+            hint="remove limit() from the new code: `holdfast evolve` does not support it",
         )
     return frame, planned
 

@@ -219,19 +219,19 @@ def _as_tuple(at: int, row: Any, names: Sequence[str]) -> tuple[Any, ...]:
     if sorted(map(str, fields)) != sorted(names):
         missing = [name for name in names if name not in fields]
         unknown = [str(name) for name in fields if name not in names]
-        found = [f"no {', '.join(missing)}"] * bool(missing) + [f"{', '.join(unknown)}"] * bool(unknown)
-        raise Unfit(at, _wrong_row(" but ".join(found), ", ".join(names)))
+        found = [f"no {', '.join(missing)}"] * bool(missing) + [f"extra {', '.join(unknown)}"] * bool(unknown)
+        raise Unfit(at, _wrong_row("; ".join(found), ", ".join(names)))
     values = row if isinstance(row, Mapping) else dict(zip(fields, row, strict=True))
     return tuple(values[name] for name in names)
 
 
 def _wrong_row(found: str, expected: str) -> Invalid:
     return Invalid(
-        "row fields do not match the output",
+        "a returned row does not match `output`",
         code="HF-E2482",
         found=found,
         expected=expected,
-        hint="return these columns, or declare yours in `output`",
+        hint="return a dict or a tuple with the columns of `output`, or change `output`",
     )
 
 

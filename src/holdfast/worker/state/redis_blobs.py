@@ -191,5 +191,5 @@ class RedisRequests:
             code="HF-E2522",
             where=str(self._connection.address),
             found=str(error),
-            hint="check that it is version 6.2 or later, not a cluster, and lets this user read and write",
+            hint="check that Redis is 6.2 or later, is not a cluster, and lets this user read and write",
         )
