@@ -108,7 +108,7 @@ def test_it_fails_as_flinks_own_server_makes_it_fail(flink_client: type[FlinkCli
         refused(flink("savepoint", SHOP, "/etc"), "is not allowed for requests to this server")
         refused(flink("savepoint", UNKNOWN, catalog), "unknown job")
         missing = f"{catalog}/savepoints/20260305T080000.000Z-1f0c33aa-b41-9d2e"
-        refused(flink("savepoint", "-d", missing), "there is no such savepoint")
+        refused(flink("savepoint", "-d", missing), "the savepoint does not exist")
         refused(flink("checkpoint", UNKNOWN), "unknown job")
         refused(flink("stop", "-p", "/etc", SHOP), "is not allowed for requests to this server")
 

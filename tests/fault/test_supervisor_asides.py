@@ -149,7 +149,7 @@ def test_a_job_that_wants_no_record_has_none(case: Case) -> None:
     case.run(case.write(["batch", "finish"], record=False))
     found = checkpoints.verify(case.checkpoint, home=case.home.path)
     assert found.recorded_batch is None
-    assert any("has no record" in remark.what for remark in found.remarks)
+    assert any("no integrity record" in remark.what for remark in found.remarks)
 
 
 def test_a_record_that_cannot_be_written_is_told_and_the_job_goes_on(case: Case) -> None:

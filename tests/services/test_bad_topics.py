@@ -40,7 +40,7 @@ def test_what_is_gone_is_told(home: Path, tmp_path: Path, mortal_broker: Broker)
         "record_too_large": ("sink", "Kafka rejected a record of the batch"),
         "broker_gone_in_a_batch": ("sink", "no Kafka broker answers"),
         "broker_gone_at_start": ("sink", "no Kafka broker answers"),
-        "broker_gone_to_read": ("source", "see that the brokers run"),
+        "broker_gone_to_read": ("source", "check that the brokers run"),
     }
     wrong = {
         case: said[case]

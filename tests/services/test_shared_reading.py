@@ -228,7 +228,7 @@ def test_what_is_asked_wrongly_is_said(
         database.shared(database.short_address, "another")
     with pytest.raises(hf.NotFound, match="unknown state of the query"):
         database.shared(database.short_address, query_id, operator_id=3)
-    with pytest.raises(hf.Invalid, match=f"no address of {database.title}"):
+    with pytest.raises(hf.Invalid, match=f"invalid {database.title} address"):
         database.shared(f"{database.kind}://user:sesame@127.0.0.1", query_id)
     (nobody,) = free_ports(1)
     with pytest.raises(hf.Unavailable, match=f"{database.title} does not answer"):

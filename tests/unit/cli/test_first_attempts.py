@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from cli_runner import run_cli
+from command import Holdfast
 from verb_calls import furnished, leaves, words_of
 
 from holdfast.cli.short_verbs import SHORT
