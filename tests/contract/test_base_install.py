@@ -1,4 +1,4 @@
-"""`pip install holdfast` without an extra: the verbs over files, beside any PySpark or none."""
+"""`pip install holdfast` without an extra: the commands over files, with any PySpark or none."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ def test_the_doctor_finds_the_verbs_over_files_ready(base: Base) -> None:
 
     files, _, jobs = said.stdout.partition("jobs: not installed; what they need in addition:\n")
     assert (said.returncode, said.stderr, "MISSING" in said.stdout) == (0, "", False)
-    assert files.startswith("verbs over files: ready\n")
+    assert files.startswith("commands over files: ready\n")
     assert [line[:17] for line in jobs.splitlines() if line.startswith("–")][:2] == [
         "–        spark: p",
         "–        java: no",

@@ -70,7 +70,7 @@ def doctor(
     next command. Files over 64 MiB in total are compared by size; `verify` reads all. Exit 6 if it is
     damaged, 7 if a newer Spark wrote it than the installed one.
 
-    Without one: whether verbs over files and jobs can run here, which Spark wrote the checkpoints of the
+    Without one: whether commands over files and jobs can run here, which Spark wrote the checkpoints of the
     home's jobs, and every default with its reason. Exit 1 if something that is installed does not work;
     without PySpark, jobs count only with --job, --start-spark or --master.
     """
@@ -416,7 +416,7 @@ def _render_checks(checks: Iterable[Check], *, with_jobs: bool = True) -> None:
 
 
 def _render(found: Examination, tried: Check | None, explained: JobExplained | None, *, ready: bool) -> None:
-    output.line(f"verbs over files: {'ready' if found.files_ready else 'not ready, see MISSING below'}")
+    output.line(f"commands over files: {'ready' if found.files_ready else 'not ready, see MISSING below'}")
     if found.with_jobs:
         output.line(f"jobs: {'ready' if ready else 'not ready, see MISSING below'}")
         output.line()

@@ -270,7 +270,7 @@ def test_doctor_leaves_nothing_behind(holdfast: Holdfast, home: Path) -> None:
     said = holdfast("doctor")
     assert (said.returncode, said.stdout.splitlines()[:3]) == (
         0,
-        ["verbs over files: ready", "jobs: ready", ""],
+        ["commands over files: ready", "jobs: ready", ""],
     )
     assert not home.exists()
 
@@ -279,7 +279,7 @@ def test_doctor_sees_a_home_that_could_not_be_written(holdfast: Holdfast, tmp_pa
     (tmp_path / "taken").write_text("a file, not a directory")
     said = holdfast("doctor", "--home", "taken/home")
     assert said.returncode == 1
-    assert said.stdout.startswith("verbs over files: not ready, see MISSING below\n")
+    assert said.stdout.startswith("commands over files: not ready, see MISSING below\n")
     assert "MISSING  state home: the state home is not writable" in said.stdout
 
 
