@@ -50,14 +50,14 @@ class Figures:
     recovery_ms: Mapping[int, float]
 
     def recovery(self, keys: float, tasks: int = TASKS) -> float:
-        """Return the milliseconds of a restart with this number of keys and parallel tasks."""
+        """Return the duration of a restart with a number of keys and parallel tasks, in milliseconds."""
         least, most = min(self.recovery_ms), max(self.recovery_ms)
         fixed = self.recovery_ms[least]
         a_key = max(self.recovery_ms[most] - fixed, 0.0) / (most - least)
         return fixed + a_key * max(keys - least, 0) * TASKS / max(tasks, 1)
 
     def state_bytes(self, keys: float, value_bytes: float = VALUE_BYTES) -> int:
-        """Return the size of this number of keys with values of this size."""
+        """Return the bytes that the backend needs for a number of keys with values of a given size."""
         return round(keys * (self.bytes_a_key + value_bytes - VALUE_BYTES))
 
 
@@ -237,12 +237,12 @@ class Evidence:
 
     @property
     def batch_ms(self) -> float | None:
-        """Return the median duration of a batch."""
+        """Return the median duration of a batch, in milliseconds; None with too few batches."""
         return statistics.median(batch.duration_ms for batch in self.settled) if self.settled else None
 
     @property
     def work_ms(self) -> float | None:
-        """Return the median duration of a batch's tasks."""
+        """Return the median duration of Spark's phase `addBatch`, in milliseconds; None if it is unknown."""
         works = [batch.phases_ms["addBatch"] for batch in self.settled if "addBatch" in batch.phases_ms]
         return statistics.median(works) if works else None
 
@@ -262,7 +262,7 @@ class Evidence:
 
     @property
     def rows(self) -> int | None:
-        """Return the rows in the state, counted by the bases or the newest batch."""
+        """Return the number of rows in the state, from the bases or the newest batch; None if unknown."""
         counts = [operator.base_keys for operator in self.checkpoint.operators]
         known = [count for count in counts if count is not None]
         if counts and len(known) == len(counts):
@@ -271,7 +271,7 @@ class Evidence:
 
     @property
     def keys(self) -> float:
-        """Return the rows in the state, or an estimate from its bytes if they are not counted."""
+        """Return the number of rows in the state, estimated from its bytes if it is not recorded."""
         if self.rows is not None:
             return self.rows
         return self.checkpoint.size_bytes / self.figures.of(ROCKSDB).bytes_a_key

@@ -1,4 +1,4 @@
-"""State by address: `hf.state(…)`. From files alone, whether the query is running or not."""
+"""The function `hf.state`, which reads state from files, even while the query runs."""
 
 from __future__ import annotations
 

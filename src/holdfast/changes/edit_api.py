@@ -1,4 +1,4 @@
-"""Edits by address: `hf.edit`, `hf.undo` and `hf.erase`. Without Spark."""
+"""The functions `hf.edit`, `hf.undo` and `hf.erase`, which change saved state without Spark."""
 
 from __future__ import annotations
 

@@ -110,7 +110,7 @@ class Wishes:
 
 
 def _called(name: str, operators: Iterable[OperatorColumns]) -> OperatorColumns | None:
-    """Return the only operator that has this number or name."""
+    """Return the operator with this number or name; None without one, or if several have it."""
     found = [
         operator for operator in operators if name in (str(operator.number), operator.named.display_name)
     ]
@@ -130,8 +130,8 @@ class Matched:
     """An operator before and after.
 
     Attributes:
-        old: The saved one; None if the new code inserted it.
-        new: The new code's; None if it has none.
+        old: The operator in the saved state; None if only the new code has it.
+        new: The operator in the new code; None if only the saved state has it.
     """
 
     old: OperatorColumns | None
@@ -147,7 +147,7 @@ def match_operators(
 
     Args:
         old: The saved state's operators.
-        new: Those of the new code.
+        new: The operators of the new code.
         wishes: The user's options.
         where: The saved state, for messages.
 

@@ -91,7 +91,7 @@ def export(
 
 
 def _after_alerts(found: JobAlerts, home: str | None) -> tuple[str, ...]:
-    """Return the words that show the job of the first alert; none for a query that is only watched."""
+    """Return the arguments that show the job of the first alert; none for a query that is only watched."""
     if not found.alerts:
         return ()
     name = found.alerts[0].job

@@ -1,7 +1,7 @@
 """The next step after a verb: one line with real values, for a person at a terminal.
 
-A verb names the call that follows it. Nothing is printed in a pipe, with --json or with --quiet, and a verb
-never fails because a next step cannot be computed.
+Each verb prints the call that usually follows it. Nothing is printed in a pipe, with --json or with --quiet,
+and a verb never fails because a next step cannot be computed.
 """
 
 from __future__ import annotations
@@ -45,22 +45,22 @@ def _tell(text: str) -> None:
 
 
 def say(json: bool, *words: str) -> None:
-    """Name the next call.
+    """Print the next call.
 
     Args:
-        json: Whether the answer is JSON.
-        words: The words after `holdfast`; without any, nothing is printed.
+        json: True if the result is JSON; then nothing is printed.
+        words: The arguments after `holdfast`; without any, nothing is printed.
     """
     if words and is_wanted(json):
         _tell(f"next: {shlex.join(('holdfast', *words))}")
 
 
 def say_looked_up(json: bool, find: Callable[[], Sequence[str]]) -> None:
-    """Name a call that has to be looked up; it is looked up only if it is printed.
+    """Print a next call that has to be looked up; it is looked up only if it is printed.
 
     Args:
-        json: Whether the answer is JSON.
-        find: Returns the words after `holdfast`, or none.
+        json: True if the result is JSON; then nothing is printed.
+        find: Returns the arguments after `holdfast`, or none.
     """
     if is_wanted(json):
         with suppress(HoldfastError, OSError):
@@ -68,23 +68,23 @@ def say_looked_up(json: bool, find: Callable[[], Sequence[str]]) -> None:
 
 
 def say_for_real(json: bool, *, ready: bool = True) -> None:
-    """Name the same call without --dry-run.
+    """Print the same call without --dry-run.
 
     Args:
-        json: Whether the answer is JSON.
-        ready: Whether the call would change something and needs no further option.
+        json: True if the result is JSON; then nothing is printed.
+        ready: True if the call would change something and needs no further option.
     """
     if ready and _DRY_RUN in sys.argv:
         say(json, *(word for word in sys.argv[1:] if word != _DRY_RUN))
 
 
 def say_steps(json: bool, steps: Sequence[tuple[str, str]], end: str) -> None:
-    """Name several calls, each with its purpose.
+    """Print several next calls, each with its purpose.
 
     Args:
-        json: Whether the answer is JSON.
+        json: True if the result is JSON; then nothing is printed.
         steps: Shell commands, each with its purpose.
-        end: A sentence below them.
+        end: A sentence to print below the commands.
     """
     if not is_wanted(json):
         return
@@ -102,12 +102,12 @@ def say_steps(json: bool, steps: Sequence[tuple[str, str]], end: str) -> None:
 
 
 def say_start(json: bool, checkpoint: str, original: str) -> None:
-    """Name the start on a new checkpoint: of the job that had the original, or of a query of one's own.
+    """Print how to start on a new checkpoint: the job that used the original, or a query without a job.
 
     Args:
-        json: Whether the answer is JSON.
-        checkpoint: The new one.
-        original: The checkpoint that it was made from.
+        json: True if the result is JSON; then nothing is printed.
+        checkpoint: The new checkpoint.
+        original: The checkpoint that it was created from.
     """
     if not is_wanted(json):
         return
@@ -125,7 +125,7 @@ def say_start(json: bool, checkpoint: str, original: str) -> None:
 
 
 def say_option(json: bool, checkpoint: str) -> None:
-    """Name the option that starts a query of one's own on a checkpoint."""
+    """Print the option that starts a query without a job on a checkpoint."""
     from holdfast.config.checks import local_path
 
     if is_wanted(json):
@@ -160,10 +160,10 @@ def catalog_for(checkpoint: str, home: str | None) -> str | None:
 
     Args:
         checkpoint: The checkpoint's URI.
-        home: The state home that was given.
+        home: The value of `--home`; None for the default.
 
     Returns:
-        A directory as it is typed; None if a checkpoint can have no neighbour.
+        The directory as typed in a shell; None if no directory can be next to the checkpoint.
     """
     from holdfast.layout import SAVEPOINTS_BESIDE, beside
 
@@ -211,17 +211,17 @@ def restored_beside(checkpoint: str) -> str:
 
 
 def restore_words(savepoint: str, checkpoint: str) -> tuple[str, ...]:
-    """Return the words of a restore with --dry-run.
+    """Return the arguments of `holdfast restore` with --dry-run.
 
     Args:
         savepoint: The savepoint's address.
-        checkpoint: The checkpoint that it was taken of.
+        checkpoint: The checkpoint of which the savepoint was taken.
     """
     return ("restore", savepoint_word(savepoint), restored_beside(checkpoint), _DRY_RUN)
 
 
 def run_words(target: str, home: str | None, *more: str) -> tuple[str, ...]:
-    """Return the words that start a job; none if its file does not exist."""
+    """Return the arguments that start a job; empty if the job file does not exist."""
     from holdfast.jobs.loader import split_target
 
     if not split_target(target)[0].is_file():
@@ -230,12 +230,12 @@ def run_words(target: str, home: str | None, *more: str) -> tuple[str, ...]:
 
 
 def home_words(home: str | None) -> tuple[str, ...]:
-    """Return the words for the state home, if one was given."""
+    """Return the `--home` option for a next call; empty if none was given."""
     return () if home is None else ("--home", home)
 
 
 def given_words(option: str, given: Sequence[str] | None) -> Iterator[str]:
-    """Yield the words of a repeated option."""
+    """Yield an option with each of its values: `--set`, `a=1`, `--set`, `b=2`."""
     for value in given or ():
         yield from (option, value)
 

@@ -62,7 +62,7 @@ def _largest_keys(checkpoint: str) -> tuple[str, ...]:
 
 
 def _after_checkpoint(checkpoint: str, keys: int | None, heavy: list[HeavyKeys]) -> tuple[str, ...]:
-    """Return the words that show the largest keys, or the value of the largest one."""
+    """Return the arguments that show the largest keys, or the value of the largest one."""
     from holdfast.at_rest.state_reader import written_key
 
     if keys is None:

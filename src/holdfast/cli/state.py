@@ -207,7 +207,7 @@ def key_words(
     batch: int | None,
     home: str | None,
 ) -> tuple[str, ...]:
-    """Return the words that show the same key with a different verb."""
+    """Return the arguments that show the same key with a different verb."""
     named = [*([] if state is None else [state]), *(key or [])]
     options_ = [*([] if operator is None else ["--operator", operator])]
     options_ += [] if batch is None else ["--batch", str(batch)]
@@ -219,7 +219,7 @@ def key_words(
 
 
 def _after_list(reader: StateReader, place: str, batch: int | None, home: str | None) -> tuple[str, ...]:
-    """Return the words that scan the first state."""
+    """Return the arguments that scan the first state."""
     states = [state.full_name for operator in reader.operators for state in operator.states]
     if not states:
         return ()
@@ -236,7 +236,7 @@ def _after_scan(
     batch: int | None,
     home: str | None,
 ) -> tuple[str, ...]:
-    """Return the words that get the key of the first row."""
+    """Return the arguments that get the key of the first row."""
     from holdfast.at_rest.state_reader import written_key
 
     chosen = reader.pick(state or "", operator)[1]

@@ -143,7 +143,7 @@ def _show_plan(plan: StopPlan) -> None:
 
 
 def _after_stop(stopped: Stopped, home: str | None) -> tuple[str, ...]:
-    """Return the words that start the job again, from its checkpoint or from the savepoints."""
+    """Return the arguments that start the job again, from its checkpoint or from the savepoints."""
     job = stopped.status.job
     if not stopped.savepoints:
         return next_step.run_words(job.target, home)

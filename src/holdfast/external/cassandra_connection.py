@@ -57,7 +57,7 @@ _COMMANDS: Final = CassandraLimits(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CassandraSession:
-    """A session of the client's, with its prepared statements.
+    """A session of the client library, with its prepared statements.
 
     In statements `@` represents the keyspace.
 
@@ -87,7 +87,7 @@ class CassandraSession:
         return self.statement(cql).bind(values)
 
     def together(self, statements: Sequence[Any]) -> list[Any]:
-        """Return the answers to statements that are asked at the same time."""
+        """Run statements concurrently and return their results."""
         from cassandra.concurrent import execute_concurrent
 
         asked = execute_concurrent(self.cql, [(each, None) for each in statements], _ASKED_TOGETHER)
@@ -108,7 +108,7 @@ class CassandraSession:
 
 
 class CassandraConnection:
-    """A session with a cluster, made with the first request; threads may share it, and processes may not.
+    """A session with a cluster, opened by the first request; threads may share it, processes may not.
 
     The session ends with the connection.
 
@@ -238,7 +238,7 @@ class CassandraConnection:
         )
 
     def session(self) -> CassandraSession:
-        """Return the session, which is made if there is none."""
+        """Return the open session, or open one."""
         with self._lock:
             if self._session is None:
                 self._session = self._open()
@@ -410,7 +410,7 @@ def open_cassandra(
 ) -> CassandraConnection:
     """Return the connection with the credentials of the environment; all callers share it.
 
-    Nothing is sent yet.
+    The call sends no request.
 
     Raises:
         Invalid: The environment asks for an unknown consistency.

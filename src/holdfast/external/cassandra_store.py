@@ -75,7 +75,7 @@ class AttemptLineage:
     last: int
 
     def has(self, attempt: int) -> bool:
-        """Return whether an attempt's rows count."""
+        """Return whether an attempt's rows are visible."""
         if attempt > self.floor:
             return attempt in self.attempts
         at = bisect_right(self.dead, attempt, key=itemgetter(0))
@@ -333,10 +333,10 @@ class CassandraStore:
         return head if version in head.versions else head.made(version, count)
 
     def _change(self, step: Callable[[CassandraHead | None], CassandraHead]) -> CassandraHead:
-        """Change the head, which no query has begun on, by a transaction.
+        """Change the head by a transaction, if no query has begun to use the store.
 
         Raises:
-            Conflict: A query has.
+            Conflict: A query has begun to use the store.
         """
         for _ in range(_TRIES):
             before = self._head(serially=True)
@@ -373,7 +373,7 @@ class CassandraStore:
         return count
 
     def _delete_rows(self, before: int) -> None:
-        """Delete what attempts before this one have written."""
+        """Delete the rows of the attempts before this one."""
         if before == 1:
             return
         for buckets in _SCANS:
@@ -383,7 +383,7 @@ class CassandraStore:
                     self._connection.write_all([[(_DELETE, (self.name, *row)) for row in some]])
 
     def _fields(self, lineage: AttemptLineage) -> tuple[dict[bytes, bytes], int]:
-        """All fields of a version, and how many parts of the store are there."""
+        """Return all fields of a version, and the number of existing parts of the store."""
         fields: dict[bytes, bytes] = {}
         parts = 0
         for buckets in _SCANS:
@@ -484,7 +484,7 @@ class CassandraReader:
     Args:
         address: The database.
         query_id: The query.
-        prefix: What all names of stores begin with.
+        prefix: The prefix of all store names.
 
     Raises:
         Unsupported: The library is not installed.

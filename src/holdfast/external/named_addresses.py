@@ -21,11 +21,11 @@ def name_database(address: str) -> None:
 
 
 def name_databases_of(home: str, read: Callable[[], Iterable[str]]) -> None:
-    """Record where more addresses are kept that the operator has named.
+    """Register a source of further addresses that the user has named.
 
     Args:
-        home: The state home that they are kept in.
-        read: Returns them; called when an address is compared with them.
+        home: The state home that stores the addresses.
+        read: Returns the addresses; called when an address is compared with them.
     """
     _SOURCES[home] = read
 

@@ -286,7 +286,7 @@ class RedisReader:
     Args:
         address: The database.
         query_id: The query.
-        prefix: What all keys in the database begin with.
+        prefix: The prefix of all keys in the database.
 
     Raises:
         Unsupported: The library is not installed.

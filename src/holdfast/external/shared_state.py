@@ -44,8 +44,8 @@ class StoreListing:
     """The stores of a query.
 
     Attributes:
-        names: Their names; also of those that it had before a checkpoint was restored.
-        generation: The last word in the names of those that it uses, nothing where they have none.
+        names: The names of the stores, including those used before a checkpoint was restored.
+        generation: The last part of the names of the stores in use; empty if their names have none.
     """
 
     names: tuple[str, ...]

@@ -86,14 +86,14 @@ BUCKETS: Final = 64
 
 @dataclass(frozen=True, slots=True)
 class StoreLook:
-    """A database's data on a store.
+    """The facts of a store in a database.
 
     Attributes:
         newest: The newest version.
-        fields: How many fields that has.
-        size_bytes: About how much room they take there.
-        encoder: How rows lie in fields: `plain`, or `prefix:` and a number of columns.
-        attempts: The attempt that made each version that is kept.
+        fields: The number of fields in the newest version.
+        size_bytes: Their approximate size in the database.
+        encoder: The encoding of rows in fields: `plain`, or `prefix:` and a number of key columns.
+        attempts: The attempt that wrote each kept version, by version.
     """
 
     newest: int
@@ -150,22 +150,22 @@ class ExternalStore(Protocol):
             index: The name of the list of the query's stores.
 
         Returns:
-            How many fields there are.
+            The number of fields.
 
         Raises:
-            Conflict: A query uses it.
+            Conflict: A query uses the store.
         """
 
     def clear(self) -> None:
-        """Delete the store, which no query has begun on.
+        """Delete the store, if no query has begun to use it.
 
         Raises:
-            Conflict: A query has.
+            Conflict: A query has begun to use the store.
         """
 
 
 class StateDatabase(Protocol):
-    """A database with stores. Nothing is sent before something is asked."""
+    """A database with stores. Creating the object sends no request."""
 
     def ping(self) -> None:
         """Check that the database answers.
@@ -180,12 +180,12 @@ class StateDatabase(Protocol):
 
 
 def bucket_of(field: bytes) -> int:
-    """Return the part of a store that contains a field."""
+    """Return the number of the bucket, a part of a store, that contains a field."""
     return zlib.crc32(field) % BUCKETS
 
 
 def by_bucket(fields: Iterable[bytes]) -> dict[int, list[bytes]]:
-    """Return the fields, each once, by the part of the store that contains them."""
+    """Group fields by the number of the bucket that contains them, without duplicates."""
     buckets: dict[int, list[bytes]] = {}
     for field in dict.fromkeys(fields):
         buckets.setdefault(bucket_of(field), []).append(field)

@@ -98,8 +98,8 @@ class OperatorName:
 
     Attributes:
         operator_id: Its number in the plan.
-        display_name: The name to show: the user's name, else one by its operation, with its number if
-            it is not unique.
+        display_name: The name to show: the user's name, else a short name of the operation; followed by
+            the operator's number if operators share the name.
         operator_kind: The operation as Spark's documentation names it.
         spark_name: Spark's name of the operation. Spark before 4.0 does not record it: then it is inferred
             from the state's schema, and empty if unknown.

@@ -31,8 +31,9 @@ class BackgroundWorker:
 
     Args:
         name: The thread's name.
-        step: Does the due work and returns the seconds until the next step; None until `wake`.
-        may: Asked before each step; if False, nothing is done until `wake`.
+        step: Does the due work and returns the seconds until the next step, or None to wait for `wake`.
+        may: Returns whether the next step may run; called before each. After False, the thread waits for
+            `wake`.
     """
 
     def __init__(
@@ -169,7 +170,7 @@ class Recording:
 
     Args:
         home: The state home.
-        may: Asked before each check.
+        may: Returns whether the next check may run; called before each.
     """
 
     def __init__(self, home: Path, may: Callable[[], bool] = lambda: True) -> None:

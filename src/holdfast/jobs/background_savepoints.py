@@ -37,7 +37,7 @@ class SavepointDigests:
         catalog: The savepoint directory, as a canonical URI.
         clock: Returns epoch milliseconds.
         longest_s: The limit of all pauses for one savepoint together.
-        may: Asked before each savepoint, and while its rows are read.
+        may: Returns whether the work may continue; called before each savepoint, and while its rows are read.
     """
 
     def __init__(
@@ -139,7 +139,7 @@ class Savepointing:
     Args:
         settings: The schedule.
         clock: Returns epoch milliseconds.
-        may: Asked before each turn.
+        may: Returns whether the work may continue; called before each turn.
     """
 
     def __init__(

@@ -99,7 +99,7 @@ class CheckpointOwnership:
         Args:
             spark: The session whose JVM writes.
             java_pid: The process id of that JVM.
-            patience: How long to wait.
+            patience: The maximum wait.
 
         Raises:
             Conflict: The checkpoint has a different owner.

@@ -130,7 +130,7 @@ class AlertDelivery:
         diary: The queue of events; without it they are lost when this process ends.
         clock: Returns epoch milliseconds.
         first_pause_s: The pause after the first failure; each further one is twice as long.
-        may: Asked before each turn.
+        may: Returns False once another supervisor owns the job; called before each turn.
     """
 
     def __init__(
@@ -304,7 +304,7 @@ class Observing:
         registry: The registry.
         catalog: The savepoint catalog, if the job takes savepoints.
         clock: Returns epoch milliseconds.
-        may: Asked before each check; False once another supervisor owns the job.
+        may: Returns False once another supervisor owns the job; called before each check.
     """
 
     def __init__(

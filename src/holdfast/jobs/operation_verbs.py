@@ -208,7 +208,11 @@ class TakeSavepointVerb:
         return _Savepoints(work, details).take()
 
     def recover(self, work: OperationContext[arguments.TakeSavepoint]) -> Mapping[str, Any]:
-        """Complete if all savepoints exist and are whole; else remove those that were taken."""
+        """Return the savepoints if all of them exist and are whole; else remove those that were taken.
+
+        Raises:
+            Conflict: A savepoint is missing or incomplete.
+        """
         savepoints = _Savepoints(work, work.details())
         made = savepoints.keep_whole()
         if savepoints.complete(made):
@@ -233,7 +237,11 @@ class StopVerb:
         return self._await_and_take(work, job.name)
 
     def recover(self, work: OperationContext[arguments.TakeSavepoint]) -> Mapping[str, Any]:
-        """Continue if the job was asked to stop; else report that nothing was done."""
+        """Wait for the job's end and take the savepoints, if the killed process had asked the job to stop.
+
+        Raises:
+            Conflict: The job was not asked to stop, or has been started again since.
+        """
         job = work.details().status.job
         began = work.operation.started_ms or work.operation.asked_ms
         if job.started_ms > began:
@@ -453,7 +461,12 @@ class CheckpointMaker:
         return self.make(work.wanted.savepoint, work.wanted.checkpoint, tell=work.teller()).as_dict()
 
     def recover(self, work: OperationContext[MakeCheckpoint]) -> Mapping[str, Any]:
-        """Finish a checkpoint that this operation has begun, or remove it."""
+        """Finish the checkpoint that a killed process began; if that fails, remove it.
+
+        Raises:
+            HoldfastError: The checkpoint could not be finished. A complete checkpoint, or one that a
+                different operation created, is not removed.
+        """
         target = open_storage(work.wanted.checkpoint)
         try:
             return self.run(work)

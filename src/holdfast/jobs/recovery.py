@@ -53,7 +53,7 @@ class RecoveryTimes(JsonShape):
         at_ms: The time of the failure, or of the last sign of life.
         cause: The class of the failure, and its line.
         phases_ms: The duration of each of `PHASES`; their sum is the recovery.
-        idle_ms: How long the started queries then waited for input; not counted.
+        idle_ms: The time that the started queries then waited for input; not counted.
         load_ms: The time that all tasks of the first batch spent loading state, if Spark reports it.
         slots: The number of tasks that could run at the same time.
         size: The state that was loaded; None if unknown.
@@ -86,7 +86,7 @@ class Stopwatch:
         cause: The class of the failure, and its line.
         ended: The time when its end was noticed and all its processes were gone.
         resumed: The time when the restart strategy's pause was over.
-        verify_ms: How long the checkpoint was verified before the start of the queries.
+        verify_ms: The duration of the verification of the checkpoint before the queries start.
         running: The time when the queries had started.
         slots: The number of tasks that can run at the same time.
         size: The state to load.

@@ -59,7 +59,7 @@ class StorageElection:
         storage: The directory that all candidates share. New files must be visible to all at once, and of
             several concurrent creations of a file one must win.
         job: The job's name.
-        lease_s: How long a leader without a sign of life stays leader.
+        lease_s: The time after which a leader that does not renew its lease loses the leadership.
         now: Returns seconds on a monotonic clock.
         wall: Returns seconds since 1970.
         holder: The name of this candidate for others; by default its host and process.

@@ -33,9 +33,9 @@ class FileChanges:
     """The changed files of a savepoint.
 
     Attributes:
-        made: Where the new files are, under their paths in the checkpoint.
-        written: The paths of those that are new, or have other bytes.
-        removed: Paths that go.
+        made: The storage of the new files, under their paths in the checkpoint.
+        written: The paths of new and changed files.
+        removed: The paths of removed files.
     """
 
     made: Storage
@@ -126,14 +126,14 @@ def derive(
 
 
 def _recorded(catalog: Storage, source: Manifest) -> SavepointContent | None:
-    """The counts and digests of what a savepoint is made of: most of its stores stay as they are."""
+    """Return the recorded counts and digests of the source, whose stores are mostly unchanged."""
     with suppress(HoldfastError):
         return recorded(catalog, source.savepoint_id)
     return None
 
 
 def store_object(catalog: Storage, file: SavedFile, origin: Storage, path: str) -> bool:
-    """Put a file under its hash, by a link where that is possible; return False if the catalog has it.
+    """Store a file under its hash, by a link if possible; return False if the catalog has it already.
 
     Cost: an object that the catalog has is read once.
     """

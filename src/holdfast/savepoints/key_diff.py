@@ -75,7 +75,7 @@ def _values(row: KeyRow) -> dict[str, Any]:
 
 
 def _in_order(value: Any) -> Any:
-    """A map's entries in an order that does not tell when they came."""
+    """Sort a map's entries, so that equal maps are displayed alike."""
     return {key: value[key] for key in sorted(value, key=repr)} if isinstance(value, dict) else value
 
 
@@ -110,18 +110,18 @@ class Stepped:
     second_bytes: int = 0
 
     def count(self, rows: Pairs, others: Pairs) -> None:
-        """Take note of how many rows there are on both sides, and of what those of the first weigh."""
+        """Add the numbers of rows of both sides, and the bytes of the first side's rows."""
         self.first_rows += len(rows)
         self.first_bytes += bare_bytes(self.codec, rows)
         self.second_rows += len(others)
 
     def weigh(self) -> None:
-        """Compute the bytes of the second side: what both have weighs as much there."""
+        """Compute the bytes of the second side from those of the first and the differing rows."""
         only_first, only_second = (bare_bytes(self.codec, list(rows)) for rows in (self.first, self.second))
         self.second_bytes = self.first_bytes - only_first + only_second
 
     def take(self, rows: Pairs, others: Pairs) -> bool:
-        """Take in rows of both sides, and cross out what both have; False where a side has one twice."""
+        """Add rows of both sides and drop the rows that both have; False if a side has a row twice."""
         for held, new in ((self.first, rows), (self.second, others)):
             before = len(held)
             held.update(new)
@@ -135,7 +135,7 @@ class Stepped:
 
 @dataclass(frozen=True, slots=True)
 class Differing:
-    """A row that is not the same on both sides: its bare key, and as it is stored on either."""
+    """A row that differs between the sides: its bare key, and its stored form on each side."""
 
     key: bytes
     first: Row | None
@@ -213,7 +213,7 @@ def _row_chunks(storage: Storage, operator: OperatorStates, tell: ProgressCallba
 
 
 def _by_state(chunk: Chunk | None, against: Chunk | None) -> Iterator[tuple[StateCodec, Pairs, Pairs]]:
-    """The rows of both sides by state."""
+    """Yield the rows of both sides by state."""
     if chunk is not None and against is not None and chunk[0].name == against[0].name:
         yield chunk[0], chunk[2], against[2]
         return
@@ -224,7 +224,7 @@ def _by_state(chunk: Chunk | None, against: Chunk | None) -> Iterator[tuple[Stat
 
 
 def _unlike(rows: Pairs, others: Pairs) -> tuple[Pairs, Pairs]:
-    """Return the rows of both sides without those at the same position."""
+    """Return the rows of both sides without equal rows at the same position."""
     if len(rows) != len(others):
         return rows, others
     unlike = [(row, other) for row, other in zip(rows, others, strict=True) if row != other]
@@ -356,7 +356,7 @@ def compare_states(
 def _in_step(
     first: StateLocation, second: StateLocation, samples: int, tell: ProgressCallback | None
 ) -> Iterator[tuple[int, list[StateDifference]]]:
-    """The operators that both sides keep in the same way, by number: they are read once, and side by side."""
+    """Compare the operators that both sides encode alike; yield their numbers and differences."""
     there = {operator.operator_id: operator for operator in operator_states(second.storage, second.batch_id)}
     for operator in operator_states(first.storage, first.batch_id):
         other = there.get(operator.operator_id)
@@ -428,7 +428,7 @@ def _row_at(codec: StateCodec, pairs: Pairs, at: int) -> KeyedRow:
 
 
 def _keyed(storage: Storage, operator: OperatorStates, tell: ProgressCallback | None) -> Iterator[_Chunk]:
-    """The keys of a keyed operator, partition by partition."""
+    """Yield the keys of a keyed operator, partition by partition."""
     name = StateName(operator.operator_id, operator.store_names[0], KEYED, operator.name, operator.named)
     rows = keyed_rows(stored_groups(storage, operator, tell), f"operator {operator.operator_id}")
     while some := list(islice(rows, CHUNK)):
@@ -471,7 +471,7 @@ class _Digests:
                 parts.clear()
 
     def bucket(self, number: int) -> list[tuple[bytes, bytes]]:
-        """The hashes of key and value of a bucket's rows."""
+        """Return the hashes of key and value of a bucket's rows."""
         file = self.place / str(number)
         data = file.read_bytes() if file.exists() else b""
         data += b"".join([part.tobytes() for part in self.buckets[number]])
@@ -535,7 +535,7 @@ def _compared(name: StateName, first: _Side, second: _Side, samples: int) -> tup
 
 
 def _changes(one: list[tuple[bytes, bytes]], other: list[tuple[bytes, bytes]]) -> dict[str, list[bytes]]:
-    """The keys that differ."""
+    """Return the differing keys by type of change."""
     here, there = dict(one), dict(other)
     if len(here) != len(one) or len(there) != len(other):
         return _changes_of_many(_by_key(one), _by_key(other))
@@ -574,7 +574,7 @@ def _sample_rows(
     tell: ProgressCallback | None,
     without: Container[int],
 ) -> dict[tuple[int, StateName, bytes], KeyedRow]:
-    """The rows to be shown, by side, state and the hash of their key. Ends when it has them."""
+    """Return the rows to show by side, state and hash of the key; stops reading when all are found."""
     found: dict[tuple[int, StateName, bytes], KeyedRow] = {}
     missing = ("added", "removed")
     for number, side in enumerate(sides):

@@ -1,12 +1,12 @@
 """Leases on a catalog: which operations may run at the same time.
 
 Takes may run concurrently. A removal must not run concurrently with a take: it could delete objects that the
-take has found and is about to use. Neither waits for the other. A take writes a note and then checks for a
-removal; a removal writes a note and then checks for takes. Each fails if it sees the other, so at least one
-of them fails.
+take has found and is about to use. Neither waits for the other. A take writes a lease file and then checks
+for a removal; a removal writes a lease file and then checks for takes. Each fails if it sees the other, so at
+least one of them fails.
 
-A killed process leaves its note behind. A removal treats a note that was not renewed for an hour as dead. If
-the owner of such a note was only frozen, it detects this later: a take checks again after it has written its
+A killed process leaves its lease file behind. A removal treats a lease that was not renewed for an hour as
+dead. If its owner was only frozen, the owner detects this later: a take checks again after it has written its
 manifest, and withdraws the manifest.
 
 A removal that froze just before it deletes a file cannot check again. On a local disk it holds a lock until
@@ -45,13 +45,13 @@ _ENDED = ".ended"
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """The note of a process that works in a catalog.
+    """The content of a lease file: the take or removal that wrote it, and the time of its last renewal.
 
     Attributes:
         token: The name of the take or removal.
         beat_ms: The time of the last renewal.
         owner: The process and machine, for messages.
-        process: The process; None if the note does not contain it.
+        process: The process; None if the file does not contain it.
     """
 
     token: str
@@ -65,17 +65,17 @@ class Note:
         return self.process is not None and self.process.has_died()
 
     def dead(self, now_ms: int, after_ms: int) -> bool:
-        """Return whether the holder counts as dead."""
+        """Return True if the last renewal is at least `after_ms` ago."""
         return now_ms - self.beat_ms >= after_ms
 
     def render(self) -> bytes:
-        """Return the content of the note's file."""
+        """Return the content of the lease file."""
         return json.dumps(asdict(self)).encode()
 
 
 @dataclass(frozen=True, slots=True)
 class Takes:
-    """The takes of a catalog: running ones, dead ones, and old notes to delete."""
+    """The takes of a catalog: running ones, dead ones, and the paths of old `.ended` files to delete."""
 
     live: tuple[Note, ...]
     dead: tuple[Note, ...]
@@ -100,10 +100,10 @@ class TakeLease:
         self.token = token
 
     def begin(self) -> None:
-        """Write the note of a running take.
+        """Write the take's lease file, then check that no removal is running.
 
         Raises:
-            Conflict: A removal is running.
+            Conflict: A removal is running in the catalog; the lease file was deleted again.
         """
         self._write(replace=False)
         sweep = _read(self._catalog, SWEEP)
@@ -119,10 +119,10 @@ class TakeLease:
             )
 
     def beat(self) -> None:
-        """Show that the take lives, if it is time to.
+        """Renew the lease if its last renewal is a minute old.
 
         Raises:
-            Conflict: It was taken for dead.
+            Conflict: A removal has treated the lease as dead.
         """
         if self._clock() - self._beat_ms >= BEAT_MS:
             self.check()
@@ -143,7 +143,7 @@ class TakeLease:
             )
 
     def end(self) -> None:
-        """Take the note away."""
+        """Delete the lease file."""
         self._catalog.delete(self._path)
 
     @contextmanager
@@ -176,7 +176,7 @@ class GcLease:
         catalog: The catalog.
         token: The unique name of the removal.
         clock: The time in epoch milliseconds.
-        dead_after_ms: Age of the last renewal after which a note counts as dead.
+        dead_after_ms: The age of the last renewal at which a lease counts as dead.
     """
 
     def __init__(
@@ -192,7 +192,7 @@ class GcLease:
         self._lock = FileLock(root / SWEEP_LOCK) if root is not None and root.is_dir() else None
 
     def begin(self) -> Takes:
-        """Write the note of a running removal, unless a take is running.
+        """Write the removal's lease file, then check that no take is running.
 
         Returns:
             The takes, none of which is running.
@@ -234,13 +234,13 @@ class GcLease:
             self._write(replace=True)
 
     def give_up(self, note: Note) -> None:
-        """Mark a take as dead, then delete its note."""
+        """Mark a take as dead, then delete its lease file."""
         with suppress(Conflict):  # given up before, by a removal that was killed
             self._catalog.write(f"{TAKES}/{note.token}{_ENDED}", Note(note.token, self._clock(), "").render())
         self._catalog.delete(f"{TAKES}/{note.token}{_NOTE}")
 
     def end(self) -> None:
-        """Delete the note, if it still belongs to this removal."""
+        """Delete the lease file, if it still belongs to this removal."""
         try:
             note = _read(self._catalog, SWEEP)
             if note is not None and note.token == self._token:
@@ -271,7 +271,7 @@ class GcLease:
                 self.end()
 
     def _take_lock(self, other: Note | None) -> None:
-        """Raise Conflict if another removal has not ended, regardless of the age of its note."""
+        """Raise Conflict if another removal has not ended, regardless of the age of its lease."""
         taken = True
         if self._lock is not None:
             with suppress(OSError):  # no file can be made there, and writing the note says why
@@ -298,7 +298,7 @@ class GcLease:
 
 
 def takes(catalog: Storage, now_ms: int, dead_after_ms: int) -> Takes:
-    """Return the takes with a note in a catalog."""
+    """Return the takes that have a lease file in a catalog."""
     live: list[Note] = []
     dead: list[Note] = []
     forgotten: list[str] = []
@@ -315,10 +315,10 @@ def takes(catalog: Storage, now_ms: int, dead_after_ms: int) -> Takes:
 
 
 def require_no_turn(catalog: Storage, clock: Clock = now_ms) -> None:
-    """Refuse a catalog in which a take or a removal is under way, as a removal would; writes nothing.
+    """Check that no take or removal is running in a catalog; writes nothing.
 
     Raises:
-        Conflict: One is under way.
+        Conflict: A take or a removal is running.
     """
     sweep = _read(catalog, SWEEP)
     if sweep is not None and not sweep.dead(clock(), DEAD_AFTER_MS) and not sweep.has_died:
@@ -349,9 +349,9 @@ def _busy(fact: str, catalog: Storage, path: str, note: Note) -> Conflict:
 
 
 def clear_dead_sweep(catalog: Storage) -> None:
-    """Delete the note of a removal whose process has died on this machine.
+    """Delete the lease file of a removal whose process has died on this machine.
 
-    A process on a different machine may be alive, so its note is kept until it expires.
+    A process on a different machine may be alive, so its lease file is kept until the lease expires.
     """
     note = _read(catalog, SWEEP)
     if note is not None and note.has_died:
@@ -371,7 +371,7 @@ def staged(token: str, number: int) -> str:
 
 
 def _read(catalog: Storage, path: str) -> Note | None:
-    """Return a note; an unreadable one counts as infinitely old and has no known owner."""
+    """Read a lease file; an unreadable one counts as infinitely old and has no known owner."""
     try:
         data = catalog.read(path)
     except NotFound:
@@ -385,6 +385,6 @@ def _read(catalog: Storage, path: str) -> Note | None:
 
 
 def _note(token: str, beat_ms: int) -> Note:
-    """Return a note of this process."""
+    """Return the content of a lease file of this process."""
     process = ProcessIdentity.own()
     return Note(token, beat_ms, f"process {process.pid} on {host_name(process.machine)}", process)

@@ -129,8 +129,8 @@ def plan_sweep(catalog: Storage, now_ms: int, dead_after_ms: int = DEAD_AFTER_MS
 
     Args:
         catalog: The catalog.
-        now_ms: The time.
-        dead_after_ms: A take that has not shown itself for so long is taken for dead.
+        now_ms: The time, in epoch milliseconds.
+        dead_after_ms: The age of the last renewal at which a take counts as dead.
 
     Raises:
         Corrupt: A manifest is damaged, so the files that its savepoint needs are unknown.
@@ -207,7 +207,7 @@ def remove_unneeded(
 
     Args:
         catalog: The catalog.
-        turn: The lease of the removal, which is held.
+        turn: The lease of the removal, which the caller holds.
         clock: The time in epoch milliseconds.
         tell: Called with the number of finished files, the number of all files, and the current step.
 
@@ -221,7 +221,7 @@ def remove_unneeded(
 
 
 def _folders(catalog: Storage, needed: frozenset[str]) -> list[tuple[str, frozenset[str]]]:
-    """Every folder with files of the catalog's own making, and the names in it that stay."""
+    """Return every folder whose files the catalog created, and the names in it to keep."""
     below = [
         *((f"{OBJECTS}/{name}", needed) for name in sorted(catalog.list(OBJECTS).names)),
         *((f"{SAVEPOINTS}/{name}", _staying(catalog, name)) for name in ids(catalog)),
@@ -236,7 +236,7 @@ def _staying(catalog: Storage, savepoint_id: str) -> frozenset[str]:
 
 
 def _needed(catalog: Storage, but: str | None = None) -> tuple[frozenset[str], int, tuple[str, ...]]:
-    """The hashes that savepoints need, how many savepoints these are, and those that cannot say."""
+    """Return the hashes that savepoints need, their number, and the savepoints with damaged manifests."""
     hashes: set[str] = set()
     count = 0
     unreadable = []
@@ -256,7 +256,7 @@ def _needed(catalog: Storage, but: str | None = None) -> tuple[frozenset[str], i
 
 
 def _own(catalog: Storage, savepoint_id: str) -> Manifest | None:
-    """The manifest of the savepoint that goes; a damaged one frees nothing by itself, a sweep will."""
+    """Return the manifest of the savepoint to delete; None if damaged, then only a sweep frees its files."""
     try:
         return load(catalog, savepoint_id)
     except (Corrupt, Unsupported):
@@ -270,7 +270,7 @@ def _remove(catalog: Storage, paths: tuple[str, ...], turn: GcLease, tell: Progr
 
 
 def _tidy(catalog: Storage, name: str) -> None:
-    """Take away the empty directory of a savepoint; only a local disk has such."""
+    """Delete the empty directory of a savepoint, which only a local disk has."""
     root = local_path(catalog.uri)
     if root is not None:
         with suppress(OSError):  # it is not empty, so it is not ours to take away

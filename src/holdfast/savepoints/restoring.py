@@ -447,7 +447,7 @@ class _Restore:
     """The copying of one restore.
 
     Attributes:
-        links: Whether files get there without their bytes coming here.
+        links: True if files are linked or copied without being read by this process.
     """
 
     catalog: Storage
@@ -468,7 +468,7 @@ class _Restore:
         return self.plan.operation is not RestoreKind.FORK or file.path not in sums
 
     def put(self, file: SavedFile) -> None:
-        """Put a file in place."""
+        """Write a file to the target."""
         source = object_path(file.sha256)
         if self.links and file.how != SCHEMA_PATHS and never_changes(file.path):
             self.target.copy(source, file.path, origin=self.catalog)
@@ -506,11 +506,11 @@ class _Restore:
         return CutFile(file.path, How.SCHEMA_PATHS, file.path).content(data, hadoop_address(self.target.uri))
 
     def _changes(self, file: SavedFile) -> bool:
-        """Return whether the checkpoint gets different bytes than the savepoint has."""
+        """Return whether the bytes of a file change on the way from the savepoint to the checkpoint."""
         return file.how == SCHEMA_PATHS or self._pins(file)
 
     def _pins(self, file: SavedFile) -> bool:
-        """Return whether a file pins the state to files, which it is to leave."""
+        """Return whether a file pins the state to files although the state moves to a database."""
         place = layout.parse(file.path)
         logs = isinstance(place, layout.LogFile) and place.log is layout.Log.OFFSETS
         return logs and self.plan.external is not None
@@ -529,7 +529,7 @@ class _Restore:
 
 
 def _present(target: Storage) -> tuple[str, ...]:
-    """Every file at the target but those of writes that were killed."""
+    """Return every file at the target, except those of killed writes."""
     return tuple(
         sorted(path for path, place in Tree(target).places() if not isinstance(place, layout.Temporary))
     )
@@ -562,14 +562,14 @@ def _origin_file(plan: RestorePlan, now_ms: int) -> bytes:
 
 
 def _as_begun(plan: RestorePlan, origin: Mapping[str, Any] | None) -> RestorePlan:
-    """A plan with the names that a killed try has given to what it has made."""
+    """Return the plan with the names that a killed attempt used."""
     begun = origin or {}
     query_id = str(begun["query_id"]) if origin and plan.operation is RestoreKind.FORK else plan.query_id
     return replace(plan, query_id=query_id, stores=str(begun.get(_STORES) or plan.stores))
 
 
 def _says(origin: Mapping[str, Any] | None, plan: RestorePlan) -> bool:
-    """Return whether a mark belongs to this plan, whenever it began."""
+    """Return whether a mark belongs to this plan, regardless of its start time."""
     wanted = json.loads(_origin_file(plan, 0))
     return origin is not None and {**origin, _MADE_MS: 0} == wanted
 

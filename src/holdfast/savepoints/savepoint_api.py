@@ -1,4 +1,4 @@
-"""The functions of `hf.savepoints`: savepoints by address, without Spark and without stopping the query."""
+"""The functions of `hf.savepoints`; they need no Spark, and the query may run."""
 
 from __future__ import annotations
 

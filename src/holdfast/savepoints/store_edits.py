@@ -29,10 +29,10 @@ class RowChange:
     """A row that is written or deleted.
 
     Attributes:
-        codec: The family that it is in.
-        key: Its key, as an UnsafeRow.
-        rows: Its value, or the elements of a list, likewise; None where it goes.
-        is_list: Whether the value is a list.
+        codec: The codec of the row's column family.
+        key: The key, as an UnsafeRow.
+        rows: The value, or the elements of a list, as UnsafeRows; None to delete the row.
+        is_list: True if the value is a list.
     """
 
     codec: StateCodec
@@ -55,7 +55,7 @@ StoreChanges = Mapping[StoreId, Sequence[RowChange]]
 
 
 def put_rows(store: OpenStore, changes: Iterable[RowChange]) -> None:
-    """Put and delete rows of one store; each key once. Some megabytes of them are held at a time."""
+    """Put and delete rows of one store, each key once; holds some megabytes of rows at a time."""
     waiting: list[RowChange] = []
     size = 0
     for change in changes:
@@ -85,13 +85,13 @@ _IDS = "stateUniqueIds"
 
 @dataclass(slots=True)
 class StoreEdits:
-    """The files of stores that are rewritten for one savepoint.
+    """A rewriter of the store files of one savepoint.
 
     Attributes:
-        view: The savepoint as a checkpoint.
-        manifest: It.
-        folder: A directory to work in, on the catalog's disk if that is local.
-        now_ms: The time.
+        view: The savepoint, read as a checkpoint.
+        manifest: The manifest of the savepoint.
+        folder: A working directory, on the catalog's disk if that is local.
+        now_ms: The time, in epoch milliseconds.
     """
 
     view: Storage
@@ -111,9 +111,9 @@ class StoreEdits:
         """Write a store with some of its rows changed.
 
         Args:
-            operator: Its operator.
+            operator: The operator of the store.
             store: The store.
-            changes: What changes.
+            changes: The rows to put or delete.
         """
         place = self.folder / "stores" / uuid.uuid4().hex
         place.parent.mkdir(parents=True, exist_ok=True)
@@ -124,7 +124,7 @@ class StoreEdits:
         self.replaced(store, file)
 
     def _new_file(self, operator: OperatorStates, store: StoreId) -> StoreFile:
-        """The file of the whole store at the savepoint's batch; where files have ids, under a new one."""
+        """Return the file for the whole store at the savepoint's batch, with a new id if files have ids."""
         version = self.manifest.batch_id + 1
         files = (layout.parse(file.path) for file in self.manifest.files)
         newest = [
@@ -139,7 +139,7 @@ class StoreEdits:
         return file
 
     def replaced(self, store: StoreId, file: StoreFile) -> None:
-        """Take note that a store is now in a file that was made, and no longer in those that it had."""
+        """Record that a new file replaces all earlier files of a store."""
         path = file.render()
         kept = {path}
         if file.kind is FileKind.ZIP:
@@ -175,7 +175,7 @@ class StoreEdits:
         return FileChanges(self.new_files, frozenset(self._written), frozenset(self._removed - self._written))
 
     def _commit(self) -> None:
-        """Have the commit log name the new files by their ids."""
+        """Write the ids of the new files to the commit log."""
         path = LogFile(Log.COMMITS, self.manifest.batch_id).render()
         commit = parse_commit(self.view.read(path), path)
         given = commit.state_ids

@@ -41,7 +41,7 @@ class KeyCounts:
     """The number of keys in a store, for the metadata of its snapshot.
 
     Args:
-        families: Its column families.
+        families: The column families of the store.
     """
 
     def __init__(self, families: Families) -> None:
@@ -50,14 +50,14 @@ class KeyCounts:
         self._internal = 0
 
     def add(self, family: str, keys: int) -> None:
-        """Take note of keys that were written."""
+        """Count keys that were written."""
         if self._families.numbers is not None and is_internal(family):
             self._internal += keys
         else:
             self._keys += keys
 
     def fields(self) -> dict[str, Any]:
-        """Return the fields of a snapshot's metadata with these numbers and the families."""
+        """Return the metadata fields of a snapshot: the key counts and the families."""
         numbers = self._families.numbers or {}
         return {
             "numKeys": self._keys,
@@ -69,11 +69,11 @@ class KeyCounts:
 
 
 class Scratch:
-    """A database of RocksDB in a directory of its own, on its way to become a snapshot.
+    """A RocksDB database in a working directory, from which a snapshot is written.
 
     Args:
         folder: The directory.
-        database: It, open.
+        database: The open database.
         known: The data files that a snapshot has shared, by the name that RocksDB knows them by: they keep
             their names in the checkpoint, and are not written again.
     """
@@ -92,8 +92,9 @@ class Scratch:
 
         Args:
             folder: A directory that does not exist yet.
-            bulk: Every key is written once and none is read before all are: quicker, and reading is slow.
-            buffer_bytes: How much is held in memory before it goes to the disk.
+            bulk: Every key is written once, and none is read before all are written. Writing is faster,
+                reading slower.
+            buffer_bytes: The bytes held in memory before they are written to disk.
         """
         from rocksdict import MemtableFactory, Options, Rdict
 
@@ -171,7 +172,7 @@ class Scratch:
         self.database.compact_range(keys[0], keys[-1] + b"\0", compact_opt=options)
 
     def settle(self) -> None:
-        """Have everything that was written in data files, and no log."""
+        """Move all writes from the log to data files."""
         self.database.flush()
         self.close()
 
@@ -237,11 +238,11 @@ class Scratch:
 
 
 class HeapStore:
-    """A store of the memory provider's, on its way to become a snapshot: it does what `Scratch` does.
+    """A store of the memory provider, from which a snapshot is written; has the methods of `Scratch`.
 
     Args:
         codec: The compression of its files.
-        rows: What it has to begin with.
+        rows: The initial rows.
     """
 
     def __init__(self, codec: str, rows: Iterable[tuple[bytes, bytes]] = ()) -> None:
@@ -274,7 +275,7 @@ class HeapStore:
 
 
 def _entry(name: str) -> zipfile.ZipInfo:
-    """An entry that is the same each time."""
+    """Return a zip entry without a timestamp, so that equal content gives equal bytes."""
     info = zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0))
     info.compress_type = zipfile.ZIP_DEFLATED
     return info
@@ -287,7 +288,7 @@ def _batches() -> Callable[[], Any]:
 
 
 def _readable_by_spark(options: Any) -> Any:
-    """Tables of the version that Spark fixes, compressed as it does: any RocksDB since 6.6 reads them."""
+    """Set the table version and compression that Spark uses, which any RocksDB since 6.6 can read."""
     from rocksdict import BlockBasedOptions, DBCompressionType
 
     table = BlockBasedOptions()
@@ -302,10 +303,10 @@ class StoreForm:
     """The file layout of a checkpoint's stores.
 
     Attributes:
-        values: How values are put into bytes; says also which provider it is.
+        values: The encoding of values, which also identifies the provider.
         codec: The compression of the memory provider's files.
         unique_ids: Whether files have unique names, as under state-checkpoint format 2.
-        snapshot_version: That of the metadata in RocksDB's snapshots.
+        snapshot_version: The version of the metadata in RocksDB's snapshots.
     """
 
     values: ValueForm
@@ -380,8 +381,8 @@ class StoreWriter:
 
         Args:
             keys: The keys as they are stored, without the number of the family.
-            rows: The row of each key's value, as `ValueForm.rows` gives it.
-            family: Their column family.
+            rows: The row of each key's value, as `ValueForm.rows` returns it.
+            family: The column family of the keys.
         """
         stored = self._stored(keys, family)
         self._put(stored, self._form.values.stored(stored, rows), family)
@@ -395,11 +396,11 @@ class StoreWriter:
         self._put(stored, values, family)
 
     def add_stored(self, pairs: Sequence[tuple[bytes, bytes]], family: str = DEFAULT_STORE) -> None:
-        """Write rows as they are stored in a store of the same form, where the family has the same number."""
+        """Write stored rows of a store with the same form and the same number of the family."""
         self._put(self._stored([key for key, _ in pairs], family), [value for _, value in pairs], family)
 
     def finish(self) -> StoreFile:
-        """Bring the store into the checkpoint: its data files, then the file that names them."""
+        """Write the store to the checkpoint: its data files, then the file that names them."""
         data = self._scratch.bring(
             self._storage, self._file.store, lambda: self._counts, self._form.snapshot_version
         )
@@ -416,7 +417,7 @@ class StoreWriter:
 
 
 def write_file(storage: Storage, file: StoreFile, data: bytes, now_ms: int) -> None:
-    """Write a file of a store, after its checksum where Spark keeps one: under format 2."""
+    """Write a file of a store; in state-checkpoint format 2, write its checksum file first."""
     path = file.render()
     if file.unique_id is not None:
         beside = layout.SparkChecksumFile(path).render()
@@ -485,14 +486,14 @@ class OpenStore:
         self._scratch.close()
 
     def put(self, keys: Sequence[bytes], rows: Sequence[bytes], family: str = DEFAULT_STORE) -> None:
-        """Set keys to single values, each given by its row."""
+        """Set keys to single values, each in its row form."""
         stored = [self._key(key, family) for key in keys]
         self._put(stored, self._form.stored(stored, rows))
 
     def put_lists(
         self, keys: Sequence[bytes], lists: Sequence[Sequence[bytes]], family: str = DEFAULT_STORE
     ) -> None:
-        """Set keys to lists, each given by its rows; at least one, for an empty list is not a key."""
+        """Set keys to lists of at least one row; a key cannot have an empty list."""
         stored = [self._key(key, family) for key in keys]
         self._put(
             stored, [self._form.stored_list(key, rows) for key, rows in zip(stored, lists, strict=True)]
@@ -505,7 +506,7 @@ class OpenStore:
         self._scratch.delete(stored)
 
     def write(self, storage: Storage, file: StoreFile, now_ms: int, *, thoroughly: bool = False) -> StoreFile:
-        """Write the store whole, and close it.
+        """Write the complete store, and close it.
 
         Args:
             storage: The checkpoint to write to. No query may use it.

@@ -128,7 +128,7 @@ def take(
 
 
 class _Whole:
-    """Brings blobs into the stores of a savepoint that has their names."""
+    """Replaces the names of blobs in a savepoint's stores with the blobs."""
 
     def __init__(self, catalog: Storage, manifest: Manifest, folder: Path, now_ms: int) -> None:
         self._view = SavepointView(catalog, manifest.files, savepoint_uri(catalog, manifest.savepoint_id))
@@ -139,7 +139,7 @@ class _Whole:
         self._sums: dict[StoreId, Sums] = {}
 
     def written(self, tell: ProgressCallback | None) -> FileChanges:
-        """Write each store that has names of blobs, and the notes that say where those are."""
+        """Write each store that has names of blobs, and the notes with their locations."""
         operators = [each for each in operator_states(self._view, self._batch_id) if is_keyed(each)]
         stores = [
             (operator, StoreId(operator.operator_id, partition, name))
@@ -181,7 +181,7 @@ class _Whole:
                 )
 
     def _changes(self, operator: OperatorStates, store: StoreId, sums: Sums) -> Iterator[RowChange]:
-        """The lists that have names in them, with the blobs; all rows are added up as they will be."""
+        """Yield the lists that contain names, with the blobs instead; add all resulting rows to the sum."""
         for codec, pairs in store_chunks(self._view, operator, store):
             whole = [*pairs]
             if codec.name.family in (BASE, LOG):
@@ -193,7 +193,7 @@ class _Whole:
             sums.setdefault(codec.name, ContentSum()).add(*bare_rows(codec, whole))
 
     def _blobs(self, codec: StateCodec, key: bytes, value: bytes) -> tuple[bytes, ...] | None:
-        """The rows of a list of blobs, whole; None of a list without a name."""
+        """Return the rows of a list with blobs instead of names; None for a list without names."""
         blobs = blobs_in(codec, value)
         if not any(map(is_name, blobs)):
             return None

@@ -88,7 +88,7 @@ class MemoryStorage:
             folder = parent
 
     def _forget(self, path: str) -> None:
-        """Remove a path from its folder; an empty folder does not exist."""
+        """Remove a path from its folder, and each parent folder that becomes empty."""
         folder, _, name = path.rpartition("/")
         names = self._folders[folder]
         names.pop(name, None)

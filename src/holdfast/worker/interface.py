@@ -39,7 +39,7 @@ class Elements:
 
 
 class Touched(Protocol):
-    """The keys that one pass touches, in a fixed order, and what is stored for them."""
+    """The keys that one pass touches, in a fixed order, with their stored state."""
 
     @property
     def size(self) -> int:
@@ -81,7 +81,7 @@ class Moment:
         now_ms: The batch's processing time in epoch milliseconds, constant within a batch; 0 if unknown.
         watermark_ms: The batch's watermark in epoch milliseconds, or None without one.
         batch_id: The id of the batch, or None if unknown.
-        timed: Whether the processing time is known.
+        timed: True if the processing time is known.
     """
 
     now_ms: int
@@ -134,7 +134,7 @@ class Shared(Protocol):
 
     @property
     def by_key(self) -> Mapping[Any, Any]:
-        """Each row by its key."""
+        """The rows by key."""
         ...
 
     @property
@@ -151,7 +151,7 @@ class Placing(Protocol):
         ...
 
     def check(self, keys: pa.Table, h: NDArray[np.uint64]) -> None:
-        """Refuse keys that the placement would now put into a different group."""
+        """Check that the placement still assigns keys to the group that stores them."""
         ...
 
 

@@ -58,11 +58,11 @@ class OperatorHits(Protocol):
 
     @property
     def stores(self) -> Sequence[StoreHits]:
-        """Return the stores whose files may contain it."""
+        """Return the stores whose files may contain the key."""
 
     @property
     def certain(self) -> bool:
-        """Return whether one occurrence is in a row."""
+        """Return whether at least one match is a row, and not only bytes that look like the key."""
 
     def findings(self, view: Storage) -> Sequence[ErasureFinding]:
         """Return all matching current rows, including those matched by value only."""
@@ -74,7 +74,7 @@ class OperatorHits(Protocol):
 
         Args:
             work: The writer of stores.
-            view: The savepoint as a checkpoint.
+            view: The savepoint, read as a checkpoint.
 
         Returns:
             The files that changed, and the rows that were in them.
@@ -117,12 +117,12 @@ class SavepointHits:
 
     @property
     def certain(self) -> bool:
-        """Return whether one occurrence is in a row, or in text."""
+        """Return whether at least one match is a row or a text of the manifest."""
         return self.told or any(part.certain for part in self.parts)
 
     @property
     def traces(self) -> int:
-        """Return the number of files in which it was found."""
+        """Return the number of files that contain the key."""
         return sum(store.traces for part in self.parts for store in part.stores)
 
 

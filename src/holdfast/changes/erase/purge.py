@@ -43,7 +43,7 @@ class ReplacedFiles:
     """The files of a savepoint that the erasure replaced.
 
     Attributes:
-        removed: Paths that are removed.
+        removed: The paths of the files to remove from the savepoint.
         written: The new files; their bytes are in the catalog already.
     """
 
@@ -53,12 +53,12 @@ class ReplacedFiles:
 
 @dataclass(slots=True)
 class Cleansing:
-    """A writer of stores without a key into a catalog, file by file; each distinct file once.
+    """A writer of store files without an erased key; writes a file that several savepoints share once.
 
     Attributes:
-        catalog: The catalog for the files.
+        catalog: The catalog that stores the new files.
         folder: A working directory.
-        now_ms: The time.
+        now_ms: The time, in epoch milliseconds.
     """
 
     catalog: Storage
@@ -75,9 +75,9 @@ class Cleansing:
         """Rewrite the files of a store that contain the key, each without the matching entries.
 
         Args:
-            view: The savepoint as a checkpoint.
+            view: The savepoint, read as a checkpoint.
             operator: The store's operator.
-            hits: The occurrences.
+            hits: The store, and its files that may contain the key.
         """
         files = []
         for file, found_in in hits.files.items():
@@ -96,13 +96,13 @@ class Cleansing:
         hits: StoreHits,
         changes: Sequence[RowChange],
     ) -> ReplacedFiles:
-        """Write a whole store, with some rows changed, in place of its base and the changes since.
+        """Write a store as one new base with some rows changed; it replaces the old base and its changelogs.
 
         Args:
-            view: The savepoint as a checkpoint.
+            view: The savepoint, read as a checkpoint.
             operator: The store's operator.
-            hits: Its files.
-            changes: The changes.
+            hits: The store, and its files that may contain the key.
+            changes: The rows to delete or to replace.
         """
         known = ("flat", *(view.sha256(file.render()) for file in hits.chain), hits.store.folder)
         if known not in self._done:
@@ -145,7 +145,7 @@ class Cleansing:
         families: Families,
         changes: Sequence[RowChange],
     ) -> Storage:
-        """Write a whole store to its own directory; it is read back and compared."""
+        """Write a whole store to a new directory, read it back, and compare the rows."""
         made = self._place()
         unique = file.unique_id is not None
         form = StoreForm(operator.values, operator.codec, unique, operator.snapshot_version(view))
@@ -317,7 +317,7 @@ def _kept_records(
     stream: bytes,
     keys: Collection[tuple[str, bytes]],
 ) -> bytes:
-    """Return the records of changes, or of a snapshot in memory, except those of some keys."""
+    """Return a changelog or an in-memory provider's snapshot without the records of some keys."""
     path = file.render()
     records = records_of(file.kind, stream, path)
     head = parse_head(stream, path) if file.kind is FileKind.CHANGELOG else None
@@ -358,12 +358,12 @@ class PartitionHits:
 
     @property
     def by_value(self) -> bool:
-        """Return whether an occurrence cannot be seen from the key."""
+        """Return whether a row matches by its value, which its key does not show."""
         return any(store.by_value for store in self.stores)
 
     @property
     def certain(self) -> bool:
-        """Return whether one occurrence is in a row."""
+        """Return whether at least one match is a row, and not only bytes that look like the key."""
         return any(hits.certain for store in self.stores for hits in store.files.values())
 
     def findings(self, view: Storage) -> tuple[ErasureFinding, ...]:
@@ -404,7 +404,7 @@ class SparkSearch(Search):
         """Search an operator, partition by partition.
 
         Raises:
-            Unsupported: It is encoded as Avro.
+            Unsupported: The state is encoded as Avro.
         """
         files = operator.files
         if files.values.avro:

@@ -327,7 +327,7 @@ class FileHits:
 
     @property
     def certain(self) -> bool:
-        """Return whether one occurrence is in a row; other bytes may only resemble it."""
+        """Return whether at least one match is a row; bytes outside rows may only look like the key."""
         return bool(self.keys or self.by_value)
 
     def take(self, other: FileHits) -> None:
@@ -351,12 +351,12 @@ class StoreHits:
 
     @property
     def by_value(self) -> bool:
-        """Return whether an occurrence cannot be seen from the key."""
+        """Return whether a row matches by its value, which its key does not show."""
         return any(file.by_value for file in self.files.values())
 
     @property
     def traces(self) -> int:
-        """Return the number of files in which it was found."""
+        """Return the number of files that contain the key."""
         return sum(file.any for file in self.files.values())
 
     def live(self, operator: OperatorStates) -> dict[str, int]:

@@ -128,7 +128,7 @@ Row = tuple[bytes, bytes]
 
 
 def key_of(record: StateRecord, values: ValueForm) -> bytes:
-    """Return the key of a record; the record of a delete may have a checksum before it."""
+    """Return the key of a record; in the record of a delete, a checksum may precede the key."""
     return values.deleted(record.key) if record.change is RecordKind.DELETE else record.key
 
 
@@ -141,7 +141,7 @@ class _Appended:
 
 
 class Overlay:
-    """Changes by key, the last of each. Held in memory: as much as has changed since the base.
+    """The last change of each key since the base, held in memory.
 
     Args:
         values: The encoding of values.
@@ -163,7 +163,7 @@ class Overlay:
                 self._append(record.key, record.value)
 
     def over(self, rows: Iterable[Row]) -> Iterator[Row]:
-        """Yield the rows of the base after the changes, then the new rows. Consumes the changes."""
+        """Yield the base's rows with the changes applied, then the rows of new keys. Callable only once."""
         entries = self._entries
         for row in rows:
             found = self._changed(row) if row[0] in entries else row
@@ -172,7 +172,7 @@ class Overlay:
         yield from self._remaining_rows()
 
     def over_chunks(self, chunks: Iterable[list[Row]], size: int) -> Iterator[list[Row]]:
-        """Yield the same as `over`, in chunks that reuse their lists: fast if few rows have changed."""
+        """Yield the rows of `over` in chunks, which are changed in place: fast if few rows have changed."""
         entries = self._entries
         for chunk in chunks:
             gone = []
@@ -191,7 +191,7 @@ class Overlay:
             yield new
 
     def _changed(self, row: Row) -> Row | None:
-        """Return a row of the base after the changes; None if they delete it."""
+        """Return a row of the base with its change applied; None if the change deletes the row."""
         entry = self._entries.pop(row[0])
         if isinstance(entry, _Appended):
             return row[0], self._joined(entry, row[1])
@@ -370,7 +370,7 @@ def laid_out(storage: Storage, file: StoreFile, place: Path) -> SnapshotMetadata
 
 
 def database_options(folder: Path, delimiter: bytes, files: int) -> tuple[Any, Any]:
-    """Return the options for opening snapshots, of the database and of its column families.
+    """Return the options of the database and of its column families, for opening snapshots.
 
     Args:
         folder: A directory that is created for them, and may be deleted when the database is open.

@@ -1,7 +1,7 @@
-"""The checksum files next to files.
+"""The checksum files that Spark and Hadoop write next to a file.
 
 `<name>.crc` is Spark's, in JSON: a CRC-32C of the whole file, written for state files in state-checkpoint
-format 2. `.<name>.crc` is Hadoop's, one CRC-32 for each few bytes, written with every file on a local disk.
+format 2. `.<name>.crc` is Hadoop's: a CRC-32 per 512 bytes by default, written with every local file.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class SparkChecksum:
     fields: Mapping[str, Any]
 
     def mismatch(self, data: bytes) -> str | None:
-        """Return what does not match, or None. Cost: ten gigabytes per second."""
+        """Return a description of the mismatch, or None. Speed: ten gigabytes per second."""
         if len(data) != self.size:
             return f"{len(data)} bytes, but the checksum covers {self.size}"
         found = crc32c(data)
@@ -52,7 +52,7 @@ class SparkChecksum:
         return None
 
     def render(self) -> bytes:
-        """Return the file."""
+        """Return the content of the checksum file."""
         return compact(self.fields).encode()
 
 
@@ -79,8 +79,8 @@ def parse_spark_checksum(data: bytes, where: str) -> SparkChecksum:
     """Read `<name>.crc`.
 
     Raises:
-        Corrupt: Spark cannot have written it.
-        Unsupported: Its algorithm is unknown.
+        Corrupt: The file is not in the format that Spark writes.
+        Unsupported: The checksum algorithm is unknown.
     """
     fields = json_object(decoded(data, _SPARK, where), _SPARK, where)
     algorithm = string(fields, "algorithm", _SPARK, where)
@@ -102,7 +102,7 @@ class HadoopChecksum:
     """Hadoop's checksums of a file: one for each `step` bytes of it.
 
     Attributes:
-        step: The bytes that each covers; the last may cover fewer.
+        step: The number of bytes that each checksum covers; the last may cover fewer.
         packed: The checksums, four bytes each.
     """
 
@@ -110,7 +110,7 @@ class HadoopChecksum:
     packed: bytes
 
     def mismatch(self, data: bytes) -> str | None:
-        """Return what does not match, or None. Cost: eight gigabytes per second."""
+        """Return a description of the mismatch, or None. Speed: eight gigabytes per second."""
         many, expected = len(self.packed) // _SUM, -(-len(data) // self.step)
         if expected != many:
             return f"{len(data)} bytes, but the checksums cover about {many * self.step}"
@@ -130,7 +130,7 @@ class HadoopChecksum:
         return f"bytes {start} to {min(start + self.step, len(data))} differ"
 
     def render(self) -> bytes:
-        """Return the file."""
+        """Return the content of the checksum file."""
         return _MAGIC + struct.pack(">I", self.step) + self.packed
 
 
@@ -138,7 +138,8 @@ class HadoopChecksum:
 class ChecksumComparison:
     """A comparison of a file, read in portions, with Hadoop's checksums.
 
-    A portion that ends within a step counts as a mismatch, unless it is the last.
+    The length of each portion must be a multiple of `sums.step`, except that of the last one. Otherwise the
+    comparison reports a mismatch.
     """
 
     sums: HadoopChecksum
@@ -154,7 +155,7 @@ class ChecksumComparison:
 
     @property
     def fits(self) -> bool:
-        """Return whether the bytes seen are all that the checksums cover."""
+        """Return True if the portions match, and the checksums cover no further bytes."""
         return self._fits and self._seen == len(self.sums.packed)
 
     def _fit(self, data: bytes | memoryview, packed: bytes) -> bool:
@@ -197,7 +198,7 @@ def parse_hadoop_checksum(data: bytes, where: str) -> HadoopChecksum:
     """Read `.<name>.crc`.
 
     Raises:
-        Corrupt: Hadoop cannot have written it.
+        Corrupt: The file is not in the format that Hadoop writes.
     """
     if len(data) < _HEAD or data[:4] != _MAGIC or len(data) % 4:
         raise damaged(_HADOOP, where, f"{len(data)} bytes starting with {data[:4]!r}", f"{_MAGIC!r}")

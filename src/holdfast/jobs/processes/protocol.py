@@ -140,7 +140,7 @@ class Finished(Message):
 
 @dataclass(frozen=True, slots=True)
 class Stopped(Message):
-    """All queries ended because the driver was told to stop. The last message."""
+    """All queries ended because the supervisor requested a stop. The last message."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,7 +253,13 @@ class RescaleDone(Message):
 
 @dataclass(frozen=True, slots=True)
 class Serve(Message):
-    """Serve a state home on the inherited socket; the settings are plain values of `ServerSettings`."""
+    """Start the server of a state home.
+
+    Attributes:
+        home: The path of the state home.
+        listening: The descriptor of the listening socket, which the child has inherited.
+        settings: The fields of `ServerSettings` as plain values.
+    """
 
     home: str
     listening: int

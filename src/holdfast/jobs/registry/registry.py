@@ -315,7 +315,7 @@ class Registry:
         path: The registry's file.
         token: The fencing token of the leader that writes. A write about a job is refused with
             `LeadershipLost` if another leader has come since. None where the job has a single supervisor.
-        patience_s: How long to wait while another process writes.
+        patience_s: The maximum wait, in seconds, while another process writes.
         read_only: Open the registry for reading only; see `SharedDatabase`.
     """
 

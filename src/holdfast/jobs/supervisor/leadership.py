@@ -29,8 +29,8 @@ class Leadership:
         elections: The factory of elections; None for a single supervisor.
         clock: Returns epoch milliseconds.
         now: The clock of the elections and of the lease.
-        lease_s: How long the lease next to a checkpoint lasts without a sign of life; with elections
-            their lease counts.
+        lease_s: The time after which the lease next to a checkpoint expires if it is not renewed; with
+            elections, their lease counts.
 
     Attributes:
         candidacy: The candidacy; None without elections, and until the job is known.

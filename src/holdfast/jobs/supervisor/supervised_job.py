@@ -178,7 +178,7 @@ class Sidecar:
         home: The state home.
         registry: The registry of the state home.
         clock: Returns epoch milliseconds.
-        may: Asked before each piece of work; False once another supervisor owns the job.
+        may: Returns False once another supervisor owns the job; called before each piece of work.
     """
 
     def __init__(
@@ -356,7 +356,7 @@ class SupervisedJob:
         leadership: The supervisor's right to run the job.
         policy: The restart strategy until the job's own is known.
         machine: The name of the machine that this process and its drivers run on.
-        orphan_grace_s: How long a driver that lost its supervisor may take to end its batch.
+        orphan_grace_s: The time limit for a driver that lost its supervisor to finish its batch.
 
     Attributes:
         begun: True if this supervisor owns the job and the registry has it.

@@ -50,10 +50,10 @@ class Supervisor:
         clock: Returns epoch milliseconds.
         rng: The random numbers for the jitter of restart delays.
         launch: Starts a driver; tests pass one that needs no JVM.
-        orphan_grace_s: How long a driver that lost its supervisor may take to end its batch.
+        orphan_grace_s: The time limit for a driver that lost its supervisor to finish its batch.
         elections: The factory of elections; None for a job with a single supervisor.
         now: The monotonic clock of the elections and of the restart strategy.
-        lease_s: How long the lease next to a checkpoint lasts without a sign of life, if there are no
+        lease_s: The time after which the lease next to a checkpoint expires if it is not renewed; without
             elections.
         machine: The name of the machine that this process and its drivers run on.
     """
@@ -95,10 +95,11 @@ class Supervisor:
         self._rescaler: Rescaler | None = None
 
     def run(self) -> JobOutcome:
-        """Run the job to its end.
+        """Run the job until it ends.
 
-        SIGTERM and SIGINT stop it after the running batch; a second one ends the driver at once, without loss
-        of data. A leader among several supervisors then hands the job over.
+        The first SIGTERM or SIGINT stops the driver after the running batch; a second signal ends the driver
+        at once, without loss of data. With several supervisors, the job does not end with such a signal: the
+        next leader continues it.
 
         Raises:
             HoldfastError: The driver refused the job, for example because of a bad file or a checkpoint in
@@ -214,7 +215,7 @@ class Supervisor:
     def _before_restart(
         self, failure: Failure, failed_ms: int | None = None, *, committed: bool = False
     ) -> JobOutcome | None:
-        """Wait as the strategy says; return the outcome if no new driver is to start."""
+        """Wait for the delay of the restart strategy; return the outcome if no new driver is to start."""
         job = self._job
         if self._requests.stops:
             return self._stopped(f"stopped; the last driver failed: {failure}")

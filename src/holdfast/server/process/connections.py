@@ -1,7 +1,8 @@
-"""Connections of a server, limited in number and time, whatever a client sends or does not send.
+"""Limit the number of a server's connections, and the time of each.
 
-An idle connection costs a descriptor. When the limit is reached, the longest idle one is closed, so that
-active clients are always answered.
+Each connection needs a file descriptor. At the limit, a new connection replaces an existing one: the oldest
+idle one, else one whose client is slow to send a request or to read the answer. If all connections are
+processing requests, the new one is closed.
 """
 
 from __future__ import annotations

@@ -40,7 +40,7 @@ class Serving:
         home: The state home.
         settings: The server's settings.
         listening: The socket from `listen` for these settings.
-        within: The limits of connections; by default as many as this process can bear.
+        within: The limits of connections; by default from the number of files that this process may open.
 
     Raises:
         Invalid: The certificate cannot be used.
@@ -80,9 +80,9 @@ class Serving:
         self._server.answers.wait(_START_S)
 
     def close_gently(self) -> None:
-        """Stop after requested operations are done and their results can be read.
+        """Finish the requested operations, give clients some seconds to read the results, then stop.
 
-        A job that is stopped with a savepoint has ended before the savepoint is taken.
+        The savepoint of a job that is stopped with one is such an operation: it is taken after the job's end.
         """
         self._executor.settle(_LAST_S)
         deadline = time.monotonic() + _HEARD_S
@@ -108,7 +108,7 @@ class Serving:
 
 
 class _Server(uvicorn.Server):
-    """Accepts connections within limits, and signals its start."""
+    """A uvicorn server that limits its connections, and sets `answers` once it accepts them."""
 
     def __init__(self, config: uvicorn.Config, within: Bounds) -> None:
         super().__init__(config)
@@ -116,7 +116,7 @@ class _Server(uvicorn.Server):
         self.answers = threading.Event()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Accept connections within limits, which uvicorn itself does not have."""
+        """Accept connections through an `Acceptor`, which enforces limits that uvicorn does not have."""
         await self.lifespan.startup()
         tls = self.config.ssl
         self.servers: list[Any] = [

@@ -266,9 +266,10 @@ class Ledger:
     def claim(self, sink: str, owner: str, *, term: int | None = None) -> int:
         """Become the owner of a sink and return the token to write with.
 
-        Called once, as a query starts. From then on every older token is refused. On a server, the session of
-        a former owner that still holds the sink's lock after `patience_s` is ended; SQLite cannot do that, so
-        the claim fails and the former owner's process has to be ended.
+        Called once, when a query starts. From then on, the ledger refuses every older token. If a former
+        owner still holds the sink's lock after `patience_s`, the claim ends that owner's session in
+        PostgreSQL and MySQL. In SQLite the claim fails instead: end the former owner's process, then start
+        the query again.
 
         Args:
             sink: The sink.

@@ -88,7 +88,7 @@ class TypeReader:
     """A parser of types written as text.
 
     Raises:
-        Invalid: From every method, with the text and a mark below the error.
+        Invalid: The text is not valid; raised by every method. The message marks the error in the text.
     """
 
     def __init__(self, text: str) -> None:
@@ -98,13 +98,13 @@ class TypeReader:
         self._depth = 0
 
     def whole_type(self) -> pa.DataType:
-        """Read the text as one type."""
+        """Parse the text as one type."""
         read = self._type()
         self._expect_end()
         return read
 
     def whole_schema(self) -> pa.Schema:
-        """Read the text as columns with commas between them."""
+        """Parse the text as comma-separated columns."""
         fields = self._fields(until="")
         self._expect_end()
         return pa.schema(fields)
@@ -315,7 +315,7 @@ def parse_type(given: Any) -> pa.DataType:
 
 
 def parse_schema(text: str) -> pa.Schema:
-    """Read the columns of a table out of text such as "customer string, visits long".
+    """Parse the columns of a table from text such as "customer string, visits long".
 
     Raises:
         Invalid: As `parse_type`; or it has no column, or a duplicate name.

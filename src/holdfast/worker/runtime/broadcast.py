@@ -1,8 +1,7 @@
-"""The rows of a broadcast stream: taken in before a batch's events, and read by the handlers.
+"""Store the rows of a broadcast stream before a batch's events, and let the handlers read them.
 
-Every key group keeps all of them, so a partition has them wherever its groups go. They change by the rows
-of the stream alone, and these reach every group in one order; so the copies are equal without anybody
-comparing them.
+Every key group stores a copy of all rows, so a rescale never separates a partition from them. Only the rows
+of the stream change the copies, and every group gets these rows in the same order. So all copies are equal.
 """
 
 from __future__ import annotations
@@ -101,7 +100,7 @@ class BroadcastRows(Mapping[Any, Event]):
 
 
 class SharedRows:
-    """The rows of a broadcast stream as a pass has them, decoded when they are asked for."""
+    """The rows of a broadcast stream in one pass, decoded on first use."""
 
     def __init__(self, broadcast: Broadcast, keeper: Keeper, stored: pa.Table) -> None:
         self._broadcast = broadcast
@@ -160,14 +159,14 @@ class WritableRows(MutableMapping[Any, Any]):
 
 
 class Keeper:
-    """Takes in the rows of one broadcast stream, in the tasks.
+    """Stores the rows of one broadcast stream, in the tasks.
 
     Args:
         broadcast: The stream.
-        processor: The user's.
+        processor: The user's processor.
         operator: The operator's name, for errors.
-        on_error: "fail", or "dead-letter", which sets a row aside that `on_broadcast` raises for.
-        memory_bytes: What a worker may use, about.
+        on_error: "fail", or "dead-letter", which sets aside a row for which `on_broadcast` raises.
+        memory_bytes: The approximate number of bytes that a worker may use.
     """
 
     def __init__(
@@ -194,10 +193,10 @@ class Keeper:
     def take(
         self, kept: dict[Any, BroadcastRow], events: pa.Table, moment: Moment
     ) -> tuple[dict[Any, BroadcastRow], list[FailedEvent]]:
-        """Take in rows, in the order of their versions; `kept` is brought up to date.
+        """Store rows in the order of their versions, and update `kept`.
 
         Returns:
-            What changed, and the rows that were set aside.
+            The changes, and the rows that were set aside.
 
         Raises:
             Failed: `on_broadcast` raised, or what it wrote does not fit, and the policy is to fail.
@@ -227,7 +226,7 @@ class Keeper:
         return changed, failed
 
     def columns(self, changed: Mapping[Any, BroadcastRow]) -> dict[str, pa.Array]:
-        """Changed rows as columns `slot`, `dead`, `k` and `v`."""
+        """Return changed rows as columns `slot`, `dead`, `k` and `v`."""
         state = self._broadcast.state
         keys = [key if isinstance(key, tuple) else (key,) for key in changed]
         values = [(row.row, row.gone) for row in changed.values()]
@@ -239,7 +238,7 @@ class Keeper:
         }
 
     def check_room(self, size: int, groups: int) -> None:
-        """Refuse rows that a worker has no room for.
+        """Check that the rows fit into a worker's memory.
 
         Raises:
             Unsupported: All copies of a partition are too large.

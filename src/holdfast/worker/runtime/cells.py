@@ -1,7 +1,7 @@
 """The columns of a state behind the attributes of state objects.
 
-A runner makes one state object a key, a few thousand at a time. Before the handlers run, `load` fills the
-objects from the stored columns; afterwards `collect` takes the values out again as columns.
+A runner creates one state object per key, a few thousand at a time. Before the handlers run, `load` fills the
+objects from the stored columns; afterwards `collect` returns the values to columns.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from holdfast.worker.runtime.ttl import TtlRule
 
 
 class WrongValue(Exception):
-    """A state holds what its type does not allow.
+    """Raised for a value that the type of its state does not allow.
 
     Attributes:
         state: The name of the state.
-        position: The key.
-        why: What was found and expected.
+        position: The index of the key.
+        why: The found and the expected value.
     """
 
     def __init__(self, state: str, position: int, why: Invalid) -> None:
@@ -63,7 +63,7 @@ class Cells:
         return {}
 
     def bind(self, made: type) -> None:
-        """Learn the class of state objects, once it is made."""
+        """Store the class of state objects once it is created."""
 
     def begin(self, touched: Touched, moment: Moment) -> None:
         """Start a pass."""
@@ -72,14 +72,14 @@ class Cells:
         """Fill new state objects, those of the keys from `first` on."""
 
     def collect(self, states: Sequence[Any], first: int) -> None:
-        """Take out what the handlers left.
+        """Collect the values after the handlers have run.
 
         Raises:
             WrongValue: A value is not of the state's type.
         """
 
     def forget(self, position: int) -> None:
-        """Drop what a key did; its state object is recreated."""
+        """Discard the changes of a key; its state object is created again."""
 
     def columns(self) -> dict[str, pa.Array]:
         """Return the columns that changed in the pass."""
@@ -118,7 +118,7 @@ class SlotValues(Cells):
         self._parts: list[pa.Array] = []
 
     def bind(self, made: type) -> None:
-        """Learn the slot's descriptor."""
+        """Store the slot's descriptor."""
         self._slot = vars(made)[self.name]
 
     def clear(self, state: Any) -> None:
@@ -195,8 +195,8 @@ class PlainValues(SlotValues):
 class TimedValues(SlotValues):
     """A value with a TTL in processing time: the slot is filled when it is written.
 
-    All writes of a pass bear the same stamp, so whether a key's slot is filled is all there is to know;
-    an empty one is read through `fill`. With "read_and_write" reading fills the slot, too.
+    All writes of a pass have the same stamp, so a filled slot needs no stamp of its own. An empty slot is
+    read through `fill`. With "read_and_write", reading fills the slot too.
     """
 
     def __init__(self, state: State, rule: TtlRule) -> None:
@@ -261,7 +261,7 @@ class TimedValues(SlotValues):
         self._stamp_parts.append(stamps)
 
     def forget(self, position: int) -> None:
-        """Take back what a key did."""
+        """Discard the changes of a key."""
         self._gone.discard(position)
 
     def columns(self) -> dict[str, pa.Array]:
@@ -294,7 +294,7 @@ class TimedValues(SlotValues):
 
 
 class HeldValues(Cells, ABC):
-    """Values in a slot behind a property or a handle, maybe with a stamp; None is unset."""
+    """Values in a slot behind a property or a handle, with a stamp if the state has a TTL; None is unset."""
 
     frozen = True
 
@@ -317,7 +317,7 @@ class HeldValues(Cells, ABC):
             self._stamps = whole(touched.stored(f"{STAMP_PREFIX}{self.name}"))
 
     def load(self, states: Sequence[Any], first: int) -> None:
-        """Put values, and stamps, where the attribute reads them."""
+        """Fill the slots that the attribute reads with values and stamps."""
         column = self._stored.slice(first, len(states))
         values = values_of(column, frozen=self.frozen)
         stamps: list[Any] = []
@@ -332,7 +332,7 @@ class HeldValues(Cells, ABC):
         self.put(states, values, stamps)
 
     def collect(self, states: Sequence[Any], first: int) -> None:
-        """Take values and stamps out as columns."""
+        """Collect values and stamps as columns."""
         values, stamps = self.take(states)
         self._parts.append(column_in(self.state, values, first))
         if self.rule is not None:
@@ -367,7 +367,7 @@ def column_in(state: State, values: list[Any], first: int) -> pa.Array:
     """Return the values of the keys from `first` on as a column.
 
     Raises:
-        WrongValue: One is not of the state's type.
+        WrongValue: A value is not of the state's type.
     """
     try:
         return column_of(values, state.type)
@@ -391,7 +391,7 @@ class PropertyValues(HeldValues):
         self._stamp_slot: Any = None
 
     def bind(self, made: type) -> None:
-        """Learn the slots' descriptors."""
+        """Store the slots' descriptors."""
         self._slot = vars(made)[self.slot]
         self._stamp_slot = vars(made)[self.stamp_slot] if self.rule is not None else None
 
@@ -475,7 +475,7 @@ class PropertyValues(HeldValues):
 
 
 class Accumulators(HeldValues):
-    """A reducing or aggregating state: a handle a key that holds the value, and its stamp."""
+    """A reducing or aggregating state: one handle per key, with the value and its stamp."""
 
     def __init__(self, state: State, rule: TtlRule | None) -> None:
         super().__init__(state, rule)
@@ -495,15 +495,15 @@ class Accumulators(HeldValues):
         self._slot: Any = None
 
     def bind(self, made: type) -> None:
-        """Learn the slot's descriptor."""
+        """Store the slot's descriptor."""
         self._slot = vars(made)[self.slot]
 
     def attributes(self) -> dict[str, Any]:
-        """Return a property that gives the handle."""
+        """Return a property whose value is the handle."""
         return {self.name: property(attrgetter(self.slot), refusal(self.name, f"state.{self.name}.add(…)"))}
 
     def put(self, states: Sequence[Any], values: list[Any], stamps: list[Any]) -> None:
-        """Make the handles."""
+        """Create the handles."""
         make = self._handle
         handles = [make() for _ in values]
         for handle, value in zip(handles, values, strict=True):

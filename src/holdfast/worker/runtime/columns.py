@@ -34,8 +34,8 @@ class Unfit(Exception):
     """A value that does not fit its column.
 
     Attributes:
-        at: Where in the column it is, counted from zero.
-        why: What was found and what was expected.
+        at: The index of the value in the column.
+        why: The found and the expected value.
     """
 
     def __init__(self, at: int, why: Invalid) -> None:
@@ -49,11 +49,11 @@ class Unfit(Exception):
 
 
 class _Misfit(Exception):
-    """Some value does not fit; which one is found by looking at each."""
+    """Raised if a value of a column does not fit; the caller checks each value to find which one."""
 
 
 def column_of(values: Sequence[Any], kind: pa.DataType, *, nullable: bool = True) -> pa.Array:
-    """Make a column of Python values; None is null.
+    """Convert Python values to a column; None is null.
 
     Raises:
         Unfit: A value does not match the type, or is None in a NOT NULL column.
@@ -78,7 +78,7 @@ def column_of(values: Sequence[Any], kind: pa.DataType, *, nullable: bool = True
 
 
 def table_of(rows: Sequence[Any], schema: pa.Schema) -> pa.Table:
-    """Make a table of rows, each a dict, a row with names, or a tuple in the order of the columns.
+    """Convert rows to a table; a row is a dict, a row with names, or a tuple in the order of the columns.
 
     Raises:
         Unfit: A row is none of these, has an extra or a missing field, or a value does not match; `why`

@@ -1,4 +1,4 @@
-"""Hand the events of a stream to a handler, with errors that name key, event and line."""
+"""Call a handler with the events of a stream; errors name key, event and line."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ _LONGEST = 200
 
 
 class HandlerFailed(Exception):
-    """A function of the user's raised; `__cause__` is what it raised.
+    """Raised when a function of the user raised; `__cause__` is its exception.
 
     Attributes:
         function: The function that was called.
-        event: Which of the stream's events in hand it was called with, where it was one.
-        stream: The name of the stream that the event came in.
+        event: The index of the event with which it was called, among the loaded ones; None without one.
+        stream: The name of the event's stream.
     """
 
     def __init__(
@@ -152,14 +152,14 @@ def collector(function: Callable[..., Any], rows: list[Any]) -> Collect:
 
 
 class EventDispatcher(ABC):
-    """One stream's events for the keys of a pass; `EachEvent` and `WholeKey` hand them out.
+    """One stream's events for the keys of a pass; `EachEvent` and `WholeKey` call the handler.
 
     Args:
-        name: The stream.
-        handler: The method that takes its events.
-        rows: Where the rows go that it gives.
+        name: The name of the stream.
+        handler: The method that is called with its events.
+        rows: The list to which the handler's rows are added.
         time: The column with the event time.
-        clocks: The clocks, where any state needs the event's time.
+        clocks: The clocks, if a state needs the event's time.
     """
 
     def __init__(
@@ -184,7 +184,7 @@ class EventDispatcher(ABC):
         self.stops: list[int] = []
 
     def begin(self, arrivals: Arrivals, size: int, watermark_ms: int) -> None:
-        """Sort a pass's events by key; those of one key stay in their order."""
+        """Sort a pass's events by key; the events of one key keep their order."""
         position, events = arrivals.position, arrivals.events
         if len(position) and (position[1:] < position[:-1]).any():
             order = np.argsort(position, kind="stable")
@@ -196,12 +196,12 @@ class EventDispatcher(ABC):
             self._all_times = times_ms(events.column(self._time), watermark_ms)
 
     def open(self, first: int, stop: int, refuse: Callable[[int, str, dict[str, Any], str], None]) -> None:
-        """Make rows of the events of the keys from `first` to before `stop`.
+        """Load the events of the keys from `first` to before `stop` as rows.
 
         Args:
             first: The first key.
             stop: The key after the last one.
-            refuse: Called with key, stream, event and error for an event that Python has no values for.
+            refuse: Called with key, stream, event and error for an event that Python cannot represent.
         """
         start, end = int(self.bounds[first]), int(self.bounds[stop])
         table = self._sorted.slice(start, end - start)
@@ -214,7 +214,7 @@ class EventDispatcher(ABC):
             self._open_one_by_one(table, first, refuse)
 
     def take_out(self, key: int, event: int) -> dict[str, Any]:
-        """Take an event out, counted from the first one in hand; gives it as plain values."""
+        """Remove the event at an index among the loaded ones, and return it as plain values."""
         taken: dict[str, Any] = plain(self.events[event])
         stop = self.stops[key]
         self.events[event : stop - 1] = self.events[event + 1 : stop]
@@ -225,7 +225,7 @@ class EventDispatcher(ABC):
 
     @abstractmethod
     def run(self, key: int, state: Any, ctx: KeyContext) -> None:
-        """Hand out the events of one key, counted from the first one in hand.
+        """Call the handler for the events of one key, given by its index among the loaded keys.
 
         Raises:
             Stopped: The handler raised.
@@ -234,7 +234,7 @@ class EventDispatcher(ABC):
     def _open_one_by_one(
         self, table: pa.Table, first: int, refuse: Callable[[int, str, dict[str, Any], str], None]
     ) -> None:
-        """Make rows of the events that have Python values, and refuse the others."""
+        """Load the events that Python can represent as rows, and refuse the others."""
         make = record_class(tuple(table.column_names))
         self.events = [make([None] * table.num_columns)] * table.num_rows
         bad = []
@@ -255,7 +255,7 @@ class EachEvent(EventDispatcher):
     """Calls the handler for each event."""
 
     def run(self, key: int, state: Any, ctx: KeyContext) -> None:
-        """Hand out the events of one key."""
+        """Call the handler for the events of one key."""
         start, stop = self.starts[key], self.stops[key]
         handler, collect = self.handler, self.collect
         events = iter(self.events[start:stop])
@@ -273,10 +273,10 @@ class EachEvent(EventDispatcher):
 
 
 class WholeKey(EventDispatcher):
-    """Calls the handler once for each key that has events; writes bear the time of the latest of them."""
+    """Calls the handler once per key with events; writes are stamped with the time of the latest event."""
 
     def run(self, key: int, state: Any, ctx: KeyContext) -> None:
-        """Hand out the events of one key."""
+        """Call the handler for the events of one key."""
         start, stop = self.starts[key], self.stops[key]
         if start == stop:
             return

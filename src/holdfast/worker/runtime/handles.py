@@ -240,7 +240,7 @@ class MapState(MutableMapping[K, V]):
         self.pop(key)
 
     def pop(self, key: Any, *default: Any) -> Any:
-        """Take an entry out and give its value."""
+        """Remove an entry and return its value."""
         if self.read_key is not None:
             key = self.read_key(key)
         entries = self._entries()
@@ -255,7 +255,7 @@ class MapState(MutableMapping[K, V]):
         raise KeyError(key)
 
     def popitem(self) -> tuple[K, V]:
-        """Take the oldest entry out."""
+        """Remove the oldest entry and return it."""
         for key, value in self.items():
             self.pop(key, None)
             return key, value
@@ -405,19 +405,19 @@ class ReducingState(Generic[T]):
         return self.value
 
     def clear(self) -> None:
-        """Forget what was added."""
+        """Clear the state."""
         self.value = None
 
 
 class TimedReducing(ReducingState):
-    """The same with a TTL: adding restarts from scratch what has expired."""
+    """A `ReducingState` with a TTL: adding to an expired value starts a new one."""
 
     __slots__ = ("stamp",)
     rule: TtlRule
     stamp: int | None
 
     def add(self, value: Any) -> None:
-        """Merge a value in and stamp the result."""
+        """Merge a value, and stamp the result."""
         if value is None:
             raise _no_none(self.name)
         before, stamp, rule = self.value, self.stamp, self.rule
@@ -464,7 +464,7 @@ class AggregatingState(Generic[T]):
     value: Any
 
     def add(self, value: Any) -> None:
-        """Take a value in."""
+        """Add a value to the accumulator."""
         self.value = self._taken_in(self.value, value)
 
     def merge(self, other: AggregatingState) -> None:
@@ -482,7 +482,7 @@ class AggregatingState(Generic[T]):
         return None if accumulator is None else self.aggregate.result(accumulator)
 
     def clear(self) -> None:
-        """Forget what was added."""
+        """Clear the state."""
         self.value = None
 
     def _merged(self, one: Any, other: Any) -> Any:
@@ -512,14 +512,14 @@ class AggregatingState(Generic[T]):
 
 
 class TimedAggregating(AggregatingState):
-    """The same with a TTL: adding starts a new accumulator where the old one has expired."""
+    """An `AggregatingState` with a TTL: adding to an expired accumulator starts a new one."""
 
     __slots__ = ("stamp",)
     rule: TtlRule
     stamp: int | None
 
     def add(self, value: Any) -> None:
-        """Take a value in and stamp the accumulator."""
+        """Add a value to the accumulator, and stamp the accumulator."""
         before, stamp, rule = self.value, self.stamp, self.rule
         if before is None or stamp is None or stamp <= rule.cutoff:
             before = stamp = None
@@ -543,7 +543,7 @@ class TimedAggregating(AggregatingState):
 
 
 def read_stamped(handle: TimedReducing | TimedAggregating) -> Any:
-    """Read a stamped value: what has expired goes, what is alive is stamped if reading does that."""
+    """Read a stamped value: remove it if it has expired, else stamp it if the TTL counts reads."""
     value, stamp, rule = handle.value, handle.stamp, handle.rule
     if value is None or stamp is None:
         return None

@@ -1,11 +1,10 @@
 """Merge events of hot keys before the shuffle.
 
 A key with half of all events keeps one task busy while the others wait. A processor with a `merge` lets
-the tasks before the shuffle run it over such a key's events, each from nothing; what travels is the state
-that came of it, one row a task and key, and `merge` brings it into the key's own state.
+the tasks before the shuffle run it over such a key's events, each task with empty state. A task sends the
+resulting state through the shuffle as one row per key, a part, and `merge` adds it to the key's own state.
 
-Nothing is stored that depends on which keys were split: a part lives from one side of the shuffle to the
-other, within one batch.
+A part exists only within one batch, so the stored state does not depend on which keys were split.
 """
 
 from __future__ import annotations
@@ -167,7 +166,7 @@ class PartContext(KeyContext):
         """The batch's processing time.
 
         Raises:
-            TimeWanted: It is not known.
+            TimeWanted: The events do not carry it.
         """
         if self._now_ms is None:
             raise TimeWanted
@@ -179,7 +178,7 @@ class PartContext(KeyContext):
 
     @property
     def watermark_ms(self) -> int | None:
-        """Refused."""
+        """Raise `Invalid`: not available before the shuffle."""
         self._refuse("the watermark is")
 
     @watermark_ms.setter
@@ -188,33 +187,33 @@ class PartContext(KeyContext):
 
     @property
     def broadcast(self) -> Mapping[Any, Any]:
-        """Refused."""
+        """Raise `Invalid`: not available before the shuffle."""
         self._refuse("rows of a broadcast stream are")
 
     def timer(self, at: Any, name: str = "", clock: str | None = None) -> None:  # noqa: ARG002 - as the base
-        """Refused."""
+        """Raise `Invalid`: not available before the shuffle."""
         self._refuse("timers are")
 
     def cancel_timer(self, name: str = "", clock: str | None = None) -> None:  # noqa: ARG002 - as the base
-        """Refused."""
+        """Raise `Invalid`: not available before the shuffle."""
         self._refuse("timers are")
 
     def timers(self) -> tuple[Any, ...]:
-        """Refused."""
+        """Raise `Invalid`: not available before the shuffle."""
         self._refuse("timers are")
 
 
 @dataclass(slots=True)
 class Splitter:
-    """Takes the events of hot keys together, in the tasks before the shuffle.
+    """Merges the events of hot keys in the tasks before the shuffle.
 
     Args:
-        choice: Which keys are hot.
-        make: Makes what runs the processor.
-        states: Its states.
-        keys: The key columns among the events'.
-        timed: Whether the batch's time travels with the events. That costs more than to look for hot keys,
-            and few processors want it before the shuffle.
+        choice: The keys that count as hot.
+        make: Creates the runner of the processor.
+        states: The processor's states.
+        keys: The key columns of the events.
+        timed: True if the events carry the batch's time. That costs more than the search for hot keys, and
+            few processors read the time before the shuffle.
     """
 
     choice: Split
@@ -256,7 +255,7 @@ class Splitter:
         return mask, self._table(keys, np.bincount(position), outcome), hashes[first]
 
     def _untouched(self, keys: pa.Table) -> PartRows:
-        """Keys without any state."""
+        """Return keys without any state."""
         nothing = [pa.nulls(keys.num_rows, field.type) for field in list(self.schema)[keys.num_columns :]]
         return PartRows(pa.table([*keys.columns, *nothing], schema=self.schema), self.keys.names)
 
@@ -302,7 +301,7 @@ def _nested(written: pa.Table, count: int, state: State) -> pa.Array:
 
 
 class PartRows:
-    """Parts as a pass sees keys: each is one, with the states that came with it."""
+    """Parts in the form of `Touched`: each part counts as one key, with the states that it carries."""
 
     def __init__(self, parts: pa.Table, keys: Sequence[str] = ()) -> None:
         self._parts = parts
@@ -315,7 +314,7 @@ class PartRows:
 
     @property
     def keys(self) -> pa.Table:
-        """The key columns, where the key is not that of the state which the part is merged into."""
+        """The key columns of each part; no columns for parts that `merge` reads."""
         return self._parts.select(self._keys)
 
     def stored(self, column: str) -> pa.Array:
@@ -341,14 +340,14 @@ class PartRows:
 
 
 class PartFeed(EventDispatcher):
-    """Hands out parts to `merge`, each as a state to be read.
+    """Calls `merge` with each part as a state to read.
 
     Args:
-        name: The stream that they are of.
+        name: The stream of the parts.
         merge: The processor's method.
-        states: Its states.
-        processor: Its name.
-        rows: Where rows go, which merge does not give.
+        states: The processor's states.
+        processor: The processor's name.
+        rows: The list of emitted rows, to which `merge` adds none.
     """
 
     def __init__(
@@ -374,7 +373,7 @@ class PartFeed(EventDispatcher):
             cells.begin(touched, _NO_MOMENT)
 
     def open(self, first: int, stop: int, refuse: Callable[[int, str, dict[str, Any], str], None]) -> None:  # noqa: ARG002 - as the base
-        """Make states of the parts of the keys from `first` to before `stop`."""
+        """Load the parts of the keys from `first` to before `stop` as states."""
         start, end = int(self.bounds[first]), int(self.bounds[stop])
         offsets = (self.bounds[first : stop + 1] - start).tolist()
         self.starts, self.stops = offsets[:-1], offsets[1:]
@@ -401,7 +400,7 @@ _NO_MOMENT = Moment(0, None, None)
 
 
 def nothing_from(handler: str) -> Callable[[Any], None]:
-    """Return the function that refuses rows of a handler."""
+    """Return the collector of a handler that must not emit rows."""
 
     def collect(result: Any) -> None:
         if result is not None:

@@ -134,7 +134,7 @@ class RowRunner:
         self._started = False
 
     def share(self, rows: Shared) -> None:
-        """Let the handlers read these rows of the broadcast stream."""
+        """Set the rows of the broadcast stream that the handlers read."""
         self._ctx._shared = rows
 
     def run(self, arrivals: Sequence[Arrivals], touched: Touched, moment: Moment) -> Outcome:
@@ -186,7 +186,7 @@ class RowRunner:
 
     @uninterrupted()
     def _stretch(self, first: int, stop: int, due: NDArray[np.bool_] | None) -> pa.Table:
-        """Run some keys, and take out what they left."""
+        """Run some keys, and collect their values."""
         for feed in self._feeds:
             feed.open(first, stop, self._refuse)
         states = self._states(first, stop)
@@ -218,7 +218,7 @@ class RowRunner:
     def _run_keys(
         self, states: list[StateObject], first: int, due: list[bool] | None, marks: list[int]
     ) -> None:
-        """Run the remaining keys: due timers, the events, then timers that have become due."""
+        """Run the remaining keys: due timers, events, then the timers that have become due meanwhile."""
         ctx, rows = self._ctx, self._rows
         # A stream without an event for any of these keys is not asked for each of them.
         feeds = [feed for feed in self._feeds if feed.stops[-1]]
@@ -241,7 +241,7 @@ class RowRunner:
             marks.append(len(rows))
 
     def _finish(self, key: int, state: StateObject) -> None:
-        """Tell the key in hand that all of its events are done, if it had any."""
+        """Call `on_end` for the current key, if it had events."""
         on_end, collect = self._on_end, self._collect_end
         if on_end is None or collect is None:
             return
@@ -252,7 +252,7 @@ class RowRunner:
                 raise HandlerFailed(on_end) from error
 
     def _fire(self, state: StateObject) -> None:
-        """Fire the timers of the key in hand that are due, also those that are set meanwhile."""
+        """Fire the due timers of the current key, including those set meanwhile."""
         ctx, cells, clocks = self._ctx, self._timers, self._clocks
         on_timer, collect = self._on_timer, self._collect_timer
         if cells is None or on_timer is None or collect is None:
@@ -316,7 +316,7 @@ class RowRunner:
         self._failed += [FailedEvent(feed.name, event, text) for event in events]
 
     def _refuse(self, position: int, stream: str, event: dict[str, Any], error: str) -> None:
-        """Set aside, or refuse, an event with a value that Python cannot represent."""
+        """Handle an event that Python cannot represent: set it aside, or raise, by the policy."""
         if not self._sets_aside:
             place = dataclasses.replace(self._place, key=self._key(position), stream=stream)
             why = Invalid(error, code="HF-E2495", hint='set such events aside with on_error="dead-letter"')

@@ -41,8 +41,8 @@ class Shares:
     """The state that each instance is given when their number changes.
 
     Attributes:
-        before: How many instances there were.
-        table: A column of lists for each state, a row for each instance.
+        before: The former number of instances.
+        table: One column of lists per state, one row per instance.
     """
 
     before: int
@@ -54,7 +54,7 @@ class Shares:
         return values_of(row.flatten())
 
     def write(self, path: str) -> None:
-        """Write them to a file of this machine."""
+        """Write the shares to a local file."""
         table = self.table.replace_schema_metadata({_COUNT: str(self.before).encode()})
         with pa.OSFile(path, "wb") as file, pa.ipc.new_file(file, table.schema) as writer:
             writer.write_table(table)
@@ -72,9 +72,9 @@ class Instances:
     """The instances of an operator, as its tasks know them.
 
     Attributes:
-        operator: The user's name of it.
-        count: How many there are.
-        shares: What they are given; by default it is looked for in the task, where it was sent along.
+        operator: The user's name of the operator.
+        count: The number of instances.
+        shares: The state that the instances are given; read from the task's local properties by default.
     """
 
     operator: str
@@ -87,7 +87,7 @@ class Instances:
         return f"{PROPERTY}{self.operator}"
 
     def given(self) -> Shares | None:
-        """Return the state that the instances are given in this run, if their number has changed."""
+        """Return the state assigned to the instances in this run, if their number has changed."""
         if self.shares is not None:
             return self.shares
         told = self._describe()
@@ -162,7 +162,7 @@ class Settler:
 
 
 def settled_in(store: MemoryStore) -> str | None:
-    """Return the operator whose instances are in a store, if these are instances."""
+    """Return the operator whose instances a store contains; None if its keys are not instances."""
     for group in store.groups:
         stored = store.load(group)
         forms = {mark: form_from_json(fields) for mark, fields in json.loads(stored.forms or b"{}").items()}
@@ -177,7 +177,7 @@ def settled_in(store: MemoryStore) -> str | None:
 
 
 def settled_counts(touched: Touched) -> set[int]:
-    """For how many instances the state of those that have any was written."""
+    """Return the numbers of instances for which the stored state was written."""
     cells = values_of(touched.stored(f"{VALUE_PREFIX}{SETTLED}"))
     return {settled[1] for settled in cells if settled is not None}
 
@@ -233,7 +233,7 @@ class RunnerSpec:
         on_error: "fail" or "dead-letter".
         parts: The name of the stream of parts, after all others, if hot keys are split.
         instances: The instances of an hf.Operator; their stream also comes after all others.
-        before: Whether it runs before the shuffle, on a batch's events only.
+        before: True if it runs before the shuffle, on a batch's events only.
     """
 
     operator: str

@@ -41,12 +41,12 @@ class Written:
     """The writes to a side table, by column.
 
     Attributes:
-        position: The key of each element.
-        slot: The slot of the element.
-        dead: Whether the element is deleted.
-        k: The key in a map.
-        v: The value.
-        t: The stamp.
+        position: The index of each element's key.
+        slot: The slot of each element.
+        dead: True for a deleted element.
+        k: The map key of each element.
+        v: The value of each element.
+        t: The stamp of each element.
     """
 
     position: list[int] = field(default_factory=list)
@@ -88,7 +88,7 @@ class Written:
 
 
 class ElementCells(Cells, Generic[Handle]):
-    """The base of lists and maps: a handle for each key that asks for one.
+    """The base of lists and maps: a handle for each key whose handler uses the state.
 
     The slot of a state object is empty until then, so that a key which does not use the state costs
     nothing.
@@ -116,7 +116,7 @@ class ElementCells(Cells, Generic[Handle]):
         self.fill = self._make
 
     def attributes(self) -> dict[str, Any]:
-        """Return a property that gives the handle and makes it when it is first read."""
+        """Return a property whose value is the handle, which is created on first use."""
         return {
             self.name: property(attrgetter(self.slot), refusal(self.name, self.instead.format(self.name)))
         }
@@ -129,7 +129,7 @@ class ElementCells(Cells, Generic[Handle]):
             self.rule.begin(moment)
 
     def collect(self, states: Sequence[Any], first: int) -> None:  # noqa: ARG002 - as the base
-        """Note what the handles wrote."""
+        """Record the writes of the handles."""
         if not self._made:
             return
         written = Written()
@@ -144,7 +144,7 @@ class ElementCells(Cells, Generic[Handle]):
         """Collect the writes of a handle; return the key's next slot if it changed."""
 
     def forget(self, position: int) -> None:
-        """Drop a key's handle."""
+        """Discard a key's handle and its writes."""
         self._made.pop(position, None)
 
     def columns(self) -> dict[str, pa.Array]:
@@ -299,14 +299,14 @@ def key_reader(kind: Any) -> Callable[[Any], Any] | None:
 
 
 class StateObject:
-    """The states of one key as attributes; good until the handler returns."""
+    """The states of one key as attributes; valid until the handler returns."""
 
     __slots__ = ("_at",)
     _at: int
 
 
 def cells_of(state: State, clocks: Clocks) -> Cells:
-    """Make the cells of one state."""
+    """Create the cells of one state."""
     rule = rule_of(state, clocks)
     if state.kind is StateKind.LIST:
         return ListCells(state, rule)
@@ -323,7 +323,7 @@ def cells_of(state: State, clocks: Clocks) -> Cells:
 
 
 def state_class(processor: str, cells: Sequence[Cells]) -> type[StateObject]:
-    """Make the class of state objects of a processor.
+    """Create the class of state objects of a processor.
 
     Frequent reads use slots. An empty slot, of an unset value or an unread list, is read through
     `__getattr__`, which is slower but happens once.

@@ -55,9 +55,9 @@ class Fired:
     """Timers that are due, by key and then in the order of their times.
 
     Attributes:
-        position: The key of each.
-        key: Its clock and name.
-        at: When it was due.
+        position: The index of each timer's key.
+        key: The clock and name of each timer.
+        at: The due time of each timer, in epoch milliseconds.
     """
 
     def __init__(self, fired: list[tuple[int, int, str]]) -> None:
@@ -91,7 +91,13 @@ class TimerColumns:
         self._changed = False
 
     def set(self, key: str, keys: Positions, at: NDArray[np.int64]) -> None:
-        """Set a timer of some keys; those that have others are dealt with one by one."""
+        """Set a timer of some keys; keys with other timers are slower, because each is decoded by itself.
+
+        Args:
+            key: The clock and name of the timer.
+            keys: The indices of the keys.
+            at: The due time of each key, in epoch milliseconds.
+        """
         if not len(keys):
             return
         single = only(self._texts.take(pa.array(keys)), key)
@@ -101,7 +107,7 @@ class TimerColumns:
         self._one_by_one(keys[~single], at[~single].tolist(), key)
 
     def cancel(self, key: str, keys: Positions) -> None:
-        """Take a timer of some keys away."""
+        """Cancel a timer of some keys."""
         texts = self._texts.take(pa.array(keys))
         single = only(texts, key)
         none = pa.nulls(int(single.sum()), pa.int64())
@@ -109,7 +115,7 @@ class TimerColumns:
         self._one_by_one(keys[~single], [None] * int((~single).sum()), key)
 
     def take_due(self) -> Fired | None:
-        """Take all timers away that are due, and give them; None where none is."""
+        """Remove all due timers and return them; None if no timer is due."""
         limits = (self._event_limit, self._processing_limit)
         keys = np.flatnonzero(due_keys((self._event, self._processing), limits))
         if not len(keys):
@@ -126,13 +132,13 @@ class TimerColumns:
         return Fired(fired)
 
     def columns(self) -> dict[str, pa.Array]:
-        """Return the columns of the row table, or none where nothing was set, cancelled or fired."""
+        """Return the timer columns of the row table; empty if no timer was set, cancelled or fired."""
         if not self._changed:
             return {}
         return {TIMERS: self._texts, DUE_EVENT: self._event, DUE_PROCESSING: self._processing}
 
     def _one_by_one(self, keys: Positions, times: list[Any], key: str) -> None:
-        """Set a timer, or take it away where the time is None."""
+        """Set a timer key by key; a time of None cancels it."""
         if not len(keys):
             return
         changed = []

@@ -31,10 +31,10 @@ if TYPE_CHECKING:
 
 
 def arrow_of(values: Any, kind: pa.DataType, size: int, what: str) -> pa.Array:
-    """Read an array, a list or one value for all, as Arrow of a type.
+    """Convert an array, a list, or one value for all keys to an Arrow array of a type.
 
     Raises:
-        Invalid: It has the wrong length, or a value does not match the type.
+        Invalid: The array has the wrong length, or a value does not match the type.
     """
     if isinstance(values, np.ndarray):
         values = pa.array(values)
@@ -51,7 +51,7 @@ def arrow_of(values: Any, kind: pa.DataType, size: int, what: str) -> pa.Array:
 
 
 def column_at(values: Sequence[Any], kind: pa.DataType, where: str) -> pa.Array:
-    """Make a column of Python values.
+    """Convert Python values to a column.
 
     Raises:
         Invalid: A value is not of the type.
@@ -75,10 +75,10 @@ def another_length(array: Sized, size: int, where: str) -> Invalid:
 
 
 def mask_of(where: Any, size: int, what: str) -> Mask | None:
-    """Read a mask; None is all.
+    """Convert a mask to numpy; None stands for all.
 
     Raises:
-        Invalid: It is not a mask, or has the wrong length.
+        Invalid: The value is not a mask, or has the wrong length.
     """
     if where is None:
         return None
@@ -98,12 +98,12 @@ def mask_of(where: Any, size: int, what: str) -> Mask | None:
 
 
 def is_plain_number(kind: pa.DataType) -> bool:
-    """Return whether numpy has this type, and arithmetic is useful on it."""
+    """Return True for integers, floats and booleans, which handlers can get as numpy."""
     return bool(kinds.is_integer(kind) or kinds.is_floating(kind) or kinds.is_boolean(kind))
 
 
 def valid(column: pa.Array) -> Mask:
-    """Say which cells are not null."""
+    """Return a mask of the cells that are not null."""
     if not column.null_count:
         return np.ones(len(column), np.bool_)
     mask: Mask = column.is_valid().to_numpy(zero_copy_only=False)
@@ -141,12 +141,12 @@ _LOWEST = np.iinfo(np.int64).min
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """The keys that one call is about, and its rows: events or timers.
+    """The keys of one call, and its rows: events or timers.
 
     Attributes:
-        keys: Their positions in the pass, ascending; None: all.
-        size: How many they are.
-        position: Which of them each row belongs to.
+        keys: The positions of the keys in the pass, ascending; None for all keys.
+        size: The number of keys.
+        position: The index of each row's key among these keys.
         row_times: The event time of each row.
         key_times: The latest event time among the rows of each key.
     """
@@ -228,7 +228,7 @@ class HeldColumn:
         self._put(masked(view.of(cells.column), keep), None)
 
     def _put(self, cells: pa.Array, stamps: NDArray[np.int64] | None) -> None:
-        """Replace the view's cells, and their stamps where new ones are given."""
+        """Replace the view's cells, and their stamps if new ones are given."""
         held, view = self._cells, self._view
         held.column = view.into(held.column, cells)
         if held.rule is not None:
@@ -236,7 +236,7 @@ class HeldColumn:
             held.stamps = view.into(held.stamps, masked(now, valid(cells)))
 
     def _read(self) -> pa.Array:
-        """Read the view's cells, with all that reading does to them."""
+        """Read the view's cells: remove expired ones, and stamp the others if the TTL counts reads."""
         held, view = self._cells, self._view
         held.open()
         cells = view.of(held.column)
@@ -247,7 +247,7 @@ class HeldColumn:
         return masked(cells, reading.shown)
 
     def _alive(self) -> tuple[pa.Array, Mask, NDArray[np.int64]]:
-        """Return the view's cells without reading them: cells, which are alive, and their stamps."""
+        """Return the view's cells, a mask of those alive, and their stamps, without the effects of a read."""
         held, view = self._cells, self._view
         held.open()
         cells = view.of(held.column)
@@ -395,7 +395,7 @@ class ReducingColumn(HeldColumn):
     def _by_ufunc(
         self, cells: pa.Array, alive: Mask, position: Positions, column: pa.Array
     ) -> pa.Array | None:
-        """Merge whole arrays; None where that would not give what one value after the other gives."""
+        """Merge whole arrays; None if the result could differ from merging value by value."""
         state = self._cells.state
         ufunc = ufunc_of(state.function)
         if ufunc is None or not (kinds.is_integer(state.type) or kinds.is_floating(state.type)):
@@ -435,7 +435,7 @@ class AggregatingColumn(HeldColumn):
     """An aggregate of each key, computed value by value in Python."""
 
     def add(self, values: Any, where: Any = None) -> None:
-        """Take in a value of each event, those of a key in their order."""
+        """Add a value of each event to its key's accumulator, in order within each key."""
         rows = len(self._view.position)
         if isinstance(values, np.ndarray):
             values = pa.array(values)
@@ -468,7 +468,7 @@ class AggregatingColumn(HeldColumn):
         self._put(merged, self._stamped(written, alive, stamps, now))
 
     def get(self) -> list[Any]:
-        """Return the results, None for a key without one."""
+        """Return the results; None for a key without a value."""
         aggregate = self._cells.state.aggregate
         result = aggregate.result if aggregate is not None else operator.pos
         return [None if held is None else result(held) for held in values_of(self._read(), frozen=False)]
@@ -479,10 +479,10 @@ def _largest(values: NDArray[Any]) -> int:
 
 
 class Pool:
-    """All elements of one list or map that a pass knows of, in no order.
+    """All elements of one list or map that a pass has read or written, in no order.
 
-    Stored ones are read when somebody asks for them; appending to a list does not. A row that was never
-    stored and is dead leaves no trace.
+    Stored elements are read on first use; appending to a list does not read them. An element that is both
+    added and removed in the pass is not written.
     """
 
     def __init__(self, state: State, clocks: Clocks) -> None:
@@ -508,7 +508,7 @@ class Pool:
             self.rule.begin(moment)
 
     def load(self) -> None:
-        """Have the stored elements among the rows, before those of this pass."""
+        """Load the stored elements before those of this pass."""
         if self._loaded or self._touched is None:
             return
         self._loaded = True
@@ -560,7 +560,7 @@ class Pool:
         self.live &= ~rows
 
     def columns(self) -> dict[str, pa.Array]:
-        """Return the next slots, if they changed; null where nothing is left."""
+        """Return the next slots if they changed; null for an empty list or map."""
         gone = self.stored & ~self.live
         if self._touched is None or not (gone.any() or self._wrote.any()):
             return {}
@@ -622,7 +622,7 @@ class ElementsColumn:
         return mine
 
     def _read(self) -> Mask:
-        """Say which of the view's elements are shown, with all that reading does to them."""
+        """Return a mask of the view's elements to show; remove and stamp elements as a read does."""
         pool = self._pool
         pool.load()
         mine, rule = self._mine(), pool.rule
@@ -644,7 +644,7 @@ class ElementsColumn:
         return np.ones(len(alive), np.bool_)
 
     def _row_now(self, mask: Mask | None) -> NDArray[np.int64] | int:
-        """Return the stamps of what is written for each row."""
+        """Return the stamp of a write for each row."""
         rule = self._pool.rule
         if rule is None or not rule.event:
             return rule.clock.stamp if rule is not None else 0
@@ -652,7 +652,7 @@ class ElementsColumn:
         return times if isinstance(times, int) or mask is None else times[mask]
 
     def _ordered(self, rows: Mask) -> tuple[pa.Array, pa.Array]:
-        """Return offsets by key, and the places of the elements by key and slot."""
+        """Return the offsets by key, and the indices of the elements in the order of key and slot."""
         at = np.flatnonzero(rows)
         local = self._local()[at]
         order = np.lexsort((self._pool.slot[at], local))
@@ -759,7 +759,7 @@ class MapColumn(ElementsColumn):
 
 
 def _as_stored(keys: pa.Array) -> pa.Array:
-    """Keys of which equal ones have the same bits: NaN is itself, and there is no -0.0."""
+    """Return keys in a form in which equal keys have equal bits: NaN equals NaN, and -0.0 becomes 0.0."""
     if not kinds.is_floating(keys.type):
         return keys
     nan, zero = pa.scalar(float("nan"), keys.type), pa.scalar(0.0, keys.type)

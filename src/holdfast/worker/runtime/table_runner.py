@@ -66,11 +66,11 @@ class TableRunner:
         self._needs_time = definition.has_event_ttl
 
     def share(self, rows: Shared) -> None:
-        """Let the handlers read these rows of the broadcast stream."""
+        """Set the rows of the broadcast stream that the handlers read."""
         self._shared = rows
 
     def run(self, arrivals: Sequence[Arrivals], touched: Touched, moment: Moment) -> Outcome:
-        """Fire what is due, hand the events over, and return what changed.
+        """Fire due timers, process the events, and return the changes.
 
         Raises:
             Failed: A handler raised, or what it returned does not fit the output.
@@ -170,10 +170,10 @@ class TableRunner:
 
 
 def check_name(processor: str, state: State) -> None:
-    """Refuse a state of a `KeyedTable` that could not be reached by its name.
+    """Check that a state of a `KeyedTable` can be accessed by its name.
 
     Raises:
-        Invalid: The name is taken.
+        Invalid: The name is reserved by `StateTable`.
     """
     if state.name in TAKEN_NAMES:
         raise Invalid(

@@ -1,4 +1,4 @@
-r"""Timers: what a processor sees of one, how a key's timers are stored, and which of them are due.
+r"""The timers of keys: their form for a processor, their stored form, and the check for due ones.
 
 A key's timers are a dict from "e" or "p" (the clock) and the name to the time. They are stored as one
 text: `e1700000000000` is a timer without a name, `p1700000000000 nudge` one with; several are joined by
@@ -77,7 +77,7 @@ def ms_of(at: Any) -> int:
     Fractions of a millisecond are cut off.
 
     Raises:
-        Invalid: It is neither, or is outside the years 1 to 9999.
+        Invalid: The time is neither, or is outside the years 1 to 9999.
     """
     if isinstance(at, dt.datetime):
         since = (at if at.tzinfo is not None else at.replace(tzinfo=dt.timezone.utc)) - EPOCH
@@ -103,7 +103,7 @@ def timer_of(key: str, at_ms: int) -> Timer:
 
 
 def encode(timers: Mapping[str, int]) -> str | None:
-    """Write a key's timers as text; None where there are none."""
+    """Encode a key's timers as text; None without timers."""
     if len(timers) == 1:
         ((key, at),) = timers.items()
         return f"{key[0]}{at} {_escaped(key[1:])}" if len(key) > 1 else f"{key}{at}"
@@ -116,7 +116,7 @@ def encode(timers: Mapping[str, int]) -> str | None:
 
 
 def decode(text: str | None) -> dict[str, int]:
-    """Read what `encode` wrote."""
+    """Decode the text of `encode`."""
     if text is None:
         return {}
     if text.isalnum():  # a single timer without a name
@@ -129,7 +129,7 @@ def decode(text: str | None) -> dict[str, int]:
 
 
 def earliest(timers: Mapping[str, int]) -> tuple[int | None, int | None]:
-    """Return when the first timer of each clock is due: event time, processing time."""
+    """Return the due time of the first timer of each clock: event time, processing time."""
     if len(timers) == 1:
         ((key, at),) = timers.items()
         return (at, None) if key[0] == "e" else (None, at)
@@ -192,14 +192,14 @@ class TimerCells:
         return timers
 
     def has_only(self, key: str) -> list[bool]:
-        """Say of each key of the pass whether it had no timer, or only this one."""
+        """Return, for each key of the pass, whether it had no timer other than this one."""
         alone = self._only.get(key)
         if alone is None:
             alone = self._only[key] = only(self.stored(), key).tolist()
         return alone
 
     def keep_one(self, key: str, position: int, at_ms: int) -> None:
-        """Note the only timer of a key of the pass."""
+        """Set the only timer of a key of the pass."""
         ones = self._ones.get(key)
         if ones is None:
             ones = self._ones[key] = ([], [])
@@ -211,7 +211,7 @@ class TimerCells:
         return whole(self._touched.stored(TIMERS))
 
     def columns(self) -> dict[str, pa.Array]:
-        """Return the columns of the row table, or none where no key's timers were looked at."""
+        """Return the timer columns of the row table; empty if no key's timers were read."""
         if not self.changed and not self._ones:
             return {}
         at = [np.fromiter(self.changed, np.int64, len(self.changed))]
@@ -231,13 +231,13 @@ class TimerCells:
 
 
 def encode_all(key: str, times: pa.Array) -> pa.Array:
-    """Write many timers of one name, each the only one of its key; null where the time is null."""
+    """Encode timers of one name, each the only timer of its key; null for a null time."""
     texts = pc.binary_join_element_wise(key[0], times.cast(pa.string()), "")
     return texts if len(key) == 1 else pc.binary_join_element_wise(texts, _escaped(key[1:]), " ")
 
 
 def encode_keys(timers: Collection[Mapping[str, int]]) -> tuple[pa.Array, pa.Array, pa.Array]:
-    """Write the timers of several keys: the texts, and when the first of each clock is due."""
+    """Encode the timers of several keys: the texts, and the due time of the first timer of each clock."""
     firsts = [earliest(of_key) for of_key in timers]
     event, processing = (pa.array([first[clock] for first in firsts], pa.int64()) for clock in (0, 1))
     return pa.array([encode(of_key) for of_key in timers], pa.string()), event, processing
@@ -253,7 +253,7 @@ def due_keys(columns: Sequence[pa.Array], limits: Sequence[int]) -> NDArray[np.b
 
 
 def only(texts: pa.Array, key: str) -> NDArray[np.bool_]:
-    """Say which keys have no timer but, perhaps, this one."""
+    """Return a mask of the keys without other timers than this one."""
     if texts.null_count == len(texts):
         return np.ones(len(texts), np.bool_)
     name = f" {re.escape(_escaped(key[1:]))}" if len(key) > 1 else ""

@@ -2,7 +2,7 @@
 
 A value carries the stamp of its last write, and with "read_and_write" of its last read. It has expired
 when its clock has reached stamp + duration, that moment included. Reading an expired value removes it;
-"return_if_not_cleaned_up" gives it one last time. Everything here is arithmetic: no clock is read.
+"return_if_not_cleaned_up" returns it one last time. No function of this module reads a clock.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Clocks:
         self.watermark_ms = UNSTAMPED
 
     def begin(self, moment: Moment) -> None:
-        """Set both for a pass."""
+        """Set both clocks for a pass."""
         self.processing.stamp = moment.now_ms
         now = moment.event_time_ms
         self.watermark_ms = UNSTAMPED if now is None else now
@@ -77,9 +77,9 @@ class TtlRule:
 
     Attributes:
         cutoff: The latest stamp that has expired.
-        refreshes: Whether reading stamps too.
-        shows_expired: Whether an expired value is given one last time.
-        origin: The stamp of a value that has none: it was written without a TTL, or before a watermark.
+        refreshes: True if reads stamp values too.
+        shows_expired: True if an expired value is returned one last time.
+        origin: The stamp of a value without one, which was written without a TTL or before a watermark.
     """
 
     __slots__ = (
@@ -104,7 +104,7 @@ class TtlRule:
         self.origin = 0
 
     def begin(self, moment: Moment) -> None:
-        """Set what has expired in a pass."""
+        """Set the limit of expired stamps for a pass."""
         now = moment.event_time_ms if self.event else moment.now_ms
         self.cutoff = cutoff_ms(self.duration_ms, now)
         age = origin_ms(self._age_from, now)
@@ -127,9 +127,9 @@ class Reading:
     """The effect of reading many values at once.
 
     Attributes:
-        shown: Which are given.
-        kept: Which are still there afterwards.
-        stamps: Their stamps afterwards.
+        shown: A mask of the values that are returned.
+        kept: A mask of the values that remain.
+        stamps: The stamps after the read.
     """
 
     shown: Mask
@@ -138,7 +138,7 @@ class Reading:
 
 
 def read(rule: TtlRule, present: Mask, stamps: Stamps, now: Stamps | int) -> Reading:
-    """Read values, accumulators or entries of a map, each on its own."""
+    """Read values, accumulators or map entries, each of which expires by itself."""
     kept = present & ~(stamps <= rule.cutoff)
     if rule.refreshes:
         stamps = np.where(kept, rule.stamps(stamps, now), stamps)
@@ -173,7 +173,7 @@ def read_list(rule: TtlRule, stamps: Sequence[int]) -> ListReading:
 
 
 def with_stamps_unset(outcome: Outcome, moment: Moment) -> Outcome:
-    """Return the result of a pass, with null where event time had no stamp to give yet."""
+    """Return the result of a pass, with null for event-time stamps before the first watermark."""
     if moment.event_time_ms is not None:
         return outcome
     columns = {
@@ -202,7 +202,7 @@ def times_ms(column: pa.ChunkedArray | pa.Array, watermark_ms: int) -> Stamps:
     """Return the event times of a column in epoch milliseconds, rounded down; null is the watermark.
 
     Raises:
-        Invalid: The column does not hold times.
+        Invalid: The column does not contain times.
     """
     if not kinds.is_timestamp(column.type):
         raise Invalid(

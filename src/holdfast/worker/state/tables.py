@@ -134,12 +134,12 @@ def spans(starts: NDArray[Any], counts: NDArray[Any]) -> Places:
 
 
 def empty_run(schema: pa.Schema) -> Run:
-    """No rows."""
+    """Return a run without rows."""
     return Run(pa.RecordBatch.from_arrays([pa.array([], field.type) for field in schema], schema=schema))
 
 
 def sorted_run(batch: pa.RecordBatch) -> Run:
-    """Rows in any order, each identity once or more: the last of an identity stays."""
+    """Sort rows into a run; of rows with the same identity, the last one is kept."""
     run = Run(batch)
     if len(run) < 2:
         return run
@@ -162,7 +162,7 @@ def sorted_run(batch: pa.RecordBatch) -> Run:
 
 
 def merged(old: Run, new: Run) -> Run:
-    """Both runs as one; where both have an identity, the new row stays."""
+    """Merge two runs; of two rows with the same identity, the newer one is kept."""
     if not len(old):
         return new
     if not len(new):
@@ -188,7 +188,7 @@ def merged(old: Run, new: Run) -> Run:
 
 
 def united(runs: Sequence[Run], schema: pa.Schema) -> Run:
-    """Runs that may hold the same rows, as one; of an identity the last row stays."""
+    """Merge runs that may contain the same identities; the last row of each identity is kept."""
     if len(runs) > 1:
         return sorted_run(concatenated([run.batch for run in runs]))
     return joined(runs, schema)
@@ -300,7 +300,7 @@ class Segments:
         return count
 
     def put(self, run: Run) -> None:
-        """Take in rows; they replace what has their identity."""
+        """Add rows; each replaces the row with the same identity."""
         self.parts = _fewer(with_rows(self.parts, run), self.schema)
 
     def pieces(self, low: int, high: int | None) -> Iterator[Run]:
@@ -328,7 +328,7 @@ class Segments:
         self.parts.extend(divided(low, run))
 
     def drop(self, low: int, high: int | None) -> None:
-        """Forget all rows with low <= h < high."""
+        """Remove all rows with low <= h < high."""
         for segment in self._over(low, high):
             run = segment.run
             start, stop = run.between(low, high)
@@ -336,7 +336,7 @@ class Segments:
                 segment.run = joined([run.slice(0, start), run.slice(stop, len(run))], self.schema)
 
     def tidy(self) -> None:
-        """Join what has become small."""
+        """Join neighbouring segments that have become small."""
         self.parts = _fewer(self.parts, self.schema)
 
     def _over(self, low: int, high: int | None) -> Iterator[Segment]:
@@ -456,7 +456,7 @@ _ROW_BYTES = SEGMENT_BYTES // SEGMENT_ROWS
 
 
 class Levels:
-    """One table: what is settled, and the tail over it."""
+    """One table: its settled rows, and a tail of newer rows that replace settled ones."""
 
     def __init__(
         self, schema: pa.Schema, settled: Sequence[Segment] = (), tail: Sequence[Segment] = ()
@@ -472,7 +472,7 @@ class Levels:
 
     @property
     def rows(self) -> int:
-        """Return the number of held rows, counting one twice that the tail replaces."""
+        """Return the number of rows; a settled row that the tail replaces is counted as well."""
         return len(self.tail) + len(self.settled)
 
     def find(self, h: Hashes, ordinal: NDArray[np.int32]) -> Found:
@@ -492,7 +492,7 @@ class Levels:
         return Found(self.schema, places, sources)
 
     def held(self, wanted: Run) -> tuple[NDArray[np.bool_], pa.Array | None]:
-        """Return which elements of a run are alive here, and their stamps; only in a table with slots."""
+        """Return a mask of the elements alive in this table, and their stamps; needs a table with slots."""
         seen = np.zeros(len(wanted), np.bool_)
         alive = np.zeros(len(wanted), np.bool_)
         stamps = np.full(len(wanted), _NEVER)
@@ -515,7 +515,7 @@ class Levels:
         return merged(self.settled.of_hashes(h), self.tail.of_hashes(h)).alive()
 
     def bytes_of(self, h: Hashes) -> NDArray[np.float64]:
-        """About how many bytes the rows of each hash have; `h` is sorted and has no repeats."""
+        """Estimate the bytes of the rows of each hash; `h` is sorted and has no duplicates."""
         sizes = np.zeros(len(h), np.float64)
         for run in self.runs():
             if len(run):
@@ -528,7 +528,7 @@ class Levels:
         return merged(self.settled.between(low, high), self.tail.between(low, high)).alive()
 
     def put(self, batch: pa.RecordBatch) -> None:
-        """Take in rows in any order; they replace what has their identity."""
+        """Add rows in any order; each replaces the row with the same identity."""
         self.tail.put(sorted_run(batch))
 
     def extend(self, run: Run) -> None:
@@ -536,14 +536,15 @@ class Levels:
         self.settled.append(run)
 
     def drop(self, low: int, high: int | None) -> None:
-        """Forget all rows with low <= h < high."""
+        """Remove all rows with low <= h < high."""
         self.settled.drop(low, high)
         self.tail.drop(low, high)
 
     def settle(self, rows: int = SETTLE_ROWS) -> None:
-        """Move the tail's rows to their segments where they are many, copying about `rows` at most.
+        """Merge the tail into the settled segments for which it has the most rows, relative to their size.
 
-        A row of more than a kilobyte counts as several.
+        A segment is rewritten if the tail has at least `SHARE` of its rows. Rewriting stops at about `rows`
+        copied rows, but includes at least one segment. A row of more than a kilobyte counts as several.
         """
         below = self.tail.below(self.settled.lows)
         counts = np.diff(np.append(below, len(self.tail)))
