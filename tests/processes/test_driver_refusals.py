@@ -53,6 +53,6 @@ def test_a_bad_option_is_one_clear_error(
 def test_no_java_is_told_before_anything_starts(holdfast: Holdfast, tmp_path: Path) -> None:
     said = holdfast("run", write(tmp_path, ONE), environ={"JAVA_HOME": str(tmp_path)})
     assert said.returncode == 2
-    assert "error: JAVA_HOME has no Java [HF-E" in said.stderr
+    assert "error: JAVA_HOME is not the directory of a Java installation [HF-E" in said.stderr
     assert "pip install 'holdfast[java]'" in said.stderr
     assert "Traceback" not in said.stderr

@@ -322,7 +322,7 @@ def test_a_table_that_cannot_keep_its_promise_is_refused_before_the_start(
     ("code", "kind", "fact"),
     [
         (1114, Unavailable, "the disk of the MySQL server is full"),
-        (1213, Unavailable, "the transaction conflicts with a concurrent one"),
+        (1213, Unavailable, "the transaction conflicts with a concurrent transaction"),
         (1836, Unavailable, "is unreachable, or ended the session"),
     ],
 )
@@ -360,7 +360,7 @@ def test_a_session_that_the_server_ended_is_told(database: MySQL, connection: An
 
 def test_a_server_that_is_too_old_is_refused(database: MySQL, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(mysql.OLDEST, "MariaDB", (99, 1))
-    with pytest.raises(Unsupported, match="a ledger does not support this server: MariaDB 10"):
+    with pytest.raises(Unsupported, match=r"MariaDB 10[0-9.]* is too old for a ledger"):
         Ledger(database).claim("shop", "me")
 
 

@@ -176,7 +176,7 @@ def test_what_a_task_met_is_told_to_the_driver(database: PostgreSQL, connection:
 @pytest.mark.parametrize(
     ("statement", "kind", "fact"),
     [
-        ("INSERT INTO gone VALUES (1)", NotFound, "the table 'orders' does not exist any more"),
+        ("INSERT INTO gone VALUES (1)", NotFound, "the table 'orders' no longer exists"),
         ("INSERT INTO orders (id, gone) VALUES (1, 2)", Invalid, "the table 'orders' lacks a column"),
         ("INSERT INTO orders (id) VALUES (1), (1)", Invalid, "violates a constraint of the table 'orders'"),
         ("INSERT INTO orders (id) VALUES (null)", Invalid, "violates a constraint of the table 'orders'"),
@@ -272,7 +272,7 @@ def test_rows_that_met_a_deadlock_are_moved_again_and_once(
                 table._move_rows(tx, "stage", "true")
 
     if moves == 1:
-        with pytest.raises(Unavailable, match="the transaction conflicts with a concurrent one"):
+        with pytest.raises(Unavailable, match="the transaction conflicts with a concurrent transaction"):
             move()
     else:
         move()

@@ -108,9 +108,9 @@ def test_what_cannot_be_broadcast_is_refused_at_once(spark: SparkSession, tmp_pa
         hf.broadcast(spark.createDataFrame([("a", 1)], "rule string, n int"), key="rule")
     with pytest.raises(Invalid, match="withdrawn= column is not a boolean"):
         hf.broadcast(rules, key="rule", withdrawn="least")
-    with pytest.raises(Invalid, match="cannot order versions"):
+    with pytest.raises(Invalid, match="cannot be the version"):
         hf.broadcast(rules, key="rule", version="off")
     with pytest.raises(Invalid, match="one broadcast stream"):
         keyed.with_broadcast(one).with_broadcast(one)
-    with pytest.raises(Invalid, match="two connected streams have the same name"):
+    with pytest.raises(Invalid, match="two streams of an operator have the same name"):
         keyed.with_broadcast(hf.broadcast(rules, key="rule", name="event"))

@@ -620,13 +620,13 @@ def test_a_key_that_comes_twice_is_refused_where_asked(spark: SparkSession, clic
     assert enrich(clicks, twice, by="k").isStreaming
     with pytest.raises(Invalid, match="has several rows for a key") as caught:
         enrich(clicks, twice, by="k", check=True)
-    assert caught.value.found == "2 2 times"
+    assert caught.value.found == "2 rows for 2"
 
 
 def test_a_wrong_lookup_is_refused(spark: SparkSession, clicks: DataFrame, views: DataFrame) -> None:
     table = spark.sql("SELECT 1L AS k, 2L AS a, 'x' AS word")
     wrongs: list[tuple[Callable[[], object], str]] = [
-        (lambda: enrich(clicks, views, by="k"), "the table is a stream"),
+        (lambda: enrich(clicks, views, by="k"), "the table to join is a stream"),
         (lambda: enrich(clicks, table, by=[]), "no key column given"),
         (lambda: enrich(clicks, table, by="word"), "no column"),
         (lambda: enrich(clicks, table, by="ts"), "no column"),
@@ -649,13 +649,13 @@ def test_a_wrong_lookup_is_refused(spark: SparkSession, clicks: DataFrame, views
         (running, {"size": "1m", "emit": "soon"}, "emit"),
         (running, {"size": "0s"}, "size"),
         (running, {"size": "1m", "agg": {}}, "no aggregate given"),
-        (running, {"size": "1m", "agg": {"a": "sum(a)"}}, "has the name of a column"),
+        (running, {"size": "1m", "agg": {"a": "sum(a)"}}, "the same name as another column"),
         (running, {"size": "1m", "time": "k"}, "has the wrong type"),
         (running, {"size": "1m", "by": "ts"}, "cannot be a key"),
         (running, {"size": "1m", "watermark": None}, "no watermark on `ts`"),
         (sessions, {"gap": "0s"}, "gap"),
         (sessions, {"gap": "1m", "longest": "soon"}, "longest"),
-        (sessions, {"gap": "1m", "agg": {"session_end": "sum(a)"}}, "has the name of a column"),
+        (sessions, {"gap": "1m", "agg": {"session_end": "sum(a)"}}, "the same name as another column"),
         (sessions, {"gap": "1m", "by": "nobody"}, "no column"),
         (sessions, {"gap": "1m", "by": "ts"}, "cannot be a key"),
         (sessions, {"gap": "1m", "watermark": None}, "no watermark on `ts`"),

@@ -218,7 +218,7 @@ def test_what_a_table_cannot_hold_is_refused_before_the_query_starts(shop: Shop,
     nested = shop.stream().selectExpr("array(amount) as amounts")
     with pytest.raises(Invalid, match="a type that a table cannot store"):
         sink(nested).append("orders", book)
-    with pytest.raises(Invalid, match="two columns have the same name"):
+    with pytest.raises(Invalid, match="two columns of the query have the same name"):
         sink(shop.stream().selectExpr("amount", "customer as AMOUNT")).append("orders", book)
     for keys in ([], ["nobody"], ["customer", "customer"]):
         with pytest.raises(Invalid, match="invalid key columns"):

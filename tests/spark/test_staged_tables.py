@@ -126,4 +126,4 @@ def test_a_table_that_is_gone_or_lacks_a_column_is_told(orders: Orders) -> None:
     orders.sql("ALTER TABLE words RENAME COLUMN text TO word")
     gone = meanwhile("DROP TABLE words")
     assert isinstance(gone, NotFound)
-    assert gone.fact == "the table 'words' does not exist any more"
+    assert gone.fact == "the table 'words' no longer exists"

@@ -395,11 +395,11 @@ def _cluster(settings: Settings, master: str | None, conf: dict[str, str]) -> Cl
 
     if manager_of(master) is Manager.LOCAL:
         raise Invalid(
-            "this is no cluster",
+            "--master does not name a cluster",
             code="HF-E2123",
             where=f"--master {master}",
             expected="spark://HOST:PORT, yarn or k8s://…",
-            hint="leave it out, or try this machine with `holdfast doctor --start-spark`",
+            hint="leave --master out, or test this machine with `holdfast doctor --start-spark`",
         )
     output.say(f"starting a session on {master} …")
     with without_sparks_words():

@@ -33,7 +33,7 @@ def read_text(spark: SparkSession, checkpoint: str, name: str, folder: str = FOL
     if is_connect(spark):
         found = connect.read_bytes(spark, _at(checkpoint, folder, name))
         return None if found is None else found.decode()
-    with _files(spark, _at(checkpoint, folder, name), "read") as (files, path):
+    with _files(spark, _at(checkpoint, folder, name), "read from") as (files, path):
         if not files.exists(path):
             return None
         stream = files.open(path)
@@ -52,7 +52,7 @@ def write_text(spark: SparkSession, checkpoint: str, name: str, text: str, folde
         Unavailable: The storage does not answer.
     """
     hadoop: Any = spark._jvm.org.apache.hadoop.fs  # type: ignore[union-attr]
-    with _files(spark, _at(checkpoint, folder, name), "written") as (files, path):
+    with _files(spark, _at(checkpoint, folder, name), "write to") as (files, path):
         beside = files.makeQualified(hadoop.Path(_at(checkpoint, folder, f".{name}.new")))
         stream = files.create(beside, True)
         try:
@@ -69,7 +69,7 @@ def qualified(spark: SparkSession, address: str) -> str:
     Raises:
         Unavailable: The file system is unknown to Spark.
     """
-    with _files(spark, address, "found") as (_, path):
+    with _files(spark, address, "access") as (_, path):
         return str(path.toString())
 
 
@@ -79,7 +79,7 @@ def has_any(spark: SparkSession, checkpoint: str, folder: str) -> bool:
     Raises:
         Unavailable: The storage does not answer.
     """
-    with _files(spark, _at(checkpoint, folder), "read") as (files, path):
+    with _files(spark, _at(checkpoint, folder), "read from") as (files, path):
         return bool(files.exists(path) and len(files.listStatus(path)))
 
 
@@ -89,7 +89,7 @@ def names_in(spark: SparkSession, place: str, folder: str) -> list[str]:
     Raises:
         Unavailable: The storage does not answer.
     """
-    with _files(spark, _at(place, folder), "read") as (files, path):
+    with _files(spark, _at(place, folder), "read from") as (files, path):
         return [file.getPath().getName() for file in files.listStatus(path)] if files.exists(path) else []
 
 
@@ -117,7 +117,7 @@ def _files(spark: SparkSession, address: str, what: str) -> Iterator[tuple[Any, 
         yield files, files.makeQualified(path)
     except Exception as error:
         raise Unavailable(
-            f"a file of the checkpoint cannot be {what}",
+            f"cannot {what} the storage",
             code="HF-E5009",
             where=str(path.toString()),
             found=java_message(error),

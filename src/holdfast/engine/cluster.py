@@ -91,26 +91,32 @@ def code_archives(paths: Iterable[str | os.PathLike[str]], base: Path, home: Pat
             top = place.parent if (place / "__init__.py").is_file() else place
             found.append(_archive(home, place.resolve().name, place, top))
         elif not place.exists():
-            raise NotFound("the path does not exist", code="HF-E3033", where="py_files", found=str(place))
+            raise NotFound(
+                "a path in py_files does not exist",
+                code="HF-E3033",
+                where="py_files",
+                found=str(place),
+                hint="correct the path, or remove it from py_files",
+            )
         elif place.suffix in (".py", *_ARCHIVES):
             found.append(place)
         else:
             raise Invalid(
-                "unsupported file type",
+                "py_files does not support this file type",
                 code="HF-E2181",
                 where="py_files",
                 found=str(place),
                 expected="a .py file, a .zip or .egg archive, or a directory",
-                hint="ship wheels as an environment: pack it with venv-pack, set spark.archives",
+                hint="for wheels, pack an environment with venv-pack, and set spark.archives",
             )
     doubled = {place.name for place in found if [each.name for each in found].count(place.name) > 1}
     if doubled:
         raise Invalid(
-            "two files have the same name, and executors store them in one directory",
+            "two files in py_files have the same name, and executors store them in one directory",
             code="HF-E2182",
             where="py_files",
             found=", ".join(sorted(doubled)),
-            hint="rename one, or put them into a package",
+            hint="rename one file, or put the files into a package",
         )
     return found
 

@@ -293,18 +293,23 @@ def like_source(history: DataFrame, schema: StructType, where: str) -> DataFrame
     from pyspark.sql import functions as F  # noqa: N812 - needs Spark
 
     if history.isStreaming:
-        raise Invalid("the history is a stream", code="HF-E2183", where=where, hint="read it with spark.read")
+        raise Invalid(
+            "the history is a stream, not a batch frame",
+            code="HF-E2183",
+            where=where,
+            hint="read the history with spark.read",
+        )
     has = {field.name: field.dataType for field in history.schema}
     for field in schema:
         found = has.get(field.name)
         if found is None or found.simpleString() != field.dataType.simpleString():
             raise Invalid(
-                "the columns of the history differ from those of its source",
+                "the columns of the history differ from those of the stream's source",
                 code="HF-E2184",
                 where=where,
                 found=f"no column {field.name}" if found is None else f"{field.name} {found.simpleString()}",
                 expected=f"{field.name} {field.dataType.simpleString()}",
-                hint="read it with the schema of the stream: spark.read.schema(…)",
+                hint="read the history with the schema of the stream: spark.read.schema(…)",
             )
     return history.select(*[F.col(f"`{field.name.replace('`', '``')}`") for field in schema])
 
@@ -329,7 +334,7 @@ def changed_ms(frame: DataFrame, paths: Iterable[str]) -> list[tuple[str, int]]:
                 "a file to mark as read does not exist",
                 code="HF-E2185",
                 where=path,
-                hint="give the paths that the history was read from, without files that were deleted",
+                hint="give the paths of the files that the history was read from, without deleted files",
             ) from error
         found.append((str(status.getPath().toUri().toString()), int(status.getModificationTime())))
     return found

@@ -61,7 +61,7 @@ def hold(spark: SparkSession, path: Path, owner: Owner) -> Any:
             f"cannot write the checkpoint's lock: {java_message(error)}",
             code="HF-E5011",
             where=str(path),
-            hint="free space on that disk, then start again",
+            hint="free space on the disk of this file, then start the query again",
         ) from error
     return lock
 

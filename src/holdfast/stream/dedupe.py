@@ -69,7 +69,7 @@ def dedupe(
                 "watermark= needs an event-time column",
                 code="HF-E2288",
                 where=_WHERE,
-                found="watermark without time",
+                found="watermark=… without time=…",
                 expected="time=…",
                 hint=f'name the column: time="ts", watermark={watermark!r}',
             )

@@ -55,9 +55,9 @@ def with_watermark(frame: DataFrame, time: str, delay: Duration | None, *, where
             "the frame already has a watermark",
             code="HF-E2290",
             where=where,
-            found=f"{spark_interval(ms)} on `{column}`, and watermark={delay!r}",
+            found=f"a watermark of {spark_interval(ms)} on `{column}`, and watermark={delay!r}",
             expected="one watermark",
-            hint="remove `watermark=`, or `.withWatermark(…)` from the frame",
+            hint="remove `watermark=`, or remove `.withWatermark(…)` from the frame",
         )
     ms = parse_duration(delay, f"{where}: watermark", allow_zero=True)
     return frame.withWatermark(time, spark_interval(ms))
@@ -98,7 +98,7 @@ def require_columns(frame: DataFrame, names: Sequence[str], *, where: str) -> No
             where=where,
             found=_list_names(frame.columns),
             expected=_list_names(names),
-            hint="name a column of the frame, or add it first: .withColumn(…)",
+            hint="name an existing column, or add the missing one first: .withColumn(…)",
         )
     if len(set(names)) != len(names):
         raise Invalid(
@@ -139,12 +139,12 @@ def names_of(names: str | Iterable[str], *, where: str) -> list[str]:
     for name in listed:
         if not isinstance(name, str):
             raise Invalid(
-                "a column is not given by name",
+                "a column must be given by its name",
                 code="HF-E2295",
                 where=where,
                 found=type(name).__name__,
                 expected="a column name",
-                hint="give an expression a name first: .withColumn(…)",
+                hint="turn the expression into a named column first: .withColumn(…)",
             )
     return listed
 
@@ -193,7 +193,9 @@ def key_columns(
     return keys
 
 
-def require_stream(frame: DataFrame, *, where: str, hint: str = "read it with spark.readStream") -> None:
+def require_stream(
+    frame: DataFrame, *, where: str, hint: str = "read the frame with spark.readStream"
+) -> None:
     """Raise an error for a batch frame; `hint` says what to use for one.
 
     Raises:
@@ -278,7 +280,7 @@ def refuse_time_key(times: Iterable[str], keys: Sequence[str], *, where: str) ->
             code="HF-E2300",
             where=where,
             found=_list_names(both),
-            hint="remove it from by=…; to group by day or hour, add such a column first",
+            hint="remove the column from by=…; to group by day or hour, add a column with the day or hour",
         )
 
 

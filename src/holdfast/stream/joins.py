@@ -51,7 +51,7 @@ def check_key_types(left: DataFrame, right: DataFrame, keys: Sequence[str], *, w
                 where=where,
                 found=f"{one} on the left, {two} on the right",
                 expected="the same type",
-                hint="cast one side first",
+                hint="cast the key of one side before the join",
             )
 
 
@@ -107,7 +107,7 @@ EnrichKind = Literal["left", "inner"]
 
 _TABLE_JOINS: Final = {"left": "left_outer", "inner": "inner"}
 _ENRICH: Final = "holdfast.enrich(…)"
-_PREFIX: Final = 'rename one, or give prefix="table_", which makes it table_{name}'
+_PREFIX: Final = 'rename {name}, or give prefix="table_", which renames it to table_{name}'
 _COUNT: Final = "__holdfast_rows"
 _SHOWN: Final = 3
 
@@ -154,7 +154,7 @@ def enrich(
     one_of(how, f"{_ENRICH}: how", list(_TABLE_JOINS))
     if table.isStreaming:
         raise Invalid(
-            "the table is a stream",
+            "the table to join is a stream, not a batch frame",
             code="HF-E2306",
             where=_ENRICH,
             expected="a batch frame",
@@ -182,8 +182,8 @@ def _check_unique(table: DataFrame, keys: list[str]) -> None:
     counted = present.groupBy(*columns).agg(F.count("*").alias(_COUNT)).filter(F.col(_COUNT) > 1)
     twice = [tuple(row) for row in counted.limit(_SHOWN).collect()]
     if twice:
-        shown = ", ".join(
-            f"{', '.join(map(repr, row[:-1]))} {row[-1]} times" for row in sorted(twice, key=repr)
+        shown = "; ".join(
+            f"{row[-1]} rows for {', '.join(map(repr, row[:-1]))}" for row in sorted(twice, key=repr)
         )
         raise Invalid(
             "the table has several rows for a key, so rows of the stream would be duplicated",
@@ -216,7 +216,7 @@ _NEED_A_KEY: Final = {
     "full": (False, False),
     "semi": (True, True),
 }
-_PREFIXES: Final = 'rename one, or give prefixes=("left_", "right_"), for left_{name} and right_{name}'
+_PREFIXES: Final = 'rename {name}, or give prefixes=("left_", "right_") for left_{name} and right_{name}'
 _WHY: Final = "without one, rows waiting for a match are kept for ever"
 
 
@@ -348,7 +348,9 @@ def _check_pair(left: DataFrame, right: DataFrame) -> None:
             "join_within cannot join a stream with a batch frame",
             code="HF-E2308",
             where=_WHERE,
-            found="left streaming, right batch" if left.isStreaming else "left batch, right streaming",
+            found="a stream on the left, a batch frame on the right"
+            if left.isStreaming
+            else "a batch frame on the left, a stream on the right",
             expected="two streams, or two batch frames",
             hint="to join a stream with a table, use holdfast.enrich(stream, table, by=…)",
         )

@@ -112,8 +112,8 @@ def report_query(query: StreamingQuery) -> tuple[SkewReport, ...]:
         "no key-skew report from this query yet",
         code="HF-E3062",
         where=f"query {query.name or query.id}",
-        found=f"{len(query.recentProgress)} batches without one",
-        hint="add hf.skew.watch(df, by=…, name=…) to its plan, and wait for a batch with rows",
+        found=f"{len(query.recentProgress)} recent batches without a report",
+        hint="add hf.skew.watch(df, by=…, name=…) to the query's plan, and wait for a batch with rows",
     )
 
 
@@ -161,7 +161,7 @@ def _counted(
             "key skew of a stream can be reported only while it runs",
             code="HF-E2311",
             where=where,
-            hint="add hf.skew.watch(df, by=…, name=…) to its plan, then call hf.skew.report(query)",
+            hint="add hf.skew.watch(df, by=…, name=…) to the stream's plan, then call hf.skew.report(query)",
         )
     keys = key_columns(df, by, where=where, refused=NOT_KEYS)
     every, heavy = _sizes(every, heavy, where)

@@ -66,19 +66,21 @@ def check_side_outputs(frames: Sequence[DataFrame], columns: Sequence[str], *, w
                 "side_outputs=True is supported only on the first stateful operator of a query",
                 code="HF-E2334",
                 where=where,
-                found=f"{stateful[0]} before it",
+                found=f"{stateful[0]} before this operator",
                 hint="remove side_outputs=True here, and set it on the first operator",
             )
     read = [relation for frame in frames for relation in relations(frame)]
     if any(one.equals(other) for at, one in enumerate(read) for other in read[:at]):
         raise Invalid(
-            "side_outputs=True does not support two streams of one source: their offsets would differ",
+            "side_outputs=True does not support two streams of one source, because their offsets differ",
             code="HF-E2335",
             where=where,
             hint="remove side_outputs=True, or call spark.readStream once for each stream",
         )
     fact = "a column has the name of a side-output column"
-    refuse_repeated(columns, where=where, taken=SIDE_COLUMNS, fact=fact, hint="rename it before the operator")
+    refuse_repeated(
+        columns, where=where, taken=SIDE_COLUMNS, fact=fact, hint="rename the column before the operator"
+    )
 
 
 def with_late_rows(main: DataFrame, sides: Sequence[DataFrame]) -> DataFrame:

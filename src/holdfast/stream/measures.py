@@ -75,7 +75,7 @@ def measures_of(given: Any, schema: pa.Schema, taken: Iterable[str], *, where: s
     clashing = sorted(set(given) & set(taken))
     if clashing:
         raise Invalid(
-            "an aggregate has the name of a column of the result",
+            "an aggregate has the same name as another column of the result",
             code="HF-E2338",
             where=f"{where}: agg",
             found=", ".join(clashing),
@@ -89,12 +89,12 @@ def _measure(name: Any, text: Any, schema: pa.Schema, where: str) -> Measure:
     call = _CALL.fullmatch(text) if isinstance(text, str) else None
     if call is None or not isinstance(name, str) or not name:
         raise Invalid(
-            "not a valid aggregate",
+            "invalid aggregate",
             code="HF-E2339",
             where=where,
             found=repr(text),
             expected=_EXPECTED,
-            hint='write it as in "sum(amount)"; compute expressions first: .withColumn(…)',
+            hint='write the aggregate as "sum(amount)"; compute expressions first: .withColumn(…)',
         )
     function, column = call[1].lower(), _unquoted(call[2])
     if column == "*":
@@ -114,7 +114,7 @@ def _measure(name: Any, text: Any, schema: pa.Schema, where: str) -> Measure:
             code="HF-E2341",
             where=where,
             found=", ".join(schema.names),
-            hint="give an expression a name first: .withColumn(…)",
+            hint="name an existing column, or compute the expression first: .withColumn(…)",
         )
     read = schema.field(column).type
     return Measure(name, function, column, read, _output(function, read, where))

@@ -102,7 +102,7 @@ class Defined:
                 "key_groups differs from the checkpoint, so stored keys would not be found",
                 code="HF-E2343",
                 where=f"operator {layout.operator}",
-                found=str(layout.key_groups),
+                found=f"key_groups={layout.key_groups}",
                 expected=f"key_groups={before['key_groups']}, as the checkpoint has",
                 hint=f"write hf.keyed(…, key_groups={before['key_groups']})",
             )
@@ -112,7 +112,9 @@ class Defined:
                 "the order of key groups differs from the checkpoint, so stored keys would not be found",
                 code="HF-E2344",
                 where=f"operator {layout.operator}",
-                found="spread evenly over partitions" if even else "each under its own number",
+                found="key groups spread evenly over partitions"
+                if even
+                else "key groups in the order of their numbers",
                 hint=f"start the query with {SPREAD_KEY}={str(not even).lower()}",
             )
         mark = form.fingerprint.hex()
@@ -198,7 +200,7 @@ def same_name(name: str, where: str) -> Invalid:
         code="HF-E2346",
         where=where,
         found=name,
-        hint='give one a different name: name="…"; keep the name of an operator that has state',
+        hint='give one operator a different name: name="…"; keep the name of an operator that has state',
     )
 
 

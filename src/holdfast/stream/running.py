@@ -153,7 +153,7 @@ def _exactly(measure: Measure, values: Sequence[int], none: Mask) -> pa.Array:
             "the result of an aggregate overflows its type",
             code="HF-E2348",
             where=f"{measure.function}({measure.column})",
-            expected=str(kind),
+            expected=f"a value that fits {kind}",
             hint="cast the column to a decimal with fewer digits, or to double",
         )
     if not kinds.is_decimal(kind):

@@ -234,7 +234,7 @@ def result_names(keys: Iterable[str], *, opened: bool) -> list[str]:
     names = [*keys, *own]
     if len(set(names)) < len(names):
         raise Invalid(
-            "a key has the name of a column of the result",
+            "a key column has the same name as another column of the result",
             code="HF-E2349",
             where="holdfast.sessions(…): by",
             found=", ".join(keys),

@@ -330,7 +330,7 @@ def _check(frame: DataFrame, hot: HotKeys, aggregates: Sequence[Any]) -> None:
     for aggregate in aggregates:
         if not isinstance(aggregate, Aggregate):
             raise Invalid(
-                "not an aggregate of hf.skew",
+                "agg supports only the aggregates of hf.skew",
                 code="HF-E2391",
                 where=_WHERE,
                 found=str(aggregate),
@@ -363,7 +363,7 @@ def _check_type(frame: DataFrame, aggregate: Aggregate) -> None:
     digits, _ = _digits(column_type)
     if digits == 0 or digits > limit:
         raise Invalid(
-            f"the {aggregate.kind} of this type cannot be split exactly",
+            f"the {aggregate.kind} of a column of this type cannot be split exactly",
             code="HF-E2393",
             where=_WHERE,
             found=f"`{aggregate.column}` {column_type}",

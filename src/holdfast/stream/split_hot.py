@@ -275,7 +275,7 @@ def _side(kind: str, split: str | None) -> Side:
             where=f"{_WHERE}.join_within(…)",
             found=f"kind={kind!r}" + (f", split={split!r}" if split is not None else ""),
             expected=f'split="{allowed[0]}"' if allowed else "inner, left, right or semi",
-            hint=f"{_KEEPS[kind]}; " + ("remove `split=`" if allowed else "use hf.join_within instead"),
+            hint=("remove `split=`" if allowed else "use hf.join_within instead") + f": {_KEEPS[kind]}",
         )
     return "left" if "left" in allowed and split != "right" else "right"
 

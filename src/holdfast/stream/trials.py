@@ -81,7 +81,7 @@ class Trial:
                     "cannot determine the frame of this writer",
                     code="HF-E7116",
                     found=type(writer).__name__,
-                    hint="return hf.sink(frame) from the job instead",
+                    hint="return hf.sink(frame)… from the job instead of the writer",
                 )
             mode = written
         check_sources(sources_in(frame))
@@ -111,7 +111,7 @@ class Trial:
         for batch in self._run({"once": True}, 1):
             return batch
         raise Failed(
-            "Spark ran no batch",
+            "Spark ran no batch in the trial",
             code="HF-E1006",
             where=self._checkpoint,
             found="no input",
@@ -155,10 +155,10 @@ class Trial:
             if batch.batch_id == batch_id:
                 return batch
         raise Failed(
-            "Spark did not repeat a batch that was begun",
+            "Spark did not run the batch that was planned for the trial",
             code="HF-E1007",
             where=self._checkpoint,
-            found="no such batch",
+            found="no run of this batch",
             expected=f"batch {batch_id}",
             hint="report this as a bug, with the driver's log",
         )
@@ -226,7 +226,7 @@ def check_sources(sources: Iterable[SourceRead]) -> None:
                 code="HF-E7118",
                 found=f"cleanSource={source.options[_CLEANS]}",
                 expected="cleanSource=off",
-                hint="make the option a parameter of the job and set it to `off` for this",
+                hint="make the option a parameter of the job and set it to `off` for the trial",
             )
 
 
@@ -248,10 +248,10 @@ def chosen(sinks: Iterable[Sink], wanted: str | None, checkpoint: str) -> Sink:
     wanted_sink = next((sink for sink in several if sink.name == name), None)
     if wanted_sink is None:
         raise Invalid(
-            "unknown query" if wanted else "cannot determine which of the job's queries is meant",
+            "unknown query" if wanted else "cannot determine which query of the job the savepoint belongs to",
             code="HF-E2397",
             found=name,
-            expected=" or ".join(sink.name or "one without a name" for sink in several),
+            expected=" or ".join(sink.name or "a query without a name" for sink in several),
             hint="choose a query with --query",
         )
     return wanted_sink

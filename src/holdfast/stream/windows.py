@@ -83,7 +83,7 @@ class Windowed:
                 code="HF-E2398",
                 where=f"{_WHERE}.agg(…)",
                 found="none",
-                hint='give at least one, as in .agg(F.count("*").alias("visits"))',
+                hint='give at least one aggregate, as in .agg(F.count("*").alias("visits"))',
             )
         groups = [F.col(quoted(name)) for name in self.by]
         counted = self.frame.groupBy(self.window, *groups).agg(*aggregates)
@@ -184,7 +184,7 @@ def windowed(
                 where=_WHERE,
                 found="`gap` with at least one of them",
                 expected="`gap` alone, or `size` with optional `slide` and `offset`",
-                hint="for sessions remove the others; for windows of a fixed length remove `gap`",
+                hint="for sessions, keep only `gap`; for windows of a fixed length, remove `gap`",
             )
         length = spark_interval(parse_duration(gap, f"{_WHERE}: gap"))
         if side_outputs:
@@ -206,7 +206,7 @@ def _refuse_early_merges(frame: DataFrame) -> None:
             code="HF-E2400",
             where=_WHERE,
             found=f"{_MERGES_EARLY}=true",
-            hint="set it to false, or remove side_outputs=True",
+            hint=f"set {_MERGES_EARLY}=false, or remove side_outputs=True",
         )
 
 
@@ -217,7 +217,7 @@ def _fixed(size: Duration | None, slide: Duration | None, offset: Duration | Non
             code="HF-E2401",
             where=_WHERE,
             expected="`size`, or `gap` for sessions",
-            hint='give one, as in size="1 hour"',
+            hint='give a length, as in size="1 hour"',
         )
     size_ms = parse_duration(size, f"{_WHERE}: size")
     step_ms = size_ms if slide is None else parse_duration(slide, f"{_WHERE}: slide")

@@ -83,9 +83,9 @@ def test_what_is_no_code_is_refused(tmp_path: Path) -> None:
     (tmp_path / "wheel.whl").touch()
     folder_with(tmp_path / "one", a="")
     folder_with(tmp_path / "two", a="")
-    with pytest.raises(NotFound, match="the path does not exist"):
+    with pytest.raises(NotFound, match="a path in py_files does not exist"):
         code_archives(["absent.py"], tmp_path, tmp_path / "home")
-    with pytest.raises(Invalid, match="unsupported file type"):
+    with pytest.raises(Invalid, match="does not support this file type"):
         code_archives(["wheel.whl"], tmp_path, tmp_path / "home")
     with pytest.raises(Invalid, match="the same name"):
         code_archives(["one/a.py", "two/a.py"], tmp_path, tmp_path / "home")

@@ -79,7 +79,7 @@ def test_a_conflict_is_tried_again(text: str) -> None:
 
 def test_conflicts_without_end_are_told() -> None:
     session, waits = Session(99, CONFLICT), list[float]()
-    with pytest.raises(Unavailable, match="concurrent writers each time") as caught:
+    with pytest.raises(Unavailable, match="concurrent writers in every attempt") as caught:
         upsert().merge(session, waits.append)  # type: ignore[arg-type]  # as above
     assert session.asked == 10
     assert max(waits) == 5.0

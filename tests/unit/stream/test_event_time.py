@@ -33,7 +33,7 @@ def test_one_name_is_not_taken_for_its_letters() -> None:
 
 
 def test_what_is_no_name_is_refused() -> None:
-    with pytest.raises(Invalid, match="a column is not given by name"):
+    with pytest.raises(Invalid, match="a column must be given by its name"):
         names_of([1], where="here")  # type: ignore[list-item]
 
 

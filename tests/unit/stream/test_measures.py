@@ -50,10 +50,10 @@ def test_a_call_is_read_with_the_types_of_spark(
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("median(n)", "not a valid aggregate"),
-        ("n", "not a valid aggregate"),
-        ("", "not a valid aggregate"),
-        (3, "not a valid aggregate"),
+        ("median(n)", "invalid aggregate"),
+        ("n", "invalid aggregate"),
+        ("", "invalid aggregate"),
+        (3, "invalid aggregate"),
         ("sum(*)", "is allowed only in"),
         ("sum(nothing)", "no column `nothing`"),
         ("sum(n + 1)", r"no column `n \+ 1`"),
@@ -73,6 +73,6 @@ def test_names_and_emptiness_are_checked() -> None:
     for given in nothings:
         with pytest.raises(Invalid, match="no aggregate given"):
             measures_of(given, SCHEMA, (), where="here")
-    with pytest.raises(Invalid, match="has the name of a column") as caught:
+    with pytest.raises(Invalid, match="the same name as another column") as caught:
         measures_of({"who": "sum(n)"}, SCHEMA, SCHEMA.names, where="here")
     assert caught.value.found == "who"

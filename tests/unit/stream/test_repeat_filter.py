@@ -178,5 +178,5 @@ def test_a_header_is_read_or_is_nobodys(value: bytes, meant: RecordHeader | None
 
 @pytest.mark.parametrize("state", [{}, {"newest": [{}]}, {"newest": 3}, {"newest": [{"topic": "t"}]}])
 def test_what_is_no_state_is_refused(state: dict[str, object]) -> None:
-    with pytest.raises(Invalid, match="not a valid state of a RepeatFilter"):
+    with pytest.raises(Invalid, match="invalid state for a RepeatFilter"):
         RepeatFilter(state)

@@ -48,11 +48,11 @@ def nothing_starts() -> Iterator[None]:
             if threading.get_ident() != here:
                 return real(writer, *args, **kwargs)
             raise Invalid(
-                "the code starts its query itself",
+                "the code starts its query instead of returning it unstarted",
                 code="HF-E2188",
                 found=f"DataStreamWriter.{real.__name__}()",
                 expected="a function that returns the unstarted writer",
-                hint='put the query into a function with @holdfast.job(name="…", checkpoint="…"), and end it'
+                hint='put the query into a function with @holdfast.job(name="…", checkpoint="…") that ends'
                 " with `return df.writeStream…` or `return hf.sink(df)…`",
             )
 
@@ -139,7 +139,7 @@ def _replaced(frame: DataFrame, stands_in: Callable[[Any], Any]) -> tuple[DataFr
         made = jvm.org.apache.spark.sql.classic.Dataset.ofRows(spark._jsparkSession, plan)
     except (Py4JError, TypeError) as error:
         raise Unsupported(
-            "the sources of this plan cannot be replaced",
+            "the sources of this plan cannot be replaced for a dry run",
             code="HF-E7044",
             where=f"Spark {spark.version}",
             found=str(error).splitlines()[0],
@@ -164,7 +164,7 @@ class _Replaced:
         if children.size() == 0:
             if node.isStreaming():
                 raise Unsupported(
-                    "this kind of stream cannot be replaced",
+                    "the source of this stream cannot be replaced for a dry run",
                     code="HF-E7045",
                     found=kind,
                     hint=_OTHER_SOURCE,

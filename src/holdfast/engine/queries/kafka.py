@@ -151,13 +151,13 @@ def _consumer(spark: SparkSession, options: Mapping[str, str]) -> Any:
         raise Unsupported(
             "the session lacks the data source 'kafka'",
             code="HF-E7046",
-            hint="add it with extras=['kafka'] in @hf.job or hf.session",
+            hint="add extras=['kafka'] to @hf.job or hf.session",
         )
     try:
         return make(settings)
     except Exception as error:
         raise Invalid(
-            "Kafka's client rejected its options",
+            "the Kafka client rejected its options",
             code="HF-E2189",
             where=options.get(SERVERS),
             found=_innermost(error),
@@ -176,7 +176,8 @@ def _missing(topic: str, options: Mapping[str, str]) -> NotFound:
         f"the topic {topic!r} does not exist",
         code="HF-E3034",
         where=options.get(SERVERS),
-        hint=f"kafka-topics.sh --create --topic {topic} --bootstrap-server {options.get(SERVERS)}",
+        hint=f"create the topic: kafka-topics.sh --create --topic {topic}"
+        f" --bootstrap-server {options.get(SERVERS)}",
     )
 
 
@@ -252,7 +253,7 @@ def commit_offsets(group: str, read: ClusterOffsets) -> None:
             code="HF-E5013",
             where=where,
             found=_reason(error),
-            hint="check that the group has no consumers, and that the user may write to it",
+            hint="check that the group has no consumers, and that the Kafka user may commit to the group",
         ) from error
 
 

@@ -216,8 +216,8 @@ def _scratch(environ: Mapping[str, str]) -> str:
             code="HF-E2190",
             where=f"{value} (from {source})",
             found="; ".join(reason for reason in reasons if reason),
-            hint="mount a writable directory there, such as an emptyDir of Kubernetes, or name a different"
-            " one with SPARK_LOCAL_DIRS",
+            hint="mount a writable directory at this path, such as an emptyDir of Kubernetes, or set"
+            " SPARK_LOCAL_DIRS to a writable directory",
         )
     return f"{value} (from {source})"
 
@@ -252,7 +252,7 @@ def _user() -> str:
         code="HF-E3035",
         where=f"user {os.geteuid()}",
         found="no entry in /etc/passwd",
-        hint="run as a user of the image, such as 10001, or add an entry for this one to /etc/passwd",
+        hint="run as a user of the image, such as 10001, or add an entry for this user to /etc/passwd",
     )
 
 
@@ -399,7 +399,10 @@ def examine_cluster(settings: Settings, master: str, conf: Mapping[str, str]) ->
         found = fit_of(spark)
         if found is None:
             raise Invalid(
-                "this is no cluster", code="HF-E2123", where=f"--master {master}", hint="leave --master out"
+                "--master does not name a cluster",
+                code="HF-E2123",
+                where=f"--master {master}",
+                hint="leave --master out",
             )
         come = _await_slots(spark, found.slots or 1)
         checks = [_slots_check(found, come)]

@@ -115,12 +115,12 @@ def extra_settings(extras: Iterable[str], spark: str) -> dict[str, str]:
         if minor(spark) not in builds:
             known = ", ".join(f"{major}.{less}" for major, less in builds)
             raise Unsupported(
-                f"no {extra} build works with this Spark",
+                f"no {extra} package works with this Spark version",
                 code="HF-E7048",
                 where="extras",
                 found=f"Spark {spark}",
                 expected=f"Spark {known}",
-                hint=f"pip install 'pyspark~={known.split(', ')[-1]}.0'",
+                hint=f"install a supported Spark: pip install 'pyspark~={known.split(', ')[-1]}.0'",
             )
         for key, value in builds[minor(spark)].items():
             settings[key] = joined(settings.get(key, ""), value) if key in APPENDED else value
@@ -205,7 +205,9 @@ def unresolved_error(text: str) -> HoldfastError | None:
         return Unavailable(
             fact, code="HF-E5014", where=PACKAGES_KEY, found="a server that did not answer", hint=_OFFLINE
         )
-    return NotFound(fact, code="HF-E3036", where=PACKAGES_KEY, found="no server that has them", hint=_WRONG)
+    return NotFound(
+        fact, code="HF-E3036", where=PACKAGES_KEY, found="no server that has these packages", hint=_WRONG
+    )
 
 
 def _unknown(packages: str) -> Unavailable:
@@ -214,7 +216,7 @@ def _unknown(packages: str) -> Unavailable:
         code="HF-E5015",
         where=PACKAGES_KEY,
         found=packages,
-        hint=f"read its standard error; {_OFFLINE}",
+        hint=f"read the standard error of Java; {_OFFLINE}",
     )
 
 

@@ -83,10 +83,10 @@ def find_java(environ: Mapping[str, str]) -> JavaRuntime:
         home = Path(named)
         if not os.access(home / "bin" / "java", os.X_OK):
             raise Invalid(
-                "JAVA_HOME has no Java",
+                "JAVA_HOME is not the directory of a Java installation",
                 code="HF-E2192",
                 where=f"JAVA_HOME={named}",
-                expected="an executable bin/java below it",
+                expected="an executable bin/java in this directory",
                 hint=f"correct or unset JAVA_HOME; {WAYS_OUT}",
             )
         return _supported(_describe(home, "JAVA_HOME"))

@@ -56,7 +56,7 @@ def blobs_of(database: Redis | Cassandra | None, least: Size | None, where: str)
     name = type(database).__name__
     if database.trust_store_password is not None:
         raise Invalid(
-            "keyed state does not support trust_store_password: its Python client reads a PEM file",
+            "keyed state does not support trust_store_password, because the Python client reads a PEM file",
             code="HF-E2313",
             where=f"{where}: blobs",
             found="trust_store_password",

@@ -110,20 +110,20 @@ def broadcast(
         raise not_an_identifier(name, _WHERE)
     named = [*keys, *(column for column in (version, withdrawn) if column is not None)]
     require_columns(df, named, where=_WHERE)
-    hint = "read it with spark.readStream, or pass rows that never change to the processor"
+    hint = "read the frame with spark.readStream, or pass rows that never change to the processor"
     require_stream(df, where=_WHERE, hint=hint)
     if watermarks(df):
         raise Invalid(
-            "a broadcast stream cannot have a watermark: it would hold back event time in the whole query",
+            "a broadcast stream cannot have a watermark, which would hold back event time in the whole query",
             code="HF-E2314",
             where=_WHERE,
-            found=", ".join(watermarks(df)),
-            hint="remove withWatermark from it",
+            found=f"a watermark on {', '.join(watermarks(df))}",
+            hint="remove withWatermark from the broadcast stream",
         )
     for column in keys:
         _check_type(df, column, _NO_KEY, "be a key")
     if version is not None:
-        _check_type(df, version, _NO_ORDER, "order versions")
+        _check_type(df, version, _NO_ORDER, "be the version")
     if withdrawn is not None and type_of(df, withdrawn) != "boolean":
         raise Invalid(
             "the withdrawn= column is not a boolean",

@@ -180,7 +180,7 @@ def checked_key(df: DataFrame, by: Sequence[str], key: Any, where: str) -> tuple
                 f"a hot key has the wrong type for `{name}`",
                 code="HF-E2321",
                 where=f"{where}: hot",
-                found=f"{value!r}, {type(value).__name__}",
+                found=f"{value!r} of type {type(value).__name__}",
                 expected=kind,
                 hint="give a value of that type, as hf.skew.find(…) returns it",
             )

@@ -132,7 +132,7 @@ def unpacked(answers: DataFrame, metric: str, lane: Lane, marked: Column) -> Dat
 
 _WHERE = "holdfast.keyed(…)"
 KEY_GROUPS = MOST_PARTITIONS
-_NO_GROUPS: Final = f"remove key_groups=…, or set it to {KEY_GROUPS}; or start the query in a classic session"
+_NO_GROUPS: Final = f"remove key_groups=… and {SPREAD_KEY}, or start the query in a classic session"
 _NO_BLOBS: Final = (
     "remove blobs=… to keep the state in the checkpoint, or start the query in a classic session"
 )
@@ -190,12 +190,12 @@ class KeyedStream:
         ours, theirs = ([type_of(source.frame, key) for key in source.by] for source in (first, added))
         if ours != theirs:
             raise Invalid(
-                "the key of a connected stream has a different type",
+                "the key of a connected stream has a different type than the key of the first stream",
                 code="HF-E2323",
                 where=f"{_WHERE}.connect(…, name={name!r})",
                 found=", ".join(theirs),
                 expected=", ".join(ours),
-                hint="cast its key columns before connect, or list them in the order of the first stream's",
+                hint="cast its key columns before connect, or list them in the order of the first stream",
             )
         return replace(self, inputs=(*self.inputs, added))
 
@@ -214,7 +214,7 @@ class KeyedStream:
                 code="HF-E2324",
                 where=f"{_WHERE}.with_broadcast",
                 found=f"{self.broadcast.described.name} and {rules.described.name}",
-                hint="union the two streams, and add a column that distinguishes them to the key",
+                hint="union the two streams, and add to the key a column that distinguishes the streams",
             )
         self._refuse_taken(rules.described.name)
         return replace(self, broadcast=rules)
@@ -389,11 +389,11 @@ class KeyedStream:
     def _refuse_taken(self, name: str) -> None:
         if name in {source.name for source in self.inputs}:
             raise Invalid(
-                "two connected streams have the same name",
+                "two streams of an operator have the same name",
                 code="HF-E2328",
                 where=_WHERE,
                 found=name,
-                hint='give one a different name: name="…"; its handler is called on_<name>',
+                hint='give one stream a different name with name="…"; its handler is on_<name>',
             )
 
     def _numbering(self) -> Numbering:
@@ -455,7 +455,7 @@ def keyed(
             where=f"{_WHERE}: placement",
             found=type(placement).__name__,
             expected="a function of the key columns' values",
-            hint=f"give one that returns a group's number: placement=lambda key: key % {key_groups}",
+            hint=f"pass a function that returns a group number: placement=lambda key: key % {key_groups}",
         )
     return KeyedStream((_input(df, by, name),), key_groups, placement=placement)
 
@@ -491,7 +491,7 @@ def _prepared(
             "ticks=True needs a processor with timers",
             code="HF-E2330",
             where=_WHERE,
-            hint="write an on_timer, or remove ticks=True",
+            hint="add an on_timer method to the processor, or remove ticks=True",
         )
     streams = [stream_of(source, processor, combines=definition.combines) for source in keyed.inputs]
     columns = schema_of(output)

@@ -175,8 +175,8 @@ def _check_over_connect(frame: DataFrame, checkpoint: str) -> None:
                 "the number of instances cannot be changed over Spark Connect",
                 code="HF-E7111",
                 where=f"operator {operator.layout.operator}",
-                found=str(operator.instances.count),
-                expected=" or ".join(map(str, known)),
+                found=f"instances={operator.instances.count}",
+                expected=f"instances={' or '.join(map(str, known))}",
                 hint="start the query once in a classic session with the new number, then use Connect again",
             )
 
@@ -219,11 +219,11 @@ def _shares(frame: DataFrame, checkpoint: str, operator: Defined, before: Sequen
             return None
         if len(counts) > 1 or not counts <= set(before):
             raise Invalid(
-                "the checkpoint mixes state of different numbers of instances",
+                "the state in the checkpoint was written by an unexpected number of instances",
                 code="HF-E2333",
                 where=f"operator {operator.layout.operator}",
-                found=", ".join(map(str, sorted(counts))),
-                expected=" or ".join(map(str, before)),
+                found=f"state of {' and '.join(map(str, sorted(counts)))} instances",
+                expected=f"state of {' or '.join(map(str, before))} instances",
                 hint="restore a savepoint from before the number was changed: `holdfast restore`",
             )
         return redistributed(opened, operator.layout.states, counts.pop(), operator.instances.count)

@@ -57,7 +57,7 @@ def query_id_of(session: SparkSession, checkpoint: str) -> str:
                 "the Spark Connect server cannot find the checkpoint, so the ledger has no query id",
                 code="HF-E7112",
                 where=checkpoint,
-                hint="give the checkpoint at an address that the server reaches, such as s3a://…",
+                hint="store the checkpoint at an address that the server can reach, such as s3a://…",
             )
         return parse_query(text.encode(), f"{checkpoint}/{METADATA}").query_id
     query_id = session.sparkContext.getLocalProperty(QUERY_ID_PROPERTY)
@@ -101,5 +101,5 @@ def requires_three(fn: BatchFunction) -> bool:
         code="HF-E2350",
         found=f"{getattr(fn, '__name__', fn)}{signature}",
         expected="fn(batch, batch_id) or fn(batch, batch_id, tx)",
-        hint="write def write(batch, batch_id); add tx as a third argument for a ledger",
+        hint="define the function as def write(batch, batch_id); with a ledger, add a third argument tx",
     )

@@ -70,7 +70,7 @@ class BufferedSink:
                 code="HF-E2351",
                 where=_WHERE,
                 expected="rows=…, bytes=… or age=…",
-                hint='give at least one, as in rows=10_000, age="1 minute"',
+                hint='give at least one limit, as in rows=10_000, age="1 minute"',
             )
         if self.rows is not None:
             whole(self.rows, f"{_WHERE}: rows", least=1)

@@ -16,7 +16,7 @@ from holdfast.formats.sql_names import sql_identifier
 def came_between(address: str, found: str) -> Unavailable:
     """Return the error for a deadlock or a concurrent change."""
     return Unavailable(
-        "the transaction conflicts with a concurrent one",
+        "the transaction conflicts with a concurrent transaction",
         code="HF-E5055",
         where=address,
         found=found,
@@ -27,11 +27,11 @@ def came_between(address: str, found: str) -> Unavailable:
 def gone(table: str, address: str, found: str) -> NotFound:
     """Return the error for a table that was dropped."""
     return NotFound(
-        f"the table {table!r} does not exist any more",
+        f"the table {table!r} no longer exists",
         code="HF-E3063",
         where=address,
         found=found,
-        hint="start the query again: it creates the table, without the rows of earlier batches",
+        hint="start the query again: it recreates the table, but not the rows of earlier batches",
     )
 
 
@@ -53,8 +53,8 @@ def breaks_rule(table: str, address: str, found: str) -> Invalid:
         code="HF-E2353",
         where=address,
         found=found,
-        hint="filter such rows out, upsert by the columns of the constraint, or drop it; no row of the batch"
-        " was written",
+        hint="filter such rows out, upsert by the columns of the constraint, or drop the constraint; no row"
+        " of the batch was written",
     )
 
 

@@ -36,7 +36,7 @@ def require_keys(keys: Sequence[str], columns: Sequence[str], table: str) -> Non
             code="HF-E2355",
             where=f"the query written to {table!r}",
             found=f"keys={list(keys)}",
-            expected="some of " + ", ".join(columns),
+            expected="at least one of " + ", ".join(columns),
             hint='name each key column once, as in keys=["order_id"]',
         )
 
@@ -47,8 +47,8 @@ def null_key(where: str, rows: int, keys: Sequence[str]) -> Invalid:
         "the key of an upsert is null",
         code="HF-E2356",
         where=where,
-        found=f"{counted(rows, 'row')} of the batch without {' and '.join(keys)}",
-        hint="filter such rows out, or set a key with `coalesce`",
+        found=f"{counted(rows, 'row')} of the batch with null in {' or '.join(keys)}",
+        hint="filter out rows with a null key, or fill the key with `coalesce`",
     )
 
 
@@ -133,7 +133,7 @@ class DeltaUpsert:
                 where=self.target,
                 found=", ".join(sorted(self._there(spark))),
                 expected=", ".join(self.columns),
-                hint='add them with ALTER TABLE, or write .delta(…, mergeSchema="true")',
+                hint='add the columns with ALTER TABLE, or write .delta(…, mergeSchema="true")',
             )
         if missing:
             # A MERGE takes on new columns by `SET *` alone, which would take our own column with them.
@@ -189,7 +189,7 @@ class DeltaUpsert:
                     raise
                 if tried == _TRIES:
                     raise Unavailable(
-                        "the MERGE into the Delta table conflicted with concurrent writers each time",
+                        "the MERGE into the Delta table conflicted with concurrent writers in every attempt",
                         code="HF-E5056",
                         where=self.target,
                         found=f"{counted(tried, 'conflict')}, the last: {str(error).partition(chr(10))[0]}",

@@ -97,8 +97,8 @@ class KafkaTopic:
                 code="HF-E2361",
                 where=_WHERE,
                 found=", ".join(missing),
-                expected=f"some of {', '.join(columns)}",
-                hint="name columns of the frame",
+                expected=f"columns of the query: {', '.join(columns)}",
+                hint="name existing columns, or add the missing ones to the query",
             )
         if "topic" in columns and "value" in columns:
             raise Invalid(
@@ -186,9 +186,9 @@ class KafkaTopic:
                 code="HF-E2363",
                 where=f"{self.topic} at {self.options[SERVERS]}",
                 found=f"{refusal[1]}: {refusal[2]}",
-                hint="make the records smaller or raise the limits of topic and client, and check that the"
-                " client may write to the topic; the whole batch is sent again, and readers that drop"
-                " repeats see each record once",
+                hint="raise the size limits of topic and client, or allow the client to write to the topic;"
+                " the next start sends the whole batch again, and readers that drop repeats see each record"
+                " once",
             ) from error
         if _OF_KAFKA.search(str(error)):
             self.partitions(spark)  # which says that the topic is gone, or that no broker answers
@@ -223,7 +223,7 @@ class KafkaTopic:
                 code="HF-E4064",
                 where=self.topic,
                 found=f"token {token}",
-                expected=f"more than {written.generation}, the token of its newest records",
+                expected=f"a token above {written.generation}, the token of the topic's newest records",
                 hint="use the former ledger, or write to a separate topic; otherwise readers that drop"
                 " repeats would drop the next records",
             )
@@ -233,12 +233,12 @@ class KafkaTopic:
             kind = type_of(df, name)
             if kind not in types:
                 raise Invalid(
-                    f"column {name!r} has the wrong type for a record",
+                    f"column {name!r} has the wrong type for a Kafka record",
                     code="HF-E2364",
                     where=_WHERE,
                     found=kind,
                     expected=" or ".join(types),
-                    hint="cast it, or drop the column `value` to write each row as JSON",
+                    hint="cast the column, or drop the column `value` to write each row as JSON",
                 )
 
     def _typed(self) -> list[tuple[str, tuple[str, ...]]]:

@@ -282,7 +282,11 @@ class Ledger:
             Unavailable: The database cannot be reached or stays locked.
         """
         if not sink:
-            raise Invalid("the sink has no name", code="HF-E2367", hint='hf.sink(df, name="orders")')
+            raise Invalid(
+                "the sink has no name",
+                code="HF-E2367",
+                hint='name the sink, as in hf.sink(df, name="orders")',
+            )
         for _ in range(EVICTIONS):
             try:
                 return self._raise_token(sink, owner, term)
@@ -435,10 +439,12 @@ class Ledger:
             newest = self._newest(connection, sink, query_id)
             if fence is None or (newest is not None and newest >= batch_id):
                 raise Conflict(
-                    f"the ledger of sink {sink!r} has lost no batches up to {batch_id}",
+                    f"cannot accept a loss up to batch {batch_id} for the sink {sink!r}",
                     code="HF-E4066",
                     where=self.database.address,
-                    found="no claim of the sink" if fence is None else f"batch {newest} as the newest",
+                    found="no claim of the sink in the ledger"
+                    if fence is None
+                    else f"batch {newest} as the newest of the ledger",
                     hint="check the address, the sink's name and the query's id with `history`",
                 )
             self._record(connection, sink, query_id, batch_id, fence.token, None)
@@ -474,7 +480,7 @@ class Ledger:
                 f"the sink {sink!r} is not claimed",
                 code="HF-E4067",
                 where=self.database.address,
-                hint="claim it first; if it was claimed before, the ledger has been replaced",
+                hint="claim the sink first; if it was claimed before, the ledger has been replaced",
             )
         if fence.token != token:
             raise Conflict(
@@ -519,7 +525,7 @@ class Ledger:
                 code="HF-E4070",
                 where=self.database.address,
                 found=f"batch {batch_id} of query {query_id}",
-                expected=f"batch {newest}, the newest recorded one, or a later one",
+                expected=f"batch {newest}, the newest batch of the ledger, or a later one",
                 hint="the checkpoint was replaced by an older one: continue under a new query id, or remove"
                 f" the rows after batch {batch_id - 1} and `rewind` the ledger",
             )

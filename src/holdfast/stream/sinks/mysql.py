@@ -82,7 +82,7 @@ def of_server(error: BaseException, address: str, patience_s: float) -> Holdfast
             code="HF-E5057",
             where=address,
             found=f"still locked after {patience_s:g} s",
-            hint="find the session with SHOW PROCESSLIST",
+            hint="find the session with SHOW PROCESSLIST; start the query again once the session has ended",
         )
     if number in CAME_BETWEEN:
         return came_between(address, text)
@@ -203,8 +203,8 @@ def client_options() -> dict[str, Any]:
             "cannot read the MySQL option file",
             code="HF-E2370",
             where=file,
-            expected="[client], and lines such as password=…",
-            hint="fix the file; `mysql --print-defaults` shows its contents",
+            expected="a section [client] with lines such as password=…",
+            hint="fix the file or its permissions; `mysql --print-defaults` shows its contents",
         ) from None  # the error repeats a line, password and all
     found: dict[str, Any] = {name: parser.option(name) for name in _LOGIN}
     found["ssl"] = {name: value for name in _CERTIFICATES if (value := parser.option(f"ssl-{name}"))}
@@ -439,7 +439,8 @@ class MySQL(Database):
                 f"the table {table!r} has no unique key of the columns {', '.join(keys)}",
                 code="HF-E2372",
                 where=self.address,
-                hint=f"ALTER TABLE {table} ADD UNIQUE ({', '.join(keys)}), or upsert by its unique key",
+                hint=f"ALTER TABLE {table} ADD UNIQUE ({', '.join(keys)}), or upsert by the columns"
+                " of an existing unique key",
             )
 
     def stage_types(
@@ -536,7 +537,7 @@ def _arguments(url: str) -> dict[str, Any]:
         "invalid address of a MySQL ledger",
         code="HF-E2373",
         expected="mysql://user@host:port/database, with ?tls=on or ?tls=/path/to/ca.pem",
-        hint="percent-encode all but letters and digits; keep the password in ~/.my.cnf",
+        hint="percent-encode special characters of user and database; keep the password in ~/.my.cnf",
     )
     try:
         parts = urlsplit(url)
@@ -568,7 +569,7 @@ def _context(certificates: str) -> ssl.SSLContext:
             where=certificates,
             found=str(error),
             expected="certificates in PEM format",
-            hint="give the CA file of the server's certificate, or write ?tls=on for the system's",
+            hint="give the CA file of the server's certificate, or use those of the system with ?tls=on",
         ) from error
 
 
@@ -584,7 +585,7 @@ def _require_known(session: MySQLSession, address: str) -> None:
     version = tuple(int(number) for number in numbers if number.isdecimal())
     if version < OLDEST[product]:
         raise Unsupported(
-            f"a ledger does not support this server: {product} {'.'.join(map(str, version))} is too old",
+            f"{product} {'.'.join(map(str, version))} is too old for a ledger",
             code="HF-E7114",
             where=address,
             expected=" or ".join(f"{name} {'.'.join(map(str, least))}" for name, least in OLDEST.items()),

@@ -85,7 +85,7 @@ class PostgreSQL(Database):
                 "invalid address of a PostgreSQL ledger",
                 code="HF-E2375",
                 expected="postgresql://user@host:port/database",
-                hint="percent-encode all but letters and digits; keep the password in ~/.pgpass",
+                hint="percent-encode special characters of user and database; keep the password in ~/.pgpass",
             ) from None
 
     @property
@@ -149,7 +149,8 @@ class PostgreSQL(Database):
                 code="HF-E5057",
                 where=self.address,
                 found=f"still locked after {self.patience_s:g} s",
-                hint="find sessions named `holdfast:…` in pg_stat_activity",
+                hint="find sessions named `holdfast:…` in pg_stat_activity; start the query again once they"
+                " have ended",
             )
         if self.came_between(error):
             return came_between(self.address, _first_line(error))

@@ -218,6 +218,6 @@ def _require_in_step(written: int | None, spark: SparkSession, target: str, chec
             where=target,
             found=f"batch {written}",
             expected=f"none after batch {first - 1}" if first else "none: the checkpoint is new",
-            hint="give the query a separate table, or the checkpoint that belongs to this one; otherwise the"
-            " rows of its next batches would be dropped",
+            hint="give the query a separate table, or the checkpoint that belongs to this table; otherwise"
+            " the rows of its next batches would be dropped",
         )

@@ -142,7 +142,7 @@ InStep: TypeAlias = "Callable[[SparkSession, str], None]"
 # Which of a session's extras brings the data source of a sink.
 _EXTRAS = {"delta": "delta", "delta_upsert": "delta", "kafka": "kafka"}
 BATCH_FUNCTION = "foreach_batch"
-_ONE_BATCH = "only one batch was to be finished"
+_ONE_BATCH = "Sink.finish_batch runs one batch, but Spark started a second one"
 _LOOK_S = 0.05
 
 
@@ -284,7 +284,7 @@ class Sink:
         """
         writer = self._prepared(checkpoint)
         refuse_connect(
-            writer, "finishing a skipped batch", where="Sink.finish_batch", hint="start it in a job"
+            writer, "finishing a skipped batch", where="Sink.finish_batch", hint="start the query in a job"
         )
         former = written_format(writer)
         if former is None or former == "foreachBatch":
@@ -294,7 +294,7 @@ class Sink:
         def compute(batch: DataFrame, _batch_id: int) -> None:
             if begun.is_set():
                 raise Conflict(
-                    _ONE_BATCH, code="HF-E4073", hint="start the query again: the batch is committed"
+                    _ONE_BATCH, code="HF-E4073", hint="start the query again: the skipped batch is committed"
                 )
             begun.set()
             batch.write.format("noop").mode("overwrite").save()

@@ -96,10 +96,10 @@ class RepeatFilter:
                 )
         except (KeyError, TypeError, ValueError) as error:
             raise Invalid(
-                "not a valid state of a RepeatFilter",
+                "invalid state for a RepeatFilter",
                 code="HF-E2376",
                 found=f"{type(error).__name__}: {error}",
-                hint="pass the result of `state()`, or nothing to start with the first record of the topic",
+                hint="pass the result of `RepeatFilter.state()`, or no state to start with the first record",
             ) from error
 
     def is_new(self, topic: str, partition: int, headers: Iterable[tuple[str, bytes | None]] | None) -> bool:
@@ -230,7 +230,7 @@ def _require_columns(df: DataFrame) -> None:
             expected=", ".join(_NEEDED),
             hint='read the topic with .option("includeHeaders", "true"), and drop columns afterwards'
             if "headers" in missing
-            else f"keep {', '.join(missing)} until after without_repeats",
+            else f"drop {', '.join(missing)} only after without_repeats",
         )
     if type_of(df, "headers") != HEADERS_TYPE:
         raise Invalid(

@@ -91,7 +91,7 @@ class DeltaSink(Sink):
             raise Invalid(
                 "upsert needs a Delta sink with a target",
                 code="HF-E2379",
-                hint="hf.sink(df).delta(path).upsert(keys)",
+                hint="write hf.sink(df).delta(path).upsert(keys)",
             )
         evolves = {name.lower(): value for name, value in self.options.items()}.get("mergeschema") == "true"
         table = DeltaUpsert.of(
@@ -201,7 +201,7 @@ class SinkBuilder:
                     "a batch function with a third argument needs a ledger",
                     code="HF-E2381",
                     found="no ledger",
-                    hint='.foreach_batch(fn, ledger="sqlite:///ledger.db")',
+                    hint='add a ledger, as in .foreach_batch(fn, ledger="sqlite:///ledger.db")',
                 )
             fault = Fault()
             # Over Spark Connect the function is sent to the server, which then needs no Holdfast for it.
@@ -210,7 +210,9 @@ class SinkBuilder:
             return replace(sink, fault=fault)
         if self.name is None:
             raise Invalid(
-                "a sink with a ledger needs a name", code="HF-E2382", hint='hf.sink(frame, name="…")'
+                "a sink with a ledger needs a name",
+                code="HF-E2382",
+                hint='name the sink: hf.sink(frame, name="…")',
             )
 
         def write(batch: DataFrame, batch_id: int, transaction: Transaction) -> None:

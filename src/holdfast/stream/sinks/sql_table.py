@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, Final
 import holdfast.errors as kinds
 from holdfast.errors import HoldfastError, Invalid, Unavailable
 from holdfast.formats.sql_names import sql_identifier
+from holdfast.quantities import counted
 from holdfast.stream.event_time import quoted
 from holdfast.stream.sinks.database import (
     TASK,
@@ -103,8 +104,8 @@ def require_all(connection: Connection, staged: StagedRows) -> None:
             "the staging table of the batch lacks rows",
             code="HF-E5064",
             where=staged.table,
-            found=str(count),
-            expected=str(staged.count),
+            found=counted(count, "row"),
+            expected=counted(staged.count, "row"),
             hint="start the query again: it repeats the batch",
         )
 
@@ -223,7 +224,7 @@ class SqlTable:
         names = [column.name.lower() for column in columns]
         if len(set(names)) < len(names):
             raise Invalid(
-                "two columns have the same name",
+                "two columns of the query have the same name",
                 code="HF-E2385",
                 where=f"the query written to {name!r}",
                 found=", ".join(column.name for column in columns),
@@ -267,7 +268,7 @@ class SqlTable:
                 where=database.address,
                 found=str(error).partition("\n")[0],
                 expected=", ".join(lines),
-                hint="alter the table, or name one that does not exist: it will be created",
+                hint="alter the table, or name a new table, which the sink creates",
             ) from error
         finally:
             connection.close()
@@ -422,7 +423,7 @@ def _column(name: str, kind: str, ledger: Ledger, table: str, keys: Sequence[str
             where=f"the query written to {table!r}",
             found=kind,
             expected=PLAIN_TYPES,
-            hint="split it into fields with `select`, or write it as text with `to_json`",
+            hint="split the column into fields with `select`, or write it as text with `to_json`",
         )
     return TableColumn(name, kind, sql_type, made_type)
 

@@ -124,7 +124,7 @@ class SQLite(Database):
                 code="HF-E6056",
                 where=self.address,
                 found=text,
-                hint="restore the file, or name a different one",
+                hint="restore the file from a backup, or give the path of a different file",
             )
         if code in _LOCKED:
             return Unavailable(
