@@ -227,7 +227,7 @@ def test_no_checkpoint_is_said() -> None:
         (
             b'useStrictDistribution":"true"',
             b'useStrictDistribution":"false"',
-            "not certain",
+            "cannot be computed with the settings",
         ),
     ],
 )

@@ -232,7 +232,7 @@ def test_passwords_come_from_the_environment_and_are_not_shown(
             "4.2/aggregate-memory",
             ("--backend", "rocksdb", "--database", "redis://127.0.0.1:1/0"),
             2,
-            "needs a database backend",
+            "without a database backend",
         ),
         (
             "4.2/aggregate-memory",

@@ -86,7 +86,7 @@ def test_a_source_begins_where_it_is_told_to(
         [(who, amount, grid_queries.moment(ts)) for who, amount, ts in left], SCHEMA
     )
     query = writer(spark, "aggregate", tmp_path)
-    with pytest.raises(Invalid, match="files that count as read are unknown"):
+    with pytest.raises(Invalid, match="files to mark as read are unknown"):
         hf.bootstrap(query, tmp_path / "catalog", history=history)
     first = hf.bootstrap(query, tmp_path / "catalog", history=history, start="first")
     savepoints.restore(first.uri, tmp_path / "twice")
@@ -113,7 +113,7 @@ def test_offsets_of_other_sources(
     counts = stream.groupBy((stream.value % 3).alias("rest")).count()
     query = counts.writeStream.outputMode("update").format("console")
     history = spark.range(10).selectExpr("timestamp_seconds(0) as timestamp", "id as value")
-    with pytest.raises(Invalid, match="starting point of this source is unknown"):
+    with pytest.raises(Invalid, match="starting offset of a source is unknown"):
         hf.bootstrap(query, tmp_path / "catalog", history=history)
     warm = hf.bootstrap(
         query, tmp_path / "catalog", history=history, start={"offset": 1000, "timestamp": 100_000}
@@ -147,7 +147,7 @@ def test_what_cannot_be(spark: SparkSession, tmp_path: Path) -> None:
     assert missing.value.found == "no column amount"
     with pytest.raises(Invalid, match="neither history nor states"):
         hf.bootstrap(query, to, history=None)
-    with pytest.raises(Invalid, match="unknown source") as unknown:
+    with pytest.raises(Invalid, match="no source with this number or type") as unknown:
         hf.bootstrap(query, to, history={"kafka": history})
     assert unknown.value.expected == "0 (files)"
     stateless = grid_queries.read(spark, tmp_path, late=None).writeStream.format("console")

@@ -29,7 +29,7 @@ def topics_of(names: Iterable[str]) -> frozenset[Topic]:
     wrong = [name for name in given if name not in known]
     if wrong:
         raise Invalid(
-            "unknown topic",
+            "unknown advice topic",
             code="HF-E2001",
             found=", ".join(map(repr, wrong)),
             expected=", ".join(known),
@@ -48,11 +48,11 @@ def planned_of(rate: float | None, keys: int | None, value_bytes: int | None) ->
         return None
     if rate is None or keys is None:
         raise Invalid(
-            "a plan needs both a rate and a number of keys",
+            "advice for a planned job needs both a rate and a number of keys",
             code="HF-E2002",
             found="no --rate" if rate is None else "no --keys",
             expected="--rate ROWS per second and --keys N; --value-bytes defaults to 100",
-            hint="holdfast advise --rate 5000 --keys 1000000",
+            hint="give both, as in `holdfast advise --rate 5000 --keys 1000000`",
         )
     rows = fraction(rate, "rate", least=0.000_001, most=_MOST)
     number = whole(keys, "keys", least=1, most=_MOST)

@@ -101,7 +101,7 @@ def explain_code(code: str) -> CodeExplanation:
         found=f"similar: {', '.join(near)}" if near else None,
         expected="the code of an error, a lint rule or a piece of advice, such as HF-E2001",
         hint=(
-            "error codes are listed in docs/reference/errors.md; `holdfast lint` and `holdfast advise`"
+            "look up error codes in docs/reference/errors.md; `holdfast lint` and `holdfast advise`"
             " print theirs"
         ),
     )

@@ -198,8 +198,8 @@ def _require_newest(checkpoint: Checkpoint, place: StateLocation) -> None:
         where=place.storage.uri,
         found=f"batch {place.batch_id}",
         expected=f"batch {checkpoint.batch_id}, or no batch",
-        hint="omit the batch, or take a savepoint of it with `holdfast savepoint take --batch` and give"
-        " its address",
+        hint="omit the batch; or take a savepoint of the batch with `holdfast savepoint take --batch`, and "
+        "give the address of the savepoint",
     )
 
 

@@ -30,7 +30,7 @@ VALUE_BYTES: Final = 16
 # Tasks that ran side by side in it.
 TASKS: Final = 2
 _LARGEST_FILE: Final = 16 << 20
-_HINT: Final = "create one with `holdfast bench backends --json > backends.json`"
+_HINT: Final = "create the file with `holdfast bench backends --json > backends.json`"
 
 
 @dataclass(frozen=True, slots=True)

@@ -81,14 +81,14 @@ def _lint_source(path: Path, place: str) -> LintReport:
         return lint_checkpoint(place)
     if not _is_there_as_file(path):
         raise NotFound(
-            "there is no such file",
+            "the file does not exist",
             code="HF-E3003",
             where=place,
-            hint="give a Python file or a checkpoint",
+            hint="check the path; `holdfast lint` takes a Python file or a checkpoint",
         )
     if path.suffix != _SUFFIX or not path.is_file():
         raise Invalid(
-            "not a Python file or a checkpoint",
+            "the path is neither a Python file nor a checkpoint",
             code="HF-E2005",
             where=place,
             expected="FILE.py, or the directory of a checkpoint",

@@ -183,9 +183,9 @@ def forecast(plan: PlannedState, prices: Prices | None = None) -> Forecast:
 
 def _refused(name: str, found: object, expected: str) -> Invalid:
     return Invalid(
-        f"invalid {name} of a plan",
+        f"invalid {name} of the planned job",
         code="HF-E2006",
         found=str(found),
         expected=expected,
-        hint="give a value within the allowed range",
+        hint="give an allowed value",
     )

@@ -137,10 +137,10 @@ def _content(file: Path, where: str) -> dict[str, Any]:
             )
         if not file.is_file() or file.stat().st_size > _LARGEST_FILE:
             raise Invalid(
-                "not a price file",
+                "the price file is not a regular file, or is too large",
                 code="HF-E2007",
                 where=where,
-                expected="a small TOML file",
+                expected=f"a TOML file of at most {_LARGEST_FILE >> 20} MB",
                 hint=_HINT,
             )
         content: dict[str, Any] = tomllib.loads(file.read_text(encoding="utf-8"))
@@ -148,7 +148,11 @@ def _content(file: Path, where: str) -> dict[str, Any]:
         # A mistake in TOML and in UTF-8 is a ValueError, and so is a name that no file can have.
         found = error.strerror if isinstance(error, OSError) else str(error)
         raise Invalid(
-            "cannot read the price file", code="HF-E2008", where=where, found=found, hint=_HINT
+            "cannot read the price file",
+            code="HF-E2008",
+            where=where,
+            found=found,
+            hint=f"give a readable file with TOML such as {_SHAPE}",
         ) from error
     return content
 

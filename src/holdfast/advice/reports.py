@@ -68,7 +68,7 @@ def _read(file: Path) -> LintConfiguration:
             code="HF-E2010",
             where=str(file),
             found=error.strerror,
-            hint="give this user read permission on the file",
+            hint="give the current user read permission on the file",
         ) from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise Invalid(

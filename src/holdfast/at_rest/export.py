@@ -90,7 +90,7 @@ def check_target(target: Path) -> None:
     """
     if target.suffix not in (PARQUET, *LINES):
         raise Invalid(
-            "unsupported file extension",
+            "unsupported extension of the output file",
             code="HF-E2017",
             found=str(target),
             expected=f"a file name that ends in {PARQUET} or {LINES[0]}",
@@ -98,14 +98,14 @@ def check_target(target: Path) -> None:
         )
     if target.exists():
         raise Conflict(
-            "the file exists already",
+            "the output file exists already",
             code="HF-E4001",
             where=str(target),
-            hint="give a different file, or delete this one",
+            hint="give a different file, or delete the existing one",
         )
     if not target.parent.is_dir():
         raise Unavailable(
-            "the directory does not exist",
+            "the directory of the output file does not exist",
             code="HF-E5001",
             where=str(target.parent),
             hint="create the directory first",
@@ -142,14 +142,14 @@ def _beside(target: Path) -> Iterator[Path]:
         os.link(part, target)
     except FileExistsError as error:
         raise Conflict(
-            "the file exists already",
+            "the output file exists already",
             code="HF-E4001",
             where=str(target),
-            hint="give a different file, or delete this one",
+            hint="give a different file, or delete the existing one",
         ) from error
     except OSError as error:
         raise Unavailable(
-            "the file cannot be written",
+            "the output file cannot be written",
             code="HF-E5002",
             where=str(target),
             found=str(error),

@@ -629,12 +629,17 @@ def what_if(
     """
     if (ttl_ms is None) == (watermark_ms is None):
         raise Invalid(
-            "give either a TTL or a watermark delay",
+            "the estimate needs either a TTL or a watermark delay",
             code="HF-E2018",
-            hint="give exactly one of the two",
+            hint="give a TTL or a watermark delay, but not both",
         )
     if by is not None and state is None:
-        raise Invalid("a time column needs a state", code="HF-E2019", found=by, hint="give the state too")
+        raise Invalid(
+            "a time column was given without its state",
+            code="HF-E2019",
+            found=by,
+            hint="give the state that has the column",
+        )
     asked: NamedState | None = None
     if state is None:
         operators = pick_operators(reader.operators, operator)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 # What operators keep for themselves.
 _OWN: Final = "holdfast_"
-_WHAT: Final = "the note of an operator"
+_WHAT: Final = "the description of an operator"
 BROADCAST: Final = "broadcast"
 LIST, MAP = "list", "map"
 
@@ -107,12 +107,12 @@ class KeyedOperator:
             if state.name == name:
                 return state
         raise NotFound(
-            "unknown state of this operator",
+            "the operator has no state with this name",
             code="HF-E3005",
             where=f"operator {self.name}",
             found=name,
             expected=", ".join(state.name for state in self.states)
-            or "none, because the operator has no state",
+            or "no state name, because the operator has no state",
             hint="list its states with `holdfast state list`",
         )
 

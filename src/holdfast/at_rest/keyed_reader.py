@@ -329,7 +329,7 @@ class KeyedStateReader:
         taken = _RESERVED & set(self.operator.keys.names)
         if taken:
             raise Invalid(
-                "a key column has the name of one of Holdfast's own columns",
+                "the state cannot be read as a table, because a key column has a reserved name",
                 code="HF-E2021",
                 where=self.where,
                 found=", ".join(sorted(taken)),
@@ -427,7 +427,7 @@ def _values_of(key: Any, schema: pa.Schema, where: str) -> list[Any]:
     elif isinstance(key, (tuple, list)) and len(key) == len(names):
         return list(key)
     raise Invalid(
-        "a key needs one value for each key column",
+        "the key does not have one value for each key column",
         code="HF-E2023",
         where=where,
         found=repr(key),

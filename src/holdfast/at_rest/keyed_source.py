@@ -346,9 +346,9 @@ def spark_type(type_: pa.DataType) -> DataType:
         name = "micros"
     if name is None:
         raise Unsupported(
-            "state of this type cannot be displayed",
+            "a column of this type cannot be displayed",
             code="HF-E7003",
             found=str(type_),
-            hint="read the key in the query itself",
+            hint="read the column in the query itself",
         )
     return Atom(name)

@@ -155,12 +155,12 @@ def _chosen(state: NamedState, by: str) -> _TimeColumn:
     able = [name for name, type_ in zip(names, types, strict=False) if type_ in _TIMESTAMPS]
     if by not in able:
         raise Invalid(
-            "not a time column of this state",
+            "the state has no timestamp column with this name",
             code="HF-E2026",
             where=state.full_name,
             found=by,
-            expected=", ".join(able) or "none: this state has no timestamp column",
-            hint="omit the column, or give one that `holdfast state list` shows as a timestamp",
+            expected=", ".join(able) or "no column, because the state has no timestamp column",
+            hint="omit the column, or give a column that `holdfast state list` shows as a timestamp",
         )
     return _TimeColumn(by, EVENT, f"column {by}", micros=False)
 
@@ -360,13 +360,18 @@ class SparkSource:
     def _codec(self, state: NamedState) -> StateCodec:
         codec = state.codec
         if codec is None:
-            raise Internal("a state of Spark's has no codec", code="HF-E9001", where=state.full_name)
+            raise Internal(
+                "a Spark state cannot be read, because it has no codec",
+                code="HF-E9001",
+                where=state.full_name,
+                hint="please report this",
+            )
         if codec.values.avro:
             raise Unsupported(
                 "state in Avro encoding cannot be read from its files",
                 code="HF-E7004",
                 where=state.full_name,
-                hint="let Spark read it with hf.state(…).frame(…)",
+                hint="read the state with Spark: hf.state(…).frame(…)",
             )
         return codec
 

@@ -70,11 +70,11 @@ def nodes(parsed: Any) -> Iterator[Mapping[str, Any]]:
 
 def _no_select(query: str) -> Invalid:
     return Invalid(
-        "the query is not a single SELECT",
+        "the SQL query is not a single SELECT statement",
         code="HF-E2027",
         found=query[:200],
         expected="one SELECT statement",
-        hint="write one SELECT; it may begin with named parts, as in `with t as (…) select …`",
+        hint="write one SELECT statement; it may begin with a WITH clause: `with t as (…) select …`",
     )
 
 
@@ -224,10 +224,10 @@ def _within(connection: duckdb.DuckDBPyConnection, timeout_s: float | None) -> I
         yield
     except duckdb.InterruptException as error:
         raise Unavailable(
-            "the query took too long",
+            "the SQL query exceeded its time limit",
             code="HF-E5003",
             found=f"more than {timeout_s:g} s",
-            hint="query less data, or take a savepoint and query that with `holdfast state scan --sql`",
+            hint="query less data; or take a savepoint, and query it with `holdfast state scan --sql`",
         ) from error
     finally:
         clock.cancel()
@@ -258,15 +258,15 @@ def _as_ours(
     # Arrow tells what DuckDB says on the way to it as an error of its own.
     if isinstance(error, duckdb.OutOfMemoryException) or "Out of Memory Error" in str(error):
         return Unavailable(
-            "the query needs more memory than allowed",
+            "the SQL query exceeded its memory limit",
             code="HF-E5004",
             found=_first(error),
-            expected=_MEMORY,
-            hint="query less data, or export the state with `holdfast state scan --output FILE` and query "
+            expected=f"at most {_MEMORY}",
+            hint="query less data; or export the state with `holdfast state scan --output FILE` and query "
             "the file",
         )
     return Invalid(
-        "the query is not valid",
+        "the SQL query is not valid",
         code="HF-E2028",
         where=query[:200],
         found=_first(error),

@@ -115,11 +115,11 @@ def pick(
         fits = [fit for fit in fits if fit[1].form is StateForm.KEYED] or fits
     if not name and len(fits) != 1:
         raise Invalid(
-            "the state is not specified",
+            "no state was given, and the query does not have exactly one",
             code="HF-E2029",
             found=f"{len(fits)} states",
             expected=listed or "a query that keeps state",
-            hint="give one of them before the key, as in `holdfast state get CHECKPOINT STATE KEY`",
+            hint="give the name of a state before the key, as in `holdfast state get CHECKPOINT STATE KEY`",
         )
     if not fits:
         raise NotFound(
@@ -134,7 +134,7 @@ def pick(
             f"several operators have a state {name!r}",
             code="HF-E2030",
             expected=numbered,
-            hint="give the operator too: its number or its name, a dot, and the state",
+            hint="write OPERATOR.STATE, with the name or the number of the operator",
         )
     return fits[0]
 

@@ -106,7 +106,7 @@ def _no_offset(given: str) -> Invalid:
         code="HF-E2031",
         found=given,
         expected='an offset, such as {"orders":{"0":1234}} for Kafka',
-        hint="see the offsets of a query that has run with `holdfast checkpoint show`",
+        hint="copy the format from an existing checkpoint; `holdfast checkpoint show` lists its offsets",
     )
 
 
@@ -176,11 +176,11 @@ def begin_under(checkpoint: Storage, watermark_ms: int) -> None:
 def _moved(offsets: OffsetLog, beginnings: Sequence[Beginning]) -> OffsetLog:
     if len(offsets.offsets) != len(beginnings):
         raise Invalid(
-            "the number of starting points differs from the number of sources",
+            "the number of starting offsets differs from the number of sources",
             code="HF-E2032",
             found=str(len(beginnings)),
             expected=str(len(offsets.offsets)),
-            hint="give a starting point for each source",
+            hint="give a starting offset for each source",
         )
     moved: Mapping[str, str | None] = {
         name: _offset(beginning) for name, beginning in zip(offsets.offsets, beginnings, strict=True)
@@ -292,13 +292,13 @@ def _writable(operator: NamedOperator, state: NamedState) -> StateCodec:
     codec = state.codec
     if codec is None or state.form not in _WHOLE or state.ttl or codec.values.avro:
         raise Unsupported(
-            "this state cannot be filled from a table, because Spark stores more than its rows",
+            "the state cannot be filled from a table, because Spark stores more for it than its rows",
             code="HF-E7005",
             where=f"state {state.full_name}",
             found=f"{operator.named.operator_kind}, {state.form.value}"
             + (", with a TTL" if state.ttl else ""),
             expected="an aggregate, a deduplication, sessions, or a value of transformWithState",
-            hint="give a history instead, which the query itself reads",
+            hint="give history= instead of states=: the query builds its state from the history",
         )
     return codec
 
@@ -362,7 +362,7 @@ def _put_keyed(
                 "the operator uses placement=, so key groups cannot be computed outside the job",
                 code="HF-E7006",
                 where=f"operator {operator.name}",
-                hint="give a history instead, which the query itself reads",
+                hint="give history= instead of states=: the query builds its state from the history",
             )
         timers = given.pop(TIMERS, None)
         groups = build_groups(keyed.operator, given, timers)
@@ -571,7 +571,7 @@ def bootstrap_query(
             "the query keeps no state, so it needs no bootstrap",
             code="HF-E2038",
             where=query.name,
-            hint="start the query directly; its sources' own options set where they start",
+            hint="start the query without a bootstrap; the options of its sources set the starting offsets",
         )
     if query.plan.watermark_ms is not None:
         begin_under(checkpoint, query.plan.watermark_ms)
@@ -645,7 +645,7 @@ def _table(given: Any, name: str) -> pa.Table:
     if hasattr(given, "iloc"):
         return pa.Table.from_pandas(given, preserve_index=False)
     raise Invalid(
-        "not a table",
+        "the rows of a state are not a table",
         code="HF-E2039",
         where=f"states={{{name!r}: …}}",
         found=type(given).__name__,
@@ -662,7 +662,7 @@ def _by_source(given: Any, sources: Sequence[tuple[SourceRead, StructType]], wha
     if not isinstance(given, Mapping) or (what == "start" and not _names_sources(given, sources)):
         if len(sources) != 1:
             raise Invalid(
-                "the query has several sources, and none was chosen",
+                "the query has several sources, but the value names none of them",
                 code="HF-E2040",
                 where=where,
                 expected=f"a dictionary with the keys {_choices(sources)}",
@@ -687,12 +687,12 @@ def _index(name: Any, sources: Sequence[tuple[SourceRead, StructType]], where: s
     if kinds.count(name) == 1:
         return kinds.index(name)
     raise Invalid(
-        "unknown source",
+        "the query has no source with this number or type",
         code="HF-E2041",
         where=where,
         found=str(name),
         expected=_choices(sources),
-        hint="use a source's number in the query; `--dry-run` lists them",
+        hint="give the number of a source; `--dry-run` lists the sources",
     )
 
 
@@ -723,7 +723,7 @@ def _beginning(
     if last:
         return after_kafka(last)
     raise Invalid(
-        "the starting point of this source is unknown",
+        "the starting offset of a source is unknown",
         code="HF-E2042",
         where=_called(number, read_),
         expected=f"its offset in `start`, or {AT_FIRST!r} to use the source's own options",
@@ -735,10 +735,10 @@ def _paths(number: int, read_: SourceRead, past: DataFrame | None) -> list[str]:
     paths = [] if past is None else list(past.inputFiles())
     if not paths:
         raise Invalid(
-            "the files that count as read are unknown, because the history does not read files",
+            "the files to mark as read are unknown, because the history does not read files",
             code="HF-E2043",
             where=_called(number, read_),
-            expected=f"their paths in `start`, or {AT_FIRST!r} if there are none",
+            expected=f"the paths of the files in `start`, or {AT_FIRST!r} if no file was read",
             hint=f'give start={{{number}: ["PATH", …]}}',
         )
     return paths

@@ -408,7 +408,7 @@ class _Columns:
             where=self._where,
             found=f"{old.label} {old.type_text}, and {new.label} {new.type_text} in the new code",
             expected="the same type, or a wider one",
-            hint=f"rename it in the code, so that it starts from scratch, or give --drop {old.label}",
+            hint=f"rename the column in the new code, so that it starts empty, or give --drop {old.label}",
         )
 
     def _redefined(self, old: StateColumn, new: StateColumn) -> Invalid:
@@ -434,12 +434,12 @@ class _Columns:
         else:
             rest = "or give the code that wrote the state with --old"
         return Invalid(
-            f"the {what} cannot be matched between state and new code",
+            f"the {what} of the state cannot be matched with the new code",
             code="HF-E2049",
             where=self._where,
             found=f"{', '.join(map(name, old))} in the state",
             expected=f"{', '.join(map(name, new))} in the new code",
-            hint=f"give {first} if it is the same, {rest}",
+            hint=f"give {first} if both are the same {what}, {rest}",
         )
 
 
@@ -483,18 +483,20 @@ def refuse_merge(
     """
     inexact = [source.column.label for source in change.values if source.merge is None]
     names = ", ".join(column.label for part, column in change.dropped if part == "key")
-    found = f"{counted(collisions, 'row')} with the same key as others without {names}, such as {example}"
+    found = (
+        f"{counted(collisions, 'row')} with the key of another row after dropping {names}, such as {example}"
+    )
     if inexact:
         return Unsupported(
-            "rows get the same key, and their values cannot be merged exactly",
+            "rows would get the same key, and their values cannot be merged exactly",
             code="HF-E7009",
             where=f"{where}, operator {change.old.named.label}",
-            found=f"{found}; {', '.join(inexact)}",
-            expected="counts, sums of whole or decimal numbers, smallest and largest values",
+            found=f"{found}, and the aggregates {', '.join(inexact)}",
+            expected="only counts, sums of whole or decimal numbers, minimums and maximums",
             hint="keep the column in the key, or drop these aggregates",
         )
     return Invalid(
-        "rows get the same key",
+        "rows would get the same key",
         code="HF-E2050",
         where=f"{where}, operator {change.old.named.label}",
         found=found,

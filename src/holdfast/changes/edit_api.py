@@ -418,7 +418,7 @@ def source_of(
             code="HF-E2068",
             where=checkpoint.uri,
             found="no catalog",
-            hint="give one with --to DIR, or `to=` in Python",
+            hint="give a catalog with --to DIR, or `to=` in Python",
         )
     require_stopped(checkpoint)
     target = open_storage(os.fspath(to), "to")
@@ -454,10 +454,9 @@ def require_stopped(checkpoint: Storage) -> None:
             code="HF-E4003",
             where=checkpoint.uri,
             found=f"batch {progress.uncommitted}",
-            expected=f"none after batch {progress.batch_id}",
-            hint="stop the query between two batches, as `holdfast stop` does; or start it once more "
-            "with the trigger `availableNow` and let it finish. Meanwhile, a savepoint of it can "
-            "be changed",
+            expected=f"no planned batch after batch {progress.batch_id}",
+            hint="take a savepoint and edit the savepoint; or stop the query between two batches with "
+            "`holdfast stop`, or run it once with the trigger `availableNow`",
         )
 
 

@@ -115,11 +115,11 @@ class StateAtRest:
         """
         if self.found.confs.get(_STRICT, "true") != "true":
             raise Unsupported(
-                "the partition of a key is not certain in this checkpoint",
+                "the partitions of keys cannot be computed with the settings of this checkpoint",
                 code="HF-E7016",
                 where=self.source.uri,
                 found=f"{_STRICT}={self.found.confs[_STRICT]}",
-                expected="true, as fixed by every Spark since 3.3",
+                expected="true, the default since Spark 3.3",
                 hint="keep the current number of partitions",
             )
 
@@ -179,11 +179,11 @@ def state_at_rest(
     found = read(view)
     if found.batch_id is None or (needs_state and not found.operators):
         raise Invalid(
-            "there is no state to move",
+            "the source has no state to move",
             code="HF-E2070",
             where=source.uri,
             found="no committed batch" if found.batch_id is None else "a query without stateful operators",
-            hint="restore it unchanged; a query without state uses the number of partitions of its session",
+            hint="let the query commit a batch; a query without state takes its partitions from the session",
         )
     if source.savepoint_id is None and found.uncommitted is not None:
         raise Conflict(
@@ -191,11 +191,10 @@ def state_at_rest(
             code="HF-E4003",
             where=source.uri,
             found=f"batch {found.uncommitted}",
-            expected=f"none after batch {found.batch_id}",
-            hint="take a savepoint and use that, which is possible at any time; or stop the query "
-            "between two batches, as `holdfast stop` does, or start it once more with the trigger "
-            "`availableNow` and let it finish; a sink that already has rows of that batch would "
-            "get them twice",
+            expected=f"no planned batch after batch {found.batch_id}",
+            hint="stop the query between two batches with `holdfast stop`, or run it once with the trigger "
+            "`availableNow`; or take a savepoint and change the savepoint, after which a sink may get "
+            "rows of this batch twice",
         )
     partitions = tuple(operator.partitions for operator in found.operators if not operator.gathered)
     noted = found.confs.get("spark.sql.shuffle.partitions", "")

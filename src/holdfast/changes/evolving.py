@@ -220,7 +220,7 @@ def _refuse_other_rows(old: OperatorColumns, new: OperatorColumns, where: str) -
                         found=f"({text_of(one)}), and ({text_of(other)}) in the new code"
                         if now is not None
                         else f"{store.name}, which the new code does not have",
-                        expected="the same rows; only aggregations, session windows and deduplication can "
+                        expected="the same schema; only aggregations, session windows and deduplication can "
                         "change",
                         hint=f"leave this operator unchanged, or drop its state with --drop {old.number}",
                     )

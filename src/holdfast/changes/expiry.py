@@ -327,11 +327,11 @@ def _spark_has_removed(operator: NamedOperator) -> Iterator[Dropped]:
         left = int((ages.times <= now).sum())
         if left:
             raise Unsupported(
-                "Spark's own state has expired values, which Holdfast does not drop",
+                "expired values of a state of Spark cannot be dropped",
                 code="HF-E7023",
                 where=f"state {state.full_name}",
                 found=counted(left, "row"),
-                expected="none, since Spark removes them at the end of each batch",
+                expected="no expired row, since Spark removes them at the end of each batch",
                 hint=f"delete the rows with `holdfast state edit SP {state.full_name} --where '{EXPIRES} "
                 f"<= {now}' --delete`",
             )

@@ -55,7 +55,7 @@ class KeepNewerThan:
                 f"no state has a column {self.column!r} with a timestamp or a date",
                 code="HF-E2073",
                 where=checkpoint.uri,
-                found="; ".join(known) or "no column with a timestamp or a date",
+                expected="; ".join(known) or "a state with a timestamp or a date",
                 hint="list the columns of each state with `holdfast state list`",
             )
         return fitting

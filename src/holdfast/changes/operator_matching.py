@@ -104,8 +104,8 @@ class Wishes:
             where=f"--{word}",
             found=f"{name}={self.renames[name]}" if word == "map" else name,
             expected=", ".join(sorted(set(known))) or "nothing, because the states are unchanged",
-            hint="see the plan with --dry-run; a column can have its operator's number as prefix, such "
-            "as 0.total",
+            hint="list the changes with --dry-run; to choose among operators, prefix the column with the "
+            "number of its operator, such as 0.total",
         )
 
 
@@ -168,15 +168,15 @@ def match_operators(
                 code="HF-E2103",
                 where=where,
                 found=f"{operator.named.label}, and {numbers[there].named.label} in the new code",
-                hint="remove this --map",
+                hint="remove the --map of these operators",
             )
         if there in pairs.values():
             raise Invalid(
-                "two saved operators are mapped to the same new one",
+                "two saved operators are mapped to the same new operator",
                 code="HF-E2104",
                 where=where,
                 found=numbers[there].named.label,
-                hint="give it in one --map only",
+                hint="map only one saved operator to this operator",
             )
         pairs[operator.number] = there
     for tier in (_SAME, _SAME_KEY, _SIMILAR):
@@ -251,8 +251,8 @@ def _ambiguous(old: Sequence[OperatorColumns], new: Sequence[OperatorColumns], w
         where=where,
         found="; ".join(f"{described(operator)} in the state" for operator in old),
         expected="one of " + "; ".join(f"{described(operator)} in the new code" for operator in new),
-        hint=f"give --map {one.number}={other.number} if the state belongs to that operator, or --drop "
-        f"{one.number} to drop it",
+        hint=f"give --map {one.number}={other.number} if the state belongs to operator {other.number} of the "
+        f"new code, or --drop {one.number} to drop the state",
     )
 
 

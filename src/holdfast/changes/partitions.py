@@ -132,7 +132,7 @@ def _starts_spark(state: StateAtRest, partitions: int) -> bool:
                 "Spark's repartitioning would lose the state of an operator without keys",
                 code="HF-E7029",
                 where=state.source.uri,
-                found=f"operator {operator.named.label}, with others",
+                found=f"operator {operator.named.label} next to operators with keys",
                 hint="keep the number of partitions, or move the aggregate without keys into a separate "
                 "query",
             )

@@ -327,10 +327,10 @@ def _external(backend: str, before: StateShape, database: str | None, where: str
         if database is None:
             return None
         raise Invalid(
-            "--database needs a database backend",
+            "--database was given without a database backend",
             code="HF-E2106",
             where=where,
-            found=f"--database, and --backend {backend}",
+            found=f"backend {backend}",
             hint=f"remove --database, or give --backend {' or '.join(_OUTSIDE)}",
         )
     known = ExternalState(provider, "", _PREFIX)
@@ -346,7 +346,7 @@ def _external(backend: str, before: StateShape, database: str | None, where: str
             f"the address of the {known.kind} database is missing",
             code="HF-E2107",
             where=where,
-            hint="give --database with its address",
+            hint="give the address with --database",
         )
     return known
 
@@ -419,18 +419,18 @@ def _format(wanted: int | None, before: StateShape, *, rocksdb: bool, spark_4: b
         return wanted
     if rocksdb and wanted == 2:
         raise Unsupported(
-            "the Spark that wrote this checkpoint does not support this state-checkpoint format",
+            "the Spark that wrote this checkpoint does not support the requested state-checkpoint format",
             code="HF-E7031",
             where=where,
             found="format 2, which needs Spark 4.0",
-            expected="1",
+            expected="format 1",
             hint="remove --state-format",
         )
     raise Invalid(
-        "this backend does not support this state-checkpoint format",
+        "the backend does not support the requested state-checkpoint format",
         code="HF-E2110",
         found=f"format {wanted}",
-        expected="1 or 2" if rocksdb else "1, the only format of Spark's store on the heap",
+        expected="format 1 or 2" if rocksdb else "format 1, the only format of Spark's store on the heap",
         hint="remove --state-format",
     )
 
@@ -448,7 +448,7 @@ def _refuse_impossible(state: StateAtRest, after: StateShape) -> None:
                 else "its stores have column families, which need RocksDB"
             )
             raise Unsupported(
-                f"{heap} cannot hold this operator: {why}",
+                f"{heap} cannot hold the state of an operator: {why}",
                 code="HF-E7032",
                 where=state.source.uri,
                 found=f"operator {operator.named.label}",

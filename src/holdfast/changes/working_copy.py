@@ -185,10 +185,10 @@ def _newest_metadata(checkpoint: Storage) -> dict[int, int]:
 def no_batch(checkpoint: Storage) -> NotFound:
     """Return the error for a checkpoint without a committed batch."""
     return NotFound(
-        "no batch is committed",
+        "the query has not committed a batch yet",
         code="HF-E3015",
         where=checkpoint.uri,
-        hint="let the query finish a batch; see its committed batches with `holdfast checkpoint show`",
+        hint="let the query commit a batch; list the committed batches with `holdfast checkpoint show`",
     )
 
 
@@ -230,12 +230,12 @@ class WorkingCopy:
         copy = self.copied(source)
         if copy != batch_id:
             raise Conflict(
-                "the query has advanced since this was planned",
+                "the query has committed batches since the change was planned",
                 code="HF-E4004",
                 where=source.uri,
                 found=f"batch {copy}",
                 expected=f"batch {batch_id}",
-                hint="stop the query first",
+                hint="stop the query, and plan the change again",
             )
 
     def end_at(self, batch_id: int) -> None:

@@ -392,7 +392,12 @@ class ListedCheckpoint(ReadOnly):
         return self._tree.size(path)
 
     def _refuse(self, path: str) -> NoReturn:
-        raise Internal("a listing of a checkpoint is read-only", code="HF-E9015", where=full(self.uri, path))
+        raise Internal(
+            "cannot write to the listing of a checkpoint, which is read-only",
+            code="HF-E9015",
+            where=full(self.uri, path),
+            hint="please report this",
+        )
 
 
 def subfolders(folder: str, names: Iterable[str]) -> Iterator[str]:

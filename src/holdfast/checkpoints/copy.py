@@ -341,7 +341,7 @@ class _Cut:
                 code="HF-E6006",
                 where=full(storage.uri, layout.COMMITS),
                 found=f"no commit, though batch {logs.offered[-1]} was planned",
-                expected="the commit of every batch before it",
+                expected=f"the commits of the batches before batch {logs.offered[-1]}",
                 hint=f"list all damage with `holdfast checkpoint verify {place_word(storage.uri)}`",
             )
         if wanted is None or wanted not in logs.committed:
@@ -452,10 +452,10 @@ class _Cut:
         base = (last + 1) // interval * interval - 1
         if last - base > _MOST_ENTRIES:
             raise Corrupt(
-                "a source's log is implausibly long",
+                "the log of a source has implausibly many entries after its last compacted entry",
                 code="HF-E6007",
                 where=full(self._storage.uri, f"{layout.SOURCES}/{source}"),
-                found=f"entry {last:,}, {last - base:,} after the last compacted entry",
+                found=f"{last - base:,} entries, up to entry {last:,}",
                 hint=f"list all damage with `holdfast checkpoint verify {place_word(self._storage.uri)}`",
             )
         later = min((entry for entry in compact if entry >= last), default=None)

@@ -166,7 +166,7 @@ def _server_in(note: Mapping[str, Any], where: str) -> RedisBlobServer | Cassand
         return replace(server, authorities=authorities)
     except TypeError as error:
         raise Corrupt(
-            "the note of an operator cannot be read",
+            "the description of an operator cannot be read",
             code="HF-E6003",
             where=where,
             found=str(error),
@@ -232,7 +232,7 @@ class KeyGroup:
         """
         if self.meta is None:
             raise Corrupt(
-                "a key group has no record",
+                "the metadata of a key group is missing",
                 code="HF-E6008",
                 where=where,
                 found=f"key group {self.group}",
@@ -257,7 +257,7 @@ class KeyGroup:
             "a key group cannot be read",
             code="HF-E6009",
             where=where,
-            found=f"{self.group}: {error}",
+            found=f"key group {self.group}: {error}",
             hint=SEE_DAMAGE,
         )
 
@@ -485,7 +485,7 @@ def group_of_key(codec: StateCodec, key: bytes) -> int:
     group = _numbering(codec).group_at(number)
     if not 0 <= group < MOST_GROUPS:
         raise Corrupt(
-            "a row has an invalid key-group number",
+            "a row of keyed state has an invalid key-group number",
             code="HF-E6010",
             where=codec.where,
             found=str(number),

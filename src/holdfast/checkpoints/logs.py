@@ -284,8 +284,8 @@ def _ambiguous(where: str, found: str) -> Unsupported:
         code="HF-E7034",
         where=where,
         found=found,
-        expected="a stream that is read twice and other sources with different offsets",
-        hint="load the stream separately for each use, so that each has a log of its own",
+        expected="sources with different offsets, apart from a stream that is read twice",
+        hint="load the stream once for each use in the query, so that each use has its own log",
     )
 
 

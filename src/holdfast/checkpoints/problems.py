@@ -33,8 +33,8 @@ def batch_not_kept(storage: Storage, committed: Sequence[int], batch_id: int | N
         code="HF-E3018",
         where=storage.uri,
         found="no committed batch" if batch_id is None else f"batch {batch_id}",
-        expected=f"batches {committed[0]} to {committed[-1]}" if committed else "none",
-        hint=f"list the batches that are kept with `holdfast checkpoint history {place_word(storage.uri)}`",
+        expected=f"batches {committed[0]} to {committed[-1]}" if committed else "a committed batch",
+        hint=f"list the kept batches with `holdfast checkpoint history {place_word(storage.uri)}`",
     )
 
 
@@ -47,7 +47,7 @@ def file_gone(storage: Storage, path: str, batch_id: int) -> NotFound:
             code="HF-E3019",
             where=full(storage.uri, place.store.folder),
             expected=f"version {batch_id + 1} of the store that {DESCRIPTION} names",
-            hint="choose a newer batch (the backend's retain=… sets the number), or restore a savepoint",
+            hint="choose a newer batch, or restore a savepoint; the backend's retain=… sets the number",
         )
     return NotFound(
         f"a file that batch {batch_id} needs is missing",

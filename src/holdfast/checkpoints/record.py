@@ -53,8 +53,8 @@ from holdfast.storage.hashing import hash_file, hash_of
 from holdfast.storage.port import Storage
 
 FORMAT: Final = 1
-_READABLE: Final = "let this user read the file, or give a different state home with --home"
-_WRITABLE: Final = "free space on that disk, or let this user write to the state home"
+_READABLE: Final = "let the current user read the file, or give a different state home with --home"
+_WRITABLE: Final = "free space on that disk, or let the current user write to the state home"
 _FOLDER: Final = "records"
 
 # Size and SHA-256 of a file.
@@ -242,7 +242,7 @@ class RecordFile:
                     "the integrity record is damaged",
                     code="HF-E6013",
                     where=f"{self.path}, line {number}",
-                    hint="if the checkpoint is whole, start a new record with `holdfast watch --reset`",
+                    hint="if the checkpoint is undamaged, start a new record with `holdfast watch --reset`",
                 ) from error
         self._good_bytes = len(whole)
         return record
@@ -338,8 +338,8 @@ def in_use(path: Path) -> Conflict:
         "another process is writing the integrity record of this checkpoint",
         code="HF-E4005",
         where=str(path),
-        hint="stop the other `holdfast watch`; a job under `holdfast run` needs none, since its "
-        "supervisor writes the record",
+        hint="stop the other `holdfast watch`; a job under `holdfast run` needs no `holdfast watch`, since "
+        "its supervisor writes the record",
     )
 
 
@@ -427,7 +427,7 @@ class WrittenBy(JsonShape):
         """Return what to do if it is newer."""
         wanted = self.noted or self.at_least
         if wanted is None or self.installed is None or minor(wanted) <= minor(self.installed):
-            return "install the Spark that wrote it, or a newer one"
+            return "install the Spark version that wrote the state, or a newer one"
         return "pip install 'pyspark~={}.{}.0', or a newer one".format(*minor(wanted))
 
     def refuse_newer(self) -> None:
@@ -439,8 +439,8 @@ class WrittenBy(JsonShape):
         if self.newer:
             settings = ", ".join(self.unknown_settings)
             raise Unsupported(
-                "the installed Spark is older than the one that wrote this state and may not be "
-                "able to read it",
+                "the installed Spark is older than the Spark that wrote this state, and may be unable to "
+                "read the state",
                 code="HF-E7035",
                 where=self.checkpoint,
                 found=self.text + (f"; Spark {self.installed} does not know {settings}" if settings else ""),

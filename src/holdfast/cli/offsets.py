@@ -240,7 +240,7 @@ def _text(file: str) -> str:
     path = Path(file)
     try:
         if not path.exists():
-            raise NotFound("there is no such file", code="HF-E3003", where=file, hint="check the path")
+            raise NotFound("the file does not exist", code="HF-E3003", where=file, hint="check the path")
         if not path.is_file() or path.stat().st_size > _LARGEST_FILE:
             raise _no_lines(file)
         return path.read_text(encoding="utf-8")

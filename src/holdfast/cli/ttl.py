@@ -57,9 +57,9 @@ def ttl(
 
     if (what_if is None) == (watermark is None):
         raise Invalid(
-            "give either a TTL or a watermark delay",
+            "the estimate needs either a TTL or a watermark delay",
             code="HF-E2018",
-            hint="run `holdfast ttl CHECKPOINT --what-if 24h`, or the same with --watermark 2h",
+            hint="give one of the two, as in `holdfast ttl CHECKPOINT --what-if 24h` or `… --watermark 2h`",
         )
     ttl_ms = None if what_if is None else parse_duration(what_if, "--what-if", allow_zero=True)
     delay_ms = None if watermark is None else parse_duration(watermark, "--watermark", allow_zero=True)

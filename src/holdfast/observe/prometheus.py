@@ -95,11 +95,11 @@ class MetricsServer:
             self._server = _Listener((host, port), measure, within or ScrapeBounds())
         except (OSError, OverflowError) as error:
             raise Unavailable(
-                "cannot listen for Prometheus",
+                "cannot open the metrics endpoint for Prometheus",
                 code="HF-E5031",
                 where=f"{host}:{port}",
                 found=str(error),
-                hint="choose a different port, or 0 for a free one",
+                hint="choose a different port, or 0 for any free port",
             ) from error
         self.port: int = self._server.server_port
         self.url = f"http://{host}:{self.port}/metrics"

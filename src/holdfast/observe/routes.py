@@ -126,7 +126,7 @@ def _post(address: str, body: dict[str, Any] | Sequence[Any]) -> None:
             code="HF-E5032",
             where=redacted_address(address),
             found=found,
-            hint="delivery is retried; check that this machine can reach the address",
+            hint="check that this machine can reach the address; delivery is retried",
         ) from None
 
 
@@ -146,7 +146,7 @@ def _not_taken(address: str, code: int, location: str | None) -> HoldfastError:
     where = redacted_address(address)
     if not 300 <= code < 400:
         if code >= 500 or code in _AGAIN:
-            hint = "delivery is retried; see the log of the receiving server"
+            hint = "see the log of the receiving server; delivery is retried"
             return Unavailable(
                 "the receiver did not accept an alert",
                 code="HF-E5033",
@@ -160,10 +160,10 @@ def _not_taken(address: str, code: int, location: str | None) -> HoldfastError:
         )
     to = "nowhere" if location is None else redacted_address(urljoin(address, location))
     return Invalid(
-        "the alert address redirects elsewhere",
+        "an alert was not delivered, because the alert address redirects",
         code="HF-E2243",
         where=where,
         found=f"HTTP {code} to {to}",
         expected="a response of 200 to 299, or HTTP 307 or 308 to the same server",
-        hint="configure the address that it redirects to",
+        hint="configure the target of the redirect as the alert address",
     )

@@ -100,11 +100,11 @@ async def ask(module: str, question: Mapping[str, Any], limits: Limits) -> Lines
 def too_slow(limits: Limits) -> Unavailable:
     """Return the error for a query that has reached its time limit."""
     return Unavailable(
-        "the query took too long",
+        "the SQL query exceeded its time limit",
         code="HF-E5003",
         found=f"more than {limits.seconds:g} s",
         expected=f"at most {limits.seconds:g} s for reading the states, planning and running it",
-        hint="read less, or run `holdfast state scan CHECKPOINT --sql` on the machine itself",
+        hint="query less data, or run `holdfast state scan CHECKPOINT --sql` on the machine itself",
     )
 
 

@@ -81,11 +81,11 @@ def _lacked_memory(error: BaseException | None) -> bool:
 def too_much_memory(most: int, found: str | None = None) -> Unavailable:
     """Return the error for a query that has reached its memory limit."""
     return Unavailable(
-        "the query needs more memory than allowed",
+        "the SQL query exceeded its memory limit",
         code="HF-E5004",
         found=found,
         expected=f"at most {most >> 20:,} MiB, including the states that it reads",
-        hint="read less, or run `holdfast state scan CHECKPOINT --sql` on the machine itself",
+        hint="query less data, or run `holdfast state scan CHECKPOINT --sql` on the machine itself",
     )
 
 

@@ -169,7 +169,7 @@ class Names:
 def no_file(uri: str, path: str) -> NotFound:
     """Return the error for a missing file."""
     hint = "check the address; a running query deletes files that it no longer needs"
-    return NotFound("there is no such file", code="HF-E3003", where=full(uri, path), hint=hint)
+    return NotFound("the file does not exist", code="HF-E3003", where=full(uri, path), hint=hint)
 
 
 def file_exists(uri: str, path: str) -> Conflict:

@@ -277,7 +277,9 @@ def _read_note(frame: DataFrame, checkpoint: str, name: str) -> Mapping[str, Any
     """
     text = read_text(frame.sparkSession, checkpoint, name)
     return (
-        None if text is None else json_object(text, "the note of an operator", f"{checkpoint}/{OWN}/{name}")
+        None
+        if text is None
+        else json_object(text, "the description of an operator", f"{checkpoint}/{OWN}/{name}")
     )
 
 

@@ -133,13 +133,13 @@ def test_nothing_to_do() -> None:
 @pytest.mark.parametrize(
     ("change", "kind", "said"),
     [
-        (KeyChange("ann", {"sum": 1}), NotFound, "unknown state"),
-        (KeyChange("ann", {"total": "many"}), Invalid, "does not fit its state"),
-        (KeyChange("ann", {"total": 1 << 70}), Invalid, "does not fit its state"),
-        (KeyChange("ann", {"all": [1, "two"]}), Invalid, "does not fit its state"),
-        (KeyChange("ann", {"all": "12"}), Invalid, "a list state needs a list"),
-        (KeyChange("ann", {"by": {None: 1}}), Invalid, "a map has a duplicate or null key"),
-        (KeyChange("ann", {"by": [("a", 1), ("a", 2)]}), Invalid, "a map has a duplicate or null key"),
+        (KeyChange("ann", {"sum": 1}), NotFound, "no state with this name"),
+        (KeyChange("ann", {"total": "many"}), Invalid, "does not fit the type of its state"),
+        (KeyChange("ann", {"total": 1 << 70}), Invalid, "does not fit the type of its state"),
+        (KeyChange("ann", {"all": [1, "two"]}), Invalid, "does not fit the type of its state"),
+        (KeyChange("ann", {"all": "12"}), Invalid, "the new value of a list state is not a list"),
+        (KeyChange("ann", {"by": {None: 1}}), Invalid, "a map state has a duplicate or null key"),
+        (KeyChange("ann", {"by": [("a", 1), ("a", 2)]}), Invalid, "a map state has a duplicate or null key"),
         (KeyChange("ann", timers=[KeyTimer("x", "lunar", 1)]), Invalid, "unknown clock"),
         (KeyChange("ann", timers=[KeyTimer("x", "event", 1 << 62)]), Invalid, "not a valid timer time"),
         (KeyChange(7, {"total": 1}), Invalid, "does not have the type"),
@@ -156,7 +156,7 @@ def test_a_key_twice() -> None:
 
 
 def test_timers_of_a_processor_that_has_none() -> None:
-    with pytest.raises(Invalid, match="no timers"):
+    with pytest.raises(Invalid, match="the processor declares none"):
         changed(kept(shop(Count())), [KeyChange("ann", timers=[KeyTimer("x", "event", 1)])])
 
 
@@ -215,7 +215,7 @@ def test_keys_that_a_function_has_placed(placed: bool | None) -> None:
     apply(made, changed(state, [KeyChange("ann", {"n": 41}), KeyChange("dora", remove=True)]))
     assert values(made) == {"ann": {"n": 41}, "bob": {"n": 1}, "cyd": {"n": 1}, None: {"n": 1}}
     assert made.send({"who": "ann", "n": 1}) == [{"said": "ann 42"}]
-    with pytest.raises(Unsupported, match="known only to the job"):
+    with pytest.raises(Unsupported, match="only the job can compute its key group"):
         changed(state, [KeyChange("eve", {"n": 1})])
 
 
@@ -232,7 +232,7 @@ def test_instances_keep_what_they_have_and_there_are_no_more_of_them() -> None:
     apply(made, changed(state, [KeyChange(1, {"items": [8, 9]})]))
     told = made.send({"n": -1, "ts": None}, {"n": -1, "ts": None})
     assert sorted((row["instance"], row["items"]) for row in told) == [(0, [0, 2]), (1, [8, 9])]
-    with pytest.raises(Unsupported, match="known only to the job"):
+    with pytest.raises(Unsupported, match="only the job can compute its key group"):
         changed(state, [KeyChange(5, {"items": [1]})])
 
 
@@ -353,7 +353,7 @@ def test_rows_of_a_broadcast_stream_are_taken_out_of_every_group() -> None:
     apply(made, done)
     assert made.send({"who": "ann"}, {"who": "bob"}) == [{"said": "a1,c1"}] * 2
     assert values(made)["ann"] == {"seen": 2}
-    with pytest.raises(Invalid, match="not to a broadcast stream"):
+    with pytest.raises(Invalid, match="not the state of a broadcast stream"):
         without_shared(kept(made), "seen", ["a"])
     with pytest.raises(Invalid, match="cannot be read or changed by key"):
         changed(kept(made), [KeyChange("ann", {"rules": {}})])

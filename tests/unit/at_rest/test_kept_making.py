@@ -108,7 +108,7 @@ def test_nothing_is_no_group() -> None:
 @pytest.mark.parametrize(
     ("tables", "kind", "said"),
     [
-        ({"sum": table(who=["a"], value=[1])}, NotFound, "unknown state"),
+        ({"sum": table(who=["a"], value=[1])}, NotFound, "no state with this name"),
         ({"total": table(name=["a"], value=[1])}, Invalid, "not have the columns"),
         ({"total": table(who=["a"], value=[1], stamp_ms=[1])}, Invalid, "not have the columns"),
         ({"total": table(who=["a"], value=["1"])}, Invalid, "wrong type"),
@@ -214,7 +214,7 @@ def test_groups_that_cannot_be_others() -> None:
     with pytest.raises(Invalid, match="invalid number of key groups"):
         regrouped(kept(shop()), 40_000)
     holds = Shop(Holds(), events=NUMBERS, output=HELD, instances=2)
-    with pytest.raises(Unsupported, match="since each instance has one"):
+    with pytest.raises(Unsupported, match="because each instance has one"):
         regrouped(kept(holds, instances=True), 3)
     placed = alerts(key_groups=5, placement=lambda who: len(who) % 5)
     placed.send(*({"who": name} for name in ("ann", "dora", "c")))

@@ -136,7 +136,7 @@ def test_a_key_that_is_none(shop: Shop, key: Any, said: str) -> None:
 
 
 def test_a_state_that_is_not_there(shop: Shop) -> None:
-    with pytest.raises(NotFound, match="unknown state") as caught:
+    with pytest.raises(NotFound, match="no state with this name") as caught:
         next(kept(shop).scan("visit"))
     assert caught.value.expected == "visits, spend, last, orders, drinks"
 
@@ -145,7 +145,7 @@ def test_a_key_column_with_the_name_of_a_column_beside_it() -> None:
     made = Shop(Count(), by="value", events="value string", output="said string")
     made.send({"value": "a"})
     assert kept(made).get("a") is not None
-    with pytest.raises(Invalid, match="the name of one of Holdfast"):
+    with pytest.raises(Invalid, match="a key column has a reserved name"):
         next(kept(made).scan("n"))
 
 
@@ -374,7 +374,7 @@ def test_notes_that_do_not_say_whose_they_are() -> None:
 
 
 def test_a_note_that_is_damaged() -> None:
-    with pytest.raises(Corrupt, match="the note of an operator"):
+    with pytest.raises(Corrupt, match="the description of an operator"):
         keyed_operators(with_notes(visits=b"{"))
 
 

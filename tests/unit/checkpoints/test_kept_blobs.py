@@ -59,10 +59,10 @@ def test_a_name_is_looked_for_where_its_operator_says() -> None:
     with pytest.raises(Invalid, match="whose address is not known") as nowhere:
         read(checkpoint(orders=described(REDIS)))
     assert str(nowhere.value.where).endswith("operator visits")
-    with pytest.raises(Corrupt, match="the note of an operator cannot be read") as unknown:
+    with pytest.raises(Corrupt, match="the description of an operator cannot be read") as unknown:
         read(checkpoint(visits={"product": "Cassandra", "host": "one"}))
     assert "host" in str(unknown.value.found)
-    with pytest.raises(Corrupt, match="the note of an operator cannot be read"):
+    with pytest.raises(Corrupt, match="the description of an operator cannot be read"):
         read(checkpoint(visits={"product": "TiKV"}))
 
 

@@ -250,7 +250,7 @@ def test_families_that_no_snapshot_names() -> None:
         for path, data in golden_files("4.2/state-format2").items()
         if not path.endswith((".zip", ".zip.crc"))
     }
-    with pytest.raises(Unsupported, match="a column family has no name"):
+    with pytest.raises(Unsupported, match="the name of a column family is unknown"):
         contents(MemoryStorage(files))
 
 

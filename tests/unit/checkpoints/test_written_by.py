@@ -61,7 +61,7 @@ def test_the_settings_tell_the_lowest_spark(name: str, at_least: str | None, tmp
     assert not same.newer
     same.refuse_newer()
     if lower.newer:
-        with pytest.raises(Unsupported, match="older than the one that wrote") as refused:
+        with pytest.raises(Unsupported, match="older than the Spark that wrote") as refused:
             lower.refuse_newer()
         assert "pyspark~=4.3.0" in str(refused.value.hint)
 
@@ -116,5 +116,5 @@ def test_doctor_and_run_refuse_what_a_newer_spark_wrote(holdfast: Holdfast, plac
     for more in ((), ("--dry-run",)):
         refused = holdfast("run", "job.py", "--no-rest", *more)
         assert refused.returncode == 7, refused.stderr
-        assert "older than the one that wrote" in refused.stderr
+        assert "older than the Spark that wrote" in refused.stderr
         assert "Spark has started" not in refused.stderr

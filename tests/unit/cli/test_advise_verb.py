@@ -165,9 +165,9 @@ def test_lines_are_broken_on_a_narrow_terminal(holdfast: Holdfast) -> None:
     [
         ({}, "advice needs either a checkpoint or a planned job"),
         ({"checkpoint": "ck", "rate": 1, "keys": 1}, "advice needs either a checkpoint or a planned job"),
-        ({"rate": 1}, "a plan needs both a rate and a number of keys"),
+        ({"rate": 1}, "advice for a planned job needs both a rate and a number of keys"),
         ({"rate": True, "keys": 1}, "invalid value for rate"),
-        ({"checkpoint": "ck", "topics": "memory,backend"}, "unknown topic"),
+        ({"checkpoint": "ck", "topics": "memory,backend"}, "unknown advice topic"),
     ],
 )
 def test_what_means_nothing_is_refused(given: dict[str, Any], fact: str) -> None:

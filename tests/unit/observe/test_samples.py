@@ -454,7 +454,7 @@ def test_a_port_answers_prometheus() -> None:
             urllib.request.urlopen(server.url + "/other")
         assert refused.value.code == 404
         refused.value.close()
-        with pytest.raises(Unavailable, match="cannot listen"):
+        with pytest.raises(Unavailable, match="cannot open the metrics endpoint"):
             MetricsServer(all_metrics, server.port)
     finally:
         server.close()

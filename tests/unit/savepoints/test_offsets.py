@@ -156,7 +156,7 @@ def test_two_topics_exchange_their_names(tmp_path: Path) -> None:
         (("0", "refunds", 0, 3), ("orders", 0, 3)),
     }
     back = RenameTopic("orders", "o2"), RenameTopic("o2", "orders")
-    assert "have these offsets already" in refusal(reading(KAFKA), *back).fact
+    assert "moves no offset" in refusal(reading(KAFKA), *back).fact
 
 
 def test_a_topic_is_renamed_in_every_source_that_reads_it(tmp_path: Path) -> None:
@@ -247,17 +247,17 @@ def test_a_source_goes_on_at_its_own_offset(tmp_path: Path) -> None:
     ("change", "kind", "fact"),
     [
         (ToRecord("nobody", 0, 1), NotFound, "no source has read from this topic"),
-        (ToRecord("orders", 2, 1), NotFound, "no such partition"),
+        (ToRecord("orders", 2, 1), NotFound, "no offset for this partition"),
         (ToRecord("orders", 0, 1 << 63), Invalid, "invalid record offset"),
         (SkipRecords("orders", 0, -41), Invalid, "invalid record offset"),
-        (ToRecord("orders", 0, 40), Invalid, "have these offsets already"),
-        (RenameTopic("orders", "refunds"), Invalid, "already reads a topic of the new name"),
-        (ToVersion(3), Invalid, "none or several of the Delta sources"),
+        (ToRecord("orders", 0, 40), Invalid, "moves no offset"),
+        (RenameTopic("orders", "refunds"), Invalid, "already reads a topic with the new name"),
+        (ToVersion(3), Invalid, "not have exactly one Delta source"),
         (ToOffset("12", "0"), Invalid, "not have the form"),
         (ToOffset("{", "0"), Invalid, "not valid JSON"),
-        (ToOffset("12"), Invalid, "none or several of the sources"),
+        (ToOffset("12"), Invalid, "not have exactly one source"),
         (ToOffset('{"logOffset":3}', "1"), Invalid, "its own log lists"),
-        (Translate((SyncPoint("orders", 0, 99, "o2", 0, 0),)), Invalid, "no point at or before"),
+        (Translate((SyncPoint("orders", 0, 99, "o2", 0, 0),)), Invalid, "no record at or before"),
     ],
 )
 def test_what_does_not_fit_is_refused(change: OffsetChange, kind: type[HoldfastError], fact: str) -> None:
@@ -270,7 +270,7 @@ def test_what_does_not_fit_is_refused(change: OffsetChange, kind: type[HoldfastE
 def test_two_sources_of_a_topic_that_are_at_different_records_must_be_named(tmp_path: Path) -> None:
     behind = {"orders": {"0": 39}}
     assert (
-        "none or several of the sources of orders"
+        "not have exactly one source of the topic orders"
         in refusal(reading({"orders": {"0": 40}}, behind), SkipRecords("orders", 0, 1)).fact
     )
     ends, _ = moved(reading({"orders": {"0": 40}}, behind), tmp_path, SkipRecords("orders", 0, 1, "1"))
@@ -356,16 +356,16 @@ def test_a_file_that_was_read_or_is_elsewhere_cannot_be_left_out(tmp_path: Path)
         f"file:{folder}/011.json",
         f"file:{tmp_path}/in%20put/011.json",
     ):
-        with pytest.raises(Invalid, match="has read this file already"):
+        with pytest.raises(Invalid, match="has read it already"):
             left_out(checkpoint, file)
     for elsewhere in (tmp_path / "a.json", "s3a://other/bucket/x.json", f"s3a://{folder}/011.json"):
-        with pytest.raises(Invalid, match="no file from this directory") as error:
+        with pytest.raises(Invalid, match="no file from its directory") as error:
             left_out(checkpoint, elsewhere)
         assert error.value.expected == f"file://{tmp_path}/in%20put"
-    with pytest.raises(NotFound, match="the file does not exist") as missing:
+    with pytest.raises(NotFound, match="the file to skip does not exist") as missing:
         left_out(checkpoint, f"file:{tmp_path}/in%20put/12.json")
     assert missing.value.found == str(folder / "12.json")
-    with pytest.raises(NotFound, match="no such file source"):
+    with pytest.raises(NotFound, match="no matching file source"):
         left_out(reading(KAFKA), "/a.json")
 
 

@@ -90,7 +90,7 @@ def read_source(path: Path) -> str:
                 code="HF-E2013",
                 where=where,
                 expected=f"at most {_MOST_BYTES >> 20} MB",
-                hint="give the file that has the query",
+                hint="give a smaller file that contains the query",
             )
         return path.read_bytes().decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -99,15 +99,15 @@ def read_source(path: Path) -> str:
             code="HF-E2014",
             where=where,
             found=f"byte {error.object[error.start]:#x} at offset {error.start}",
-            hint="save it as UTF-8",
+            hint="save the file as UTF-8",
         ) from error
     except OSError as error:
         raise Invalid(
-            "cannot read the file",
+            "cannot read the file to lint",
             code="HF-E2015",
             where=where,
             found=error.strerror,
-            hint="give this user read permission on the file",
+            hint="give the current user read permission on the file",
         ) from error
 
 

@@ -145,7 +145,7 @@ class Selection:
             )
         if column.name in self._state.repeated():
             raise Invalid(
-                "this column repeats a key column and cannot be set",
+                "a column that repeats a key column cannot be set",
                 code="HF-E2053",
                 where=self._state.label,
                 found=column.name,
@@ -167,11 +167,11 @@ class Selection:
         refused = next((_REFUSED[name] for name in classes if name in _REFUSED), None)
         if refused is not None:
             raise Invalid(
-                "an expression may only use its own row",
+                "an expression can use only the columns of its own row",
                 code="HF-E2054",
                 where=self._state.label,
                 found=f"{refused} in {text}",
-                hint="for anything beyond one row, pass `hf.edit` a function on the table",
+                hint="use columns and constants only, or pass `hf.edit` a function on the table",
             )
 
     def _check_types(self, found: pa.Table, where: str | None) -> None:
@@ -419,7 +419,7 @@ class ByTable:
         more = [name for name in made.column_names if name not in types]
         if missing or more:
             names = ", ".join(column.name for column in self._state.columns)
-            fact = "is missing" if missing else "is not a column of the state"
+            fact = "no such column in the returned table" if missing else "an unknown column"
             raise self._state.unfit(", ".join(missing or more), fact, names)
         columns = []
         for column in self._state.columns:

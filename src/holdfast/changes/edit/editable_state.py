@@ -155,7 +155,7 @@ def arrow_type(type_: Any, where: str) -> pa.DataType:
             code="HF-E7011",
             where=where,
             found=type_words(Atom(error.args[0])),
-            hint="change it in the query, or delete the row with `holdfast state edit --delete`",
+            hint="change the column in the query, or delete the row with `holdfast state edit --delete`",
         ) from error
 
 
@@ -302,7 +302,7 @@ def editable(operator: NamedOperator, state: NamedState) -> EditableState:
             "key groups cannot be edited row by row",
             code="HF-E7012",
             where=state.full_name,
-            hint="give the operator or one of its states, as listed by `holdfast state list`",
+            hint="edit the operator or one of its states, as listed by `holdfast state list`",
         )
     if main.values.avro:
         raise Unsupported(
@@ -311,7 +311,7 @@ def editable(operator: NamedOperator, state: NamedState) -> EditableState:
             where=main.where,
             found="spark.sql.streaming.stateStore.encodingFormat=avro",
             expected="unsaferow",
-            hint="change it in the query, or reprocess the sources with a new query in the default encoding",
+            hint="change the state in the query, or start a new query in the default encoding",
         )
     codecs = {family.name.label: family for family in operator.files.declared_codecs()}
     kind, paired = _row_layout(main, codecs, state)
@@ -341,7 +341,7 @@ def _row_layout(
         return RowKind.JOIN_BY_TIME, {} if times is None else {"count": times}
     if main_use is FamilyUse.JOIN_TIMES:
         raise Unsupported(
-            "an index of a join's rows cannot be edited itself",
+            "the index of a join's rows cannot be edited directly",
             code="HF-E7014",
             where=state.full_name,
             hint=f"edit {labels[FamilyUse.JOIN_ROWS_BY_TIME]}; the index is updated with it",

@@ -273,7 +273,7 @@ class _Planning:
         for column in state.key_columns():
             if column.name not in row:
                 raise Invalid(
-                    "a new row needs all key columns",
+                    "the row to insert does not have all key columns",
                     code="HF-E2062",
                     where=state.label,
                     found=", ".join(sorted(row)) or "no column",

@@ -48,10 +48,10 @@ class Edit:
             )
         if (self.where or self.key) and not (self.set or self.delete):
             raise Invalid(
-                "a condition or key needs --set or --delete",
+                "a condition or a key was given without --set or --delete",
                 code="HF-E2064",
                 where=self.state,
-                hint="remove the condition and the key, or add what to set",
+                hint="add --set or --delete, or remove the condition and the key",
             )
         if (self.set or self.delete) and not (self.where or self.key):
             raise Invalid(

@@ -76,11 +76,11 @@ def plan_undo(
         manifest = prove(origin, origin_id, tell=tell).require()
     except NotFound as error:
         raise NotFound(
-            "the savepoint before the edit is missing",
+            "the edit cannot be undone, because the savepoint before the edit is missing",
             code="HF-E3008",
             where=uri,
             found=back_to,
-            hint="an edit can be undone only while both savepoints exist",
+            hint="reverse the edit with a new `holdfast state edit`, or restore a different savepoint",
         ) from error
     if len(manifest.erasures) < len(edited.erasures):
         raise Conflict(
@@ -89,7 +89,7 @@ def plan_undo(
             where=back_to,
             found=f"{len(manifest.erasures)} erasures",
             expected=f"{len(edited.erasures)}, as in {uri}",
-            hint="erase the keys from that savepoint too, then undo",
+            hint="erase the keys from the savepoint before the edit too, then undo the edit",
         )
     return UndoPlan(uri, back_to, catalog.uri, change, manifest)
 
@@ -102,7 +102,7 @@ def change_of(manifest: Manifest, uri: str) -> Audit:
     """
     if manifest.change is None:
         raise Invalid(
-            "this savepoint was not created by an edit",
+            "the savepoint was not created by an edit",
             code="HF-E2067",
             where=uri,
             found=f"a savepoint taken of {manifest.checkpoint}",

@@ -345,7 +345,7 @@ class _Search:
         missing = [column for column in self._subject.columns if column not in there]
         if missing and states:
             raise NotFound(
-                "no state of the catalog has such a column with a matching type",
+                "no state of the catalog has the key column with a type that fits the key",
                 code="HF-E3009",
                 where=self._catalog.uri,
                 found=", ".join(missing),
@@ -437,7 +437,7 @@ def _prove(
             code="HF-E9004",
             where=savepoint_uri(catalog, left[0].manifest.savepoint_id),
             found=f"{counted(left[0].traces, 'file')} with the key",
-            hint="please report this; no savepoint is damaged",
+            hint="please report this; the savepoints are undamaged",
         )
     for savepoint in rewritten:
         proof = prove(catalog, savepoint.place.rpartition("/")[2], tell=tell)
@@ -447,7 +447,7 @@ def _prove(
                 code="HF-E9005",
                 where=savepoint.place,
                 found=proof.problems[0].what,
-                hint="do not restore it; please report this",
+                hint="do not restore this savepoint, and please report this",
             )
 
 

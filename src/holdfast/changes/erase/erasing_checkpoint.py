@@ -93,7 +93,7 @@ def erase_checkpoint(
     _lead(LocalStorage(made), catalog, newest, checkpoint.uri)
     if not verify(LocalStorage(made)).ok:
         raise Internal(
-            "the new checkpoint fails its verification; the old one was kept",
+            "the new checkpoint failed its verification, so the old checkpoint was kept",
             code="HF-E9006",
             where=checkpoint.uri,
             hint="please report this; nothing was erased",
@@ -139,21 +139,21 @@ def _place(checkpoint: Storage) -> Path:
     place = local_path(checkpoint.uri)
     if place is None:
         raise Unsupported(
-            "erasing from a checkpoint needs a checkpoint on a local disk",
+            "a key can be erased only from a checkpoint on a local disk",
             code="HF-E7018",
             where=checkpoint.uri,
-            hint="take a savepoint of it, erase from that, restore it to a new checkpoint, and delete "
-            "this one",
+            hint="take a savepoint, erase the key from the savepoint, restore the savepoint to a new "
+            "checkpoint, and delete this checkpoint",
         )
     elsewhere = operators_elsewhere(checkpoint)
     if elsewhere:
         raise Unsupported(
-            "rows of this checkpoint are in a database, from which Holdfast does not erase",
+            "a key cannot be erased from a checkpoint with rows in a database",
             code="HF-E7019",
             where=checkpoint.uri,
-            found=f"blobs of {', '.join(elsewhere)}",
-            hint="take a savepoint, erase from that, and restore it to a new checkpoint; then delete "
-            "this checkpoint, and the database's rows with this query's id",
+            found=f"rows of operator {', '.join(elsewhere)}",
+            hint="take a savepoint, erase the key from the savepoint, and restore the savepoint to a new "
+            "checkpoint; then delete this checkpoint, and the database's rows with this query's id",
         )
     return place
 
@@ -179,7 +179,7 @@ def _take_all_batches(
             "the checkpoint has no committed batch",
             code="HF-E3010",
             where=checkpoint.uri,
-            hint="delete the directory, since nothing was committed; its query then reads its input "
+            hint="delete the directory, which has no committed state; the query then reads its input "
             "from the start",
         )
     return (

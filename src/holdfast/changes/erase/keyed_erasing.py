@@ -261,7 +261,12 @@ def _names_in(type_: Any) -> set[str]:
 
 def _keyed(operator: NamedOperator) -> KeyedStateReader:
     if operator.keyed is None:
-        raise Internal("an operator has no key groups", code="HF-E9007", where=operator.name)
+        raise Internal(
+            "a key cannot be erased from an operator without key groups",
+            code="HF-E9007",
+            where=operator.name,
+            hint="please report this",
+        )
     return operator.keyed
 
 

@@ -173,7 +173,7 @@ class Cleansing:
             back.add(family, pairs)
         if back != total:
             raise Internal(
-                "verification failed: a store reads back differently than written; nothing was changed",
+                "verification failed, so nothing was changed: a store reads back differently than written",
                 code="HF-E9008",
                 where=file.render(),
                 found=counted(back.rows, "row"),
@@ -409,10 +409,10 @@ class SparkSearch(Search):
         files = operator.files
         if files.values.avro:
             raise Unsupported(
-                "state in Avro encoding cannot be searched",
+                "state in Avro encoding cannot be searched for a key",
                 code="HF-E7020",
                 where=f"operator {operator.named.label}",
-                hint="delete the savepoints that contain it",
+                hint="delete the savepoints with state of this operator",
             )
         matchers = self.matchers(files)
         for partition in range(operator.partitions) if matchers else ():

@@ -76,9 +76,9 @@ def subject(key: str, column: str | None = None) -> Subject:
             raise Invalid(
                 "the key is not valid JSON",
                 code="HF-E2071",
-                found=key[:200],
-                expected=str(error),
-                hint='write it as {"customer": "c7"}, or as customer=c7',
+                found=f"{key[:200]}: {error}",
+                expected="a JSON object",
+                hint='write the key as {"customer": "c7"}, or as customer=c7',
             ) from error
     elif equals and name.strip().isidentifier():
         values = {name.strip(): rest}
@@ -541,7 +541,7 @@ def checked(view: SavepointView, path: str) -> bytes:
     data = view.read(path)
     if hash_of(data) != view.sha256(path):
         raise Corrupt(
-            "a damaged savepoint cannot be searched",
+            "a savepoint cannot be searched, because a file is damaged",
             code="HF-E6002",
             where=full(view.uri, path),
             found=f"SHA-256 {hash_of(data)[:16]}…",

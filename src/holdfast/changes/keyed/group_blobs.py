@@ -160,6 +160,6 @@ def former(where: str, name: str) -> Unsupported:
         "a key group has rows of an earlier schema, which only the job can convert",
         code="HF-E7024",
         where=where,
-        found=f"{name} has changed",
+        found=f"a changed schema of {name}",
         hint="run the query until its batches have rewritten all key groups",
     )

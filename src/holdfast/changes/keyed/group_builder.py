@@ -60,7 +60,7 @@ def build_groups(
     """
     if operator.instances:
         raise Unsupported(
-            "state of instances cannot be built, because the instances distribute their lists themselves",
+            "state of instances cannot be built from tables, because the instances distribute their lists",
             code="HF-E7025",
             where=f"operator {operator.name}",
             hint="start the operator empty, and let its sources replay its input",
@@ -96,7 +96,9 @@ class _Making:
         """Add the rows of a state."""
         where = f"operator {self._operator.name}, state {state.name}"
         if state.kind == "broadcast":
-            fact = "the rows of a broadcast stream cannot be built, because they have no key"
+            fact = (
+                "the state of a broadcast stream cannot be built from a table, because its rows have no key"
+            )
             raise Unsupported(
                 fact,
                 code="HF-E7026",
@@ -116,7 +118,12 @@ class _Making:
             )
             table = table.set_column(at, STAMP, stamps)
         if state.kind == MAP and table.column(MAP_KEY).null_count:
-            raise Invalid("a map has a null key", code="HF-E2075", where=where, hint="remove these rows")
+            raise Invalid(
+                "a row of a map state has a null key",
+                code="HF-E2075",
+                where=where,
+                hint="remove the rows with a null key from the table",
+            )
         self._take(state, table)
 
     def take_timers(self, table: pa.Table) -> None:
@@ -124,7 +131,7 @@ class _Making:
         where = f"operator {self._operator.name}, timers"
         if not self._operator.timers:
             raise Invalid(
-                "the processor has no timers",
+                "timers were given, but the processor declares none",
                 code="HF-E2076",
                 where=where,
                 hint="remove the table of timers, or declare timers in the processor",
@@ -221,8 +228,8 @@ class _Making:
                     "a key has two timers with the same name and clock",
                     code="HF-E2077",
                     where=f"operator {self._operator.name}, timers",
-                    found=f"{name!r}, {clock}",
-                    hint="keep one of them: a timer that is set again replaces the earlier one",
+                    found=f"timer {name!r}, clock {clock}",
+                    hint="keep one of the two timers: a timer that is set again replaces the earlier one",
                 )
             key[name or "", clock] = KeyTimer(name or "", clock, at_ms)
         put_timers(columns, np.array(list(by_key), np.int64), [key.values() for key in by_key.values()])
@@ -296,7 +303,7 @@ def _check_entries(owners: NDArray[np.int64], keys: pa.Array, where: str) -> Non
     for owner, key in zip(owners.tolist(), keys.to_pylist(), strict=True):
         if (owner, repr(key)) in seen:
             raise Invalid(
-                "duplicate key in a map",
+                "duplicate key in a map state",
                 code="HF-E2080",
                 where=where,
                 found=repr(key),

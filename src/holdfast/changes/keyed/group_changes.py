@@ -203,7 +203,7 @@ class _Group:
             return column_of(values, kind)
         except Unfit as error:
             raise Invalid(
-                "a value does not fit its state",
+                "a value does not fit the type of its state",
                 code="HF-E2081",
                 where=self._where(state, self._keys[owners[error.at]]),
                 found=error.why.found or error.why.fact,
@@ -221,7 +221,7 @@ class _Group:
             marks = [repr(key) for key, _ in entries]
             if len(set(marks)) < len(marks) or any(key is None for key, _ in entries):
                 raise Invalid(
-                    "a map has a duplicate or null key",
+                    "the new value of a map state has a duplicate or null key",
                     code="HF-E2082",
                     where=self._where(state, self._keys[at]),
                     hint="give a dictionary, or pairs with one entry for each key",
@@ -285,7 +285,7 @@ def _entries(state: KeptState, value: Any) -> list[tuple[Any, Any]]:
         return [(key, element) for key, element in pairs]
     if isinstance(value, (str, bytes, Mapping)):
         raise Invalid(
-            "a list state needs a list",
+            "the new value of a list state is not a list",
             code="HF-E2083",
             where=f"state {state.name}",
             found=repr(value),
@@ -369,11 +369,11 @@ def without_shared(state: KeyedStateReader, stream: str, keys: Iterable[Any]) ->
     kept = state.operator.state(stream)
     if kept.kind != BROADCAST or kept.key_type is None:
         raise Invalid(
-            "the state belongs to keys, not to a broadcast stream",
+            "the state is not the state of a broadcast stream",
             code="HF-E2084",
             where=state.where,
             found=stream,
-            hint="change the state by its keys",
+            hint="change the state key by key",
         )
     schema = pa.schema(list(kept.key_type))
     where = f"{state.where}, broadcast stream {stream}"
@@ -507,10 +507,10 @@ class _Work:
         if by_hash and (operator.placed is False or all(self._by_hash())):
             return
         raise Unsupported(
-            "the key group of a new key is known only to the job",
+            "a new key cannot be inserted, because only the job can compute its key group",
             code="HF-E7027",
             where=self._state.where,
-            found="its keys are instances" if operator.instances else "the operator uses placement=",
+            found="keys that are instances" if operator.instances else "an operator with placement=",
             hint="change and remove existing keys only, and let the query create new ones",
         )
 
@@ -575,7 +575,7 @@ def _check(state: KeyedStateReader, changes: Iterable[KeyChange]) -> None:
                 raise belongs_to_no_key(state.where, name)
         if change.timers and not state.operator.timers:
             raise Invalid(
-                "the processor has no timers",
+                "timers were given, but the processor declares none",
                 code="HF-E2076",
                 where=state.where,
                 found=repr(change.timers[0]),

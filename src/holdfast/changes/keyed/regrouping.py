@@ -91,7 +91,7 @@ def renumbered(note: bytes, key_groups: int, where: str) -> bytes:
         return json.dumps({**fields, "key_groups": key_groups}).encode()
     except (ValueError, TypeError) as error:
         raise Corrupt(
-            "the note of an operator cannot be read",
+            "the description of an operator cannot be read",
             code="HF-E6003",
             where=where,
             found=str(error),
@@ -111,7 +111,7 @@ def _check(state: KeyedStateReader, key_groups: int) -> None:
         )
     if state.operator.instances:
         raise Unsupported(
-            "the number of key groups of instances is fixed, since each instance has one",
+            "the number of key groups cannot be changed, because each instance has one key group",
             code="HF-E7028",
             where=state.where,
             hint="start the operator with a different number of instances; its lists are then redistributed",

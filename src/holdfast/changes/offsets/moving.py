@@ -69,7 +69,7 @@ class FilesOfSource:
         if len(found) != 1:
             kind = Invalid if found else NotFound
             raise kind(
-                "the query has several file sources" if found else "the query has no such file source",
+                "the query has several file sources" if found else "the query has no matching file source",
                 where=where,
                 found=", ".join(sorted(found)) or (source or "none"),
                 hint="list the sources with `holdfast offsets show`, and choose one with --source",
@@ -111,11 +111,11 @@ class FilesOfSource:
         for address in whole:
             if address in read:
                 raise Invalid(
-                    "the source has read this file already",
+                    "the file cannot be skipped, because the source has read it already",
                     code="HF-E2087",
                     where=f"{self._where}, source {self.source}",
                     found=address,
-                    hint="change its rows in the state with `holdfast state edit`",
+                    hint="correct the effect of the file on the state with `holdfast state edit`",
                 )
         return tuple(dict.fromkeys(whole))
 
@@ -132,20 +132,20 @@ class FilesOfSource:
         fits = [(folder, each) for each in paths for folder in _at(folders, root, posixpath.dirname(each))]
         if len({folder for folder, _ in fits}) != 1:
             raise Invalid(
-                "the source has read no file from this directory",
+                "the file cannot be skipped, because the source has read no file from its directory",
                 code="HF-E2088",
                 where=f"{self._where}, source {self.source}",
                 found=given,
                 expected=", ".join(sorted(folders.values()))
                 or "a file in a directory that the source has read",
-                hint="start the query until it has planned a batch with the file, or give its full address",
+                hint="give the full address of the file, or let the query plan a batch with the file",
             )
         # Where the directory is not on this machine, nobody can look.
         if _parts(fits[0][0])[0] == _LOCAL and Path(posixpath.dirname(paths[0])).is_dir():
             fits = [(folder, each) for folder, each in fits if Path(each).exists()]
         if not fits:
             raise NotFound(
-                "the file does not exist, and no batch is planned with it",
+                "the file to skip does not exist",
                 code="HF-E3012",
                 where=f"{self._where}, source {self.source}",
                 found=paths[0],
@@ -311,10 +311,10 @@ def plan_offsets(source: ChangeSource, target: Storage, wanted: OffsetRequest) -
         files = FilesOfSource(view, wanted.source, source.uri).unread(wanted.files)
     if not positions and not files:
         raise Invalid(
-            "the sources have these offsets already",
+            "the change moves no offset and skips no file",
             code="HF-E2089",
             where=source.uri,
-            found="no change",
+            found="the current offsets of the sources",
             hint="list the offsets with `holdfast offsets show`",
         )
     return OffsetPlan(

@@ -60,7 +60,12 @@ class ToRecord:
         """Replace the offset."""
         if not 0 <= self.at <= HIGHEST_NUMBER:
             raise Invalid(
-                "invalid record offset", code="HF-E2090", where=where, found=str(self.at), hint=_HINT
+                "invalid record offset",
+                code="HF-E2090",
+                where=where,
+                found=str(self.at),
+                expected=f"0 to {HIGHEST_NUMBER}",
+                hint=_HINT,
             )
         for name in _reading(offsets, self.topic, self.source, where):
             value = _parsed(offsets[name])
@@ -127,7 +132,7 @@ class ToVersion:
             if kind_of(offset) is SourceKind.DELTA and self.source in (None, name)
         ]
         if len(names) != 1:
-            raise _which(names, "Delta sources", where)
+            raise _which(names, "Delta source", where)
         value = _parsed(offsets[names[0]])
         # What Delta writes of a version of which no file has been read.
         value |= {DELTA_VERSION: self.version, "index": -1, "isStartingVersion": False}
@@ -158,7 +163,7 @@ class ToOffset:
         """Replace the offset."""
         names = [name for name in offsets if self.source in (None, name)]
         if len(names) != 1:
-            raise _which(names, "sources", where)
+            raise _which(names, "source", where)
         try:
             given = _written(json.loads(self.offset))
         except ValueError as error:
@@ -168,7 +173,7 @@ class ToOffset:
         before = offsets[names[0]]
         if before is not None and kind_of(before) is not kind_of(given):
             raise Invalid(
-                "the offset does not have the form of this source's offsets",
+                "the offset does not have the format of the source's offsets",
                 code="HF-E2092",
                 where=f"{where}, source {names[0]}",
                 found=given,
@@ -177,7 +182,7 @@ class ToOffset:
             )
         if kind_of(before) is SourceKind.FILES:
             raise Invalid(
-                "the offset of a file source cannot be set, since its own log lists the files it has read",
+                "the offset of a file source cannot be set, because its own log lists the files read",
                 code="HF-E2093",
                 where=f"{where}, source {names[0]}",
                 found=given,
@@ -211,7 +216,7 @@ class RenameTopic:
             value = _parsed(offsets[name])
             if self.new in value:
                 raise Invalid(
-                    "the source already reads a topic of the new name",
+                    "the topic cannot be renamed, because the source already reads a topic with the new name",
                     code="HF-E2094",
                     where=f"{where}, source {name}",
                     found=self.new,
@@ -296,7 +301,7 @@ class Translate:
                             code="HF-E2095",
                             where=f"{where}, source {name}",
                             found=f"{other} and {point}",
-                            expected="a different target partition for each",
+                            expected="a different target partition for each source partition",
                             hint="correct these two lines of the mapping",
                         )
                     moved.setdefault(point.new_topic, {})[str(point.new_partition)] = point.new_at
@@ -309,12 +314,12 @@ class Translate:
         before = [point for point in known if point.at <= at]
         if not before:
             raise Invalid(
-                "the mapping has no point at or before the offset of a partition",
+                "the mapping has no record at or before the offset of a partition",
                 code="HF-E2096",
                 where=where,
-                found=f"{topic}, partition {partition}, at {at}",
-                expected="a record at or before it"
-                + (f"; the first one given is at {min(point.at for point in known)}" if known else ""),
+                found=f"topic {topic}, partition {partition}, offset {at}",
+                expected=f"a record at or before offset {at}"
+                + (f"; the first record given is at {min(point.at for point in known)}" if known else ""),
                 hint="add a line for this partition to the mapping",
             )
         return max(before, key=lambda point: point.at)
@@ -441,25 +446,25 @@ def _reading(offsets: Offsets, topic: str, source: str | None, where: str) -> li
     """Return the sources that read a topic at the same offset: one, or a stream that is in the plan twice."""
     found = _readers(offsets, topic, source, where)
     if len({offsets[name] for name in found}) > 1:
-        raise _which(found, f"sources of {topic}", where)
+        raise _which(found, f"source of the topic {topic}", where)
     return found
 
 
 def _require_partition(value: Mapping[str, Any], topic: str, partition: int, where: str) -> None:
     if str(partition) not in value[topic]:
         raise NotFound(
-            "the topic has no such partition in the checkpoint",
+            "the checkpoint has no offset for this partition of the topic",
             code="HF-E3014",
             where=where,
             found=f"{topic}, partition {partition}",
-            expected=", ".join(sorted(value[topic], key=int)),
+            expected=f"partition {', '.join(sorted(value[topic], key=int))}",
             hint=_HINT,
         )
 
 
 def _which(names: list[str], what: str, where: str) -> Invalid:
     return Invalid(
-        f"the query has none or several of the {what}",
+        f"the query does not have exactly one {what}",
         code="HF-E2097",
         where=where,
         found=", ".join(names) or "none",
@@ -494,7 +499,7 @@ def listed_offsets(text: str, where: str) -> tuple[ToRecord, ...]:
         topic, _, partition = topic.rpartition(":")
         if not topic or not (partition.isdecimal() and rest.isdecimal()):
             raise Invalid(
-                "not a valid partition offset",
+                "a line is not a valid partition offset",
                 code="HF-E2098",
                 where=f"{where}, line {number}",
                 found=line,
@@ -504,7 +509,7 @@ def listed_offsets(text: str, where: str) -> tuple[ToRecord, ...]:
         found.append(ToRecord(topic, int(partition), int(rest)))
     if not found:
         raise Invalid(
-            "no offsets given",
+            "the list of offsets is empty",
             code="HF-E2099",
             where=where,
             expected="lines of topic:partition:offset",
@@ -529,12 +534,12 @@ def sync_points(text: str, where: str) -> tuple[SyncPoint, ...]:
         numbers = parts[1:3] + parts[4:]
         if len(parts) != 6 or not (parts[0] and parts[3]) or not all(each.isdecimal() for each in numbers):
             raise Invalid(
-                "not a valid line of a mapping between clusters",
+                "a line of the mapping between clusters is invalid",
                 code="HF-E2100",
                 where=f"{where}, line {number}",
                 found=line,
                 expected="topic,partition,offset,new topic,new partition,new offset",
-                hint="take these numbers from MirrorMaker's offset-syncs topic",
+                hint="take the partitions and offsets from MirrorMaker's offset-syncs topic",
             )
         partition, at, new_partition, new_at = map(int, numbers)
         found.append(SyncPoint(parts[0], partition, at, parts[3], new_partition, new_at))
@@ -544,7 +549,7 @@ def sync_points(text: str, where: str) -> tuple[SyncPoint, ...]:
             code="HF-E2101",
             where=where,
             expected="lines of topic,partition,offset,new topic,new partition,new offset",
-            hint="add a record that both clusters have for each partition",
+            hint="add a line for each partition, with a record that exists in both clusters",
         )
     return tuple(found)
 

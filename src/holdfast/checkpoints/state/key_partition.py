@@ -127,7 +127,7 @@ class KeyPartitions:
                 # An index of what expires holds the key of a map's entry, with what is grouped by in it.
                 self._fields = self._unwrapped(self._fields)
             return len(self._fields)
-        raise self._unknown(f"by {form.kind.value}")
+        raise self._unknown(f"encoded by {form.kind.value}")
 
     def _unwrapped(self, fields: _Fields) -> _Fields:
         """Return the inner fields of the first field, a struct: its hash is theirs, one after the other."""
@@ -140,10 +140,10 @@ class KeyPartitions:
 
     def _unknown(self, keys: str) -> Unsupported:
         return Unsupported(
-            "the partition of these keys cannot be computed",
+            "the partitions of a state's keys cannot be computed",
             code="HF-E7037",
             where=self._where,
-            found=f"{self._state.name.label}, with keys {keys}",
+            found=f"state {self._state.name.label} with keys {keys}",
             hint="keep the number of partitions, or let Spark move the keys with `holdfast rescale`",
         )
 
@@ -218,7 +218,7 @@ class PartitionCheck:
 def in_other_partition(where: str, partition: int, other: int) -> Corrupt:
     """Return the error for a key that is in the wrong partition."""
     return Corrupt(
-        "a key is not in the partition that Spark's hash gives it",
+        "a key is stored in a different partition than its hash requires",
         code="HF-E6015",
         where=where,
         found=f"a key of partition {other}",

@@ -205,10 +205,10 @@ def _family(families: Families, prefix: bytes, store: StoreId) -> str:
     if name is None:
         # Spark writes a snapshot with the batch that makes a family, so one must be there.
         raise Unsupported(
-            "a column family has no name, because its RocksDB snapshot is missing",
+            "the name of a column family is unknown, because its RocksDB snapshot is missing",
             code="HF-E7038",
             where=store.folder,
-            found=f"family {int.from_bytes(prefix, 'little')}",
+            found=f"column family {int.from_bytes(prefix, 'little')}",
             expected=", ".join(sorted(families.prefixes)) or "a snapshot",
             hint=SEE_DAMAGE,
         )

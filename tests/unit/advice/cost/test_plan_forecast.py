@@ -74,5 +74,5 @@ def test_more_rows_and_keys_cost_more_and_longer_intervals_less() -> None:
     ],
 )
 def test_a_plan_that_cannot_be_is_refused(wrong: dict[str, object]) -> None:
-    with pytest.raises(Invalid, match="of a plan"):
+    with pytest.raises(Invalid, match="of the planned job"):
         PlannedState(**{"rate": 1.0, "keys": 1, **wrong})  # type: ignore[arg-type]
