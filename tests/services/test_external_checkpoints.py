@@ -177,7 +177,7 @@ def test_every_version_that_is_kept_is_read(spark: SparkSession, database: State
         kept = store.look().attempts
         assert {version: store.scan(version)[1] for version in kept} == {v: versions[v] for v in kept}
     table.clean(3)
-    with pytest.raises(NotFound, match="no longer keeps this version"):
+    with pytest.raises(NotFound, match="does not have this version"):
         store.scan(newest - 4)
     table.close()
 

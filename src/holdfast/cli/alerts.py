@@ -72,7 +72,7 @@ def export(
     files = {RULE_FILE: (rule_file(), HEAD), DASHBOARD_FILE: (dashboard(), f'"uid": "{UID}"')}
     if to.exists() and not to.is_dir():
         raise Conflict(
-            "a file is where a directory should be",
+            "the path is a file, not a directory",
             code="HF-E4006",
             where=str(to),
             hint="name a different directory with --output",
@@ -162,7 +162,7 @@ def _write(folder: Path, files: dict[str, str]) -> None:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise Invalid(
-            "the directory cannot be made",
+            "the directory cannot be created",
             code="HF-E2114",
             where=str(folder),
             found=error.strerror or str(error),

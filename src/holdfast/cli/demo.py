@@ -64,7 +64,7 @@ def demo(
         )
     if keep is not None and keep.exists() and not keep.is_dir():
         raise Conflict(
-            "a file is where a directory should be",
+            "the path is a file, not a directory",
             code="HF-E4006",
             where=str(keep),
             hint="name a different directory",

@@ -217,8 +217,8 @@ class CassandraConnection:
                     code="HF-E2195",
                     where=str(self.address),
                     found=self._line(cause),
-                    hint="check that the tables of the keyspace were created by Holdfast; a value must fit"
-                    " into half a commit log segment",
+                    hint="use a keyspace whose tables Holdfast created; if a value is too large, raise the"
+                    " size of Cassandra's commit log segments to more than twice the size of the value",
                 )
         return None
 
@@ -233,8 +233,8 @@ class CassandraConnection:
             where=str(self.address),
             found=found or self._line(error),
             hint="check that a majority of the replicas is up, and that all nodes are reachable from here"
-            f" and, for a job, from every executor; {ADDRESS} sets a different address for commands, and"
-            f" {CERTIFICATES} the certificates for TLS",
+            f" and, for a job, from every executor; for commands, set a different address in {ADDRESS}, and"
+            f" the CA certificate file for TLS in {CERTIFICATES}",
         )
 
     def session(self) -> CassandraSession:
@@ -263,7 +263,7 @@ class CassandraConnection:
                 code="HF-E6019",
                 where=where,
                 found=self._line(error),
-                expected="the keyspace and the tables of state",
+                expected="a keyspace with Holdfast's state tables",
                 hint=f"check the address, or set {ADDRESS}; if the tables were dropped, recover their data"
                 " or restore a savepoint",
             )
@@ -271,11 +271,11 @@ class CassandraConnection:
             _TOO_MANY_TOMBSTONES in (getattr(error, "error_code_map", None) or {}).values()
         ):
             return Unavailable(
-                "Cassandra stopped a read that met too many tombstones",
+                "Cassandra aborted a read of the state, because it found too many tombstones",
                 code="HF-E5017",
                 where=where,
-                found="more than tombstone_failure_threshold",
-                hint="repair and compact the table state_rows",
+                found="more tombstones than tombstone_failure_threshold",
+                hint="repair and compact the table state_rows, then retry",
             )
         return self.refusal(error) or self.silence(error)
 
@@ -339,8 +339,8 @@ class CassandraConnection:
                 where=str(self.address.authorities),
                 found=str(error),
                 expected="a PEM file",
-                hint=f"name one with {CERTIFICATES} for commands; hf.Cassandra(…, trust_store=…) takes one"
-                " that each executor has",
+                hint=f"for commands, set {CERTIFICATES} to the path of a PEM file; for a job, pass the path"
+                " of a file that every executor has: hf.Cassandra(…, trust_store=…)",
             ) from error
 
     def _level(self, name: str) -> Any:
@@ -420,12 +420,12 @@ def open_cassandra(
     consistency = environ.get(CONSISTENCY) or "LOCAL_QUORUM"
     if consistency not in _SERIAL:
         raise Invalid(
-            "unsupported consistency level",
+            "unsupported consistency level for Cassandra",
             code="HF-E2197",
             where=CONSISTENCY,
             found=consistency,
             expected=" or ".join(_SERIAL),
-            hint="use the level of the query: hf.Cassandra(consistency=…)",
+            hint="set the level that the query passes to hf.Cassandra(consistency=…)",
         )
     certificates = environ.get(CERTIFICATES) or None
     opened = replace(
@@ -445,7 +445,7 @@ def open_cassandra(
 
 def _no_client(error: Exception) -> Unsupported:
     return Unsupported(
-        "the Python client for Cassandra is not installed, or does not work with this Python",
+        "the Python client for Cassandra cannot be imported",
         code="HF-E7056",
         found=str(error),
         hint="pip install 'holdfast[cassandra]'; a job needs it on every executor as well",

@@ -349,10 +349,10 @@ class CassandraStore:
             if self._connection.transact(change, *after.values(), self.name, *which):
                 return after
         raise Unavailable(
-            "Cassandra has not told whether a transaction was done",
+            "Cassandra did not confirm a change of the store",
             code="HF-E5018",
             where=self.where,
-            hint="begin again with the same command; nothing was lost",
+            hint="run the same command again; nothing was lost",
         )
 
     def _write_rows(self, attempt: int, rows: Iterable[tuple[bytes, bytes]]) -> int:
@@ -449,7 +449,7 @@ class CassandraStore:
                         code="HF-E2199",
                         where=str(address),
                         found=f"default_time_to_live = {tables[name]}",
-                        expected="0",
+                        expected="default_time_to_live = 0",
                         hint=f"run ALTER TABLE {address.keyspace}.{name} WITH default_time_to_live = 0",
                     )
                 if name not in tables:

@@ -87,7 +87,7 @@ def require_named(address: str, where: str, environ: Mapping[str, str] | None = 
             return
     shown = str(wanted)
     raise Invalid(
-        f"refused to connect to a {product.name} server that only a file names",
+        f"refused to connect to a {product.name} server whose address is set only in a file",
         code="HF-E2200",
         where=where,
         found=shown,
@@ -124,7 +124,7 @@ def _product_at(address: str) -> _Product:
             code="HF-E2201",
             found="an address with a user or password" if "@" in address else address or "none",
             expected="redis://HOST:PORT/N, rediss:// for TLS, or cassandra://HOST:PORT/KEYSPACE",
-            hint="name the database with --database",
+            hint="pass an address such as redis://localhost:6379/0 with --database",
         )
     return _BY_SCHEME[scheme]
 

@@ -127,8 +127,8 @@ class RedisConnection:
             code="HF-E5020",
             where=str(self.address),
             found=f"{type(error).__name__}: {error}",
-            hint="check that it is up, and reachable from here and, for a job, from every executor;"
-            f" {ADDRESS} sets a different address for commands",
+            hint="check that Redis is up and reachable from here and, for a job, from every executor;"
+            f" for commands, set a different address in {ADDRESS}",
         )
 
     @contextmanager

@@ -184,10 +184,12 @@ class SharedState:
         rows = self.rows(*key, **columns)
         if len(rows) > 1:
             raise Invalid(
-                "the key has several rows",
+                "get() found several rows for the key",
                 code="HF-E2204",
-                found=str(len(rows)),
-                hint="read them with rows()",
+                where=self.where,
+                found=f"{len(rows)} rows",
+                expected="at most one row",
+                hint="read the rows of the key with rows()",
             )
         return rows[0] if rows else None
 
@@ -218,22 +220,22 @@ class SharedState:
                     for field in fields
                 ]
         raise Conflict(
-            "the state changes faster than it can be read",
+            "the state changed during each attempt to read it",
             code="HF-E4012",
             where=self.where,
-            hint="retry, or keep more batches with retain=… of the query's backend",
+            hint="retry; if the error continues, raise retain=… of the query's backend",
         )
 
     def _as_columns(self, key: Sequence[Any], columns: Mapping[str, Any]) -> dict[str, Any]:
         given = {**dict(zip(self.key_columns, key, strict=False)), **columns}
         if len(key) > len(self.key_columns) or set(given) != set(self.key_columns):
             raise Invalid(
-                "wrong columns for the key",
+                "the given columns do not match the key of the state",
                 code="HF-E2205",
                 where=self.where,
                 found=", ".join(map(str, columns)) or f"{len(key)} values",
                 expected=", ".join(self.key_columns),
-                hint="give each column of the key once",
+                hint="pass each key column once, by position or by name",
             )
         return given
 
@@ -249,15 +251,15 @@ class SharedState:
                 "no state of this query exists",
                 code="HF-E3038",
                 where=self.where,
-                hint="take the query id from `holdfast checkpoint show`; state exists after the first batch",
+                hint="check the query id with `holdfast checkpoint show`; state exists after the first batch",
             )
         if operator_id is None and len(operators) > 1:
             raise Invalid(
                 "the query has several operators with state",
                 code="HF-E2206",
                 where=self.where,
-                found=", ".join(map(str, operators)),
-                hint="name one: operator_id=…",
+                found=f"operators {', '.join(map(str, operators))}",
+                hint="name one of these operators with operator_id=…",
             )
         wanted = operators[0] if operator_id is None else operator_id
         found = [name for match, name in places if (int(match[1]), match[2]) == (wanted, store)]
@@ -269,6 +271,7 @@ class SharedState:
                 where=self.where,
                 found=f"{wanted}/{store}",
                 expected=", ".join(there),
+                hint="pass the number as operator_id=… and the name after it as store=…",
             )
         return len(listing.names), listing.generation, found
 
@@ -282,7 +285,7 @@ class SharedState:
                 "the row schema of the state is not recorded",
                 code="HF-E7058",
                 where=f"{self._reader.place}, store {names[0]}",
-                hint="let the query run a batch with this release of Holdfast",
+                hint="run one batch of the query with this release of Holdfast",
             ) from None
         return parse_struct(key, self.where), parse_struct(value, self.where), encoder
 
@@ -304,7 +307,7 @@ class SharedState:
         for name, head in zip(names, moment.heads, strict=True):
             if head is None:
                 raise NotFound(
-                    "the state no longer exists",
+                    "the state does not exist in the database",
                     code="HF-E3040",
                     where=f"{self._reader.place}, store {name}",
                     hint="if the query is new, retry after its first batch",

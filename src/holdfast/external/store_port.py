@@ -43,7 +43,8 @@ def prefix_columns(encoder: str, where: str) -> int:
         where=where,
         found=f"encoder {encoder}" if encoder else "no recorded encoding",
         expected=f"{PLAIN}, or {_PREFIX}N",
-        hint="let the query run a batch with this release of Holdfast, or upgrade it",
+        hint="upgrade Holdfast if the query runs with a newer release; otherwise run one batch of the query"
+        " with this release",
     )
 
 
@@ -208,7 +209,7 @@ def gone(database: str, where: str, hint: str) -> Corrupt:
         f"the state is missing from {database}",
         code="HF-E6021",
         where=where,
-        found="no such store",
+        found="no store of this name",
         expected="the store that the checkpoint names",
         hint=hint,
     )
@@ -227,7 +228,8 @@ def require_layout(layout: str, where: str) -> None:
             where=where,
             found=f"layout {layout or 'unknown'}",
             expected=f"layout {EXTERNAL_LAYOUT}",
-            hint="let the query run a batch with this release, or use the query's release",
+            hint="use the release of Holdfast that the query runs with, or run one batch of the query with"
+            " this release",
         )
 
 
@@ -235,12 +237,12 @@ def not_kept(database: str, where: str, version: int, kept: Iterable[int]) -> No
     """Return the error for a version that no longer exists or never existed."""
     there = sorted(kept)
     return NotFound(
-        f"{database} no longer keeps this version of the state",
+        f"{database} does not have this version of the state",
         code="HF-E3041",
         where=where,
-        found=f"versions {there[0]} to {there[-1]}" if there else "none",
+        found=f"versions {there[0]} to {there[-1]}" if there else "no versions",
         expected=f"version {version}, written by batch {version - 1}",
-        hint=f"name a newer batch; hf.{database}(retain=…) sets the number of kept batches",
+        hint=f"choose a batch that is kept; hf.{database}(retain=…) sets the number of kept batches",
     )
 
 
@@ -262,5 +264,5 @@ def store_in_use(database: str, where: str) -> Conflict:
         f"a query already uses a store of this name in {database}",
         code="HF-E4013",
         where=where,
-        hint="name a new directory; a store is never overwritten",
+        hint="choose a new directory for the checkpoint; Holdfast does not overwrite a store",
     )

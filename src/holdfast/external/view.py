@@ -78,11 +78,11 @@ def parse_description(data: bytes, where: str) -> tuple[str, str]:
     database, name = fields.get("database"), fields.get("store")
     if not isinstance(database, str) or not isinstance(name, str):
         raise Corrupt(
-            "the checkpoint does not name the store of its state",
+            "a file of the checkpoint does not name the database and the store of the state",
             code="HF-E6023",
             where=where,
-            expected="`database` and `store`",
-            hint="put the file back from a copy, or restore a savepoint",
+            expected="the text fields `database` and `store`",
+            hint="restore the file from a copy of the checkpoint, or restore a savepoint",
         )
     return database, name
 
@@ -166,7 +166,8 @@ class ExternalView(ReadOnly):
             "a checkpoint whose state is in a database cannot be changed in place",
             code="HF-E7061",
             where=full(self.uri, path),
-            hint="take a savepoint and change that; `holdfast restore` writes it to the database",
+            hint="take a savepoint, change the savepoint, and write it to the database with"
+            " `holdfast restore`",
         )
 
     def _offsets(self, path: str) -> bytes:

@@ -77,17 +77,17 @@ class Meta:
                 raise struct.error(f"{len(data)} bytes")
         except struct.error as error:
             raise Corrupt(
-                "a key group's record cannot be read",
+                "the metadata of a key group cannot be read",
                 code="HF-E6024",
                 found=str(error),
                 hint="restore a savepoint, or a batch that `holdfast checkpoint verify` reports as whole",
             ) from error
         if magic not in (_PLAIN, _COUNTED):
             raise Corrupt(
-                "unknown format of a key group's record",
+                "unknown metadata format of a key group",
                 code="HF-E6025",
                 found=repr(magic),
-                hint="use the newer Holdfast that may have written it, or restore a savepoint",
+                hint="upgrade Holdfast if a newer release wrote the state; otherwise restore a savepoint",
             )
         plain = cls(*fields)
         return plain if magic == _PLAIN else replace(plain, counts=counts)

@@ -373,7 +373,7 @@ def parse_savepoint_content(data: bytes, where: str) -> SavepointContent:
         stores=tuple(_store(store, where) for store in _objects(fields, _STORES, where)),
     )
     if content.render() != data:
-        raise damaged(_CONTENT, where, "SHA-256 does not match its bytes", "a file as it was written")
+        raise damaged(_CONTENT, where, "a SHA-256 that does not match the bytes", "a file as it was written")
     return content
 
 
@@ -410,7 +410,7 @@ def _store(fields: dict[str, Any], where: str) -> StoreSums:
 def _objects(fields: Mapping[str, Any], key: str, where: str) -> Sequence[dict[str, Any]]:
     listed = fields.get(key)
     if not isinstance(listed, list) or not all(isinstance(entry, dict) for entry in listed):
-        raise damaged(_CONTENT, where, f"`{key}` is not a list of objects", "a list of objects")
+        raise damaged(_CONTENT, where, f"`{key}` of a different type", "a list of objects")
     return listed
 
 

@@ -103,7 +103,7 @@ def check_read(provider: str, where: str) -> None:
     """
     if provider in READ_BY_SPARK_ALONE:
         raise Unsupported(
-            "the state is in a database that only Spark can read",
+            "Holdfast cannot read this checkpoint: its state is in a database that only Spark supports",
             code="HF-E7072",
             where=where,
             found=provider,
@@ -134,11 +134,11 @@ def known_provider(confs: Mapping[str, str], where: str) -> str:
         )
     if provider not in PROVIDERS:
         raise Unsupported(
-            "unknown state store provider: its files cannot be read",
+            "unknown state store provider, so Holdfast cannot read the state",
             code="HF-E7074",
             where=where,
             found=provider,
             expected=" or ".join(PROVIDERS),
-            hint="use the tools of the provider's vendor",
+            hint="read this state with the tools of the provider's vendor",
         )
     return provider

@@ -121,7 +121,7 @@ def version_of(line: str, known: Sequence[int], what: str, where: str) -> int:
             where=where,
             found=line[:_SHOWN],
             expected=", ".join(f"v{version}" for version in known),
-            hint="upgrade Holdfast if a newer Spark wrote it; otherwise the file is damaged",
+            hint="upgrade Holdfast if a newer Spark wrote the file; otherwise restore the file from a copy",
         )
     return int(number)
 

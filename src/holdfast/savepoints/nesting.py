@@ -128,7 +128,7 @@ def _refuse_file(storage: Storage) -> None:
         found = next((str(part) for part in (place, *place.parents) if _is_file(part)), None)
     if found is not None:
         raise Conflict(
-            "a file is where a directory should be",
+            "the path is a file, not a directory",
             code="HF-E4006",
             where=found,
             hint="name a different directory",

@@ -41,7 +41,7 @@ def exchange(one: Path, other: Path) -> None:
         number = ctypes.get_errno()
         if number == errno.ENOENT:
             raise NotFound(
-                "the directory does not exist",
+                "one of the two directories does not exist",
                 code="HF-E3061",
                 where=f"{one} or {other}",
                 hint="check both paths",
@@ -49,9 +49,9 @@ def exchange(one: Path, other: Path) -> None:
         if number in _NOT_OFFERED:
             raise _not_offered(one, os.strerror(number))
         raise Unavailable(
-            "the two directories could not be exchanged",
+            "two directories could not be exchanged",
             code="HF-E5044",
-            where=str(one),
+            where=f"{one} and {other}",
             found=os.strerror(number),
             hint=_LOOK_AT_DISK,
         )
@@ -71,12 +71,12 @@ def _call() -> Any:
 
 def _not_offered(where: Path, found: str) -> Unsupported:
     return Unsupported(
-        "directories cannot be exchanged atomically here",
+        "this system cannot exchange two directories atomically",
         code="HF-E7102",
         where=str(where),
         found=found,
-        expected="a file system that supports it, such as ext4, xfs, btrfs or tmpfs on Linux",
-        hint="write to a directory with a different name, and start the query on that",
+        expected="a file system with atomic exchange, such as ext4, xfs, btrfs or tmpfs on Linux",
+        hint="write to a new directory, and start the query on the new directory",
     )
 
 
@@ -179,7 +179,7 @@ class _Unflushed(LocalStorage):
 _PREFIX: Final = ".holdfast-"
 _LOCK: Final = ".lock"
 _TRIES: Final = 10
-_LET_WRITE: Final = "free disk space there, or give this user write access"
+_LET_WRITE: Final = "free disk space, or grant this user write access to the directory"
 
 
 @contextmanager

@@ -324,7 +324,7 @@ class LocalStorage:
             raise _file_there(_file_above(self._root)) from error
         except FileNotFoundError as error:
             raise Invalid(
-                "the directory cannot be made",
+                "the directory cannot be created",
                 code="HF-E2114",
                 where=error.filename or self._root,
                 hint="name a directory that this user can create",
@@ -388,8 +388,8 @@ class LocalStorage:
                     "refused to follow a symbolic link",
                     code="HF-E6054",
                     where=f"file://{at}",
-                    expected=f"no links below {self._root}",
-                    hint="replace the link with its target, or remove it",
+                    expected=f"no symbolic links below {self._root}",
+                    hint="replace the link with its target, or remove the link",
                 )
             if not stat.S_ISDIR(mode):
                 break
@@ -403,7 +403,7 @@ class LocalStorage:
             where=f"file://{at}",
             found=_KINDS.get(stat.S_IFMT(mode), "a device"),
             expected="a regular file",
-            hint="remove it; neither Spark nor Holdfast creates such files",
+            hint="remove the file; neither Spark nor Holdfast creates such files",
         )
 
     def _error(self, error: OSError, path: str) -> HoldfastError:
@@ -502,7 +502,7 @@ def _exists(name: str, within: int) -> bool:
 
 def _file_there(where: str) -> Conflict:
     return Conflict(
-        "a file is where a directory should be",
+        "the path is a file, not a directory",
         code="HF-E4006",
         where=where,
         hint="name a different directory",

@@ -134,12 +134,13 @@ class RemoteStorage:
                 with suppress(FileNotFoundError):
                     self._fs.rm_file(self._at(path))
         raise Unsupported(
-            "the store ignores If-None-Match, so two processes could hold one lease",
+            "the object store ignores If-None-Match, so two processes could hold one lease",
             code="HF-E7103",
             where=self._uri,
             found="a second write replaced the object that the first had created",
-            expected="a store that rejects the second write",
-            hint="update the store or its gateway, or keep checkpoints and elections in a different store",
+            expected="an object store that rejects the second write",
+            hint="update the object store or its gateway, or use a different store for checkpoints and"
+            " elections",
         )
 
     def copy(self, source: str, target: str, *, origin: Storage | None = None) -> None:
@@ -280,7 +281,9 @@ def connect(protocol: str, host: str, uri: str) -> Any:
             code="HF-E7104",
             where=uri,
             found=str(error).splitlines()[0],
-            hint=f"pip install 'holdfast[{extra}]'" if extra else f"install fsspec's library for {protocol}:",
+            hint=f"pip install 'holdfast[{extra}]'"
+            if extra
+            else f"install fsspec's library for {protocol}: addresses",
         ) from error
     except Exception as error:
         raise Unavailable(
@@ -342,7 +345,8 @@ def hadoop_address(uri: str) -> str:
             where=uri,
             found=f"{address!r} on its page /conf",
             expected="hdfs://…",
-            hint="use Spark's address, hdfs://…; commands then need Hadoop's native client",
+            hint="use the hdfs:// address that Spark uses; for this address, commands need Hadoop's native"
+            " client",
         )
     return f"{address.rstrip('/')}{parts.path}"
 

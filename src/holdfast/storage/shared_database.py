@@ -13,7 +13,9 @@ from holdfast.config.settings import make_file
 from holdfast.errors import Corrupt, Unavailable, Unsupported
 
 PATIENCE_S: Final = 15.0
-_TRY_AGAIN: Final = "check that the disk is mounted and has free space, then retry: another process may write"
+_TRY_AGAIN: Final = (
+    "check that the disk is mounted and has free space, then retry: another process may hold a lock"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +70,7 @@ class SharedDatabase:
         except OSError as error:  # a share that is away for a moment
             found = error.strerror or str(error)
             raise Unavailable(
-                f"{self._shape.what} cannot be used",
+                f"{self._shape.what} cannot be read",
                 code="HF-E5053",
                 where=str(self.path),
                 found=found,
@@ -108,7 +110,7 @@ class SharedDatabase:
             yield db
         except sqlite3.OperationalError as error:
             raise Unavailable(
-                f"{what} cannot be used",
+                f"{what} cannot be read or written",
                 code="HF-E5054",
                 where=str(self.path),
                 found=str(error),
@@ -148,7 +150,7 @@ class SharedDatabase:
                 where=str(self.path),
                 found=f"format {version}",
                 expected=f"format {shape.version}",
-                hint="use that version, or a different state home",
+                hint="use the version of Holdfast that wrote it, or a different state home",
             )
 
     @staticmethod

@@ -85,7 +85,7 @@ class FaultyStorage:
             "simulated storage failure",
             code="HF-E5067",
             where=full(self.uri, path),
-            hint="none: the test requested this failure",
+            hint="handle this failure in the tested code: the test requested it",
         )
 
     def _alive(self) -> None:

@@ -277,9 +277,9 @@ class Harness:
         """
         if watermark is not None and not self._options.event_time:
             raise Invalid(
-                "no stream has a watermark",
+                "the watermark cannot be moved, because no stream has an event-time column",
                 code="HF-E2403",
-                hint="name the event-time column: time=…",
+                hint="name the event-time column: Harness(…, time=…)",
             )
         if now is not None:
             self._now_ms = _forward(ms_of(now), self._now_ms, "the processing time")
@@ -371,14 +371,14 @@ class Harness:
             raise NotFound(
                 "the harness has no broadcast stream",
                 code="HF-E3065",
-                hint="pass one: Harness(…, broadcast=…)",
+                hint="pass a broadcast stream: Harness(…, broadcast=…)",
             )
         return self._broadcast
 
     def _check_instances(self, processor: Keyed | KeyedTable, instances: int | None) -> None:
         if isinstance(processor, Operator) is (instances is None):
             raise Invalid(
-                "instances= does not match the processor",
+                "instances= is required for an hf.Operator and not allowed for other processors",
                 code="HF-E2404",
                 found=type(processor).__name__,
                 hint="pass instances=… for an hf.Operator, and by=… for any other processor",
@@ -506,7 +506,7 @@ class Harness:
         except Unfit as error:
             why = error.why
             raise Invalid(
-                "event does not match the columns of its stream",
+                "an event does not match the columns of its stream",
                 code="HF-E2405",
                 where=f"event {error.at + 1} of stream {stream}",
                 found=why.found or why.fact,
@@ -520,7 +520,7 @@ class Harness:
                 "wrong number of key values",
                 code="HF-E2406",
                 found=repr(key),
-                expected=", ".join(self._by),
+                expected=f"a value for each of {', '.join(self._by)}",
                 hint="pass one argument per key column: harness.state(7, 'east')",
             )
         schema = pa.schema([self._lane.streams[0].schema.field(name) for name in self._by])
@@ -561,7 +561,7 @@ class Harness:
                 code="HF-E3067",
                 found=stream,
                 expected=", ".join(self._schemas),
-                hint="name one of these with stream=…",
+                hint="name a stream of the harness with stream=…",
             )
         return list(self._schemas).index(stream)
 

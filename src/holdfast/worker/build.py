@@ -124,7 +124,7 @@ def assemble(
             code="HF-E2408",
             where=f"operator {options.name}",
             found=", ".join(sorted(taken)),
-            hint="rename it in `output`, or remove `side_outputs`",
+            hint="rename the column in `output`, or remove `side_outputs`",
         )
     lane = Lane(
         layout,

@@ -189,7 +189,7 @@ class TaskOperator:
                 f"keyed state in {server.product} requires a query started by Holdfast",
                 code="HF-E2470",
                 where=f"operator {name}",
-                hint="start it with hf.sink(…), hf.adopt(…) or an hf.job",
+                hint="start the query with hf.sink(…), hf.adopt(…) or an hf.job",
             )
         retained = local_property(_RETAINED)
         kept = int(retained) if retained is not None and retained.isdigit() else RETAINED

@@ -391,12 +391,12 @@ class Placement:
         if len(moved):
             at = int(moved[0])
             raise Invalid(
-                "the placement is not stable: it returns a different group than before",
+                "the placement function is not stable: it returned a different key group for a stored key",
                 code="HF-E2472",
                 where=str(ErrorContext(self.operator, key=records(some.slice(at, 1))[0])),
                 found=f"group {now[at]}",
                 expected=f"group {before[at]}, which has the key's state",
-                hint="make the placement depend on the key alone, and the same in every run",
+                hint="compute the key group from the key alone, in the same way in every run",
             )
 
     def _groups(self, keys: pa.Table) -> NDArray[np.int64]:
@@ -410,7 +410,7 @@ class Placement:
             raise failure("placement", self.function, error, place) from error
         if type(group) is not int or not 0 <= group < self.key_groups:
             raise Invalid(
-                "the placement did not return a key group",
+                "the placement function did not return a valid key group",
                 code="HF-E2473",
                 where=f"operator {self.operator}, key {key_text(key)}",
                 found=repr(group),

@@ -143,7 +143,7 @@ def test_what_is_not_known_of_a_checkpoint_is_refused() -> None:
         planned_migration(ChangeSource(avro), target(), partitions=3)
     assert planned_migration(ChangeSource(avro), target(), state_format=2).after.state_format == 2
     foreign = golden_with_confs(JOIN, **{"stateStore.providerClass": "com.example.Provider"})
-    with pytest.raises(Unsupported, match="its files cannot be read") as unknown:
+    with pytest.raises(Unsupported, match="unknown state store provider") as unknown:
         planned_migration(ChangeSource(foreign), target(), backend="rocksdb")
     assert unknown.value.found == "com.example.Provider"
     with pytest.raises(Invalid, match="no state to move"):

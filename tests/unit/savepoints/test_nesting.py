@@ -42,8 +42,8 @@ def saved(disk: Path) -> str:
         ("ck/offsets/13", Invalid, "a checkpoint cannot be inside a checkpoint"),
         ("ck/new", Invalid, "a checkpoint cannot be inside a checkpoint"),
         ("ck/state/0/1/more", Invalid, "a checkpoint cannot be inside a checkpoint"),
-        ("file", Conflict, "a file is where a directory should be"),
-        ("file/new", Conflict, "a file is where a directory should be"),
+        ("file", Conflict, "the path is a file, not a directory"),
+        ("file/new", Conflict, "the path is a file, not a directory"),
     ],
 )
 def test_no_checkpoint_is_made_there(disk: Path, place: str, kind: type[Exception], message: str) -> None:
@@ -71,8 +71,8 @@ def test_what_is_made_of_a_checkpoint_does_not_go_into_it(disk: Path) -> None:
         ("other/sp", Invalid, "a savepoint catalog cannot be inside a checkpoint"),
         ("sp/savepoints", Invalid, "a savepoint catalog cannot be inside a savepoint catalog"),
         ("sp/savepoints/ID", Invalid, "cannot be inside a savepoint catalog"),
-        ("file", Conflict, "a file is where a directory should be"),
-        ("file/sp", Conflict, "a file is where a directory should be"),
+        ("file", Conflict, "the path is a file, not a directory"),
+        ("file/sp", Conflict, "the path is a file, not a directory"),
     ],
 )
 def test_no_savepoint_is_taken_there(disk: Path, place: str, kind: type[Exception], message: str) -> None:

@@ -13,7 +13,7 @@ from holdfast.storage.local import LocalStorage
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="it is Linux that has /proc")
 def test_a_directory_below_proc_cannot_be_made() -> None:
-    with pytest.raises(Invalid, match="the directory cannot be made") as caught:
+    with pytest.raises(Invalid, match="the directory cannot be created") as caught:
         LocalStorage(Path("/proc/nothing/x")).write("metadata", b"{}")
     assert caught.value.where == "/proc/nothing"
     assert caught.value.hint is not None

@@ -936,7 +936,7 @@ def test_clocks_do_not_go_back() -> None:
     run.watermark(5)
     with pytest.raises(Invalid, match="cannot move backwards"):
         run.watermark(4)
-    with pytest.raises(Invalid, match="no stream has a watermark"):
+    with pytest.raises(Invalid, match="no stream has an event-time column"):
         harness(holding("value")).watermark(5)
 
 

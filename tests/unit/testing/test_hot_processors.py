@@ -178,7 +178,7 @@ def test_what_has_no_exact_split_is_refused_with_the_reason() -> None:
     for sums in (Sums(), PythonSums()):
         with pytest.raises(Unsupported, match="depends on the order"):
             harness(sums, split_rows=1)
-    with pytest.raises(Unsupported, match="counts from each event"):
+    with pytest.raises(Unsupported, match="it starts at each event"):
         harness(Aged(), split_rows=1, time="ts", late="keep")
     with pytest.raises(Invalid, match="while late events are dropped"):
         harness(split_rows=1, time="ts")
@@ -259,7 +259,7 @@ def test_a_placement_that_changes_its_mind_ends_the_batch_and_loses_nothing() ->
     running = harness(placement=lambda who: moving[who], key_groups=4)
     running.send(event("ann"), event("bob"))
     moving["ann"] = 3
-    with pytest.raises(Invalid, match="the placement is not stable") as caught:
+    with pytest.raises(Invalid, match="the placement function is not stable") as caught:
         running.restart()
     assert "who='ann'" in str(caught.value)
     moving["ann"] = 1
@@ -269,7 +269,7 @@ def test_a_placement_that_changes_its_mind_ends_the_batch_and_loses_nothing() ->
 
 @pytest.mark.parametrize("group", [-1, 4, 1.0, None, True])
 def test_a_placement_that_names_no_group_is_refused(group: Any) -> None:
-    with pytest.raises(Invalid, match="did not return a key group"):
+    with pytest.raises(Invalid, match="did not return a valid key group"):
         harness(placement=lambda who: group, key_groups=4).send(event())
 
 

@@ -193,7 +193,7 @@ def test_what_cannot_be_handed_out_is_refused() -> None:
         Harness(OfKeys(), by="n", events="n long", output="n long")
     with pytest.raises(Invalid, match=r"only on an hf\.Operator"):
         Harness(NoList(), by="n", events="n long", output="n long")
-    with pytest.raises(Invalid, match="does not match the processor"):
+    with pytest.raises(Invalid, match=r"is required for an hf\.Operator"):
         Harness(Holds(), by="n", events="n long", output="n long")
 
 

@@ -171,7 +171,7 @@ def test_what_cannot_be_is_refused_early() -> None:
         Harness(Checked(), by="user", events=EVENTS, output=OUTPUT)
     with pytest.raises(NotFound, match="no broadcast stream"):
         Harness(Totals(), by="user", events=EVENTS, output=OUTPUT).broadcast(rule("a", 1, 1))
-    with pytest.raises(Failed, match="no broadcast stream available"):
+    with pytest.raises(Failed, match="no broadcast stream is available"):
         Harness(Matches(), by="user", events=EVENTS, output=OUTPUT).send({"user": "ann", "amount": 1})
 
 

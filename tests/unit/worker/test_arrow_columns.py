@@ -172,8 +172,8 @@ def test_a_returned_table_is_brought_into_the_output_schema() -> None:
 @pytest.mark.parametrize(
     ("columns", "message"),
     [
-        ({"customer": ["a"], "visits": [1]}, "do not match the output"),
-        ({"customer": ["a"], "visits": [1], "spend": [1.0], "more": [1]}, "do not match the output"),
+        ({"customer": ["a"], "visits": [1]}, "do not match `output`"),
+        ({"customer": ["a"], "visits": [1], "spend": [1.0], "more": [1]}, "do not match `output`"),
         ({"customer": [1], "visits": [1], "spend": [1.0]}, "the wrong type"),
         ({"customer": ["a"], "visits": [1.5], "spend": [1.0]}, "truncated"),
         ({"customer": ["a"], "visits": ["1"], "spend": [1.0]}, "the wrong type"),
@@ -185,7 +185,7 @@ def test_a_returned_table_that_does_not_fit_is_refused(columns: dict[str, list[A
 
 
 def test_only_tables_are_tables() -> None:
-    with pytest.raises(Invalid, match="is not a table"):
+    with pytest.raises(Invalid, match="did not return a table"):
         conformed([{"customer": "a"}], OUTPUT)
     strict = pa.schema([pa.field("a", pa.int64(), nullable=False)])
     with pytest.raises(Invalid, match="null in a NOT NULL column"):

@@ -94,7 +94,7 @@ def test_connected_streams_have_a_handler_each() -> None:
         ({"on_event": on_event, "on_a": on_event, "on_b": on_event}, ("a", "b"), "a handler each"),
         ({"on_a": on_event}, ("a", "b"), "do not match"),
         ({"on_a": on_event, "on_b": on_event, "on_c": on_event}, ("a", "b"), "do not match"),
-        ({"on_a": on_event, "on_timer": on_event}, ("a", "timer"), "reserved for another handler"),
+        ({"on_a": on_event, "on_timer": on_event}, ("a", "timer"), "name of a connected stream is reserved"),
         ({"on_a": on_event}, ("a", "b-c"), "part of a method name"),
         ({"on_a": on_event}, ("a", "a"), "the same name"),
         ({"on_event": on_event}, (), "has no stream"),
@@ -186,7 +186,7 @@ def test_an_attribute_that_cannot_be_pickled_is_named() -> None:
     given.lock = threading.Lock()  # type: ignore[attr-defined]
     error = refusal(given)
     assert error.where == "Regulars.lock"
-    assert error.hint == "create it in on_start, which runs in the worker"
+    assert error.hint == "create this attribute in on_start, which runs in the worker"
 
 
 def test_what_a_method_uses_around_the_class_must_be_picklable_too() -> None:

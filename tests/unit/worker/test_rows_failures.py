@@ -155,7 +155,7 @@ def test_an_event_that_python_cannot_hold_is_set_aside() -> None:
     assert passes.memory.rows == clean.memory.rows
     assert passes.outcome is not None
     assert len(passes.outcome.failed) == 3
-    assert passes.outcome.failed[0].error.startswith("column ts: time is out of Python's range")
+    assert passes.outcome.failed[0].error.startswith("column ts: a time is out of Python's range")
     assert passes.outcome.failed[0].event["user"] == "a"
     with pytest.raises(Failed, match="cannot read an event") as failed:
         Passes(Fragile(), OUT, streams={"events": schema}).run([good[0], far])

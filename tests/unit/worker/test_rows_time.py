@@ -388,7 +388,7 @@ def test_a_timer_without_a_handler_is_refused() -> None:
         def on_event(self, event: Any, state: Any, ctx: Any) -> None:
             ctx.timer(5)
 
-    with pytest.raises(Failed, match="Deaf has no on_timer"):
+    with pytest.raises(Failed, match="Deaf cannot use timers, because it has no on_timer"):
         Passes(Deaf(), SEEN).run([event("a")])
 
 

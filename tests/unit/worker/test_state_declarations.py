@@ -165,8 +165,8 @@ def test_values_of_another_type_are_refused_with_their_place(text: str, value: A
     ("state", "fact"),
     [
         (State(StateKind.LIST, pa.int64(), default=[1]), "only a value state can have a default"),
-        (State(StateKind.MAP, pa.int64()), "needs a key type"),
-        (State(StateKind.VALUE, pa.int64(), key_type=pa.string()), "needs a key type"),
+        (State(StateKind.MAP, pa.int64()), "key type does not match the kind"),
+        (State(StateKind.VALUE, pa.int64(), key_type=pa.string()), "key type does not match the kind"),
         (State(StateKind.MAP, pa.int64(), key_type=parse_type("array<int>")), "simple type"),
         (State(StateKind.VALUE, pa.uint64()), "Spark has no equivalent"),
         (State(StateKind.VALUE, pa.binary(), default=pickle.dumps({"a": 1})), "pickled object"),
@@ -217,7 +217,7 @@ def test_an_aggregate_fits_where_its_accumulator_is_of_the_declared_type(type_te
     "wrong", [{"update": "read"}, {"visibility": "x"}, {"clock": "x"}, {"on_disable": "x"}]
 )
 def test_a_word_of_a_ttl_is_one_of_the_allowed(wrong: dict[str, str]) -> None:
-    with pytest.raises(Invalid, match="unknown value for"):
+    with pytest.raises(Invalid, match="unknown value of"):
         check_ttl(Ttl(1, **wrong), "P.x")
     for age in ("yesterday", -1, True):
         with pytest.raises(Invalid, match="age_from"):

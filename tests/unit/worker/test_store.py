@@ -50,7 +50,7 @@ def test_a_record_of_another_length_is_corrupt(size: int) -> None:
 
 
 def test_a_record_of_a_later_kind_is_corrupt() -> None:
-    with pytest.raises(Corrupt, match="unknown format") as caught:
+    with pytest.raises(Corrupt, match="unknown metadata format") as caught:
         Meta.decode(b"HFK9" + META.encode()[4:])
     assert caught.value.found == "b'HFK9'"
 

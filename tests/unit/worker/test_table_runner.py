@@ -140,10 +140,10 @@ def test_clearing_takes_a_mask() -> None:
         (lambda _, s: s.n.set([1.5, 2.0]), "does not match the declared type"),
         (lambda _, s: s.n.set(np.array([1.5, 2.0])), "truncated"),
         (lambda _, s: s.n.set(pa.array(["1", "2"])), "the wrong type"),
-        (lambda _, s: s.n.set([1, 2], where=[1, 0]), "not a valid mask"),
+        (lambda _, s: s.n.set([1, 2], where=[1, 0]), "the mask has the wrong type"),
         (lambda _, s: s.total.add([1, None, 2]), "value to add is null"),
         (lambda _, s: s.total.add([1, 2]), "the wrong length"),
-        (lambda _, s: s.drinks.put(["x", None, "y"], [1, 2, 3]), "map key is null"),
+        (lambda _, s: s.drinks.put(["x", None, "y"], [1, 2, 3]), "a key to put into a map is null"),
         (lambda _, s: setattr(s, "total", [1, 2]), "state.total cannot be assigned"),
         (lambda _, s: s.nn, "unknown state 'nn'; expected n, unset"),
         (lambda _, s: s.sums("nothing"), "unknown column"),
@@ -625,5 +625,5 @@ def test_names_that_a_table_needs_itself_are_refused() -> None:
         time_columns=(None,),
         default_clock="processing",
     )
-    with pytest.raises(Invalid, match="state name is reserved by the state table"):
+    with pytest.raises(Invalid, match=r"the name of a state is reserved by hf\.KeyedTable"):
         TableRunner(definition_of(Clashes(), ["events"]), Clashes(), spec)

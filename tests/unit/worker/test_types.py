@@ -75,7 +75,7 @@ def test_a_wrong_text_is_shown_with_a_mark_under_the_place() -> None:
     with pytest.raises(Invalid) as caught:
         parse_type("array<intt>")
     assert str(caught.value).splitlines()[:4] == [
-        f"invalid type [{caught.value.code}]",
+        f"the declared type cannot be parsed [{caught.value.code}]",
         "  in array<intt>",
         "           ^",
         f"  found `intt` at character 7, expected {EXPECTED}",
@@ -97,7 +97,7 @@ def test_a_wrong_text_is_shown_with_a_mark_under_the_place() -> None:
         (
             "struct<a: int DEFAULT 5>",
             15,
-            "no such clause; use `default=` or `field_defaults=`",
+            "a type without this clause; declare defaults with `default=` or `field_defaults=`",
         ),
         ("string collate UTF8_LCASE", 8, "string without a collation, since Arrow compares bytes"),
         ("array<int> ;", 12, None),
@@ -143,7 +143,7 @@ def test_a_type_that_state_cannot_keep_is_refused_with_the_reason(given: Any, re
 
 @pytest.mark.parametrize("given", [list, list[int], dict[str, int], [1], None, 5, type(None), complex])
 def test_what_is_no_type_is_refused(given: Any) -> None:
-    with pytest.raises(Invalid, match="not a valid state type"):
+    with pytest.raises(Invalid, match="the declared type is not valid"):
         parse_type(given)
 
 

@@ -91,7 +91,7 @@ def parse_spark_checksum(data: bytes, where: str) -> SparkChecksum:
             where=where,
             found=algorithm,
             expected=ALGORITHM,
-            hint="upgrade Holdfast: a newer Spark wrote it",
+            hint="upgrade Holdfast: a newer Spark wrote this file",
         )
     value = whole_number(fields, "value", _SPARK, where)
     return SparkChecksum(value, whole_number(fields, "mainFileSize", _SPARK, where), fields)

@@ -271,7 +271,7 @@ def compressed(data: bytes, codec: str) -> bytes:
     }
     if codec not in writers:
         raise Unsupported(
-            "Holdfast cannot write this compression",
+            "Holdfast cannot write state files with this compression codec",
             code="HF-E7064",
             found=codec,
             expected=", ".join(READABLE),
@@ -380,7 +380,7 @@ def _unpacked(data: bytes, codec: str, where: str) -> Iterator[bytes]:
     readers = {LZ4: _lz4, LZF: _lzf, SNAPPY: _snappy, ZSTD: _zstd}
     if codec not in readers:
         raise Unsupported(
-            "Holdfast cannot read this compression",
+            "Holdfast cannot read state files with this compression codec",
             code="HF-E7065",
             where=where,
             found=codec,
@@ -405,7 +405,7 @@ def _lz4(data: bytes, where: str) -> Iterator[bytes]:
         if len(block) != length:
             raise ValueError(f"{len(block)} bytes in a block of {length}")
         if xxhash.xxh32_intdigest(block, _LZ4_SEED) & _LZ4_HASH != expected:
-            raise damaged(_WHAT, where, f"block {number} does not match its hash")
+            raise damaged(_WHAT, where, f"a different hash for block {number}")
         yield block
 
 

@@ -31,8 +31,8 @@ _KNOWN: Final = frozenset({_NONE, _SNAPPY, _BZIP2, _LZ4, _LZ4HC, _ZSTD})
 _OTHERS: Final = {2: "zlib", 6: "xpress"}
 UNREADABLE: Final = frozenset(_OTHERS.values())
 _OTHER_COMPRESSION: Final = (
-    "set spark.sql.streaming.stateStore.rocksdb.compression=lz4, with which RocksDB writes its new files;"
-    " until the old ones are replaced, Spark's own reader of state reads them"
+    "set spark.sql.streaming.stateStore.rocksdb.compression=lz4 for new RocksDB files; until RocksDB has"
+    " replaced the old files, read the state with Spark: spark.read.format('statestore')"
 )
 _PROPERTIES: Final = b"rocksdb.properties"
 _BARE_BOUNDS: Final = b"rocksdb.index.key.is.user.key"
@@ -250,9 +250,9 @@ def _open_table(read: Read, size: int, where: str) -> _File:
             "unknown version of RocksDB's data files",
             code="HF-E7067",
             where=where,
-            found=str(version),
-            expected="2 to 5",
-            hint="upgrade Holdfast: a newer Spark wrote it",
+            found=f"version {version}",
+            expected="version 2 to 5",
+            hint="upgrade Holdfast: a newer Spark wrote this file",
         )
     others, at = _handle(footer, 1)
     index, _ = _handle(footer, at)

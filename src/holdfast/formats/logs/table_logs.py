@@ -66,10 +66,10 @@ def committed_files(path: str | Path) -> list[Path]:
     log = Path(path) / LOG_DIRECTORY
     if log.is_symlink() or not log.is_dir():
         raise NotFound(
-            "not the output of a streaming file sink",
+            "the directory is not the output of a streaming file sink",
             code="HF-E3042",
             where=str(log),
-            hint="read the directory as plain files if no streaming query wrote it",
+            hint="if no streaming query wrote the directory, read it as plain files",
         )
     added: dict[str, None] = {}
     deleted: set[str] = set()
@@ -145,7 +145,7 @@ def _batch(files: dict[int, Path], batch_id: int, log: Path) -> Path:
             where=str(log / str(batch_id)),
             found="no such file",
             expected="an entry for every batch since the newest compacted one",
-            hint="restore the table's directory; without the entry, committed files are unknown",
+            hint="restore this file; without it, committed data files are unknown",
         )
     return files[batch_id]
 
@@ -161,7 +161,7 @@ def _entries(file: Path) -> list[tuple[str, str]]:
             code="HF-E5022",
             where=str(file),
             found=error.found,
-            hint="grant this user read access to the table's directory",
+            hint="check that the disk is mounted and that this user can read the table's directory",
         ) from error
     if version != VERSION:
         if re.fullmatch(r"v\d+", version):
@@ -211,7 +211,7 @@ def _local(uri: str, log: Path) -> Path:
             code="HF-E7069",
             where=str(log),
             found=uri,
-            expected="file: paths",
+            expected="paths on the local disk, such as file:///data/part-0.parquet",
             hint="read the table with Spark, which uses the same log",
         )
     # Hadoop writes the path of a URI percent-encoded, on top of what Spark escaped in partition names.

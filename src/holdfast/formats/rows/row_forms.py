@@ -248,7 +248,7 @@ def parse_encoder(text: str, where: str) -> KeyForm:
             code="HF-E7075",
             where=where,
             found=str(name),
-            hint="upgrade Holdfast: a newer Spark wrote it",
+            hint="upgrade Holdfast: a newer Spark wrote this schema",
         )
     kind = KeyKind(name)
     if kind is KeyKind.PREFIX:
@@ -336,10 +336,10 @@ class KeyCodec:
             packed = _ORDERED.get(atom)
             if packed is None:
                 raise Unsupported(
-                    "keys of this type cannot be sorted",
+                    "the key has a column of a type that cannot be sorted",
                     code="HF-E7076",
                     where=self._where,
-                    found=name,
+                    found=f"column {name}",
                     hint="use integers, floating-point numbers or booleans, the types that Spark sorts",
                 )
             found[name] = _in_order(values[name], atom, packed)

@@ -124,11 +124,12 @@ def _nested(row: bytes, start: int, size: int, kind: Mapping[str, Any], seed: in
 
 def _unknown(kind: str, where: str) -> Unsupported:
     return Unsupported(
-        "no hash function for keys of this type",
+        "Holdfast cannot compute the partition of keys of this type",
         code="HF-E7077",
         where=where,
         found=kind,
-        hint="keep the number of partitions, or let Spark move keys of RocksDB with `holdfast rescale`",
+        hint="keep the number of partitions; for state in RocksDB, `holdfast rescale` can let Spark move"
+        " the keys",
     )
 
 

@@ -102,7 +102,7 @@ class RowCodec:
         except (struct.error, ValueError, TypeError, KeyError, AttributeError, OverflowError) as error:
             found = f"{values!r}: {error}"
             raise Invalid(
-                "values do not match the schema",
+                "the values of a row do not match the schema of the state",
                 code="HF-E2207",
                 found=found[:200],
                 expected=", ".join(self.type.names),

@@ -98,7 +98,7 @@ def _values(column: Any, seeds: Any) -> Any:
         if of(kind):
             return hashed(column, seeds)
     raise Unsupported(
-        "no hash function for keys of this type",
+        "Holdfast cannot hash keys of this type",
         code="HF-E7079",
         found=str(kind),
         hint="use keys of numbers, text, times, or structs and lists of them",

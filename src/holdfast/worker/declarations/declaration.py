@@ -60,15 +60,17 @@ def check_state(state: State, where: str) -> None:
     check_paths(where, state.type, state.fields_were, state.field_defaults)
     if (state.key_type is not None) != (state.kind is StateKind.MAP):
         raise Invalid(
-            "a map state needs a key type; other states take none",
+            "the key type does not match the kind of state",
             code="HF-E2410",
             where=where,
-            found=state.kind.value,
+            found=state.kind.value
+            + (" without a key type" if state.key_type is None else " with a key type"),
+            expected="a key type for a map, and none for any other state",
             hint="write hf.map(key_type, type) for a map, and a single type for any other state",
         )
     if "" in state.former_names:
         raise Invalid(
-            "former name is empty",
+            "the former name of a state is empty",
             code="HF-E2411",
             where=where,
             hint='give the old name, as in was="visits", or remove `was`',
@@ -93,12 +95,12 @@ def check_ttl(ttl: Ttl, where: str) -> None:
     """
     if not 0 < ttl.duration_ms <= _MAX_LONG:
         raise Invalid(
-            "TTL is out of range",
+            "the TTL is out of range",
             code="HF-E2412",
             where=where,
-            found=repr(ttl.duration_ms),
+            found=f"{ttl.duration_ms} milliseconds",
             expected="at least 1 millisecond",
-            hint='write a duration, as in ttl="7 days", or leave it out to keep values forever',
+            hint='write a duration, as in ttl="7 days", or remove ttl= to keep values forever',
         )
     for setting, allowed in (
         ("update", UPDATES),
@@ -109,18 +111,18 @@ def check_ttl(ttl: Ttl, where: str) -> None:
         word = getattr(ttl, setting)
         if word not in allowed:
             raise Invalid(
-                f"unknown value for {setting}",
+                f"unknown value of {setting} in a TTL",
                 code="HF-E2413",
                 where=where,
                 found=repr(word),
                 expected="one of " + ", ".join(f'"{choice}"' for choice in allowed),
-                hint=f"write {setting}={allowed[0]!r}, or leave it out",
+                hint=f"write {setting}={allowed[0]!r}, or remove {setting}=",
             )
     age = ttl.age_from
     in_range = isinstance(age, int) and not isinstance(age, bool) and 0 <= age <= _MAX_LONG
     if age != "restore" and not in_range:
         raise Invalid(
-            "invalid age_from",
+            "invalid age_from in a TTL",
             code="HF-E2414",
             where=where,
             found=repr(age),
@@ -149,7 +151,7 @@ def accepts(function: Callable[..., Any], count: int) -> bool:
 def _check_name(name: str, processor: type, where: str) -> None:
     if name.startswith(("_", "holdfast", "on_")) or name in RESERVED:
         raise Invalid(
-            "state name is reserved",
+            "the name of a state is reserved",
             code="HF-E2415",
             where=f"{where}.{name}",
             expected="a name other than `clear` and `combined`, not starting with `_`, `on_` or `holdfast`",
@@ -162,7 +164,7 @@ def _check_name(name: str, processor: type, where: str) -> None:
                 "a state and another attribute of the class have the same name",
                 code="HF-E2416",
                 where=f"{where}.{name}",
-                hint="rename one of them; to remove an inherited state, set it to None",
+                hint="rename the state; to remove an inherited state, assign None to its name",
             )
 
 
@@ -172,11 +174,11 @@ def _check_former_names(states: Sequence[State], where: str) -> None:
     for state, was in ((each, name) for each in states for name in each.former_names):
         if was in names:
             raise Invalid(
-                "former name of a state is still in use",
+                "the former name of a state is still in use",
                 code="HF-E2417",
                 where=f"{where}.{state.name}",
                 found=f'was="{was}", and a state {was}',
-                hint="give the new state a name that was never used",
+                hint=f"remove `was`, or rename the state {was} to a name that was never used",
             )
         if was in seen:
             raise Invalid(
@@ -184,7 +186,7 @@ def _check_former_names(states: Sequence[State], where: str) -> None:
                 code="HF-E2418",
                 where=where,
                 found=f'was="{was}" on {seen[was]} and on {state.name}',
-                hint="remove `was` from the new state",
+                hint="remove `was` from the state that never had this name",
             )
         seen[was] = state.name
 
@@ -212,7 +214,9 @@ def _check_default(state: State, where: str) -> None:
         )
     check_value(state.default, state.type, f"{where}, default")
     if kinds.is_binary(state.type) and _looks_pickled(bytes(state.default)):
-        raise Invalid("the default is a pickled object", code="HF-E2421", where=where, hint=_PICKLED)
+        raise Invalid(
+            "the default of a state is a pickled object", code="HF-E2421", where=where, hint=_PICKLED
+        )
 
 
 def _looks_pickled(data: bytes) -> bool:
@@ -268,6 +272,6 @@ def _check_aggregate(state: State, where: str) -> None:
             code="HF-E2426",
             where=where,
             found=f"{type(error).__name__}: {error}",
-            hint="return the initial accumulator; create() must not depend on anything set up later",
+            hint="return the initial accumulator without using anything that on_start sets up",
         ) from error
     check_value(created, state.type, f"{where}, result of create()")

@@ -235,7 +235,7 @@ class _Walk:
                 self.steps.append(f"rename {self._at(join_path(path, stored.name))} to {field.name}")
             if stored.nullable and not field.nullable:
                 raise Invalid(
-                    "a nullable field cannot become NOT NULL: stored values may be null",
+                    "a nullable field cannot become NOT NULL, because stored values may be null",
                     code="HF-E2429",
                     where=f"{self._name}, {here}",
                     found=type_text(stored.type),
@@ -266,7 +266,7 @@ class _Walk:
         value = self._defaults.get(here)
         if value is None and not field.nullable:
             raise Invalid(
-                "new NOT NULL field has no default",
+                "a new NOT NULL field has no default for existing values",
                 code="HF-E2430",
                 where=f"{self._name}, {here}",
                 hint=f'add field_defaults={{"{here}": …}}, or remove NOT NULL',

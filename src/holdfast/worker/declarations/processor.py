@@ -135,7 +135,7 @@ def _check_streams(streams: Sequence[str], where: str) -> None:
     for name in streams:
         if len(streams) > 1 and name in _NOT_STREAMS:
             raise Invalid(
-                "stream name is reserved for another handler",
+                "the name of a connected stream is reserved",
                 code="HF-E2435",
                 where=where,
                 found=f'"{name}"',
@@ -144,7 +144,7 @@ def _check_streams(streams: Sequence[str], where: str) -> None:
             )
         if len(streams) > 1 and not name.isidentifier():
             raise Invalid(
-                "stream name cannot be part of a method name",
+                "the name of a connected stream cannot be part of a method name",
                 code="HF-E2436",
                 where=where,
                 found=repr(name),
@@ -157,7 +157,7 @@ def _check_streams(streams: Sequence[str], where: str) -> None:
                 code="HF-E2437",
                 where=where,
                 found=f'"{name}" twice',
-                hint="rename one of them with name=…",
+                hint="rename one of the streams with name=…",
             )
 
 
@@ -192,7 +192,7 @@ def _connected(
     superfluous = [name for name in named if name not in wanted]
     if missing or superfluous:
         raise Invalid(
-            "handlers and streams do not match",
+            "the handlers of the processor do not match its streams",
             code="HF-E2440",
             where=where,
             found=", ".join(named) or "no handler",
@@ -232,8 +232,8 @@ def _single(
             "the handler has no stream",
             code="HF-E2443",
             where=f"{where}.{named[0]}",
-            found="one stream",
-            expected=f"only {chosen[0]}",
+            found=f"one stream, which {chosen[0]} handles",
+            expected=f"no handler of events other than {chosen[0]}",
             hint=f"connect a stream named {named[0][3:]}, or rename the method",
         )
     return chosen
@@ -256,7 +256,7 @@ def _check_call(
             "a handler cannot be async",
             code="HF-E2445",
             where=f"{where}.{name}",
-            hint="define it with def instead of async def",
+            hint="define the handler with def instead of async def",
         )
     if not generator and inspect.isgeneratorfunction(method):
         raise Invalid(
@@ -407,7 +407,7 @@ def definition_of(
                 "a state is declared on the instance instead of the class",
                 code="HF-E2447",
                 where=f"{name}.{attribute}",
-                hint="declare it in the class body, next to the methods",
+                hint="declare the state in the class body, next to the methods",
             )
     handlers = event_handlers(processor, streams, table=table)
     states = states_of(type(processor))
@@ -447,7 +447,7 @@ def _check_is_processor(processor: object) -> None:
         processor, KeyedTable
     ):
         raise Invalid(
-            "not a valid processor",
+            "the object is not a valid processor",
             code="HF-E2449",
             found=type(processor).__name__,
             expected="an instance of a subclass of hf.Keyed or hf.KeyedTable",
@@ -491,7 +491,7 @@ def _check_broadcast(name: str, states: Sequence[State], broadcast: str | None, 
             "on_broadcast is never called: the operator has no broadcast stream",
             code="HF-E2453",
             where=f"{name}.on_broadcast",
-            hint="add one: hf.keyed(…).with_broadcast(hf.broadcast(rules, key=…))",
+            hint="add a broadcast stream: hf.keyed(…).with_broadcast(hf.broadcast(rules, key=…))",
         )
     if any(state.name == broadcast for state in states):
         raise Invalid(
@@ -532,7 +532,7 @@ def _check_no_pickling(processor: object, states: Sequence[State]) -> None:
                     "pickled objects cannot be stored in a binary state",
                     code="HF-E2456",
                     where=f"{type(processor).__qualname__}.{name}",
-                    found=f"{uses[0]}, and binary state {binary.name}",
+                    found=f"a use of {uses[0]}, and the binary state {binary.name}",
                     hint='declare the fields as "struct<…>"; decode pickled events in a separate function',
                 )
 
@@ -561,14 +561,14 @@ def _check_is_picklable(processor: object) -> None:
                 code="HF-E2457",
                 where=f"{where}.{attribute}",
                 found=f"{type(value).__name__}: {inner}",
-                hint="create it in on_start, which runs in the worker",
+                hint="create this attribute in on_start, which runs in the worker",
             )
     raise Invalid(
         "the processor cannot be pickled for Spark's workers",
         code="HF-E2458",
         where=where,
         found=error,
-        hint="create the objects that its methods take from outside the class in on_start",
+        hint="in on_start, create the objects that the methods now take from outside the class",
     )
 
 

@@ -238,7 +238,7 @@ class State(Generic[Seen]):
 def _not_of_a_processor(name: str, processor: object) -> Invalid:
     """Return the error for a state that is changed on the processor, which serves many keys."""
     return Invalid(
-        f"state {name!r} is changed on the processor, not on a key",
+        f"state {name!r} cannot be changed on the processor, which serves all keys",
         code="HF-E2524",
         where=type(processor).__qualname__,
         hint=f"change state.{name}, where state is the argument of the handler",
@@ -354,7 +354,7 @@ def check_handler_names(processor: type, family: Sequence[str]) -> None:
                 code="HF-E2525",
                 where=processor.__qualname__,
                 expected=", ".join(handlers),
-                hint=f"rename it to {known}; if it handles a stream, give the stream a different name",
+                hint=f"rename the method to {known}; if it handles a stream, rename the stream",
             )
 
 

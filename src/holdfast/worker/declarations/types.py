@@ -226,12 +226,15 @@ class TypeReader:
             if token.kind != "text":
                 raise self._wrong(token, "a comment in quotes")
         elif self._peek("default", "generated"):
-            raise self._wrong(self._take(), "no such clause; use `default=` or `field_defaults=`")
+            raise self._wrong(
+                self._take(),
+                "a type without this clause; declare defaults with `default=` or `field_defaults=`",
+            )
 
     def _wrong(self, token: _Token, expected: str) -> Invalid:
         found = f"`{token.text}` at character {token.at + 1}" if token.text else "the end of the text"
         return Invalid(
-            "invalid type",
+            "the declared type cannot be parsed",
             code="HF-E2459",
             where=self._place(token.at),
             found=found,
@@ -426,13 +429,13 @@ def _no_type(given: Any) -> Invalid:
             code="HF-E2464",
             found=shown,
             expected=EXPECTED,
-            hint='declare its fields as "struct<name: string, visits: long>"',
+            hint='declare the fields of the object as "struct<name: string, visits: long>"',
         )
     origin = getattr(given, "__origin__", given)
     written = next((text for kind, text in _GENERIC.items() if origin is kind), None)
     plain = "use a Spark type, or int, float, str, bool, bytes, datetime, date or Decimal"
     return Invalid(
-        "not a valid state type",
+        "the declared type is not valid",
         code="HF-E2465",
         found=shown,
         expected=EXPECTED,
@@ -508,7 +511,7 @@ def check_value(value: Any, read: pa.DataType, where: str) -> pa.Scalar:
     try:
         return pa.scalar(checked, type=read)
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
-        raise _unfit(value, read, where, str(error)) from error
+        raise _unfit(value, read, where, f"convert the value: {error}") from error
 
 
 def cells_of(value: tuple[Any, ...], names: tuple[str, ...]) -> Sequence[Any]:
@@ -565,7 +568,7 @@ def _checked_struct(value: Any, read: pa.DataType, where: str) -> dict[str, Any]
             value if isinstance(value, Mapping) else dict(zip(names, cells_of(value, names), strict=True))
         )
     except TypeError as error:
-        raise _unfit(value, read, where, str(error)) from error
+        raise _unfit(value, read, where, "pass a dict, or a tuple with a value for each field") from error
     if any(name not in names for name in fields):
         raise _unfit(value, read, where)
     checked = {}
@@ -675,11 +678,11 @@ def check_paths(
             claimed = parent + join_path("", old_name)
             if claimed in fields:
                 raise Invalid(
-                    "former name of a field is still in use",
+                    "the former name of a field is still in use",
                     code="HF-E2468",
                     where=f"{name}, {path}",
                     found=f'fields_were "{path}": "{old_name}", and a field {claimed}',
-                    hint="give the new field a name that was never used",
+                    hint=f"remove the former name, or give the field {claimed} a name that was never used",
                 )
             if claimed in claims:
                 raise Invalid(
@@ -687,7 +690,7 @@ def check_paths(
                     code="HF-E2469",
                     where=name,
                     found=f"{claims[claimed]} and {path} were both {old_name}",
-                    hint="remove the former name from the new field",
+                    hint="remove the former name from the field that never had it",
                 )
             claims[claimed] = path
 

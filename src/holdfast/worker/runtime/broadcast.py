@@ -251,7 +251,8 @@ class Keeper:
             where=str(self._place),
             found=f"about {size / (1 << 20):.1f} MiB for each of {groups} key groups of a partition",
             expected=f"at most {self._limit / (1 << 20):.0f} MiB in total",
-            hint="join it as a table, raise process(…, memory=…), or start with fewer key_groups",
+            hint="join the broadcast stream as a table, raise process(…, memory=…), or start with fewer"
+            " key_groups",
         )
 
     def _ordered(self, rows: list[Event]) -> list[Event]:

@@ -131,7 +131,9 @@ class SlotValues(Cells):
     def none_at(self, position: int) -> WrongValue:
         """Return the first key that was set to None although the state has a default."""
         return WrongValue(
-            self.name, position, Invalid("None was assigned", code="HF-E2476", hint=use_del(self.name))
+            self.name,
+            position,
+            Invalid("a state with a default cannot be set to None", code="HF-E2476", hint=use_del(self.name)),
         )
 
 
@@ -377,7 +379,7 @@ def column_in(state: State, values: list[Any], first: int) -> pa.Array:
 
 def use_del(name: str) -> str:
     """Return the instruction for clearing a value."""
-    return f"use `del state.{name}` to clear it"
+    return f"use `del state.{name}` to clear the value"
 
 
 class PropertyValues(HeldValues):

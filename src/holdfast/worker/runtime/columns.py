@@ -108,7 +108,7 @@ def conformed(table: Any, schema: pa.Schema) -> pa.Table:
         table = pa.Table.from_batches([table])
     if not isinstance(table, pa.Table):
         raise Invalid(
-            "the result is not a table",
+            "the handler did not return a table",
             code="HF-E2478",
             found=f"{type(table).__name__}",
             expected="a pyarrow.Table, or None",
@@ -116,11 +116,11 @@ def conformed(table: Any, schema: pa.Schema) -> pa.Table:
         )
     if sorted(table.column_names) != sorted(schema.names):
         raise Invalid(
-            "table columns do not match the output",
+            "the columns of the returned table do not match `output`",
             code="HF-E2479",
             found=", ".join(table.column_names) or "none",
             expected=", ".join(schema.names),
-            hint="select these columns, or declare yours in `output`",
+            hint="return a table with the columns of `output`, or change `output`",
         )
     return pa.Table.from_arrays([_cast(table.column(field.name), field) for field in schema], schema=schema)
 
@@ -133,18 +133,18 @@ def cast_column(column: Any, kind: pa.DataType, where: str) -> Any:
     """
     if not kinds.is_null(column.type) and _family(column.type) != _family(kind):
         raise Invalid(
-            "array has the wrong type",
+            "an array has the wrong type",
             code="HF-E2480",
             where=where,
             found=str(column.type),
             expected=type_text(kind),
-            hint="cast it first: array.cast(…)",
+            hint="cast the array first: array.cast(…)",
         )
     try:
         return of_type(column, kind)
     except pa.ArrowException as error:
         raise Invalid(
-            f"{error}",
+            f"an array cannot be converted to the declared type: {error}",
             code="HF-E2481",
             where=where,
             found=str(column.type),
@@ -321,7 +321,7 @@ def _first_unfit(values: Sequence[Any], kind: pa.DataType, error: Exception) -> 
     return Unfit(
         0,
         Invalid(
-            f"values do not fit in one column: {error}",
+            f"the values of a batch do not fit in one Arrow column: {error}",
             code="HF-E2483",
             expected=type_text(kind),
             hint="output fewer rows per batch: limit the source, for example with maxFilesPerTrigger",
@@ -547,7 +547,7 @@ def _deltas(ticks: pa.Array) -> list[Any]:
 
 def _too_far(found: str) -> Invalid:
     return Invalid(
-        "time is out of Python's range",
+        "a time is out of Python's range",
         code="HF-E2484",
         found=found,
         expected="the years 1 to 9999",

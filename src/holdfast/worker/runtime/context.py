@@ -22,7 +22,7 @@ from holdfast.worker.runtime.timers import (
     timer_of,
 )
 
-NO_BROADCAST = "add one with hf.keyed(…).with_broadcast(…); it is not available in on_start"
+NO_BROADCAST = "add a broadcast stream with hf.keyed(…).with_broadcast(…), and do not read it in on_start"
 # The names of timers that are remembered as they are stored; few processors have more than some.
 _MOST_KNOWN = 1_000
 
@@ -80,7 +80,7 @@ class KeyContext(Context):
         """See `Context`."""
         if self._at < 0 or self._keys is None:
             raise Invalid(
-                "no current key",
+                "ctx.key cannot be read, because the handler has no current key",
                 code="HF-E2485",
                 hint="read ctx.key only in the handlers of events and timers",
             )
@@ -90,7 +90,9 @@ class KeyContext(Context):
     def broadcast(self) -> Mapping[Any, Any]:
         """See `Context`."""
         if self._shared is None:
-            raise Invalid("no broadcast stream available", code="HF-E2486", hint=NO_BROADCAST)
+            raise Invalid(
+                "no broadcast stream is available to the handler", code="HF-E2486", hint=NO_BROADCAST
+            )
         return self._shared.by_key
 
     @property
@@ -173,15 +175,15 @@ class KeyContext(Context):
             return self._timers
         if not self._has_timers:
             raise Invalid(
-                f"{self._processor} has no on_timer",
+                f"{self._processor} cannot use timers, because it has no on_timer",
                 code="HF-E2487",
                 hint="define on_timer(self, timer, state, ctx)",
             )
         if self._at < 0 or self._cells is None:
             raise Invalid(
-                "timers need a current key",
+                "timers cannot be used, because the handler has no current key",
                 code="HF-E2488",
-                hint="set timers in the handlers of events and timers, not in on_start",
+                hint="use timers in the handlers of events and timers, not in on_start",
             )
         self._timers = self._cells.of(self._at)
         if self._one is not None:

@@ -489,7 +489,7 @@ class AggregatingState(Generic[T]):
         merge = getattr(self.aggregate, "merge", None)
         if merge is None:
             raise Invalid(
-                f"accumulators of state {self.name} cannot be merged",
+                f"accumulators of state {self.name} cannot be merged, because the aggregate has no merge",
                 code="HF-E2489",
                 where=type(self.aggregate).__name__,
                 hint="define merge(self, one, other) on the aggregate",

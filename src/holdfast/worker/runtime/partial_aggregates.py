@@ -100,7 +100,7 @@ def check_split(definition: ProcessorDefinition, *, event_time: bool, late: str,
     ]
     if sums:
         raise Unsupported(
-            "a floating-point sum cannot be split exactly: it depends on the order",
+            "a floating-point sum cannot be split exactly: it depends on the order of the values",
             code="HF-E7120",
             where=where,
             found=", ".join(sums),
@@ -109,7 +109,7 @@ def check_split(definition: ProcessorDefinition, *, event_time: bool, late: str,
     timed = [state.name for state in definition.states if state.ttl and state.ttl.clock == "event"]
     if timed:
         raise Unsupported(
-            "an event-time TTL cannot be split exactly: it counts from each event",
+            "an event-time TTL cannot be split exactly: it starts at each event",
             code="HF-E7121",
             where=where,
             found=", ".join(timed),
@@ -158,7 +158,7 @@ class PartContext(KeyContext):
         raise Invalid(
             f"{what} not available while the events of a hot key are merged",
             code="HF-E2493",
-            hint="use it in on_end, or do not split hot keys",
+            hint="move this code to on_end, or remove .split_hot(…)",
         )
 
     @property

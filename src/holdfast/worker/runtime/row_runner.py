@@ -270,7 +270,7 @@ class RowRunner:
                 try:
                     if fired > MOST_FIRINGS:
                         raise Invalid(
-                            "timers of a key fire endlessly: each sets one that is already due",
+                            "timers of a key fire endlessly: each sets a timer that is already due",
                             code="HF-E2494",
                             hint="set timers later than ctx.watermark_ms or ctx.now_ms",
                         )

@@ -254,7 +254,9 @@ class StateTable:
     def broadcast(self) -> pa.Table:
         """The rows of the broadcast stream, in the order of their first arrival."""
         if self._shared is None:
-            raise Invalid("no broadcast stream available", code="HF-E2486", hint=NO_BROADCAST)
+            raise Invalid(
+                "no broadcast stream is available to the handler", code="HF-E2486", hint=NO_BROADCAST
+            )
         return self._shared.table
 
     def __getattr__(self, name: str) -> Any:
@@ -303,7 +305,7 @@ class StateTable:
             largest = max(int(numbers.max()), -int(numbers.min()))
             if largest * len(numbers) >= 2**63:
                 raise Invalid(
-                    "sum may overflow 64 bits",
+                    "the sum of integers may overflow 64 bits",
                     code="HF-E2497",
                     where=name,
                     hint="cast the values to double first",
@@ -416,9 +418,9 @@ class StateTable:
         if isinstance(at, (pa.Array, pa.ChunkedArray)):
             if at.null_count:
                 raise Invalid(
-                    "timer time is null",
+                    "the time of a timer is null",
                     code="HF-E2499",
-                    hint="exclude such keys with where=mask",
+                    hint="exclude the keys without a time: where=mask",
                 )
             given = times_ms(at, 0) if kinds.is_timestamp(at.type) else numbers_of(whole(at.cast(pa.int64())))
         elif isinstance(at, np.ndarray):
@@ -432,7 +434,7 @@ class StateTable:
     def _timer_key(self, name: str, clock: str | None, *, setting: bool = False) -> tuple[TimerColumns, str]:
         if self._timers is None:
             raise Invalid(
-                "the processor has no on_timers",
+                "the processor cannot use timers, because it has no on_timers",
                 code="HF-E2500",
                 hint="define on_timers(self, timers, state)",
             )
@@ -444,11 +446,11 @@ class StateTable:
 def _check_numbers(values: pa.Array, name: str) -> None:
     if not is_plain_number(values.type):
         raise Invalid(
-            "values are not numeric",
+            "the values are not numeric",
             code="HF-E2501",
             where=name,
             found=str(values.type),
-            hint="cast it first: events.column(name).cast('double')",
+            hint="cast the values first: events.column(name).cast('double')",
         )
 
 
@@ -457,7 +459,7 @@ def _result(column: pa.Array, default: Any, name: str) -> Any:
         return column if default is None else column.fill_null(default)
     if column.null_count and default is None:
         raise Invalid(
-            "some keys have no value",
+            "some keys have no value in the column",
             code="HF-E2502",
             where=name,
             found=f"null for {column.null_count} of {len(column)} keys",
@@ -470,11 +472,11 @@ def _result(column: pa.Array, default: Any, name: str) -> Any:
 def _whole_numbers(at: NDArray[Any]) -> NDArray[np.int64]:
     if at.dtype.kind not in "iu":
         raise Invalid(
-            "times are not epoch milliseconds",
+            "the times of timers are not epoch milliseconds",
             code="HF-E2503",
             found=str(at.dtype),
             expected="int64",
-            hint="convert them with at.astype('int64'), or pass numpy datetimes",
+            hint="convert the times with at.astype('int64'), or pass numpy datetimes",
         )
     return at.astype(np.int64)
 

@@ -65,10 +65,10 @@ def column_at(values: Sequence[Any], kind: pa.DataType, where: str) -> pa.Array:
 def another_length(array: Sized, size: int, where: str) -> Invalid:
     """Return the error for an array without exactly one value per key or per event."""
     return Invalid(
-        "array has the wrong length",
+        "an array has the wrong length",
         code="HF-E2504",
         where=where,
-        found=str(len(array)),
+        found=f"{len(array)} values",
         expected=str(size),
         hint="pass one value per event to add values, and one per key to set them",
     )
@@ -87,12 +87,12 @@ def mask_of(where: Any, size: int, what: str) -> Mask | None:
     mask = np.asarray(where)
     if mask.dtype != np.bool_ or mask.shape != (size,):
         raise Invalid(
-            "not a valid mask",
+            "the mask has the wrong type or length",
             code="HF-E2505",
             where=what,
-            found=f"{mask.dtype}, {mask.shape}",
-            expected=f"bool, ({size},)",
-            hint="use a comparison of that length, as in state.visits.get() > 3",
+            found=f"{mask.dtype} of shape {mask.shape}",
+            expected=f"bool of shape ({size},)",
+            hint="pass a bool array of the expected length, as in state.visits.get() > 3",
         )
     return mask
 
@@ -331,7 +331,7 @@ class ValueColumn(HeldColumn, NDArrayOperatorsMixin):
                 "a state with a default cannot be set to null",
                 code="HF-E2506",
                 where=self._where,
-                hint=f"use state.{state.name}.clear(mask) to clear it",
+                hint=f"use state.{state.name}.clear(mask) to clear values",
             )
         if mask is not None:
             new = pc.if_else(pa.array(mask), new, cells)
@@ -370,10 +370,10 @@ class ReducingColumn(HeldColumn):
             column, position = column.filter(pa.array(mask)), position[mask]
         if column.null_count:
             raise Invalid(
-                "value to add is null",
+                "a value to add is null",
                 code="HF-E2507",
                 where=self._where,
-                hint=f"exclude it: state.{state.name}.add(values, where=mask)",
+                hint=f"exclude null values: state.{state.name}.add(values, where=mask)",
             )
         cells, alive, stamps = self._alive()
         written = np.zeros(self._view.size, np.bool_)
@@ -445,7 +445,7 @@ class AggregatingColumn(HeldColumn):
         mask = mask_of(where, rows, self._where)
         aggregate, thaw = self._cells.state.aggregate, thawer(self._cells.state.type)
         if aggregate is None:
-            raise Internal("the state has no aggregate", code="HF-E9035", where=self._where)
+            raise Internal("an aggregating state has no aggregate", code="HF-E9035", where=self._where)
         cells, alive, stamps = self._alive()
         held = values_of(cells, frozen=False)
         for at in np.flatnonzero(~alive).tolist():
@@ -710,10 +710,10 @@ class MapColumn(ElementsColumn):
         k = _as_stored(k)
         if k.null_count:
             raise Invalid(
-                "map key is null",
+                "a key to put into a map is null",
                 code="HF-E2508",
                 where=f"{self._where}, keys",
-                hint=f"exclude such events: state.{pool.state.name}.put(keys, values, where=mask)",
+                hint=f"exclude events without a key: state.{pool.state.name}.put(keys, values, where=mask)",
             )
         if not len(position):
             return

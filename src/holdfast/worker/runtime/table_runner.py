@@ -114,7 +114,7 @@ class TableRunner:
                     self._name,
                     self._on_timers,
                     Invalid(
-                        "timers fire endlessly: each round sets some that are already due",
+                        "timers fire endlessly: each round sets timers that are already due",
                         code="HF-E2509",
                         hint="set timers later than state.watermark_ms or state.now_ms",
                     ),
@@ -177,7 +177,7 @@ def check_name(processor: str, state: State) -> None:
     """
     if state.name in TAKEN_NAMES:
         raise Invalid(
-            "state name is reserved by the state table",
+            "the name of a state is reserved by hf.KeyedTable",
             code="HF-E2510",
             where=f"{processor}.{state.name}",
             expected=f"a name other than {', '.join(sorted(TAKEN_NAMES))}",

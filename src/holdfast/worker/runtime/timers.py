@@ -49,11 +49,11 @@ def letter_of(clock: str) -> str:
         return _LETTERS[clock]
     except (KeyError, TypeError):
         raise Invalid(
-            "unknown clock",
+            "unknown clock of a timer",
             code="HF-E2511",
             found=repr(clock),
             expected='"event" or "processing"',
-            hint='leave clock out, or write clock="processing"',
+            hint='remove clock=, or write clock="processing"',
         ) from None
 
 
@@ -88,7 +88,7 @@ def ms_of(at: Any) -> int:
         number = None
     if number is None or not FIRST_MS <= number <= LAST_MS:
         raise Invalid(
-            "not a valid timer time",
+            "the time of a timer or clock is not valid",
             code="HF-E2513",
             found=f"{at!r}, which is {type(at).__name__}",
             expected="a datetime, or epoch milliseconds in the years 1 to 9999",

@@ -210,7 +210,7 @@ def times_ms(column: pa.ChunkedArray | pa.Array, watermark_ms: int) -> Stamps:
             code="HF-E2514",
             found=str(column.type),
             expected="timestamp",
-            hint="convert it before hf.keyed: F.to_timestamp(…)",
+            hint="convert the column before hf.keyed: F.to_timestamp(…)",
         )
     if isinstance(column, pa.ChunkedArray):
         column = column.combine_chunks()

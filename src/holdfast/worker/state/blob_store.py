@@ -39,7 +39,7 @@ from holdfast.worker.state.store import GroupBlobs, PartitionStore, Write
 # A blob begins with the fingerprint of its form, of eight bytes too, which is a hash and never this.
 MAGIC: Final = b"\0HF-BLOB"
 _HEAD: Final = struct.Struct("<8sQ16s")
-_DAMAGED: Final = "restore a savepoint, or roll back the checkpoint: see `holdfast checkpoint verify`"
+_DAMAGED: Final = "restore a savepoint, or a batch that `holdfast checkpoint verify` reports as whole"
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +77,10 @@ class BlobName:
             return cls(data[_HEAD.size :].decode(), size_bytes, digest)
         except (struct.error, UnicodeDecodeError) as error:
             raise Corrupt(
-                "the name of a blob cannot be read", code="HF-E6057", found=str(error), hint=_DAMAGED
+                "the name of a blob of keyed state cannot be read",
+                code="HF-E6057",
+                found=str(error),
+                hint=_DAMAGED,
             ) from error
 
     def checked(self, blob: bytes | None, group: int, where: str, product: str) -> bytes:
@@ -467,7 +470,8 @@ def blobs_elsewhere(where: str, found: str, product: str | None = None) -> Inval
         code="HF-E2515",
         where=where,
         found=found,
-        hint=f"give process(…, blobs={choice}) as before; add blobs_from=None to move the state back",
+        hint=f"pass process(…, blobs={choice}) as before, with blobs_from=None to move the state back to the"
+        " checkpoint",
     )
 
 

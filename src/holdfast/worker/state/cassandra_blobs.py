@@ -294,7 +294,7 @@ class _Tables:
                     f"keyspace {keyspace} does not exist in Cassandra",
                     code="HF-E2516",
                     where=str(self._server),
-                    hint="create it with the number of replicas you need: "
+                    hint="create the keyspace with the number of replicas that you need: "
                     f"{self._keyspace_statement(session, 3)}; or write hf.Cassandra(…, replication=3)",
                 )
             session.run(self._keyspace_statement(session, self._server.replication))

@@ -127,7 +127,7 @@ class Keys:
             where=f"operator {self._layout.operator}, state {state}, {key}",
             found=f"about {sizes.sum() / (1 << 20):.0f} MiB of elements, most of them of this key",
             expected=f"at most {self._layout.memory_bytes / _OBJECTS / (1 << 20):.0f} MiB",
-            hint="raise process(…, memory=…), let elements expire with a ttl, or append without reading",
+            hint="raise process(…, memory=…), let elements expire with a TTL, or append without reading",
         )
 
 

@@ -155,7 +155,9 @@ class Upgrade:
                 code="HF-E2519",
                 where=f"operator {self._layout.operator}",
                 found=", ".join(left),
-                expected=f"a new name for it; new states are {', '.join(fresh)}" if fresh else None,
+                expected=f"a state of this name, or this former name on a new state: {', '.join(fresh)}"
+                if fresh
+                else None,
                 hint=self.way_out(form, left[0]),
             )
         return sources
@@ -167,8 +169,8 @@ class Upgrade:
             other = state.stored_as(form.states, self._layout.drop)
             if left in state.former_names and other is not None:
                 return (
-                    f'process(…, drop=["{other}"]) to read {left} as {state.name}, '
-                    f"or {drop} to read {other} as it"
+                    f'write process(…, drop=["{other}"]) to read {left} as {state.name}, '
+                    f"or {drop} to read {other} as {state.name}"
                 )
         line = [left]
         heir = self._state_of_name(left)
@@ -176,11 +178,13 @@ class Upgrade:
             line.insert(0, self._renamed[line[0]])
             heir = self._state_of_name(line[0])
         if heir is None:
-            return f'write was="{left}" on the state that replaces it, or delete it with {drop}'
+            return f'write was="{left}" on the state that replaces {left}, or delete {left} with {drop}'
         names = [*heir.former_names, *(name for name in line if name not in heir.former_names)]
         names = [f'"{name}"' for name in names if name != heir.name]
         was = names[0] if len(names) == 1 else f"[{', '.join(names)}]"
-        return f"write was={was} on {heir.name}: keys not read since the rename have it as {left}"
+        return (
+            f"write was={was} on {heir.name}: keys not read since the rename still have the state as {left}"
+        )
 
     def _state_of_name(self, name: str) -> State | None:
         return next(
@@ -398,7 +402,7 @@ class Loader:
     def _older_forms(self, known: Mapping[str, Any], mark: bytes) -> dict[bytes, BlobSchema]:
         if mark.hex() not in known:
             raise Corrupt(
-                "keyed state has a schema that its key group does not describe",
+                "the schema of stored keyed state is missing from its key group",
                 code="HF-E6060",
                 where=f"operator {self._operator}",
                 found=mark.hex(),

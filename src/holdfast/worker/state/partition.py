@@ -89,9 +89,9 @@ class Partition:
                     "key_groups differs from the checkpoint, so stored keys would not be found",
                     code="HF-E2343",
                     where=f"operator {self._layout.operator}",
-                    found=str(self._layout.key_groups),
+                    found=f"key_groups={self._layout.key_groups}",
                     expected=f"key_groups={meta.key_groups}",
-                    hint="use the checkpoint's number; only a migration changes it",
+                    hint=f"write hf.keyed(…, key_groups={meta.key_groups})",
                 )
             self._open[group] = OpenGroup(meta, self._census.none())
             version = self._tables.versions.get(group)

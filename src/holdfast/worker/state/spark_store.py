@@ -239,7 +239,7 @@ def _check(status: int, error: object) -> None:
             "Spark's state store rejected a request",
             code="HF-E9036",
             found=f"status {status}: {error}",
-            hint="report it with the executor's log; a retried task may succeed",
+            hint="report this error with the executor's log; a retried task may succeed",
         )
 
 
