@@ -169,7 +169,7 @@ def test_nobody_leads_where_the_terms_are_lost(place: Place) -> None:
     first.resign(term)
     with place.lost():
         for act in (second.campaign, second.look):
-            with pytest.raises(Unavailable, match="has lost earlier terms"):
+            with pytest.raises(Unavailable, match="no longer has the terms"):
                 act()
     later = place.won(second)
     assert later.token == term.token + 1

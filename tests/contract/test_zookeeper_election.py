@@ -114,7 +114,7 @@ def test_an_address_needs_a_host_and_a_path() -> None:
     assert (ensemble.hosts, ensemble.root) == ("a:2181,b:2181", "/holdfast/production")
     assert str(ensemble) == "zookeeper://a:2181,b:2181/holdfast/production"
     for bad in ("zookeeper:///holdfast", "zookeeper://a:2181", "zookeeper://a:2181/"):
-        with pytest.raises(Invalid, match="not a valid ZooKeeper address"):
+        with pytest.raises(Invalid, match="invalid ZooKeeper address"):
             Ensemble.of(bad)
 
 

@@ -184,7 +184,7 @@ def test_without_anything_whole_it_stops_and_says_so(case: Case) -> None:
     cut_short(newest_state_file(case.checkpoint))
     with pytest.raises(Corrupt) as caught:
         case.run(recovery(fallback="savepoint"), ["die"], ["finish"])
-    assert "it has no savepoint" in (caught.value.found or "")
+    assert "the checkpoint has no savepoint" in (caught.value.found or "")
     assert list(case.checkpoint.parent.glob("checkpoint.damaged-*")) == []
 
 

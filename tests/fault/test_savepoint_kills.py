@@ -140,7 +140,7 @@ def test_restores(place: Place) -> None:
         words = ("restore", taken.uri, str(target))
         hit += place.killed_after(rng.randrange(1, 80), target, *words)
         if (target / "metadata").exists():
-            with pytest.raises(Conflict, match="the target already exists"):
+            with pytest.raises(Conflict, match="the directory of the new checkpoint is not empty"):
                 savepoints.restore(taken.uri, target)
         else:
             savepoints.restore(taken.uri, target)

@@ -190,7 +190,7 @@ def test_a_finished_one_is_not_made_again(tmp_path: Path) -> None:
     new = target()
     do(ChangeSource(golden(HEAP[0])), new, 3, tmp_path / "one")
     files = dict(new.files)
-    with pytest.raises(Conflict, match="the target already exists"):
+    with pytest.raises(Conflict, match="the directory of the new checkpoint is not empty"):
         do(ChangeSource(golden(HEAP[0])), new, 3, tmp_path / "two")
     assert new.files == files
 
@@ -211,7 +211,7 @@ def test_a_query_without_state_has_nothing_to_move() -> None:
 
 
 def test_a_target_with_something_in_it_is_refused() -> None:
-    with pytest.raises(Conflict, match="the target already exists"):
+    with pytest.raises(Conflict, match="the directory of the new checkpoint is not empty"):
         planned_rescale(ChangeSource(golden(HEAP[0])), MemoryStorage({"mine": b"x"}), 3)
 
 

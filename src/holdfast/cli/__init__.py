@@ -157,7 +157,7 @@ def _require_text(words: list[str]) -> None:
             "an argument is not valid UTF-8",
             code="HF-E2112",
             found=" ".join(ascii(word) for word in words if not word.isprintable()),
-            hint="rename the file or directory",
+            hint="pass the argument as UTF-8; rename the file or directory if its name is not UTF-8",
         ) from error
 
 

@@ -151,7 +151,7 @@ def _check(path: Path, mark: str) -> None:
             code="HF-E4007",
             where=str(path),
             found="a file that `holdfast alerts export` did not write",
-            hint="move it, or name a different directory with --output",
+            hint="move the file, or name a different directory with --output",
         )
 
 

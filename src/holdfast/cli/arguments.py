@@ -144,16 +144,17 @@ def checkpoint_of(given: str, home: str | None, query: str | None = None) -> str
                 f"job {details.status.job.name!r} has no query {query!r}",
                 code="HF-E3023",
                 found=", ".join(checkpoints),
-                hint=f"name one of these; `holdfast status {details.status.job.name}` shows them",
+                hint=f"name a query of the job; `holdfast status {details.status.job.name}` shows them",
             )
         return checkpoints[query]
     if len(checkpoints) > 1:
         raise Invalid(
-            f"job {details.status.job.name!r} has {len(checkpoints)} queries, each with its own checkpoint",
+            f"job {details.status.job.name!r} does not identify one checkpoint, because it has"
+            f" {len(checkpoints)} queries",
             code="HF-E2115",
             found=", ".join(checkpoints),
-            expected="the checkpoint of one query",
-            hint=f"give one of {', '.join(checkpoints.values())}",
+            expected="a job with one query, or a checkpoint",
+            hint=f"give the checkpoint of one query: {' or '.join(checkpoints.values())}",
         )
     return next(iter(checkpoints.values()), details.status.job.checkpoint)
 

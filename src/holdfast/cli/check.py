@@ -28,7 +28,7 @@ _SPARK_VERDICTS = {
     "fails": "Spark {} cannot continue from this state",
 }
 _GROUPS = {"fails": "blockers:", "meaning": "risks:", "none": "notes:"}
-_STATE_ALONE = "--spark checks state only; it takes no code and no option for code"
+_STATE_ALONE = "--spark cannot be combined with code or an option for code"
 
 
 def check_for_spark(
@@ -45,11 +45,14 @@ def check_for_spark(
                 _STATE_ALONE,
                 code="HF-E2117",
                 where=f"--{name.rstrip('_')}",
-                hint=f"holdfast check --spark {spark} SAVEPOINT",
+                hint=f"run `holdfast check --spark {spark} SAVEPOINT`",
             )
     if target.partition(":")[0].endswith(".py"):
         raise Invalid(
-            _STATE_ALONE, code="HF-E2117", where=target, hint=f"holdfast check --spark {spark} SAVEPOINT"
+            _STATE_ALONE,
+            code="HF-E2117",
+            where=target,
+            hint=f"run `holdfast check --spark {spark} SAVEPOINT`",
         )
     address = checkpoint_of(whole_address(context, target), home, query)
     report = hf.check_spark(address, spark, query=query, home=options.settings(home).real_home)
@@ -168,7 +171,7 @@ def check(
             code="HF-E2118",
             where="--against",
             expected="a savepoint, a checkpoint or a job",
-            hint=f"holdfast check {target} --against SAVEPOINT",
+            hint=f"run `holdfast check {target} --against SAVEPOINT`",
         )
     from holdfast.jobs.loader import require_job_file
 

@@ -92,7 +92,7 @@ def cost(
             code="HF-E2119",
             found="no checkpoint" if place is None else place,
             expected="a checkpoint or a job",
-            hint="omit --savepoints, or give the checkpoint",
+            hint="omit --savepoints, or give a checkpoint or a job",
         )
     options.on_this_machine(prices)
     if place is not None:
@@ -112,7 +112,7 @@ def cost(
             code="HF-E2121",
             found=", ".join(given) or "no checkpoint and no options",
             expected="CHECKPOINT, JOB or SP; or both --rate and --keys",
-            hint="holdfast cost checkpoints/visits, or holdfast cost --rate 5000 --keys 1000000",
+            hint="run `holdfast cost checkpoints/visits` or `holdfast cost --rate 5000 --keys 1000000`",
         )
 
     forecast = hf.forecast_cost(

@@ -56,11 +56,11 @@ def demo(
     """
     if example not in EXAMPLES:
         raise NotFound(
-            "unknown example",
+            "unknown example of `holdfast demo`",
             code="HF-E3025",
             found=example,
             expected=", ".join(EXAMPLES),
-            hint=f"holdfast demo {EXAMPLES[0]}",
+            hint=f"run `holdfast demo {EXAMPLES[0]}`",
         )
     if keep is not None and keep.exists() and not keep.is_dir():
         raise Conflict(
@@ -238,10 +238,10 @@ def _place(folder: Path | None) -> Path:
             return Path(tempfile.mkdtemp(prefix="holdfast-tour-")).resolve()
         if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
             raise Conflict(
-                "not an empty directory",
+                "the tour needs an empty directory",
                 code="HF-E4009",
                 where=str(folder),
-                hint="name a new or empty directory, or omit it for a temporary one",
+                hint="name a new or empty directory, or omit the directory to use a temporary one",
             )
         folder.mkdir(parents=True, exist_ok=True)
     return folder.resolve()
@@ -317,7 +317,7 @@ def _walk(
             where=command,
             found=f"exit code {code}",
             expected=f"exit code {step.exit_code}",
-            hint="see its output above; run `holdfast tour` in a different directory",
+            hint="read the step's output above, and run `holdfast tour` in a different directory",
         )
     return Walked(step.why, command, code, kept.getvalue())
 

@@ -213,21 +213,22 @@ def fork(  # noqa: PLR0917 - each is an option
             "--table cannot be combined with --compare",
             code="HF-E2124",
             where="--compare --table",
-            hint="compare first, without CHECKPOINT; then fork with --table",
+            hint="run with --compare and without CHECKPOINT first, then fork with --table",
         )
     if database is not None:
         raise Invalid(
             "--database cannot be combined with --compare",
             code="HF-E2125",
             where="--compare --database",
-            hint="omit --database; or compare first, then fork with --database",
+            hint="run with --compare and without CHECKPOINT first, then fork with --database",
         )
     if drop_expired:
         raise Invalid(
             "--drop-expired cannot be combined with --compare",
             code="HF-E2126",
             where="--compare --drop-expired",
-            hint="omit --compare; or compare from a savepoint of `holdfast savepoint take --drop-expired`",
+            hint="omit --compare, or compare from a savepoint taken with `holdfast savepoint take"
+            " --drop-expired`",
         )
     if original is None:
         raise Invalid(
@@ -242,7 +243,7 @@ def fork(  # noqa: PLR0917 - each is an option
             "--dry-run cannot be combined with --compare",
             code="HF-E2128",
             where="--compare --dry-run",
-            hint="omit CHECKPOINT; then no fork is created",
+            hint="omit --dry-run and CHECKPOINT; without CHECKPOINT no fork is created",
         )
     with progress("compare", "batches") as tell:
         compared = hf.compare(

@@ -58,11 +58,11 @@ def lint(
     """
     if format_ not in _FORMATS or (json and format_ != "text"):
         raise Invalid(
-            "unknown output format",
+            "invalid output format",
             code="HF-E2130",
             where=f"--format {format_}",
             expected="--json, or --format text or sarif",
-            hint="use one of these",
+            hint="write --format text, --format sarif or --json",
         )
     pairs, settings = options.pairs("--set", set_), options.pairs("--conf", conf)
     report = _planned(target, pairs, settings, master, home) if plan else _read(target, home)

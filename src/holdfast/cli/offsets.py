@@ -103,7 +103,7 @@ def set_(
     ways = [way for way in (at or None, given, version, offset) if way is not None]
     if len(ways) != 1:
         raise Invalid(
-            "no new offset given" if not ways else "more than one new offset given",
+            "no new offsets given" if not ways else "the new offsets are given in more than one way",
             code="HF-E2131",
             expected="one of --at T:P:N, --from FILE, --version V, --offset JSON",
             hint=_SHOWS,
@@ -157,7 +157,7 @@ def skip(
 
     if bool(rows) == bool(files):
         raise Invalid(
-            "skip needs either records or files",
+            "`offsets skip` needs either records or files",
             code="HF-E2132",
             found="both" if rows else "neither",
             expected="--rows T:P:N or --file FILE",
@@ -207,22 +207,22 @@ def translate(
 
     if bool(topics) == (mapping is not None):
         raise Invalid(
-            "translate needs either topic names or a mapping file",
+            "`offsets translate` needs either topic names or a mapping file",
             code="HF-E2133",
             found="both" if topics else "neither",
             expected="--topic OLD=NEW or --map FILE",
-            hint="give one of the two",
+            hint="give either --topic or --map",
         )
     changes: list[OffsetChange] = []
     for pair in topics or ():
         old, equals, new = pair.partition("=")
         if not (equals and old and new):
             raise Invalid(
-                "invalid pair of topics",
+                "invalid pair of topic names",
                 code="HF-E2134",
                 found=pair,
                 expected="OLD=NEW",
-                hint="name both topics",
+                hint="write --topic OLD=NEW",
             )
         changes.append(hf.RenameTopic(old, new))
     if mapping is not None:
@@ -246,18 +246,25 @@ def _text(file: str) -> str:
         return path.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
         raise Invalid(
-            "the file is not UTF-8 text", code="HF-E2135", where=file, hint="check the path"
+            "the input file is not UTF-8 text",
+            code="HF-E2135",
+            where=file,
+            hint="convert the file to UTF-8",
         ) from error
     except (OSError, ValueError) as error:  # a name that no file can have is a ValueError
         found = error.strerror if isinstance(error, OSError) else str(error)
         raise Invalid(
-            "cannot read the file", code="HF-E2136", where=file, found=found, hint=_PIPED
+            "the input file cannot be read",
+            code="HF-E2136",
+            where=file,
+            found=found,
+            hint="make the file readable for this user, or give `-` and pipe it in",
         ) from error
 
 
 def _no_lines(where: str) -> Invalid:
     return Invalid(
-        "not an offsets file",
+        "the input is too large or is not a regular file",
         code="HF-E2137",
         where=where,
         expected="a text file of at most 64 MiB",

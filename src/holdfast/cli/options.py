@@ -55,11 +55,11 @@ def on_this_machine(path: Path | None) -> Path | None:
             "the path contains control characters",
             code="HF-E2138",
             found=ascii(str(path)),
-            hint="give a path without them",
+            hint="give a path without control characters",
         )
     if path is not None and SCHEME.match(str(path)):
         raise Invalid(
-            "not a local path",
+            "the path is not local",
             code="HF-E2139",
             found=str(path),
             hint="give a local path; if it contains a colon, put ./ before it",

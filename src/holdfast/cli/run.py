@@ -143,11 +143,11 @@ def run(
         outcome = supervisor.run()
     if outcome.state is JobState.FAILED:
         raise Failed(
-            "the job failed for good",
+            "the job failed and will not be restarted",
             code="HF-E1003",
             where=target,
             found=outcome.reason,
-            hint="see its attempts and their logs with `holdfast status`; committed batches are safe",
+            hint="see the job's attempts and their logs with `holdfast status`; committed batches are safe",
         )
     next_step.say_looked_up(json, lambda: _after_run(target, home))
 
@@ -220,7 +220,7 @@ def _fallback(given: str | None) -> Fallback | None:
             code="HF-E2141",
             where=f"--on-damage {given}",
             expected=" or ".join(FALLBACKS),
-            hint="without this option a damaged checkpoint ends the job, and nothing is replaced",
+            hint="omit --on-damage to end the job at a damaged checkpoint, with nothing replaced",
         )
     return found
 

@@ -272,16 +272,16 @@ def _check_every(every: str | None, keep: int | None, batch: int | None, *, drop
         )
     if every is None and keep is not None:
         raise Invalid(
-            "--keep needs --every",
+            "--keep can be given only with --every",
             code="HF-E2144",
-            hint="give --every TIME, or leave out --keep",
+            hint="give --every TIME, or omit --keep",
         )
     if every is not None and batch is not None:
         raise Invalid(
             "--batch cannot be combined with --every",
             code="HF-E2145",
             found=f"--every {every} and --batch {batch}",
-            hint="leave one of them out",
+            hint="omit --every or --batch",
         )
 
 

@@ -324,10 +324,10 @@ def digest(
         catalog = open_storage(place, "catalog")
         if SAVEPOINTS not in catalog.list().names:
             raise NotFound(
-                "not a directory of savepoints",
+                "the directory is not a savepoint catalog",
                 code="HF-E3027",
                 where=catalog.uri,
-                found=f"no {SAVEPOINTS} in it",
+                found=f"no {SAVEPOINTS}/ in the directory",
                 hint="give the DIR of `holdfast savepoint take`, or a savepoint",
             )
         wanted = pending(catalog)
@@ -371,7 +371,7 @@ def label(
 
     if remove == (text is not None):
         raise Invalid(
-            "give either a label or --remove",
+            "`savepoint label` needs either a label or --remove",
             code="HF-E2146",
             found="both" if remove else "no label",
             expected="LABEL or --remove",

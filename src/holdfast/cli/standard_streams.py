@@ -143,8 +143,8 @@ def confirm(question: str, does: str = "deletes data") -> None:
     """
     if not sys.stdin.isatty():
         raise Invalid(
-            f"this {does}, and there is no terminal to confirm it on",
+            f"the command {does}, but there is no terminal on which to confirm",
             code="HF-E2148",
-            hint="confirm with --yes",
+            hint="add --yes to confirm",
         )
     typer.confirm(question, abort=True, err=True)

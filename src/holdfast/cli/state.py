@@ -87,7 +87,7 @@ def _refuse_bare_key(reader: StateReader, word: str, operator: str | None) -> No
         if len(names) < 2:
             raise
         raise Invalid(
-            "there are several states, so the key needs one before it",
+            "the key is given without a state, and there are several states",
             code="HF-E2149",
             found=f"{word!r} alone",
             expected=f"one of {', '.join(map(shlex.quote, names))} before the key",
@@ -177,7 +177,8 @@ def scan(
         raise Invalid(
             "--sql cannot be combined with a state or --where",
             code="HF-E2150",
-            hint="run `holdfast state scan CHECKPOINT STATE`, or the same with --sql 'select …' and no STATE",
+            hint="run `holdfast state scan CHECKPOINT STATE`, or `holdfast state scan CHECKPOINT --sql"
+            " 'select …'`",
         )
     target = None if to is None else Path(to)
     if target is not None:

@@ -101,7 +101,7 @@ def edit(
         raise Invalid(
             "--all cannot be combined with --where or --key",
             code="HF-E2151",
-            hint="leave one of them out",
+            hint="omit --all, or omit --where and --key",
         )
     where = "true" if all_ else where
     asked = Edit(state, where, key, tuple(assign or ()), delete, tuple(map(_row, insert or ())))
@@ -331,22 +331,25 @@ def _require_writable(target: Path) -> None:
     """
     if target.exists():
         raise Conflict(
-            "the certificate file exists", code="HF-E4010", where=str(target), hint="give a new file name"
+            "the certificate's file already exists",
+            code="HF-E4010",
+            where=str(target),
+            hint="give a new file name",
         )
     if not target.absolute().parent.is_dir():
         raise NotFound(
             "the certificate's directory does not exist",
             code="HF-E3029",
             where=str(target),
-            hint="create it, or give a different directory",
+            hint="create the directory, or give a different one",
         )
     if not os.access(target.absolute().parent, os.W_OK | os.X_OK):
         raise Invalid(
             "cannot write the certificate",
             code="HF-E2153",
             where=str(target),
-            found="no permission to write",
-            hint="give a file in a directory that you may write",
+            found="no permission to write to its directory",
+            hint="give a file in a directory that this user can write",
         )
 
 

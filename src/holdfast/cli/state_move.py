@@ -84,7 +84,7 @@ def _require_code(to: str | None, code: Mapping[str, object]) -> None:
     codes = [f"--{names.get(name, name)}" for name, value in code.items() if value]
     if to is None and codes:
         raise Invalid(
-            f"{', '.join(codes)} needs --code",
+            f"{', '.join(codes)} can be given only with --code",
             code="HF-E2154",
             hint="give the new code with --code FILE.py[:JOB]",
         )

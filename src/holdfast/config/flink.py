@@ -263,11 +263,11 @@ def _checkpoint(given: list[_Given], build: Callable[..., C], storage: str | os.
         fields["storage"] = _Given("storage", storage, storage)
     if "storage" not in fields:
         raise Invalid(
-            "no location for the checkpoint",
+            "no directory given for the checkpoint",
             code="HF-E2162",
             where="Checkpoint.from_flink",
             found="no execution.checkpointing.dir",
-            expected="that key or from_flink(…, storage=…)",
+            expected="execution.checkpointing.dir, or storage=… of from_flink",
         )
     return _built(build, fields)
 

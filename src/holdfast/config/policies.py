@@ -532,10 +532,10 @@ class Recovery:
         check_fields(self, "recovery", {"verify": optional(parse_duration)})
         if self.verify is None and self.fallback is not None:
             raise Invalid(
-                "a fallback needs the check for damage",
+                "a fallback cannot be used without verification of the checkpoint",
                 code="HF-E2165",
                 where="recovery(verify=…)",
-                found="None",
+                found="verify=None",
                 expected="a duration, such as '1m'",
             )
 
@@ -623,7 +623,7 @@ class Leading:
         lease_ms = parse_duration(DEFAULT_LEASE if lease is None else lease, "lease")
         if lease_ms < SHORTEST_MS:
             raise Invalid(
-                "the lease is too short",
+                "the lease's duration is too short",
                 code="HF-E2166",
                 where="lease",
                 found=exact_duration(lease_ms),

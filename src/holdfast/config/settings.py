@@ -283,7 +283,7 @@ class Settings:
             where=f"{self.home}" + ("" if source is None else f" (from {source})"),
             found=found,
             expected="a directory that this user can write",
-            hint="give a different one with --home or HOLDFAST_HOME",
+            hint="give a different state home with --home or HOLDFAST_HOME",
         )
 
 
@@ -381,7 +381,7 @@ def _table(path: Path) -> Mapping[str, object]:
             code="HF-E2169",
             where=str(path),
             found=error.strerror or str(error),
-            hint=f"make it readable, or give a different file with {FILE_VARIABLE}",
+            hint=f"make the file readable, or give a different file with {FILE_VARIABLE}",
         ) from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise Invalid(
@@ -404,7 +404,7 @@ def _table(path: Path) -> Mapping[str, object]:
     table = content.get(TABLE, {})
     if not isinstance(table, dict):
         raise Invalid(
-            f"{TABLE} is not a table",
+            f"{TABLE} in the settings file is not a table",
             code="HF-E2172",
             where=str(path),
             found=repr(table),

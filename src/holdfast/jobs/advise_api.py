@@ -93,7 +93,7 @@ def advise(
             code="HF-E2208",
             found="neither" if planned is None else "both",
             expected="the address of a checkpoint, or a rate and keys",
-            hint="run holdfast advise CHECKPOINT, or holdfast advise --rate 5000 --keys 1000000",
+            hint="run `holdfast advise CHECKPOINT` or `holdfast advise --rate 5000 --keys 1000000`",
         )
     needs = needs_of(latency=latency, cores=cores, shared=shared, conf=conf)
     return advise_on_plan(planned, needs, topics, prices, measured)

@@ -297,7 +297,7 @@ class Candidacy:
         """
         if self.lease is None:
             raise LeadershipLost(
-                "this supervisor does not lead the job", code="HF-E4014", where=self._election.address
+                "the supervisor does not lead the job", code="HF-E4014", where=self._election.address
             )
         self.lease.require()
 
@@ -374,12 +374,12 @@ class Candidacy:
             return
         self._election.resign(term)
         raise Conflict(
-            f"the registry has a later leader of job {self._job!r} than the election address",
+            f"the registry records a newer leader of job {self._job!r} than the election address",
             where=self.address,
             found=error.found,
             code=error.code,
             expected=error.expected,
-            hint="the election address was recreated and its clock is behind; use a different --ha address",
+            hint="give all supervisors a new --ha address: this one was recreated, and its clock is behind",
         ) from error
 
     def _end_frozen(self) -> None:

@@ -123,11 +123,11 @@ class CheckpointWatch:
     ) -> None:
         if SupervisorLock(StateHome(home), name).is_held():
             raise Conflict(
-                "a supervisor already watches a job of this name",
+                "the job name is in use by a job with a live supervisor",
                 code="HF-E4016",
                 where=str(home),
                 found=name,
-                hint="see its metrics with `holdfast status`, or give a different name with --name",
+                hint="see the job's metrics with `holdfast status`, or give a different name with --name",
             )
         self._checkpoint = checkpoint
         self._name = name

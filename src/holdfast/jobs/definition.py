@@ -97,7 +97,7 @@ class Job:
                 code="HF-E2210",
                 where="@holdfast.job(checkpoint=…)",
                 found=f"min_pause of {exact_duration(self.checkpoint.min_pause_ms)}",
-                expected="none",
+                expected="no min_pause",
                 hint="omit min_pause; the interval of hf.real_time(…) sets how often the job commits",
             )
 
@@ -282,12 +282,13 @@ def _check_signature(build: Callable[..., Any]) -> None:
     required = [p.name for p in parameters[1:] if p.default is p.empty and p.kind not in _VARIADIC]
     if not parameters or required:
         raise Invalid(
-            "a job's function must take the session, and all other parameters need defaults",
+            "the parameters of the job's function are invalid",
             code="HF-E2212",
             where=f"{build.__module__}.{build.__qualname__}{inspect.signature(build)}",
             found=f"no default for {', '.join(required)}" if required else "no parameter",
-            expected="def job(spark, day='today'): …",
-            hint="set a different value with `holdfast run FILE.py --set day=monday`",
+            expected="a parameter for the session, and a default for each other parameter",
+            hint="write `def job(spark, day='today')`; `holdfast run FILE.py --set day=monday` replaces"
+            " a default",
         )
 
 
@@ -313,7 +314,7 @@ def _parameter(build: Callable[..., Any], name: str, text: str) -> Any:
 
 def _unknown(key: str, allowed: list[str]) -> Invalid:
     return Invalid(
-        "unknown setting",
+        "unknown setting of the job",
         code="HF-E2213",
         where=f"--set {key}=…",
         found=key,
@@ -331,11 +332,11 @@ def _converted(key: str, present: Any, text: str) -> Any:
             return type(present)(text)
     except (KeyError, ValueError):
         raise Invalid(
-            "invalid value of a setting",
+            "invalid value for a setting of the job",
             code="HF-E2214",
             where=f"--set {key}=…",
             found=repr(text),
-            expected=f"{type(present).__name__}, as in {present!r}",
+            expected=f"a value of type {type(present).__name__}, such as {present!r}",
             hint=f"write the value like the default: --set {key}={present}",
         ) from None
     return text

@@ -146,11 +146,11 @@ class GuardSettings:
         beside = checkpoint.rstrip("/").rpartition("/")[0]
         if address is None and beside.endswith(":/"):
             raise Invalid(
-                "a lease cannot be stored next to the checkpoint",
+                "the lease cannot be stored next to a checkpoint that has no parent directory",
                 code="HF-E2215",
                 where=checkpoint,
                 found="the root of a bucket",
-                hint="use a folder below the bucket for the checkpoint, or give an address: lease_at=…",
+                hint="give the lease an address with lease_at=…, or use a checkpoint below the bucket's root",
             )
         return Leading.of(address or beside, self.lease, Path.cwd(), Path.cwd())
 
@@ -292,7 +292,11 @@ def require_whole(given: GivenQuery, home: Path | None, limit_ms: int) -> None:
             found=found.problem.what,
             hint=f"list all damage with `holdfast checkpoint verify {place_word(found.checkpoint)}`;"
             " restore a savepoint"
-            + ("" if found.whole is None else f", or take one of batch {found.whole}, which is whole"),
+            + (
+                ""
+                if found.whole is None
+                else f", or take one of batch {found.whole} with `holdfast savepoint take` and restore it"
+            ),
         )
 
 
@@ -301,7 +305,12 @@ def _session(frame: DataFrame | None) -> SparkSession:
 
     spark = running_session() if frame is None else frame.sparkSession
     if spark is None:
-        raise Unavailable("this process has no Spark session", code="HF-E5023", where="hf.guard(…)")
+        raise Unavailable(
+            "no Spark session in this process to start the query in",
+            code="HF-E5023",
+            where="hf.guard(…)",
+            hint="create the SparkSession before hf.guard(…)",
+        )
     return spark
 
 
@@ -343,13 +352,14 @@ def _over_connect(query: object) -> HoldfastError:
         code="HF-E7082",
         where="hf.guard(…)",
         found=type(query).__name__,
-        hint="guard it in a program with a classic session, or monitor it with hf.watch(query, checkpoint=…)",
+        hint="guard the query in a program with a classic session, or monitor it with hf.watch(query,"
+        " checkpoint=…)",
     )
 
 
 def _no_query(query: object) -> HoldfastError:
     return Invalid(
-        "not a query",
+        "the object to guard is not a query",
         code="HF-E2218",
         where="hf.guard(…)",
         found=type(query).__name__,

@@ -181,7 +181,7 @@ class Guard:
             raise Conflict(
                 "the query has not been started",
                 code="HF-E4017",
-                hint="call start(), or use `with guard:`",
+                hint="call guard.start(), or use `with guard:`",
             )
         return self._query
 
@@ -196,7 +196,7 @@ class Guard:
             raise Conflict(
                 "the query has not been started",
                 code="HF-E4017",
-                hint="call start(), or use `with guard:`",
+                hint="call guard.start(), or use `with guard:`",
             )
         return self._watch
 
@@ -220,7 +220,12 @@ class Guard:
             Unsupported: The storage supports no lease, or this Spark does not support the checkpoint.
         """
         if self._ownership is not None:
-            raise Conflict("the guard has already been started", code="HF-E4018", where=self._given.name)
+            raise Conflict(
+                "the guard has already been started",
+                code="HF-E4018",
+                where=self._given.name,
+                hint="create a new guard with hf.guard(…)",
+            )
         try:
             self._begin(self._given)
         except BaseException:
@@ -284,7 +289,9 @@ class Guard:
         if settings.verify_ms is not None and given.running is None:
             require_whole(given, home, settings.verify_ms)
         if self._stop.is_set():
-            raise Conflict("stopped before the query was started", code="HF-E4019", where=given.name)
+            raise Conflict(
+                "the guard was stopped before it started the query", code="HF-E4019", where=given.name
+            )
         self._query = given.start(owned.term)
         self._watch = watch(
             self._query,
@@ -310,7 +317,14 @@ class Guard:
             self._judge()
         except Exception as error:  # whatever Py4J makes of a JVM that has ended
             said = f"{type(error).__name__}: {error}"
-            self._failed(Unavailable("the connection to the query was lost", code="HF-E5024", found=said))
+            self._failed(
+                Unavailable(
+                    "the connection to the query was lost",
+                    code="HF-E5024",
+                    found=said,
+                    hint="check Spark's log for the end of its JVM, then start the program again",
+                )
+            )
         finally:
             self._let_go()
             self._ended.set()

@@ -200,11 +200,11 @@ def health(
     location = place_of(address)
     if location.batch_id is not None and not location.is_savepoint:
         raise Invalid(
-            "the health of a checkpoint is that of its newest batch",
+            "the health of a checkpoint cannot be checked for a single batch",
             code="HF-E2523",
             found=location.name,
             expected=location.storage.uri,
-            hint="leave the batch out; `holdfast checkpoint history` lists the batches",
+            hint="omit the batch to check the newest one",
         )
     at_ms, settings = clock(), Settings.here(home)
     storage, control = location.storage, Control(StateHome(settings.real_home), clock)

@@ -264,10 +264,12 @@ def plan_stop(
     control = _control(home)
     if savepoint is False:
         if label is not None:
-            raise Invalid("a label needs a savepoint", code="HF-E2219", hint="give --savepoint as well")
+            raise Invalid(
+                "a label can be given only with a savepoint", code="HF-E2219", hint="give --savepoint as well"
+            )
         if drop_expired:
             raise Invalid(
-                "--drop-expired needs a savepoint",
+                "--drop-expired can be given only with --savepoint",
                 code="HF-E2220",
                 hint="give --savepoint as well",
             )

@@ -104,7 +104,7 @@ def _require_file(path: Path) -> None:
 
 def _no_python(path: Path) -> Invalid:
     return Invalid(
-        "not a Python file",
+        "the job file is not a Python file",
         code="HF-E2222",
         where=str(path),
         expected="FILE.py or FILE.py:JOB",

@@ -148,7 +148,7 @@ class RepeatableVerb(Verb[A], Protocol[A]):
 def undone(operation: Operation, what: str) -> HoldfastError:
     """Return the error for an operation that a killed process has begun and that cannot be finished."""
     return Conflict(
-        "the server was killed during this operation, and the operation was undone",
+        "the operation was undone, because the server was killed while it ran",
         code="HF-E4023",
         where=operation.operation_id,
         found=what,
@@ -218,7 +218,7 @@ class TakeSavepointVerb:
         if savepoints.complete(made):
             return _result(made)
         savepoints.take_away(made)
-        raise undone(work.operation, f"{len(made)} of {len(savepoints.details.queries)} savepoints")
+        raise undone(work.operation, f"{len(made)} of {len(savepoints.details.queries)} savepoints taken")
 
 
 class StopVerb:
@@ -366,7 +366,10 @@ class _Savepoints:
             if Logs(checkpoint).newest is None:
                 hint = "try again after the first batch"
                 raise NotFound(
-                    "no batch has been committed yet", code="HF-E3045", where=query.checkpoint, hint=hint
+                    f"query {query.name!r} has not committed a batch yet",
+                    code="HF-E3045",
+                    where=query.checkpoint,
+                    hint=hint,
                 )
         ids(catalog)
 

@@ -490,7 +490,7 @@ def _place(home: str | Path | None, name: str, *, needed: bool) -> Path | None:
         return None
     if SupervisorLock(StateHome(place), name).is_held():
         raise Conflict(
-            "a supervisor already watches a job of this name",
+            "the job name is in use by a job with a live supervisor",
             code="HF-E4016",
             where=str(place),
             found=name,

@@ -316,10 +316,10 @@ def newest_skew(details: JobDetails) -> list[tuple[str, SkewReport]]:
     if not reports:
         job = details.status.job.name
         raise NotFound(
-            f"no batch of job {job!r} has watched keys",
+            f"no batch of job {job!r} has recorded the skew of its keys",
             code="HF-E3049",
             where=job,
-            found=f"{len(details.batches)} batches",
+            found=f"{len(details.batches)} batches without hf.skew.watch",
             hint="add hf.skew.watch(df, by=…, name=…) to the query; for the skew of stored state use"
             " `holdfast skew CHECKPOINT`",
         )

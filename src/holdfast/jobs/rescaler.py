@@ -112,8 +112,8 @@ def moves_of(
                 "a running job can be rescaled only if its checkpoint is on a local disk",
                 code="HF-E7086",
                 where=queries[query].checkpoint,
-                found=queries[query].checkpoint.partition(":")[0],
-                expected="file",
+                found=f"a checkpoint at {queries[query].checkpoint.partition(':')[0]}:",
+                expected="a checkpoint at file:",
                 hint="stop the job, rescale its checkpoint with `holdfast rescale --confirm-stopped`, and run"
                 " the job on the result",
             )
@@ -148,7 +148,9 @@ def place_of(uri: str) -> Path:
     """
     place = local_path(uri)
     if place is None:
-        raise Internal("the checkpoint is not on a local disk", code="HF-E9023", where=uri)
+        raise Internal(
+            "the checkpoint is not on a local disk", code="HF-E9023", where=uri, hint="please report this"
+        )
     return place
 
 
@@ -187,7 +189,9 @@ def main() -> None:
         channel.send(
             Refused(
                 Conflict(
-                    "an earlier rescale of the job is still running", code="HF-E4032", hint="try again later"
+                    "the job cannot be rescaled while an earlier rescale is running",
+                    code="HF-E4032",
+                    hint="repeat the rescale when the earlier one has ended",
                 )
             )
         )
@@ -252,7 +256,7 @@ class Rescaler:
         """Fail the requests to a former supervisor that it never began."""
         for asked in self._operations.waiting(VERB, self._job):
             error = Conflict(
-                "the supervisor ended before it began the rescale, and nothing was changed",
+                "the supervisor ended before it began the rescale, so nothing was changed",
                 code="HF-E4033",
                 where=asked.operation_id,
                 found=f"job {self._job!r} under a different supervisor",
@@ -317,7 +321,10 @@ class Rescaler:
             process.reap()
         if last is None:
             raise Internal(
-                "the rescaling process ended without reporting a result", code="HF-E9024", where=str(log)
+                "the rescaling process ended without reporting a result",
+                code="HF-E9024",
+                where=str(log),
+                hint=_AGAIN,
             )
         if isinstance(last, Refused):
             raise last.error
@@ -330,7 +337,7 @@ class Rescaler:
             while True:
                 if not attend():
                     raise Conflict(
-                        "the job was stopped during the rescale, and its checkpoints are unchanged",
+                        "the job was stopped during the rescale, so its checkpoints were left unchanged",
                         code="HF-E4034",
                         hint="start the job and repeat the rescale",
                     )
@@ -459,7 +466,7 @@ def _check(move: CheckpointMove) -> None:
     verification = verify(storage)
     if not verification.ok:
         raise Corrupt(
-            "the rescaled checkpoint is damaged, and the old one was restored",
+            "the rescaled checkpoint is damaged, so the former checkpoint was put back",
             code="HF-E6031",
             where=f"{move.checkpoint}/{verification.problems[0].file}",
             found=verification.problems[0].what,
@@ -468,7 +475,8 @@ def _check(move: CheckpointMove) -> None:
     spread = {operator.partitions for operator in read(storage).operators if not operator.gathered}
     if spread - {move.partitions}:
         raise Corrupt(
-            "the rescaled checkpoint has a wrong number of partitions, and the old one was restored",
+            "the rescaled checkpoint has the wrong number of partitions, so the former checkpoint was"
+            " put back",
             code="HF-E6032",
             where=move.checkpoint,
             found=", ".join(str(partitions) for partitions in sorted(spread)),

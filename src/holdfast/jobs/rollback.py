@@ -45,9 +45,9 @@ from holdfast.storage.local import LocalStorage
 from holdfast.storage.port import Storage
 
 _NOTE: Final = ".holdfast.fallback.json"
-_WHAT: Final = "the note of a fallback"
+_WHAT: Final = "the file of an unfinished fallback"
 _STAMP: Final = re.compile(r"[0-9]{8}T[0-9]{6}Z")
-_DELETE: Final = "if the checkpoint next to it is whole, delete the note"
+_DELETE: Final = "delete this file if the checkpoint next to it is whole"
 _CATALOG: Final = ".holdfast.fallback"
 _VERB: Final = "run --on-damage"
 
@@ -285,7 +285,7 @@ def _require_own_savepoint(way: Rollback, catalogs: list[str]) -> None:
             where=str(_note_of(way)),
             found=way.savepoint,
             expected=f"a savepoint in {' or '.join(catalogs) or 'a catalog of the job (none is set)'}",
-            hint=f"if the savepoint is right, set the job's savepoints= to its catalog; otherwise: {_DELETE}",
+            hint=f"if the savepoint is right, set the job's savepoints= to its catalog; otherwise {_DELETE}",
         )
     catalog, savepoint_id = split_address(way.savepoint)
     checkpoint = load(open_storage(catalog), savepoint_id).checkpoint
@@ -294,7 +294,7 @@ def _require_own_savepoint(way: Rollback, catalogs: list[str]) -> None:
             f"{_WHAT} names a savepoint of a different checkpoint",
             code="HF-E6035",
             where=str(_note_of(way)),
-            found=f"{way.savepoint}, taken of {checkpoint}",
+            found=f"{way.savepoint}, a savepoint of {checkpoint}",
             expected=f"a savepoint of {way.checkpoint}",
             hint=_DELETE,
         )
@@ -326,7 +326,10 @@ def _require_left_alone(way: Rollback, guard: CheckpointGuard) -> None:
     anew = sorted(file_marks(LocalStorage(place)))
     if not moves and not anew:
         return
-    done = f"it is in {aside}, and files written meanwhile are at its former path; nothing was deleted"
+    done = (
+        f"the damaged checkpoint is in {aside}, the files written meanwhile are at its former path, and"
+        " nothing was deleted"
+    )
     if not anew:
         # A query that makes its directory again at this moment is told of, and nothing is lost.
         with suppress(OSError):
@@ -334,7 +337,7 @@ def _require_left_alone(way: Rollback, guard: CheckpointGuard) -> None:
                 place.rmdir()
             aside.rename(place)
             place.with_name(_note_name(place)).unlink(missing_ok=True)
-            done = "it is back at its former path"
+            done = "the checkpoint was moved back to its path"
     raise written_meanwhile(way.checkpoint, [*moves, *(f"{path} is new" for path in anew)], done)
 
 
@@ -344,10 +347,10 @@ def _make(way: Rollback) -> None:
     place = _place_of(way)
     if place.is_symlink():
         raise Corrupt(
-            "the path of a checkpoint is a symbolic link",
+            "the fallback cannot be put in place, because the checkpoint's path is a symbolic link",
             code="HF-E6036",
             where=str(place),
-            expected="a directory, or no file",
+            expected="a directory or nothing",
             hint="remove the link, then run the job again",
         )
     savepoints.restore_once(way.savepoint, way.checkpoint)
@@ -439,7 +442,7 @@ def _damaged(note: str | Path, found: str, expected: str | None) -> Corrupt:
 
 def _of_batch(damage: CheckpointDamage, place: Path, target: str) -> tuple[str, int]:
     if damage.whole is None:
-        raise _no_way(damage, target, "it has no older whole batch")
+        raise _no_way(damage, target, "the checkpoint has no older whole batch")
     catalog = _own_catalog(place)
     shutil.rmtree(catalog, ignore_errors=True)  # a killed try's
     if catalog.is_symlink():
@@ -460,7 +463,11 @@ def _of_savepoint(damage: CheckpointDamage, catalogs: Iterable[str], target: str
             if savepoints.verify(uri).ok:
                 return uri, savepoint.manifest.batch_id
             tried.append(uri)
-    damaged = f"its savepoints are damaged as well: {', '.join(tried)}" if tried else "it has no savepoint"
+    damaged = (
+        f"the savepoints of the checkpoint are damaged as well: {', '.join(tried)}"
+        if tried
+        else "the checkpoint has no savepoint"
+    )
     raise _no_way(damage, target, damaged)
 
 

@@ -332,11 +332,11 @@ def written_meanwhile(uri: str, moves: list[str], done: str = "nothing was chang
     shown = ", ".join(moves[:_SHOWN])
     more = f", and {len(moves) - _SHOWN} more" if len(moves) > _SHOWN else ""
     return Conflict(
-        f"a query still uses the checkpoint: files changed meanwhile, and {done}",
+        f"a query still uses the checkpoint, so {done}",
         code="HF-E4040",
         where=uri,
         found=f"{shown}{more}",
-        expected="no change",
+        expected="no new or changed files",
         hint="find and stop that query, then try again",
     )
 

@@ -27,7 +27,7 @@ from holdfast.plain_values import from_known
 from holdfast.storage.file_lock import FileLock, is_locked, lock_holder, lock_whole
 
 _LONGEST: Final = 1 << 16
-LET_WRITE: Final = "give this user write permission there, or choose a different checkpoint"
+LET_WRITE: Final = "give this user write permission to the directory, or choose a different checkpoint"
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,7 +205,7 @@ def in_use(path: Path, owner: Owner | None) -> HoldfastError:
             code="HF-E4041",
             where=where,
             found=f"`holdfast {owner.verb}` (process {owner.pid})",
-            hint="wait until that command has ended",
+            hint="wait until the other command has ended",
         )
     who = "another process"
     if owner is not None and owner.job:
@@ -227,7 +227,8 @@ def outlived(path: Path, owner: Owner, later: Owner) -> HoldfastError:
         where=str(path),
         found=f"term {owner.term}",
         expected=f"term {later.term}",
-        hint=f"see the leader with `holdfast status {owner.job}`; let this one stand by, or stop it",
+        hint=f"see the leader with `holdfast status {owner.job}`; let this supervisor stand by with"
+        " --ha, or stop it",
     )
 
 
@@ -305,7 +306,7 @@ def _not_a_lock(path: Path, found: str) -> Corrupt:
         where=str(path),
         found=found,
         expected="a regular file",
-        hint="remove it while no process uses the checkpoint",
+        hint="remove the lock while no process uses the checkpoint",
     )
 
 

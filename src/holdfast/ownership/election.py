@@ -178,10 +178,10 @@ def terms_missing(where: str, known: int, token: int | None) -> Unavailable:
     a second leader.
     """
     return Unavailable(
-        "the election address has lost earlier terms",
+        "the election address no longer has the terms of earlier leaders",
         code="HF-E5034",
         where=where,
         found="no term" if token is None else f"term {token}",
         expected=f"term {known} or later",
-        hint="check that its disk is mounted; if it is new on purpose, give all supervisors a new --ha",
+        hint="check that the disk is mounted; if it was replaced on purpose, give all supervisors a new --ha",
     )

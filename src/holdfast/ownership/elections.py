@@ -39,7 +39,7 @@ def elections(leading: Leading, now: Now = steady_s) -> Elections:
             code="HF-E7093",
             where=leading.address,
             expected="a directory on a shared disk, s3://, webhdfs:// or zookeeper://",
-            hint="give --ha one of these addresses",
+            hint="give an address that supports leases",
         )
     storage = open_storage(leading.address, "lease")
     return lambda job: StorageElection(storage, job, lease_s, now, time.time)

@@ -60,11 +60,11 @@ class Ensemble:
         root = "/" + parts.path.strip("/")
         if not parts.netloc or root == "/":
             raise Invalid(
-                "not a valid ZooKeeper address",
+                "invalid ZooKeeper address",
                 code="HF-E2245",
                 found=address,
                 expected="zookeeper://host:port,host:port/path",
-                hint="give hosts and a path, the node below which Holdfast keeps its nodes",
+                hint="give the hosts, and the path of the node below which Holdfast stores its nodes",
             )
         return cls(parts.netloc, root)
 
@@ -233,7 +233,7 @@ class ZooKeeperElection:
                 return
         self._require_held(talk, term)
         raise Unavailable(
-            "ZooKeeper did not write the record",
+            "ZooKeeper did not write the leader's record",
             code="HF-E5036",
             where=f"{self.address}/{self._job}",
             hint="no action is needed; the next renewal retries it",
@@ -246,10 +246,10 @@ class ZooKeeperElection:
 
     def _lost(self, term: Term, found: int | None) -> LeadershipLost:
         return LeadershipLost(
-            f"a different supervisor leads job {self._job!r}, or the session has expired",
+            f"this supervisor has lost the leadership of job {self._job!r}",
             code="HF-E4048",
             where=f"{self.address}/{self._job}",
-            found="nobody" if found is None else f"term {found}",
+            found="no leader" if found is None else f"term {found}",
             expected=f"term {term.token}",
         )
 
@@ -282,7 +282,7 @@ class ZooKeeperElection:
                 code="HF-E5037",
                 where=self.address,
                 found=f"{type(error).__name__}: {error}".rstrip(": "),
-                hint="check that its servers run and are reachable from here; requests are retried",
+                hint="check that ZooKeeper runs and is reachable from this machine; requests are retried",
             ) from error
 
     def _connected(self) -> KazooClient:
@@ -336,7 +336,7 @@ def _client(hosts: str, lease_s: float) -> KazooClient:
         from kazoo.client import KazooClient
     except ImportError as error:
         raise Unsupported(
-            "the library for ZooKeeper is not installed",
+            "the Python library for ZooKeeper is not installed",
             code="HF-E7094",
             found=str(error),
             hint="pip install 'holdfast[zookeeper]'",

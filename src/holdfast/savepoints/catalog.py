@@ -397,7 +397,7 @@ def require_catalog(catalog: Storage) -> None:
             "the savepoint catalog does not exist",
             code="HF-E3052",
             where=catalog.uri,
-            found="nothing",
+            found="no directory",
             hint="name the directory given to `holdfast savepoint take`",
         )
     address = catalog.uri.rstrip("/")
@@ -407,14 +407,14 @@ def require_catalog(catalog: Storage) -> None:
         found, hint = "a part of a catalog", f"name the directory above it: {address.rpartition('/')[0]}"
     elif {layout.OFFSETS, layout.COMMITS} & names:
         found = "a checkpoint"
-        hint = "name the directory given to `holdfast savepoint take`; `state erase` has --checkpoint"
+        hint = "name the directory given to `holdfast savepoint take`; give a checkpoint with --checkpoint"
     elif root is not None and not root.is_dir():
         found, hint = "a file", "name the directory given to `holdfast savepoint take`"
     else:
-        found = "an empty directory" if not names else f"{len(names)} other entries, such as {min(names)}"
-        hint = "name a catalog; `holdfast savepoint list DIR` lists its savepoints"
+        found = "an empty directory" if not names else f"{len(names)} entries, such as {min(names)}"
+        hint = "name the directory given to `holdfast savepoint take`"
     raise Invalid(
-        "not a savepoint catalog",
+        "the address is not a savepoint catalog",
         code="HF-E2247",
         where=catalog.uri,
         found=found,

@@ -107,7 +107,7 @@ class DryRunCheckpoint:
                 code="HF-E6043",
                 where=full(self.uri, path),
                 found=f"SHA-256 {hash_of(data)}",
-                expected=listed.sha256,
+                expected=f"SHA-256 {listed.sha256}",
                 hint=f"list all damage with `holdfast savepoint verify {place_word(self.uri)}`",
             )
         return data

@@ -56,7 +56,8 @@ def outside(external: ExternalState | None, database: str | None, where: str) ->
             code="HF-E2248",
             where=where,
             found=f"--database {database}",
-            hint="leave it out; `holdfast state migrate SAVEPOINT --backend …` moves state into a database",
+            hint="omit --database; `holdfast state migrate SAVEPOINT --backend …` moves state into a"
+            " database",
         )
     wanted = external
     if database is not None:
@@ -88,8 +89,8 @@ def refuse_unfit(operator: OperatorStates, external: ExternalState) -> None:
             )
         ):
             raise Unsupported(
-                f"{external.kind} cannot hold the state of this operator: it supports no column families,"
-                " ordered keys or Avro",
+                f"{external.kind} cannot hold the operator's state, because its Spark provider supports"
+                " no column families, ordered keys or Avro",
                 code="HF-E7095",
                 where=codec.where,
                 found=f"operator {operator.named.label}",
@@ -183,7 +184,7 @@ def _write(
     _, found = one.scan(version)
     if found != fields:
         raise Corrupt(
-            "a store read back differs from what was written",
+            "the rows read back from the database differ from those written",
             code="HF-E6044",
             where=one.where,
             found=f"{len(found):,} fields",

@@ -78,10 +78,11 @@ def set_label(
     except Conflict as error:
         uri = savepoint_uri(catalog, savepoint_id)
         raise Conflict(
-            "another process changed the label at the same time",
+            "the label was not set, because another process changed it at the same time",
             code="HF-E4051",
             where=uri,
-            hint=f"check it with `holdfast savepoint show {place_word(uri)}`, then set the label again",
+            hint=f"check the present label with `holdfast savepoint show {place_word(uri)}`, then set"
+            " the label again",
         ) from error
     try:
         load(catalog, savepoint_id)

@@ -110,11 +110,11 @@ class TakeLease:
         if sweep is not None:
             self._catalog.delete(self._path)
             raise Conflict(
-                "a removal is running in this catalog",
+                "no savepoint can be created while a removal is running in the catalog",
                 code="HF-E4052",
                 where=full(self._catalog.uri, SWEEP),
                 found=sweep.owner,
-                hint="retry when it has ended; if that process was killed, "
+                hint="retry when the removal has ended; if its process was killed, "
                 f"`holdfast savepoint gc {place_word(self._catalog.uri)} --older-than 0s` cleans up after it",
             )
 
@@ -136,10 +136,10 @@ class TakeLease:
         """
         if self._catalog.size(self._ended) is not None or self._catalog.size(self._path) is None:
             raise Conflict(
-                "this take stopped renewing its lease, so its copied files were removed",
+                "the savepoint was not taken, because its process did not renew the lease in time",
                 code="HF-E4053",
                 where=full(self._catalog.uri, self._path),
-                hint="take the savepoint again",
+                hint="take the savepoint again; its copied files were removed",
             )
 
     def end(self) -> None:
@@ -225,10 +225,11 @@ class GcLease:
         note = _read(self._catalog, SWEEP)
         if note is None or note.token != self._token:
             raise Conflict(
-                "another removal has taken over this one",
+                "another process has taken over the removal",
                 code="HF-E4054",
                 where=full(self._catalog.uri, SWEEP),
-                hint=f"delete what is left with `holdfast savepoint gc {place_word(self._catalog.uri)}`",
+                hint=f"delete the remaining files with `holdfast savepoint gc"
+                f" {place_word(self._catalog.uri)}`",
             )
         if now - self._beat_ms >= BEAT_MS:
             self._write(replace=True)
@@ -278,14 +279,14 @@ class GcLease:
                 taken = self._lock.take()
         if not taken and other is None:
             raise Conflict(
-                "another removal has just started in this catalog",
+                "the removal cannot start, because another removal has just started in the catalog",
                 code="HF-E4055",
                 where=full(self._catalog.uri, SWEEP_LOCK),
-                hint="retry when it has ended",
+                hint="retry when the other removal has ended",
             )
         if not taken and other is not None:
             raise Conflict(
-                "another removal holds this catalog but no longer renews its lease",
+                "the removal cannot start, because another one holds the catalog without renewing its lease",
                 code="HF-E4056",
                 where=full(self._catalog.uri, SWEEP_LOCK),
                 found=other.owner,
@@ -343,7 +344,7 @@ def _busy(fact: str, catalog: Storage, path: str, note: Note) -> Conflict:
         code="HF-E4057",
         where=full(catalog.uri, path),
         found=note.owner,
-        hint="retry when it has ended; if that process was killed, "
+        hint="retry when that process has ended; if it was killed, "
         f"`holdfast savepoint gc {place_word(catalog.uri)} --older-than 0s` cleans up after it",
     )
 

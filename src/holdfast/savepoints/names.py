@@ -163,7 +163,8 @@ def _labelled(catalog: Storage, label: str, given: str) -> str:
             code="HF-E2250",
             where=given,
             found=_some(newest_first),
-            hint=f"name one by its id, such as {catalog.uri}/{newest_first[0]}; or give one a different label"
+            hint=f"name one savepoint by its id, such as {catalog.uri}/{newest_first[0]}; or give one of"
+            " them a different label"
             " with `holdfast savepoint label`",
         )
     if not matching and label == LATEST:

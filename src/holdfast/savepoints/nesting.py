@@ -72,7 +72,7 @@ def check_catalog(catalog: Storage) -> None:
     _refuse_file(catalog)
     if catalog.list(layout.OFFSETS).names or catalog.list(layout.COMMITS).names:
         raise Invalid(
-            "a savepoint catalog cannot be a checkpoint",
+            "a checkpoint's directory cannot be a savepoint catalog",
             code="HF-E2252",
             where=catalog.uri,
             found="the logs of a query",
@@ -93,7 +93,7 @@ def _refuse_within(storage: Storage, what: str) -> None:
                 where=storage.uri,
                 found=f"{found} at {above}",
                 expected="two separate directories",
-                hint=f"name a directory next to it, such as {above}-new",
+                hint=f"name a directory outside {above}, such as {above}-new",
             )
 
 

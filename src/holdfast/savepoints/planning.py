@@ -413,7 +413,7 @@ def _is_old(checkpoint: Storage, batch_id: int | None) -> bool:
 def too_fast(error: NotFound) -> Unavailable:
     """Return the error for a query that deletes files faster than they can be copied."""
     return Unavailable(
-        f"the query deleted files before they were copied, in {LOOKS} attempts",
+        f"the query deleted files before they could be copied, in each of {LOOKS} attempts",
         code="HF-E5038",
         where=error.where,
         found="no such file",

@@ -138,11 +138,11 @@ def plan_sweep(catalog: Storage, now_ms: int, dead_after_ms: int = DEAD_AFTER_MS
     needed, kept, unreadable = _needed(catalog)
     if unreadable:
         raise Corrupt(
-            "the files that a savepoint needs are unknown, so nothing was removed",
+            "a savepoint's manifest is damaged, so nothing was removed",
             code="HF-E6047",
             where=full(catalog.uri, manifest_path(unreadable[0])),
-            found="a damaged manifest",
-            hint="put the manifest back from a copy, or delete that savepoint",
+            found="a damaged manifest, so the files that its savepoint needs are unknown",
+            hint="restore the manifest from a copy, or delete the savepoint",
         )
     found = takes(catalog, now_ms, dead_after_ms)
     paths: list[str] = []

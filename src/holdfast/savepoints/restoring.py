@@ -102,7 +102,7 @@ ORIGIN: Final = layout.ORIGIN
 _STORES: Final = "stores"
 _MADE_MS: Final = "made_ms"
 _NEW: Final = "name a new directory; a checkpoint is never overwritten"
-_FINISHED: Final = "it is whole and unused: start the query on it, or name a new directory"
+_FINISHED: Final = "start the query on this checkpoint, which is whole and unused, or name a new directory"
 
 
 class RestoreKind(str, Enum):
@@ -487,7 +487,7 @@ class _Restore:
                 code="HF-E6049",
                 where=full(self.target.uri, file.path),
                 found=f"SHA-256 {found}",
-                expected=wanted,
+                expected=f"SHA-256 {wanted}",
                 hint=f"remove {self.target.uri} and restore again; if it happens again, check the disk",
             )
 
@@ -581,7 +581,7 @@ def _gone_on(paths: tuple[str, ...], batch_id: int) -> bool:
 
 def _target_in_use(target: Storage, found: str, hint: str = _NEW) -> Conflict:
     return Conflict(
-        "the target already exists",
+        "the directory of the new checkpoint is not empty",
         code="HF-E4059",
         where=target.uri,
         found=found,
@@ -596,11 +596,11 @@ def _check_as_checkpoint(target: Storage, plan: RestorePlan) -> None:
     if (found.batch_id, found.query_id) == (plan.manifest.batch_id, plan.query_id) and not missing:
         return
     raise Corrupt(
-        "the new checkpoint failed its check",
+        "the new checkpoint failed verification",
         code="HF-E6050",
         where=target.uri,
         found=f"batch {found.batch_id} of query {found.query_id}"
         + (f", without {missing[0]}" if missing else ""),
         expected=f"batch {plan.manifest.batch_id} of query {plan.query_id}",
-        hint="do not start a query on it; remove it and restore again",
+        hint="remove the new checkpoint and restore again; do not start a query on it",
     )

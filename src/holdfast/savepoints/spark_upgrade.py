@@ -295,7 +295,7 @@ def check_known(confs: Mapping[str, str], where: str) -> None:
     check_read(provider, where)
     if provider not in PROVIDERS and provider not in EXTERNAL_PROVIDERS:
         raise Unsupported(
-            "state of this provider cannot be checked for a different Spark version",
+            "the state cannot be checked for a different Spark version, because its provider is unknown",
             code="HF-E7096",
             where=where,
             found=provider,
@@ -313,6 +313,7 @@ def _release(spark: str) -> str:
             where="--spark",
             found=spark,
             expected="a release such as 4.2",
+            hint="give the release as in --spark 4.2",
         )
     release = ".".join(parts[:2])
     if release not in RELEASES:
@@ -320,7 +321,7 @@ def _release(spark: str) -> str:
             "unsupported Spark version",
             code="HF-E7097",
             where="--spark",
-            found=spark,
+            found=f"Spark {spark}",
             expected=f"Spark {RELEASES[0]} to {RELEASES[-1]}",
         )
     return release

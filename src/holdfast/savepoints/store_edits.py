@@ -181,7 +181,7 @@ class StoreEdits:
         given = commit.state_ids
         if given is None:
             raise Corrupt(
-                "the commit log does not name the state files",
+                "the batch's entry in the commit log does not name its state files",
                 code="HF-E6051",
                 where=path,
                 hint="list the damage with `holdfast savepoint verify`",

@@ -466,7 +466,7 @@ class OpenStore:
             if not families.numbers and any(True for _ in self._scratch.all_keys()):
                 # Spark writes a snapshot with the batch that makes a family, so one must be there.
                 raise Unsupported(
-                    "the names of the column families are unknown without a snapshot",
+                    "the store has no snapshot, so the names of its column families are unknown",
                     code="HF-E7099",
                     where=store.folder,
                     hint="let the query run until Spark writes a snapshot, then take a savepoint",
@@ -535,7 +535,7 @@ class OpenStore:
         prefix = self._families.prefixes.get(family)
         if prefix is None:
             raise Invalid(
-                "unknown column family",
+                "unknown column family of the store",
                 code="HF-E2255",
                 where=self.store.folder,
                 found=family,

@@ -115,7 +115,12 @@ class IdentifiedCheckpoint(ReadOnly):
         return None if path == layout.METADATA else file_of(self._checkpoint, path)
 
     def _refuse(self, path: str) -> NoReturn:
-        raise Internal("cannot write to a damaged checkpoint", code="HF-E9029", where=full(self.uri, path))
+        raise Internal(
+            "cannot write to a damaged checkpoint",
+            code="HF-E9029",
+            where=full(self.uri, path),
+            hint="please report this",
+        )
 
 
 def with_query_id(checkpoint: Storage, catalog: Storage, savepoint_id: str) -> IdentifiedCheckpoint:
@@ -135,11 +140,11 @@ def with_query_id(checkpoint: Storage, catalog: Storage, savepoint_id: str) -> I
     with suppress(NotFound, Corrupt):
         query = parse_query(checkpoint.read(layout.METADATA), layout.METADATA)
         raise Invalid(
-            "the checkpoint still has its query id",
+            "--id-of does not apply to a checkpoint that still has its query id",
             code="HF-E2256",
             where=full(checkpoint.uri, layout.METADATA),
             found=query.query_id,
-            hint="leave --id-of out",
+            hint="omit --id-of",
         )
     if is_external(checkpoint):
         raise Unsupported(
@@ -151,7 +156,7 @@ def with_query_id(checkpoint: Storage, catalog: Storage, savepoint_id: str) -> I
     manifest = load(catalog, savepoint_id)
     if not _shares_a_batch(checkpoint, manifest):
         raise Conflict(
-            "the savepoint may belong to a different query",
+            "the savepoint given with --id-of may belong to a different query",
             code="HF-E4060",
             where=savepoint_uri(catalog, savepoint_id),
             found=f"batch {manifest.batch_id}; the checkpoint does not have its offsets",
@@ -656,7 +661,7 @@ def publish(catalog: Storage, manifest: Manifest, turn: TakeLease) -> None:
         turn.check()
         if catalog.read(path) != data:
             raise Corrupt(
-                "a manifest read back differs from what was written",
+                "the savepoint's manifest read back differs from what was written",
                 code="HF-E6053",
                 where=full(catalog.uri, path),
                 hint="take the savepoint again; if it happens again, check the disk",

@@ -82,7 +82,7 @@ class SavepointView(ReadOnly):
             "a savepoint cannot be changed",
             code="HF-E7101",
             where=full(self._uri, path),
-            hint="create a checkpoint from it with `holdfast restore` or `holdfast fork`",
+            hint="create a checkpoint from the savepoint with `holdfast restore` or `holdfast fork`",
         )
 
 
@@ -123,12 +123,12 @@ def place_of(address: str | os.PathLike[str], batch: int | None = None) -> State
         uri = catalogs.savepoint_uri(catalog, savepoint_id)
         if batch not in (None, manifest.batch_id):
             raise Invalid(
-                "a savepoint holds one batch",
+                "the savepoint is of a different batch than the one given",
                 code="HF-E2258",
                 where=uri,
                 found=f"batch {batch}",
-                expected=str(manifest.batch_id),
-                hint="leave the batch out, or name a savepoint of that batch",
+                expected=f"batch {manifest.batch_id}",
+                hint="omit the batch, or name a savepoint of that batch",
             )
         return StateLocation(
             SavepointView(catalog, manifest.files, uri), manifest.batch_id, uri, is_savepoint=True
@@ -140,7 +140,7 @@ def place_of(address: str | os.PathLike[str], batch: int | None = None) -> State
                 "two different batches are given",
                 code="HF-E2259",
                 found=f"{text} and batch {batch}",
-                hint="leave one of them out",
+                hint="omit one of the two",
             )
         text, batch = base, int(number)
     storage = open_checkpoint(text)

@@ -115,7 +115,7 @@ async def _unfit(request: Request, error: RequestValidationError) -> Response:
     place = ".".join(str(part) for part in first["loc"])
     found = repr(first.get("input"))
     told = Invalid(
-        "the request is not valid",
+        "a parameter or the body of the request is invalid",
         code="HF-E2267",
         where=place,
         found=found[:200],

@@ -140,7 +140,7 @@ async def _started(module: str, folder: Path) -> asyncio.subprocess.Process:
         )
     except OSError as error:
         raise Unavailable(
-            "the query's process cannot be started",
+            "the process for the SQL query cannot be started",
             code="HF-E5041",
             found=error.strerror or str(error),
             hint="try again",
@@ -152,8 +152,9 @@ async def _read_answer(
 ) -> bytes:
     if process.stdin is None or process.stdout is None:
         raise Internal(
-            "a child process has no channel",
+            "the SQL query's process has no channel for its answer",
             code="HF-E9031",
+            hint="please report this",
         )
     asked = {
         "parent": os.getpid(),
@@ -170,7 +171,10 @@ async def _read_answer(
         size += len(piece)
         if size > limits.answer_bytes + _AROUND:
             raise Internal(
-                "a child process exceeded the limit of its answer", code="HF-E9032", found=f"{size:,} bytes"
+                "the answer of the SQL query's process exceeds the size limit",
+                code="HF-E9032",
+                found=f"{size:,} bytes",
+                hint="please report this",
             )
         parts.append(piece)
     await process.wait()

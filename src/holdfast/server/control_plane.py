@@ -273,7 +273,9 @@ class ControlPlane:
             if name
             else f"job {job!r} has not exactly one query, so a query name is required"
         )
-        raise NotFound(fact, code="HF-E3056", where=job, found=names, hint="give one of these queries")
+        raise NotFound(
+            fact, code="HF-E3056", where=job, found=names, hint="give the name of one of the job's queries"
+        )
 
     def checkpoint(self, uri: str) -> Checkpoint:
         """Read a query's checkpoint at its newest committed batch.

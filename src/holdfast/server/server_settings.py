@@ -70,7 +70,9 @@ class ServerSettings:
             )
         if (self.tls_cert is None) != (self.tls_key is None):
             raise Invalid(
-                "TLS needs a certificate and its key", code="HF-E2282", expected="--tls-cert and --tls-key"
+                "TLS needs both a certificate and its key",
+                code="HF-E2282",
+                expected="--tls-cert and --tls-key",
             )
         for path in (self.tls_cert, self.tls_key):
             if path is not None and not path.is_file():

@@ -135,7 +135,10 @@ def test_without_a_persons_word_it_is_refused_with_the_evidence(checkpoint: Path
 
 def test_a_batch_while_it_is_watched_is_a_refusal(checkpoint: Path, time: Time) -> None:
     time.happens = [lambda: None, lambda: (checkpoint / "offsets/99").write_text("v1\n")]
-    with pytest.raises(Conflict, match="files changed meanwhile") as caught, guard_of(checkpoint, time):
+    with (
+        pytest.raises(Conflict, match="a query still uses the checkpoint") as caught,
+        guard_of(checkpoint, time),
+    ):
         pytest.fail("it was let through")
     assert "offsets/99 is new" in (caught.value.found or "")
     assert len(time.paused) == 2
@@ -144,7 +147,10 @@ def test_a_batch_while_it_is_watched_is_a_refusal(checkpoint: Path, time: Time) 
 def test_a_state_file_that_changes_is_a_refusal_too(checkpoint: Path, time: Time) -> None:
     state = next(checkpoint.glob("state/0/*/*.delta"))
     time.happens = [lambda: state.write_bytes(b"x")]
-    with pytest.raises(Conflict, match="files changed meanwhile") as caught, guard_of(checkpoint, time):
+    with (
+        pytest.raises(Conflict, match="a query still uses the checkpoint") as caught,
+        guard_of(checkpoint, time),
+    ):
         pytest.fail("it was let through")
     assert f"{state.relative_to(checkpoint)} has changed" in (caught.value.found or "")
 
@@ -259,7 +265,7 @@ def test_a_second_checkpoint_of_a_query_that_goes_on_is_not_left(
 
     with guard_of(checkpoint, time) as guard:
         plan = planned_rescale(source, target, 3)
-        with pytest.raises(Conflict, match="files changed meanwhile"):
+        with pytest.raises(Conflict, match="a query still uses the checkpoint"):
             apply_rescale(
                 source,
                 target,

@@ -51,7 +51,7 @@ def test_json_has_every_field(holdfast: Holdfast) -> None:
 def test_what_is_about_code_is_refused(holdfast: Holdfast, words: tuple[str, ...]) -> None:
     said = holdfast("check", *words)
     assert said.returncode == 2
-    assert "--spark checks state only" in said.stderr
+    assert "--spark cannot be combined with code" in said.stderr
 
 
 def test_code_is_checked_against_something(holdfast: Holdfast) -> None:

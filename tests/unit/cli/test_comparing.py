@@ -145,5 +145,5 @@ def test_a_place_that_is_taken_is_refused_before_anything_runs(
     (tmp_path / "fork" / "metadata").write_text("mine")
     said = holdfast("fork", savepoint, "fork", "--compare", "new.py", "--original", "old.py")
     assert said.returncode == 4
-    assert "the target already exists" in said.stderr
+    assert "the directory of the new checkpoint is not empty" in said.stderr
     assert not (home / "sandboxes").exists()

@@ -122,7 +122,7 @@ def test_new_code_is_checked_against_a_job(holdfast: Holdfast, shop: Job) -> Non
 def test_a_job_with_several_queries_needs_one_of_them(holdfast: Holdfast, shop: Job) -> None:
     shop.started({"visits": f"file://{shop.checkpoint}", "spending": "file:///elsewhere"})
     refused = told(holdfast("checkpoint", "show", "shop", "--json"), 2)
-    assert refused["error"] == "job 'shop' has 2 queries, each with its own checkpoint"
+    assert refused["error"] == "job 'shop' does not identify one checkpoint, because it has 2 queries"
     assert str(shop.checkpoint) in refused["hint"]
     check = ("check", "job.py", "--against", "shop")
     assert "2 queries" in holdfast(*check).stderr

@@ -82,7 +82,7 @@ def test_lines_are_broken_on_a_narrow_terminal(holdfast: Holdfast) -> None:
 def test_another_format_is_refused(holdfast: Holdfast, words: tuple[str, ...]) -> None:
     said = holdfast("lint", "clean.py", *words)
     assert said.returncode == 2
-    assert said.stderr.startswith("error: unknown output format [HF-E")
+    assert said.stderr.startswith("error: invalid output format [HF-E")
 
 
 PLAIN = 'spark = SparkSession.builder.getOrCreate()\nspark.readStream.table("events").writeStream.start()\n'

@@ -82,7 +82,7 @@ def test_a_directory_with_something_in_it_is_left_alone(holdfast: Holdfast, tmp_
     (mine / "notes.txt").write_text("mine")
     said = holdfast("tour", "mine", "--yes")
     assert (said.returncode, said.stdout) == (4, "")
-    assert "not an empty directory" in said.stderr
+    assert "the tour needs an empty directory" in said.stderr
     said = holdfast("tour", "mine/notes.txt/below", "--yes")
     assert (said.returncode, said.stdout) == (2, "")
     assert "cannot write the files" in said.stderr

@@ -42,7 +42,7 @@ def target_of_a_restore(data: bytes) -> None:
     hands, into, new = Hands(), catalog(), target()
     taken = hands.take(MemoryStorage(file_query(3)), into).manifest
     new.write("_holdfast/origin.json", data)
-    with pytest.raises(Conflict, match="the target already exists"):
+    with pytest.raises(Conflict, match="the directory of the new checkpoint is not empty"):
         hands.restore(into, taken.savepoint_id, new)
 
 

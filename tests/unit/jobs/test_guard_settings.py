@@ -55,7 +55,7 @@ def test_where_the_lease_lies(checkpoint: str, changed: dict[str, Any], expected
 
 
 def test_a_whole_bucket_has_no_place_beside_it() -> None:
-    with pytest.raises(Invalid, match="a lease cannot be stored"):
+    with pytest.raises(Invalid, match="the lease cannot be stored"):
         settings().leading("s3a://bucket/")
 
 

@@ -58,16 +58,16 @@ def test_paths_follow_from_where_the_note_is(checkpoint: Path) -> None:
 def test_a_note_with_other_values_is_refused(checkpoint: Path, wrong: dict[str, object]) -> None:
     note = checkpoint / f".q{NOTE}"
     note.write_text(json.dumps(fields(**wrong)))
-    with pytest.raises(Corrupt, match="the note of a fallback is damaged") as caught:
+    with pytest.raises(Corrupt, match="the file of an unfinished fallback is damaged") as caught:
         under_way(checkpoint.as_uri())
     assert caught.value.where == str(note)
-    assert "delete the note" in (caught.value.hint or "")
+    assert "delete this file" in (caught.value.hint or "")
 
 
 @pytest.mark.parametrize("text", ["", "[" * 100_000, "[]", "\xff"], ids=["empty", "deep", "list", "bytes"])
 def test_a_note_that_is_no_json_object_is_refused(checkpoint: Path, text: str) -> None:
     (checkpoint / f".q{NOTE}").write_bytes(text.encode("latin-1"))
-    with pytest.raises(Corrupt, match="the note of a fallback is damaged"):
+    with pytest.raises(Corrupt, match="the file of an unfinished fallback is damaged"):
         under_way(checkpoint.as_uri())
 
 
@@ -107,6 +107,6 @@ def test_a_fallback_does_not_restore_through_a_link(tmp_path: Path, checkpoint: 
     elsewhere.mkdir()
     query.symlink_to(elsewhere)
     (way,) = under_way(checkpoint.as_uri())
-    with pytest.raises(Corrupt, match="the path of a checkpoint is a symbolic link"):
+    with pytest.raises(Corrupt, match="the checkpoint's path is a symbolic link"):
         finish(way, [])
     assert list(elsewhere.iterdir()) == []

@@ -103,7 +103,7 @@ def test_of_two_at_once_one_is_told() -> None:
     hands, into = Hands(), catalog()
     savepoint_id = taken(hands, into)
     raced = Raced(into.files, savepoint_id, deletes=False)
-    with pytest.raises(Conflict, match="another process changed the label"):
+    with pytest.raises(Conflict, match="another process changed it"):
         set_label(raced, savepoint_id, "mine", who="ann", when_ms=1)
     assert labelled(raced) == ["hers"]
 

@@ -126,7 +126,7 @@ def test_no_removal_takes_the_turn_of_one_that_stands_still_on_this_disk(tmp_pat
     with frozen.hold():
         hands.now_ms += 2 * HOUR_MS
         for dead_after_ms in (HOUR_MS, 0):
-            with pytest.raises(Conflict, match="no longer renews its lease") as caught:
+            with pytest.raises(Conflict, match="without renewing its lease") as caught:
                 hands.sweep(into, dead_after_ms=dead_after_ms)
             assert "process" in (caught.value.found or "")
         with pytest.raises(Conflict, match="a removal is running"):
@@ -173,7 +173,7 @@ def test_a_take_that_was_given_up_withdraws_its_savepoint() -> None:
     into = Frozen(hands, before=True)
     checkpoint = MemoryStorage(file_query(3))
     plan = plan_take(checkpoint, into)
-    with pytest.raises(Conflict, match="stopped renewing its lease"):
+    with pytest.raises(Conflict, match="did not renew the lease in time"):
         take(checkpoint, into, plan, clock=hands.clock, chance=hands.chance, workers=1)
     assert manifests(into) == []
 
@@ -183,7 +183,7 @@ def test_nothing_is_lost_to_a_sweep_right_behind_the_manifest() -> None:
     into = Frozen(hands, before=False)
     checkpoint = MemoryStorage(file_query(3))
     plan = plan_take(checkpoint, into)
-    with pytest.raises(Conflict, match="stopped renewing its lease"):
+    with pytest.raises(Conflict, match="did not renew the lease in time"):
         take(checkpoint, into, plan, clock=hands.clock, chance=hands.chance, workers=1)
     # It was there, and whole, when the sweep looked; it is withdrawn all the same.
     assert manifests(into) == []

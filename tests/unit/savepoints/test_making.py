@@ -127,7 +127,7 @@ def test_one_that_planned_before_leaves_a_living_one_alone(new: Storage) -> None
     assert ended == [None]
     made = files(new)
     assert made == WHOLE
-    with pytest.raises(Conflict, match="the target already exists"):
+    with pytest.raises(Conflict, match="the directory of the new checkpoint is not empty"):
         restore(into, new, early, workers=1)
     assert files(new) == made
     assert verify(new).ok
@@ -141,7 +141,7 @@ def test_what_was_left_over_at_the_plan_is_another_ones_by_now(new: Storage) -> 
     early = plan_of(into, saved, new)
     assert early.left == ("_holdfast/origin.json", "offsets/1")
     hands.restore(into, saved, new)
-    with pytest.raises(Conflict, match="the target already exists"):
+    with pytest.raises(Conflict, match="the directory of the new checkpoint is not empty"):
         restore(into, new, early, workers=1)
     assert files(new) == WHOLE
     assert verify(new).ok

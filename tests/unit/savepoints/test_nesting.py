@@ -67,7 +67,7 @@ def test_what_is_made_of_a_checkpoint_does_not_go_into_it(disk: Path) -> None:
 @pytest.mark.parametrize(
     ("place", "kind", "message"),
     [
-        ("other", Invalid, "a savepoint catalog cannot be a checkpoint"),
+        ("other", Invalid, "cannot be a savepoint catalog"),
         ("other/sp", Invalid, "a savepoint catalog cannot be inside a checkpoint"),
         ("sp/savepoints", Invalid, "a savepoint catalog cannot be inside a savepoint catalog"),
         ("sp/savepoints/ID", Invalid, "cannot be inside a savepoint catalog"),

@@ -115,7 +115,7 @@ def test_a_target_that_exists_is_refused(there: dict[str, bytes]) -> None:
     hands, into = Hands(), catalog()
     taken = hands.take(MemoryStorage(file_query(3)), into).manifest
     new = MemoryStorage(there, uri="memory://new")
-    with pytest.raises(Conflict, match="the target already exists"):
+    with pytest.raises(Conflict, match="the directory of the new checkpoint is not empty"):
         hands.restore(into, taken.savepoint_id, new)
     assert new.files == there
 
@@ -128,15 +128,15 @@ def test_a_finished_restore_will_do_only_for_who_asks_for_it_and_if_untouched() 
     before = new.files
     hands.restore(into, one.savepoint_id, new)
     assert new.files == before
-    with pytest.raises(Conflict, match="the target already exists") as refused:
+    with pytest.raises(Conflict, match="the directory of the new checkpoint is not empty") as refused:
         hands.make(into, one.savepoint_id, new, RestoreKind.RESTORE, again=False)
     assert "finished" in str(refused.value.found)
-    with pytest.raises(Conflict, match="the target already exists"):
+    with pytest.raises(Conflict, match="the directory of the new checkpoint is not empty"):
         hands.restore(into, other.savepoint_id, new)
-    with pytest.raises(Conflict, match="the target already exists"):
+    with pytest.raises(Conflict, match="the directory of the new checkpoint is not empty"):
         hands.fork(into, one.savepoint_id, new)
     new.write("offsets/2", b"v1\n{}\n-")
-    with pytest.raises(Conflict, match="the target already exists"):
+    with pytest.raises(Conflict, match="the directory of the new checkpoint is not empty"):
         hands.restore(into, one.savepoint_id, new)
 
 

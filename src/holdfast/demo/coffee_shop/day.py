@@ -123,7 +123,7 @@ class CoffeeDay:
         for name, value, least in (("customers", customers, 1), ("files", files, _FEWEST_FILES)):
             if value < least:
                 raise Invalid(
-                    "the day is too small",
+                    f"the day of the demo has too few {name}",
                     code="HF-E2175",
                     where=f"CoffeeDay.make({name}=…)",
                     found=str(value),

@@ -165,7 +165,7 @@ def _read_stream(folder: Path) -> ShopStream:
     files = sorted(folder.glob("*.json"))
     if not files:
         raise NotFound(
-            "a stream of the demo has no files",
+            "the directory of a stream of the demo has no files",
             code="HF-E3032",
             where=str(folder),
             expected="*.json",
@@ -193,7 +193,7 @@ def _is_late(event: ShopEvent, own: ShopStream, streams: Sequence[ShopStream]) -
     if all(moment is not None and event.at <= moment - _DELAY for moment in surely):
         return True
     raise Invalid(
-        "a row is late or on time depending on how files are split into batches",
+        "the lateness of a row depends on how Spark splits the files into batches",
         code="HF-E2176",
         where=f"{own.name}, file {event.file}",
         found=json.dumps(dict(event.fields)),
@@ -378,9 +378,10 @@ def _plain(value: Any) -> Value:
     if value is None or isinstance(value, (str, int)):
         return value
     raise Invalid(
-        "an answer may contain only text, integers and times",
+        "an answer of the demo contains a value of an unsupported type",
         code="HF-E2177",
         found=type(value).__name__,
+        expected="text, an integer, a date or a time",
         hint="convert the column in the job, or extend the model",
     )
 

@@ -51,7 +51,10 @@ def plan_starter(folder: Path, name: str) -> Starter:
     place = Path(os.path.realpath(folder))
     if place.exists() and not place.is_dir():
         raise Invalid(
-            "not a directory", code="HF-E2178", where=str(place), hint="name a new or existing directory"
+            "the path for the new files is not a directory",
+            code="HF-E2178",
+            where=str(place),
+            hint="name a new or existing directory",
         )
     files = tuple(_contents(name))
     there = [file for file in files if (place / file).exists()]
@@ -122,15 +125,15 @@ def _check_name(name: str) -> None:
     usable = re.sub(r"[^a-z0-9]+", "_", name.lower()).strip("_0123456789")[:64] or "shop"
     if not _NAME.fullmatch(name) or keyword.iskeyword(name):
         raise Invalid(
-            "not a valid Python module name",
+            "the job name is not a valid Python module name",
             code="HF-E2179",
             where=f"--name {name}",
             expected="lower-case letters, digits and underscores, starting with a letter",
-            hint=f"for example --name {f'my_{usable}' if keyword.iskeyword(usable) else usable}",
+            hint=f"choose a valid name: --name {f'my_{usable}' if keyword.iskeyword(usable) else usable}",
         )
     if name == "hf" or importlib.util.find_spec(name) is not None:
         raise Invalid(
-            "a module with this name exists, and the job's file would hide it",
+            "the job's file would hide an existing Python module of the same name",
             code="HF-E2180",
             where=f"--name {name}",
             hint=f"use a different name, for example --name my_{name}",

@@ -482,7 +482,7 @@ def sinks_of(built: Any) -> list[Sink]:
             sinks.append(adopt(sink))
         else:
             raise Invalid(
-                "the job's function returned something that cannot be run",
+                "the job's function did not return a query",
                 code="HF-E2229",
                 found=type(sink).__name__,
                 expected="hf.sink(…), a DataStreamWriter that was not started, or a list of them",
@@ -495,7 +495,7 @@ def sinks_of(built: Any) -> list[Sink]:
             code="HF-E2230",
             found=", ".join(name or "no name" for name in names) or "no sink",
             expected="hf.sink(frame, name='…') for each sink",
-            hint="the name is also the folder of its checkpoint; keep it once the job has run",
+            hint="name each sink with name=…, and keep the name: it is also the folder of the checkpoint",
         )
     return sinks
 

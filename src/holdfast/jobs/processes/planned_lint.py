@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from holdfast.stream.sinks.query_sink import Sink
 
 _NO_JOB: Final = (
-    "a plain script is not run, since it would start its queries on their real sources; lint it without"
-    " a plan, or move the query into a function below @hf.job"
+    "lint the file without a plan, or move the query into a function below @hf.job; a plain script is not"
+    " run, since it would start its queries on their real sources"
 )
 _SHOWN: Final = 5
 
@@ -119,9 +119,9 @@ def _hits(sink: Sink, cores: int | None) -> list[PlanHit]:
 
 def _no_plan(sink: Sink) -> Unsupported:
     return Unsupported(
-        "this Spark does not expose its plan",
+        "the installed pyspark does not expose the plan of a query",
         code="HF-E7083",
         where=sink.name or sink.kind,
-        found="different internals",
+        found="unknown internals of Spark",
         hint="lint the file without its plan, or install a pyspark version that Holdfast supports",
     )

@@ -323,7 +323,10 @@ def kind_of(message: Message) -> str:
 def not_for(receiver: str, message: Message) -> Internal:
     """Return the error of a process that has received a message meant for a different one."""
     return Internal(
-        f"{receiver} received a message that is not meant for it", code="HF-E9017", found=kind_of(message)
+        f"{receiver} received an unexpected message",
+        code="HF-E9017",
+        found=kind_of(message),
+        hint="please report this",
     )
 
 
@@ -344,7 +347,10 @@ def decode(line: bytes) -> Message:
         kind = str(values.pop("kind"))
     except (ValueError, AttributeError, KeyError, TypeError) as error:
         raise Internal(
-            "a process sent a line that is not a message", code="HF-E9018", found=repr(line[:200])
+            "a process sent a line that is not a message",
+            code="HF-E9018",
+            found=repr(line[:200]),
+            hint="please report this",
         ) from error
     return message_of(kind, values)
 
@@ -362,6 +368,7 @@ def message_of(kind: str, values: Mapping[str, Any]) -> Message:
             code="HF-E9019",
             found=kind,
             expected=", ".join(KINDS),
+            hint="please report this",
         )
     wrong = wrong_fields(message_type, values)
     if wrong:
@@ -370,6 +377,7 @@ def message_of(kind: str, values: Mapping[str, Any]) -> Message:
             code="HF-E9020",
             found=", ".join(wrong),
             expected=", ".join(item.name for item in fields(message_type)) or "no fields",
+            hint="please report this",
         )
     try:
         return from_plain(message_type, values)
@@ -378,6 +386,7 @@ def message_of(kind: str, values: Mapping[str, Any]) -> Message:
             f"a process sent a message `{kind}` that cannot be read",
             code="HF-E9021",
             found=f"{type(error).__name__}: {error}",
+            hint="please report this",
         ) from error
 
 

@@ -89,10 +89,10 @@ def restore_all(given: Mapping[str, str], places: Mapping[str, str]) -> Iterator
             raise Invalid(
                 "unknown query"
                 if name
-                else "the job has several queries, and a savepoint has no query's name",
+                else "the job has several queries, and a savepoint was given without a query",
                 code="HF-E2233",
                 where="-s",
-                found=name or "no name",
+                found=name or "no query",
                 expected=", ".join(places),
                 hint="give each query its savepoint as -s NAME=SAVEPOINT",
             )
@@ -115,8 +115,8 @@ def not_restored(query: str) -> Iterator[None]:
             found=error.found,
             code=error.code,
             expected=error.expected,
-            hint="omit -s to resume from the existing checkpoint, or give the job a different one with"
-            " --set checkpoint.storage=DIR",
+            hint="omit -s to resume from the existing checkpoint, or give the job a different"
+            " directory with --set checkpoint.storage=DIR",
         ) from error
 
 

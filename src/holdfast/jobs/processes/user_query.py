@@ -180,11 +180,11 @@ def _chosen(sinks: list[Sink], query: str | None) -> Sink:
     names = ", ".join(str(sink.name) for sink in sinks)
     if query is None:
         raise Invalid(
-            "the job has several queries",
+            "the job has several queries, and none was chosen",
             code="HF-E2236",
             found=names,
-            expected="one of them",
-            hint="choose one with --query",
+            expected="the name of one query",
+            hint="choose a query with --query",
         )
     for sink in sinks:
         if sink.name == query:
@@ -194,7 +194,7 @@ def _chosen(sinks: list[Sink], query: str | None) -> Sink:
         code="HF-E3046",
         found=query,
         expected=names,
-        hint="choose one with --query",
+        hint="choose a query with --query",
     )
 
 
@@ -206,6 +206,8 @@ def frame_of_target(target: Any) -> DataFrame:
     frame = sink.frame if sink.frame is not None else frame_of(sink.writer())
     if frame is None:
         raise Unsupported(
-            "the frame of this writer is not accessible", code="HF-E7084", hint="pass hf.sink(frame)… instead"
+            "the DataFrame of the query's DataStreamWriter is not accessible",
+            code="HF-E7084",
+            hint="return hf.sink(frame) in place of frame.writeStream",
         )
     return frame

@@ -245,7 +245,7 @@ class Control:
                 where=str(self._home.path),
                 found=status.job.state.value,
                 expected="a running job",
-                hint=f"start it again with `holdfast run {status.job.target}`",
+                hint=f"start the job again with `holdfast run {status.job.target}`",
             )
         leader = self._registry.leader(status.job.name)
         if not status.supervised and leader is not None:
@@ -254,7 +254,8 @@ class Control:
                 code="HF-E4027",
                 where=str(self._home.path),
                 found=f"{status.job.state.value}, led last by {leader.holder}",
-                hint="repeat the command on the leader's machine, which its standbys report; if none is left,"
+                hint="repeat the command on the leader's machine, which its standbys report;"
+                " if no leader is left,"
                 f" start the job with `holdfast run {status.job.target} --ha {leader.address}`",
             )
         if not status.supervised:
@@ -280,7 +281,7 @@ class Control:
                     f"job {job.name!r} has not ended yet",
                     code="HF-E5027",
                     found=f"{status.job.state.value} after {timeout_s:.0f} s",
-                    hint=f"the running batch may be long: see `holdfast status {job.name}`,"
+                    hint=f"check the running batch with `holdfast status {job.name}`,"
                     f" or end the job with `holdfast cancel {job.name}`",
                 )
             time.sleep(LOOK_S)

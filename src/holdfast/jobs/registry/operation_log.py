@@ -237,7 +237,12 @@ class Operations:
             Internal: The arguments belong to a different verb.
         """
         if type(arguments) is not KINDS.get(verb):
-            raise Internal(f"invalid arguments for `{verb}`", code="HF-E9022", found=type(arguments).__name__)
+            raise Internal(
+                f"invalid arguments for `{verb}`",
+                code="HF-E9022",
+                found=type(arguments).__name__,
+                hint="please report this",
+            )
         if not ID.fullmatch(operation_id):
             raise Invalid(
                 "invalid operation id",
@@ -404,8 +409,8 @@ def _mine(changed: Operation | None, operation: Operation) -> Operation:
             "another process has taken over this operation",
             code="HF-E4030",
             where=operation.operation_id,
-            found=f"verb {operation.verb}",
-            hint="check its progress with GET /api/v1/operations/ID",
+            found=f"operation `{operation.verb}`",
+            hint="check the operation's progress with GET /api/v1/operations/ID",
         )
     return changed
 

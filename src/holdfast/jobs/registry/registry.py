@@ -623,5 +623,5 @@ def _leadership_lost(job: str, path: Path, token: int, holder: int | None) -> Le
         code="HF-E4031",
         where=str(path),
         found=f"term {token}",
-        expected="a registry with this term" if holder is None else f"term {holder}",
+        expected="a registry that records this term" if holder is None else f"term {holder}",
     )

@@ -55,6 +55,7 @@ class Leadership:
             raise Internal(
                 "a supervisor without elections cannot lose the leadership",
                 code="HF-E9025",
+                hint="please report this",
             )
         return self.candidacy
 

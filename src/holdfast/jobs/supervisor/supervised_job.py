@@ -66,7 +66,10 @@ def next_state(state: JobState, following: JobState) -> JobState:
     if following not in allowed:
         expected = ", ".join(sorted(other.value for other in allowed)) or "no other state"
         raise Internal(
-            f"a job cannot change from {state.value} to {following.value}", code="HF-E9026", expected=expected
+            f"a job cannot change from {state.value} to {following.value}",
+            code="HF-E9026",
+            expected=expected,
+            hint="please report this",
         )
     return following
 
@@ -402,7 +405,10 @@ class SupervisedJob:
         """The job's name."""
         if self.definition is None:
             raise Internal(
-                "the supervisor does not know its job yet", code="HF-E9027", where=self.spec.target
+                "the supervisor does not know its job yet",
+                code="HF-E9027",
+                where=self.spec.target,
+                hint="please report this",
             )
         return self.definition.name
 
@@ -426,7 +432,7 @@ class SupervisedJob:
             where=self.spec.target,
             found=f"{definition.name} in {definition.checkpoint}",
             expected=f"{former.name} in {former.checkpoint}",
-            hint="stop the job before changing either",
+            hint="stop the job before you change its name or checkpoint",
         )
 
     # What the registry knows of it.

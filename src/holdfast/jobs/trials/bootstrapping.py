@@ -175,11 +175,12 @@ def plan_of(path: Path) -> Callable[[SparkSession], Any]:
     function: Callable[[SparkSession], Any] | None = getattr(load_module(path), FUNCTION, None)
     if not callable(function):
         raise Invalid(
-            "the file has no function for the history",
+            f"the file does not define `{FUNCTION}`, the function that returns the history",
             code="HF-E2239",
             where=str(path),
             expected=f"def {FUNCTION}(spark): return spark.read…",
-            hint="return the history, or a dictionary of `history`, `start`, `states` and `watermark`",
+            hint="return the history as a DataFrame, or a dictionary of `history`, `start`, `states` and"
+            " `watermark`",
         )
     return function
 

@@ -401,11 +401,12 @@ class _Runs:
         outcome = self._run(FIRST, target, say, self.most, None)
         if not outcome.batches:
             raise Unavailable(
-                "there is no input after the savepoint, so there is nothing to compare",
+                "the outputs cannot be compared, because there is no input after the savepoint",
                 code="HF-E5030",
                 where=self.plan.savepoint,
                 found=f"batch {self.plan.manifest.batch_id} is the last batch with input",
-                hint="wait for input, or take an older batch with `holdfast savepoint take --batch`",
+                hint="wait for input, or compare from a savepoint of an older batch, taken with"
+                " `holdfast savepoint take --batch`",
             )
         return outcome
 

@@ -195,7 +195,7 @@ def newest(address: str) -> tuple[Storage, str]:
             code="HF-E3050",
             where=storage.uri,
             expected="a savepoint, or a directory of savepoints",
-            hint="take one with `holdfast savepoint take CHECKPOINT DIR`",
+            hint="take a savepoint with `holdfast savepoint take CHECKPOINT DIR`",
         )
     return storage, savepoint_ids[-1]
 

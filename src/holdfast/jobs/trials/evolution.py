@@ -308,7 +308,7 @@ def _planned(
     steps = [] if code.plan is None else [step for step in code.plan.steps if step.stateful]
     if code.plan is not None and len(steps) != len(planned):
         raise Unsupported(
-            "the state of the new code's operators cannot be determined before they run",
+            "the state of the new code's operators cannot be determined before the query runs",
             code="HF-E7090",
             where=code.name,
             found=f"{counted(len(planned), 'operator')} with state, of {len(steps)} in the plan:"
@@ -330,7 +330,7 @@ def _require_accepted(frame: DataFrame, mode: str, made: Storage, folder: Path) 
     trial = rehearse(frame, trial_folder, mode)
     if not trial.accepted:
         raise Unsupported(
-            "Spark does not accept the converted state for the new code, and nothing was written",
+            "Spark does not accept the converted state for the new code, so nothing was written",
             code="HF-E7091",
             where=made.uri,
             found=f"{trial.spark_error or ''} {trial.message or ''}".strip(),

@@ -69,11 +69,11 @@ def lint(
     given = [name for name, value in (("overrides", overrides), ("conf", conf), ("spark", spark)) if value]
     if given:
         raise Invalid(
-            "settings need plan=True",
+            "settings can be given only with plan=True",
             code="HF-E2241",
             found=", ".join(given),
-            expected="plan=True with these settings",
-            hint="omit them to lint the text of a file, or a checkpoint",
+            expected="plan=True or no settings",
+            hint="give plan=True, or omit the settings to lint the text of a file, or a checkpoint",
         )
     return lint_path(target)
 

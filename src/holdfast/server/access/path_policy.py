@@ -42,7 +42,7 @@ def resolve(plane: ControlPlane, address: str, setting: str) -> str:
         )
     if remote and ".." in text.split("/"):
         raise Invalid(
-            "invalid directory address",
+            "the directory's address contains `..`",
             code="HF-E2262",
             where=setting,
             found=address[:200],
@@ -56,7 +56,7 @@ def resolve(plane: ControlPlane, address: str, setting: str) -> str:
             where=setting,
             found=address[:200],
             expected=_what_may_be_named(plane),
-            hint="use one of these directories or omit it, or start `holdfast run` or `holdfast serve`"
+            hint="give an allowed directory or none, or start `holdfast run` or `holdfast serve`"
             f" with `--root {shlex.quote(address[:200])}`",
         )
     return uri
@@ -125,7 +125,7 @@ def new_checkpoint(plane: ControlPlane, address: str, setting: str) -> str:
     for used in _checkpoints(plane):
         if within(uri, used) or within(used, uri):
             raise Invalid(
-                "the new checkpoint overlaps with the checkpoint of a job",
+                "the new checkpoint is inside or above the checkpoint of a job",
                 code="HF-E2264",
                 where=setting,
                 found=uri,

@@ -210,7 +210,7 @@ def _open_state(plane: ControlPlane, job: str, which: Which) -> tuple[StateReade
             code="HF-E3055",
             where=place.name,
             found="no stateful operator",
-            hint="for a job with several queries, choose a different one with `query=NAME`",
+            hint="for a job with several queries, choose a different query with `query=NAME`",
         )
     heard = [
         batch.committed_ms
@@ -300,5 +300,5 @@ def _check_small_enough(reader: StateReader) -> None:
             code="HF-E2266",
             found=f"{size:,} bytes",
             expected=f"at most {LARGEST_FOR_SQL:,} bytes",
-            hint="run `holdfast state scan CHECKPOINT --sql` on the machine itself",
+            hint="run `holdfast state scan CHECKPOINT --sql` on the server's machine",
         )

@@ -57,7 +57,7 @@ async def form(request: Request) -> Fields:
             "the form was not sent by a page of the dashboard",
             code="HF-E2269",
             found="no Origin header",
-            hint="programs use the resources below /api/v1",
+            hint="use the resources below /api/v1 from a program",
         )
     if not request.headers.get("content-type", "").startswith("application/x-www-form-urlencoded"):
         raise Invalid(
@@ -83,7 +83,9 @@ def ask(plane: ControlPlane, job: str, fields: Fields) -> str:
         plane.registry.request(plane.control.running(name).job.name, button, plane.clock())
         return job_path(details.status.job)
     if button not in _BUTTONS:
-        raise Invalid("unknown button", code="HF-E2271", found=button[:80], expected=", ".join(_BUTTONS))
+        raise Invalid(
+            "unknown action of a form", code="HF-E2271", found=button[:80], expected=", ".join(_BUTTONS)
+        )
     verb, read = _BUTTONS[button]
     operation = plane.ask(verb, name, read(plane, fields, details))
     if verb == "diff":
@@ -120,7 +122,7 @@ def _diff(plane: ControlPlane, fields: Fields, _: JobDetails) -> Diff:
     chosen = fields.get("with", [])
     if len(chosen) != 2:
         raise Invalid(
-            "choose exactly two savepoints to compare",
+            "a comparison needs exactly two savepoints",
             code="HF-E2272",
             found=f"{len(chosen)} chosen",
             expected="2",
@@ -149,11 +151,11 @@ def _some(fields: Fields, name: str) -> str | None:
     text = fields.get(name, [""])[-1].strip()
     if len(text) > _LONGEST:
         raise Invalid(
-            "the value is too long",
+            "the value of a form field is too long",
             code="HF-E2273",
             where=name,
             found=f"{len(text)} characters",
-            expected=f"{_LONGEST}",
+            expected=f"at most {_LONGEST} characters",
         )
     return text or None
 
@@ -161,7 +163,7 @@ def _some(fields: Fields, name: str) -> str | None:
 def _one(fields: Fields, name: str) -> str:
     text = _some(fields, name)
     if text is None:
-        raise Invalid("a value is missing", code="HF-E2274", where=name, expected="a value")
+        raise Invalid("a required form field has no value", code="HF-E2274", where=name, expected="a value")
     return text
 
 
@@ -350,7 +352,7 @@ def _state(plane: ControlPlane, request: Request) -> Any:
             code="HF-E2275",
             where="offset",
             found=offset[:40],
-            expected="0, 50, …",
+            expected="a row number from 0",
         )
     asked = StateRequest(
         query=_query(request),
@@ -364,7 +366,7 @@ def _state(plane: ControlPlane, request: Request) -> Any:
 
 def _nowhere(plane: ControlPlane, request: Request) -> Any:
     del plane
-    raise NotFound("unknown page", code="HF-E3057", where=request.url.path, hint="the list of jobs is at /")
+    raise NotFound("unknown page", code="HF-E3057", where=request.url.path, hint="open the list of jobs at /")
 
 
 class ErrorPages:

@@ -305,7 +305,7 @@ def _address(
         "unknown savepoint in the job's catalogs",
         code="HF-E3058",
         where=asked.savepoint,
-        hint="see the page of savepoints for all savepoints",
+        hint="choose a savepoint on the page of the job's savepoints",
     )
 
 

@@ -65,6 +65,7 @@ def serialized(text: str) -> bytes:
         raise Internal(
             "the template of Java's exceptions is damaged",
             code="HF-E9033",
+            hint="please report this",
         )
     head, body = data[: inner - 4], data[inner:]
     message = modified_utf8(text[:_LONGEST])
@@ -90,7 +91,10 @@ def _with_message(data: bytes, message: bytes) -> bytes:
         text = data[start + 3 : start + 3 + length].replace(_MARK, message)
         if len(text) > 0xFFFF:
             raise Internal(
-                "the message is too long for a Java UTF string", code="HF-E9034", found=f"{len(text)} bytes"
+                "the message is too long for a Java UTF string",
+                code="HF-E9034",
+                found=f"{len(text)} bytes",
+                hint="please report this",
             )
         written += data[:start] + _TEXT + len(text).to_bytes(2, "big") + text
         data = data[start + 3 + length :]
@@ -106,7 +110,10 @@ def _start_of_text(data: bytes, mark: int) -> int:
             return start
         start = data.rfind(_TEXT, 0, start)
     raise Internal(
-        "the template of Java's exceptions is damaged", code="HF-E9033", found="a mark outside any text"
+        "the template of Java's exceptions is damaged",
+        code="HF-E9033",
+        found="a mark outside any text",
+        hint="please report this",
     )
 
 

@@ -103,7 +103,8 @@ class EmbeddedServer:
         if self._closing.is_set():
             return False
         self._failed(
-            why or Unavailable("the server has died and is restarted", code="HF-E5043", found=ending)
+            why
+            or Unavailable("the server ended unexpectedly and is restarted", code="HF-E5043", found=ending)
         )
         return again
 
