@@ -66,7 +66,7 @@ def test_the_guide_says_the_same() -> None:
     }
     backends = list(GUIDE.values())
     assert rows["rows per second"] == [f"{each.rows_a_second:.0f}" for each in backends]
-    assert rows["bytes a key, with the versions that are kept"] == [
+    assert rows["bytes per key, with the versions that are kept"] == [
         f"{each.bytes_a_key:.0f}" for each in backends
     ]
     for keys in (10_000, 100_000, 1_000_000):

@@ -117,7 +117,7 @@ def test_a_change_without_steps_or_with_one_that_does_not_fit(
         hf.change(source).to(tmp_path / "new")
     with pytest.raises(Invalid, match="no state has a column 'when'") as caught:
         hf.change(source).keep_newer_than("2024-01-01", column="when").to(tmp_path / "new")
-    assert caught.value.found == "join.left: ts; join.right: at"
+    assert caught.value.expected == "join.left: ts; join.right: at"
     with pytest.raises(Invalid, match="invalid point in time 'soon'"):
         hf.change(source).keep_newer_than("soon", column="ts").plan(tmp_path / "new")
     with pytest.raises(Invalid, match="the edit changes nothing") as caught:

@@ -142,7 +142,7 @@ def test_without_the_old_plan_columns_are_known_by_sparks_names_where_these_are_
     assert columns(made)["most"] == ("new", "null")
     twice = operator(0, AGGREGATE, "customer string", "sum long, sum long, count long!")
     code = plan("[customer], [customer, sum(amount) AS total, sum(fee) AS fees, count(1) AS n]")
-    with pytest.raises(Invalid, match="the column cannot be matched") as refused:
+    with pytest.raises(Invalid, match="the column of the state cannot be matched") as refused:
         steps([TOTALS], [twice], (None, code))
     assert (refused.value.found, refused.value.expected) == (
         "sum in the state",
@@ -156,7 +156,7 @@ def test_two_aggregates_that_could_be_one_are_refused_with_their_names() -> None
     old = operator(0, AGGREGATE, "k string", "sum long, sum long")
     new = operator(0, AGGREGATE, "k string", "sum long")
     plans = (plan("[k], [k, sum(a) AS x, sum(b) AS y]"), plan("[k], [k, sum(b) AS x]"))
-    with pytest.raises(Invalid, match="the aggregate cannot be matched") as refused:
+    with pytest.raises(Invalid, match="the aggregate of the state cannot be matched") as refused:
         steps([old], [new], plans)
     assert refused.value.found == "x, y in the state"
     [made] = steps([old], [new], plans, rename={"y": "x"})
@@ -198,7 +198,7 @@ def test_a_grouping_column_is_renamed_only_where_it_is_said() -> None:
     with pytest.raises(Invalid, match="operators cannot be matched") as refused:
         steps([TOTALS], [new], (TOTALS_PLAN, code))
     assert "--map 0=0" in str(refused.value.hint)
-    with pytest.raises(Invalid, match="the grouping column cannot be matched") as refused:
+    with pytest.raises(Invalid, match="the grouping column of the state cannot be matched") as refused:
         steps([TOTALS], [new], (TOTALS_PLAN, code), rename={"0": "0"})
     assert "--map customer=shop" in str(refused.value.hint)
     [made] = steps([TOTALS], [new], (TOTALS_PLAN, code), rename={"customer": "shop"})

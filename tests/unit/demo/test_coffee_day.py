@@ -85,7 +85,7 @@ def test_a_line_holds_whole_cents_and_a_time_in_utc(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("customers", "files"), [(0, 10), (10, 8)])
 def test_a_day_that_is_too_small_is_refused(customers: int, files: int) -> None:
-    with pytest.raises(Invalid, match="too small"):
+    with pytest.raises(Invalid, match="has too few"):
         CoffeeDay.make(1, customers=customers, files=files)
 
 

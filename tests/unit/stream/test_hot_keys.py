@@ -92,7 +92,7 @@ def test_the_side_follows_from_the_kind(kind: str, split: str | None, side: str)
 @pytest.mark.parametrize(
     ("kind", "split", "hint"),
     [
-        ("left", "right", "once per part; remove `split=`"),
+        ("left", "right", "returned once per part"),
         ("semi", "right", "once for each part with a match"),
         ("right", "left", "right row without a match"),
         ("full", None, "returned from both sides"),
