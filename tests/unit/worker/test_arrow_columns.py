@@ -137,7 +137,7 @@ def test_rows_are_dicts_tuples_and_rows_with_names() -> None:
     ("row", "found"),
     [
         ({"customer": "a", "visits": 1}, "no spend"),
-        ({"customer": "a", "visits": 1, "spend": 1.0, "extra more": 1}, "extra more"),
+        ({"customer": "a", "visits": 1, "spend": 1.0, "more": 1}, "extra more"),
         ({"customer": "a", "visit": 1, "spend": 1.0}, "no visits; extra visit"),
         (("a", 1), "2 fields"),
         ("abc", "'abc', which is str"),
@@ -173,7 +173,7 @@ def test_a_returned_table_is_brought_into_the_output_schema() -> None:
     ("columns", "message"),
     [
         ({"customer": ["a"], "visits": [1]}, "do not match `output`"),
-        ({"customer": ["a"], "visits": [1], "spend": [1.0], "extra more": [1]}, "do not match `output`"),
+        ({"customer": ["a"], "visits": [1], "spend": [1.0], "more": [1]}, "do not match `output`"),
         ({"customer": [1], "visits": [1], "spend": [1.0]}, "the wrong type"),
         ({"customer": ["a"], "visits": [1.5], "spend": [1.0]}, "truncated"),
         ({"customer": ["a"], "visits": ["1"], "spend": [1.0]}, "the wrong type"),
