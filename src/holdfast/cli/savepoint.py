@@ -313,10 +313,11 @@ def _refuse_no_catalog(catalog: str) -> None:
     storage = open_storage(catalog, "catalog")
     if not is_catalog(storage):
         raise NotFound(
-            "no savepoints in this directory",
+            "the directory is not a savepoint catalog",
             code="HF-E3026",
             where=storage.uri,
-            hint="give the DIR of `holdfast savepoint take CHECKPOINT DIR`",
+            hint="give the directory that was passed as DIR to `holdfast savepoint take CHECKPOINT DIR`, or"
+            " take the first savepoint with this command",
         )
 
 

@@ -165,5 +165,5 @@ def _unavailable(address: str, error: Exception) -> Unavailable:
         code="HF-E5010",
         where=address,
         found=next(iter(str(error).splitlines()), type(error).__name__),
-        hint="check that the server runs and reaches the address, then start again",
+        hint="check that the server is running and is allowed to read this file, then start the query again",
     )

@@ -346,7 +346,7 @@ class Candidacy:
                 where=str(self._path),
                 found=f"{known.holder}, elected at {known.address}",
                 expected=self.address,
-                hint="give all supervisors of a job the same --ha",
+                hint="give all supervisors of a job the same --ha; to change it, stop all of them first",
             )
         lease_ms = int(self._election.lease_s * 1000)
         registry.lead(self._job, Leader(term.token, myself(), self.address, lease_ms, now, now))
@@ -374,12 +374,13 @@ class Candidacy:
             return
         self._election.resign(term)
         raise Conflict(
-            f"the registry records a newer leader of job {self._job!r} than the election address",
+            f"the election issued a lower fencing token for job {self._job!r} than the registry records",
             where=self.address,
             found=error.found,
             code=error.code,
             expected=error.expected,
-            hint="give all supervisors a new --ha address: this one was recreated, and its clock is behind",
+            hint="the election at this address is an earlier one, or was recreated while the clock that"
+            " numbers its tokens was behind; correct the clock, then give all supervisors a new --ha address",
         ) from error
 
     def _end_frozen(self) -> None:

@@ -295,7 +295,8 @@ def require_whole(given: GivenQuery, home: Path | None, limit_ms: int) -> None:
             + (
                 ""
                 if found.whole is None
-                else f", or take one of batch {found.whole} with `holdfast savepoint take` and restore it"
+                else f", or create one from the undamaged batch {found.whole} with `holdfast savepoint take"
+                f" {place_word(found.checkpoint)} --batch {found.whole}` and restore that one"
             ),
         )
 

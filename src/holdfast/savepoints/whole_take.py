@@ -29,6 +29,7 @@ from holdfast.formats.key_groups import BASE, LOG
 from holdfast.formats.manifest import Manifest
 from holdfast.formats.text import foreign_json
 from holdfast.layout import OwnFile, StoreId
+from holdfast.quantities import counted
 from holdfast.savepoints import taking
 from holdfast.savepoints.catalog import savepoint_uri
 from holdfast.savepoints.copying import Pace, followed
@@ -172,11 +173,13 @@ class _Whole:
             found = store_sums(made, operators[store.operator_id], store)
             if _describe_sums(found) != _describe_sums(expected):
                 raise Internal(
-                    "a store read back differs from what was written, so no savepoint was taken",
+                    "verification failed, so no savepoint was taken: the content of a store differs from what"
+                    " was written",
                     code="HF-E9030",
-                    where=made.uri,
-                    found=str(_describe_sums(found)),
-                    expected=str(_describe_sums(expected)),
+                    where=f"{made.uri}, operator {store.operator_id}, partition {store.partition},"
+                    f" store {store.name}",
+                    found=_sums_text(found),
+                    expected=_sums_text(expected),
                     hint="the checkpoint is unchanged; please report this",
                 )
 
@@ -199,6 +202,14 @@ class _Whole:
             return None
         whole = self._kept.of_group(group_of_key(codec, key), GroupBlobs(None, blobs, ()))
         return tuple(BLOB.encode({"b": blob}) for blob in whole.base)
+
+
+def _sums_text(sums: Sums) -> str:
+    parts = (
+        f"{family}: {counted(rows, 'row')}, checksum {digest[:16]}"
+        for family, (rows, digest) in sorted(_describe_sums(sums).items())
+    )
+    return "; ".join(parts) or "no rows"
 
 
 def _describe_sums(sums: Sums) -> dict[str, Any]:

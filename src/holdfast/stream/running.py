@@ -154,7 +154,8 @@ def _exactly(measure: Measure, values: Sequence[int], none: Mask) -> pa.Array:
             code="HF-E2348",
             where=f"{measure.function}({measure.column})",
             expected=f"a value that fits {kind}",
-            hint="cast the column to a decimal with fewer digits, or to double",
+            hint="cast an integer column to decimal(28,0), or a decimal column to a smaller scale; double"
+            " also works, but rounds",
         )
     if not kinds.is_decimal(kind):
         return pa.array(values, kind, mask=none)

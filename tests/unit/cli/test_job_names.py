@@ -142,7 +142,7 @@ def test_doctor_looks_at_all_checkpoints_of_a_job(holdfast: Holdfast, shop: Job,
 def test_the_savepoints_of_a_job_are_where_its_last_one_is(holdfast: Holdfast, shop: Job) -> None:
     beside = f"file://{shop.checkpoint}.savepoints"
     missed = told(holdfast("savepoint", "list", "shop", "--json"), 3)
-    assert (missed["error"], missed["where"]) == ("no savepoints in this directory", beside)
+    assert (missed["error"], missed["where"]) == ("the directory is not a savepoint catalog", beside)
     taken = told(holdfast("savepoint", "take", "shop", "--json"))
     assert taken["savepoint"].startswith(f"{beside}/savepoints/")
     [listed] = told(holdfast("savepoint", "list", "shop", "--json"))["savepoints"]

@@ -256,7 +256,7 @@ def test_what_is_neither_a_directory_nor_a_job(holdfast: Holdfast) -> None:
         assert refused["error"] == "no directory or job is named 'catalog'"
     assert (
         told(holdfast("savepoint", "list", "./catalog", "--json"), 3)["error"]
-        == "no savepoints in this directory"
+        == "the directory is not a savepoint catalog"
     )
 
 

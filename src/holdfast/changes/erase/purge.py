@@ -409,10 +409,11 @@ class SparkSearch(Search):
         files = operator.files
         if files.values.avro:
             raise Unsupported(
-                "state in Avro encoding cannot be searched for a key",
+                "cannot search state encoded as Avro for a key, so nothing was changed",
                 code="HF-E7020",
                 where=f"operator {operator.named.label}",
-                hint="delete the savepoints with state of this operator",
+                hint="to remove the key, delete every savepoint that contains state of this operator; they"
+                " cannot be restored afterwards",
             )
         matchers = self.matchers(files)
         for partition in range(operator.partitions) if matchers else ():

@@ -157,9 +157,10 @@ def _more_times(old: pa.Schema, new: pa.Schema) -> bool:
 def former(where: str, name: str) -> Unsupported:
     """Return the error for rows that only the program can convert."""
     return Unsupported(
-        "a key group has rows of an earlier schema, which only the job can convert",
+        f"the schema of {name} has changed, and some key groups still have rows in the old one, which only"
+        " the job can convert",
         code="HF-E7024",
         where=where,
-        found=f"a changed schema of {name}",
-        hint="run the query until its batches have rewritten all key groups",
+        hint="run the job with the new version, then repeat the command on its newer state; a batch rewrites"
+        " a key group only if the group gets events",
     )

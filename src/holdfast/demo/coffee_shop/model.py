@@ -29,7 +29,8 @@ from holdfast.errors import Invalid, NotFound
 Value: TypeAlias = "str | int | None"
 Row: TypeAlias = tuple[Value, ...]
 
-_DELAY: Final = timedelta(minutes=10)
+_DELAY_MINUTES: Final = 10
+_DELAY: Final = timedelta(minutes=_DELAY_MINUTES)
 _SEATED_TO_ORDER: Final = timedelta(minutes=5)
 _ORDER_TO_PAYMENT: Final = timedelta(minutes=30)
 # A regular visited on at least this many of this many days before.
@@ -165,11 +166,11 @@ def _read_stream(folder: Path) -> ShopStream:
     files = sorted(folder.glob("*.json"))
     if not files:
         raise NotFound(
-            "the directory of a stream of the demo has no files",
+            "the demo stream has no input files",
             code="HF-E3032",
             where=str(folder),
             expected="*.json",
-            hint="write the day first: CoffeeDay.make().write(directory)",
+            hint="generate the input first: CoffeeDay.make().write(directory)",
         )
     events: list[ShopEvent] = []
     reach: list[datetime | None] = [None]
@@ -193,12 +194,14 @@ def _is_late(event: ShopEvent, own: ShopStream, streams: Sequence[ShopStream]) -
     if all(moment is not None and event.at <= moment - _DELAY for moment in surely):
         return True
     raise Invalid(
-        "the lateness of a row depends on how Spark splits the files into batches",
+        "cannot compute the expected result: whether this row is late depends on how Spark splits the files"
+        " into batches",
         code="HF-E2176",
         where=f"{own.name}, file {event.file}",
         found=json.dumps(dict(event.fields)),
-        expected=f"a row within {_DELAY} of earlier rows, or one that is late by {_SURE} files",
-        hint="generate the input with CoffeeDay.make",
+        expected=f"a timestamp less than {_DELAY_MINUTES} minutes before the newest earlier"
+        f" row, or a late row at least {_SURE} files after the rows that make it late",
+        hint="generate the input with CoffeeDay.make().write(directory)",
     )
 
 

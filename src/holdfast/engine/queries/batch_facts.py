@@ -19,6 +19,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from holdfast import layout
+from holdfast.config.checks import place_word
 from holdfast.engine.connect import is_connect
 from holdfast.errors import Corrupt, Invalid, NotFound
 from holdfast.formats.logs.batch_logs import DELTA_VERSION, parse_offsets
@@ -78,7 +79,8 @@ def watermark_before(storage: Storage, batch_id: int, batches_back: int = 1) -> 
             "the offset log lacks the batch with the watermark for late rows",
             code="HF-E6018",
             where=f"{storage.uri}/{name}",
-            hint="check the checkpoint with `holdfast checkpoint verify`",
+            hint=f"list all damage with `holdfast checkpoint verify {place_word(storage.uri)}`, and restore a"
+            " savepoint",
         ) from error
     return parse_offsets(data, f"{storage.uri}/{name}").watermark_ms
 
@@ -94,7 +96,7 @@ def _of_this_batch(batches_back: int) -> tuple[int]:
         raise Invalid(
             "side_outputs=True needs a query that is started by Holdfast",
             code="HF-E2187",
-            hint="start it with hf.sink(frame)…start(checkpoint=…), or with hf.adopt(writer)",
+            hint="start it with hf.sink(frame)….start(checkpoint=…) or hf.adopt(writer).start(checkpoint=…)",
         )
     return (watermark_before(open_storage(checkpoint), int(batch), batches_back),)
 

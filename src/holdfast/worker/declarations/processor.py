@@ -103,7 +103,7 @@ def _check_merge(present: Mapping[str, Callable[..., Any]], chosen: Sequence[str
             where=f"{where}.merge",
             found=", ".join(chosen),
             expected="on_event",
-            hint="define on_event instead, or remove merge",
+            hint="process a single stream with on_event, or remove merge",
         )
     if inspect.isgeneratorfunction(present["on_event"]):
         raise no_rows("on_event", "a generator", f"{where}.on_event")
@@ -140,7 +140,7 @@ def _check_streams(streams: Sequence[str], where: str) -> None:
                 where=where,
                 found=f'"{name}"',
                 expected="a name other than " + ", ".join(_NOT_STREAMS),
-                hint=f'rename the stream: name="{name}s"',
+                hint=f'rename the stream: name="{name}_rows"',
             )
         if len(streams) > 1 and not name.isidentifier():
             raise Invalid(
@@ -186,7 +186,9 @@ def _connected(
                 code="HF-E2439",
                 where=f"{where}.{name}",
                 expected=", ".join(wanted),
-                hint=f"rename {name} to {wanted[0]} and define the others",
+                hint=f"rename {name} to {wanted[0]} and define the others"
+                if name in ("on_event", "on_batch")
+                else f"remove {name} and define {', '.join(wanted)}",
             )
     missing = [name for name in wanted if name not in present]
     superfluous = [name for name in named if name not in wanted]
@@ -218,7 +220,11 @@ def _single(
             hint="move the code of on_event into on_key, which receives all events of a key at once",
         )
     if not chosen:
-        hint = f"rename {named[0]}, or connect a second stream" if named else f"define {allowed[0]}"
+        hint = (
+            f"rename {named[0]} to {allowed[0]}, or connect a second stream"
+            if named
+            else f"define {allowed[0]}"
+        )
         raise Invalid(
             "the processor has no handler for events",
             code="HF-E2442",
@@ -234,7 +240,8 @@ def _single(
             where=f"{where}.{named[0]}",
             found=f"one stream, which {chosen[0]} handles",
             expected=f"no handler of events other than {chosen[0]}",
-            hint=f"connect a stream named {named[0][3:]}, or rename the method",
+            hint=f"rename the method so that it does not start with on_; or connect a stream named"
+            f" {named[0][3:]}, and rename {chosen[0]} after the first stream",
         )
     return chosen
 
@@ -529,11 +536,13 @@ def _check_no_pickling(processor: object, states: Sequence[State]) -> None:
             uses = [word for word in code.co_names if _is_pickler(word, method.__globals__)]
             if uses:
                 raise Invalid(
-                    "pickled objects cannot be stored in a binary state",
+                    "a processor with a binary state cannot use pickle, because later versions could not"
+                    " check the stored objects",
                     code="HF-E2456",
                     where=f"{type(processor).__qualname__}.{name}",
-                    found=f"a use of {uses[0]}, and the binary state {binary.name}",
-                    hint='declare the fields as "struct<…>"; decode pickled events in a separate function',
+                    found=f"`{uses[0]}` in this method, and binary state {binary.name}",
+                    hint='declare the state as "struct<…>" instead of binary; if pickle only decodes events,'
+                    " move that code to a function outside the class",
                 )
 
 
@@ -568,7 +577,8 @@ def _check_is_picklable(processor: object) -> None:
         code="HF-E2458",
         where=where,
         found=error,
-        hint="in on_start, create the objects that the methods now take from outside the class",
+        hint="a method uses a global or enclosing variable that cannot be pickled, such as a client or a"
+        " lock; create that object in on_start, as an attribute of self",
     )
 
 

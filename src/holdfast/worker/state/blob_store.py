@@ -39,7 +39,10 @@ from holdfast.worker.state.store import GroupBlobs, PartitionStore, Write
 # A blob begins with the fingerprint of its form, of eight bytes too, which is a hash and never this.
 MAGIC: Final = b"\0HF-BLOB"
 _HEAD: Final = struct.Struct("<8sQ16s")
-_DAMAGED: Final = "restore a savepoint, or a batch that `holdfast checkpoint verify` reports as whole"
+_DAMAGED: Final = (
+    "restore a savepoint, or create one from a batch that `holdfast checkpoint verify CHECKPOINT` lists as"
+    " one that can still be restored"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +69,12 @@ class BlobName:
         return _HEAD.pack(MAGIC, self.size_bytes, self.digest) + self.key.encode()
 
     @classmethod
-    def decode(cls, data: bytes) -> BlobName:
+    def decode(cls, data: bytes, where: str | None = None) -> BlobName:
         """Read back what `encode` wrote.
+
+        Args:
+            data: The stored form.
+            where: The operator and the key group, for messages.
 
         Raises:
             Corrupt: It is truncated, or its key is not text.
@@ -76,10 +83,14 @@ class BlobName:
             _, size_bytes, digest = _HEAD.unpack_from(data)
             return cls(data[_HEAD.size :].decode(), size_bytes, digest)
         except (struct.error, UnicodeDecodeError) as error:
+            size = len(data)
+            short = size < _HEAD.size
             raise Corrupt(
-                "the name of a blob of keyed state cannot be read",
+                "keyed state contains a damaged reference to a blob",
                 code="HF-E6057",
-                found=str(error),
+                where=where,
+                found=f"{size} bytes" if short else "a key that is not UTF-8",
+                expected=f"at least {_HEAD.size} bytes" if short else "text",
                 hint=_DAMAGED,
             ) from error
 
@@ -104,8 +115,8 @@ class BlobName:
             where=f"{where}, key group {group}, key {self.key}",
             found=found,
             expected=f"{self.size_bytes} bytes",
-            hint=f"restore the data of {product} from a replica or a backup, or start the query with a new "
-            "checkpoint; blobs of batches that are no longer retained have been deleted",
+            hint=f"restore the data of {product} from a replica or a backup, or restore a savepoint, which"
+            " contains all blobs; blobs of batches that are no longer retained have been deleted",
         )
 
 
@@ -413,7 +424,8 @@ class BlobStore:
 
     def _own_names(self, group: int, stored: GroupBlobs) -> set[str]:
         start = blob_key(self._home, group, "")
-        keys = [BlobName.decode(blob).key for blob in (*stored.base, *stored.log) if is_name(blob)]
+        where = f"operator {self._task.operator}, key group {group}"
+        keys = [BlobName.decode(blob, where).key for blob in (*stored.base, *stored.log) if is_name(blob)]
         return {key.removeprefix(start) for key in keys if key.startswith(start)}
 
 
@@ -500,7 +512,7 @@ def resolved(
     at = [place for place, blob in enumerate(every) if is_name(blob)]
     if not at:
         return stored
-    names = [BlobName.decode(every[place]) for place in at]
+    names = [BlobName.decode(every[place], f"{where}, key group {group}") for place in at]
     holder = database(names[0])
     for place, name, blob in zip(at, names, _fetched(names, holder), strict=True):
         every[place] = name.checked(blob, group, where, holder.product)
