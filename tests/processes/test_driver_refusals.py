@@ -39,7 +39,7 @@ def test_its_driver_says_the_same_and_no_job_is_left(
     [
         (["--set", "nonsense"], "invalid setting"),
         (["--conf", "=x"], "invalid setting"),
-        (["--set", "nothing=1"], "unknown setting"),
+        (["--set", "nothing=1"], "unknown setting of the job"),
     ],
 )
 def test_a_bad_option_is_one_clear_error(

@@ -243,7 +243,7 @@ def test_a_port_that_is_taken_is_told_and_leaves_nothing_behind(plain: Plain, ho
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
-        with pytest.raises(hf.Unavailable, match="listen"):
+        with pytest.raises(hf.Unavailable, match="cannot open the metrics endpoint"):
             hf.watch(query, port=taken.getsockname()[1], home=home)
     with hf.watch(query, home=home) as watch:
         assert watch.url is None

@@ -243,10 +243,9 @@ def _what(error: HoldfastError) -> str:
 
 def _look(catalog: Storage, file: SavedFile, *, read: bool) -> Problem | None:
     path = object_path(file.sha256)
-    sha256, size = file.sha256, catalog.size(path)
-    if read:
-        with suppress(NotFound):
-            sha256, size = hash_file(catalog, path, file.size_bytes)
+    sha256, size = file.sha256, None
+    with suppress(NotFound):
+        sha256, size = hash_file(catalog, path, file.size_bytes) if read else (sha256, catalog.size(path))
     if size is None:
         return Problem(path, f"the object of {file.path} is missing", _MISSING)
     if size != file.size_bytes:

@@ -134,7 +134,7 @@ def test_a_group_that_is_not_what_it_should_be_is_no_savepoint(
 
     state = kept(filled(NOW, WATERMARK))
     monkeypatch.setattr(expiry, "Cleaner", Faulty)
-    with pytest.raises(Internal, match="wrong after dropping expired values"):
+    with pytest.raises(Internal, match="wrong after expired values were dropped"):
         without_expired(state)
 
 
