@@ -272,7 +272,7 @@ def test_rows_are_read_in_the_order_of_the_columns() -> None:
 
 
 def test_a_day_without_a_stream_is_not_found(tmp_path: Path) -> None:
-    with pytest.raises(NotFound, match="no files"):
+    with pytest.raises(NotFound, match="no input files"):
         model.read_day(tmp_path)
 
 
