@@ -101,7 +101,7 @@ def doctor(
 
 @dataclass(frozen=True, slots=True)
 class _Machine:
-    """What can run on this machine, and the Spark that wrote the checkpoints of its jobs."""
+    """The commands and jobs that can run on this machine, and the Spark that wrote the jobs' checkpoints."""
 
     examination: Examination
     explained: JobExplained | None
@@ -136,13 +136,13 @@ class _Machine:
 
     @property
     def ready(self) -> bool:
-        """Whether everything that is installed works."""
+        """True if everything that is installed works."""
         tried, cluster = self.tried, self.cluster
         return self.examination.ok and (tried is None or tried.ok) and (cluster is None or cluster.ok)
 
     @property
     def newer(self) -> bool:
-        """Whether a newer Spark than the installed one wrote a checkpoint of a job."""
+        """True if a newer Spark than the installed one wrote a checkpoint of a job."""
         return any(writer.newer for writer in self.writers)
 
     def as_dict(self, healths: list[Health]) -> dict[str, Any]:

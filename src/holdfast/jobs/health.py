@@ -71,7 +71,7 @@ class OperatorSize(JsonShape):
 
 @dataclass(frozen=True, slots=True)
 class RestartEstimate(JsonShape):
-    """What a restart loads, and how long it takes.
+    """The state that a restart loads, and the time it takes.
 
     Attributes:
         state_bytes: The bytes of state that the tasks of the first batch read.
@@ -165,7 +165,7 @@ class Health(JsonShape):
     @property
     @in_json
     def ok(self) -> bool:
-        """Whether no damage was found and the installed Spark can continue from it."""
+        """True if no damage was found and the installed Spark can continue from it."""
         return not self.problems and (self.written_by is None or not self.written_by.newer)
 
 
@@ -367,6 +367,5 @@ def _next(found: Health, job: JobDetails | None) -> str:
 
 def _catalog(uri: str, job: JobDetails | None) -> str | None:
     """Return the catalog of the job's savepoints, or the one next to the checkpoint, as it is typed."""
-    known = None if job is None else job.status.job.savepoint_catalog or next(iter(job.catalogs), None)
-    address = known or beside(uri, SAVEPOINTS_BESIDE)
+    address = beside(uri, SAVEPOINTS_BESIDE) if job is None else next(iter(job.known_catalogs(uri)), None)
     return None if address is None else place_word(address)

@@ -1,4 +1,4 @@
-"""What the handlers of a processor are called with: rows, timers and the context."""
+"""The arguments of a processor's handlers: rows, timers and the context."""
 
 from __future__ import annotations
 
