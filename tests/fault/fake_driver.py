@@ -131,7 +131,10 @@ class FakeDriver:
                 if transaction is not None:
                     transaction.execute("CREATE TABLE IF NOT EXISTS results (batch INTEGER)")
                     transaction.execute("INSERT INTO results VALUES (?)", (number,))
-            (commits / str(number)).write_text(str(self.go.term))
+            # As Spark does: a kill leaves no commit that is cut short.
+            written = commits / f".{number}.tmp"
+            written.write_text(str(self.go.term))
+            written.replace(commits / str(number))
             self.channel.send(BatchCommitted(replace(self.batch(), batch_id=number)))
 
     def hold(self, checkpoint: Path) -> None:
