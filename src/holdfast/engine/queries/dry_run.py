@@ -12,7 +12,7 @@ import json
 import logging
 import re
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from threading import Event
@@ -26,6 +26,7 @@ from holdfast.model import Try
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
 
 
 @contextmanager
@@ -103,13 +104,16 @@ def without_sources(frame: DataFrame, empty: Path) -> tuple[DataFrame, int]:
     return _replaced(frame, lambda _: nothing.queryExecution().analyzed())
 
 
-def with_files(frame: DataFrame, folders: Sequence[str]) -> DataFrame:
-    """Return the query over files in place of its sources; one batch reads all of them.
+def with_files(
+    frame: DataFrame, folder_of: Callable[[StructType], str], most_files: int | None = None
+) -> DataFrame:
+    """Return the query over files in place of its sources.
 
     Args:
         frame: A streaming frame.
-        folders: For each of its sources, in the order of `relations`, a directory of Parquet files with the
-            columns of that source.
+        folder_of: Called for each of its sources, in the order of `relations`, with the source's schema;
+            returns a directory of Parquet files with these columns.
+        most_files: The number of files that a batch reads of each source; None for all.
 
     Raises:
         Unsupported: The plan has a stream that cannot be replaced, or this Spark has different internals.
@@ -117,11 +121,11 @@ def with_files(frame: DataFrame, folders: Sequence[str]) -> DataFrame:
     from pyspark.sql.types import StructType
 
     spark = frame.sparkSession
-    left = list(folders)
+    options = {} if most_files is None else {"maxFilesPerTrigger": str(most_files)}
 
     def files(relation: Any) -> Any:
         schema = StructType.fromJson(json.loads(relation.schema().json()))
-        read: Any = spark.readStream.schema(schema).parquet(left.pop(0))._jdf
+        read: Any = spark.readStream.options(**options).schema(schema).parquet(folder_of(schema))._jdf
         return read.queryExecution().analyzed()
 
     return _replaced(frame, files)[0]
