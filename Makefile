@@ -8,7 +8,7 @@ PINS := $(if $(SPARK),scripts/pins/spark-$(SPARK).txt)
 export VENV
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
-CLASSES := $(VENV)/spark-classes.jsa
+CLASSES := $(VENV)/.classes
 ARGS ?=
 # Tests that kill processes wait a lot: hence one worker more than two cores.
 PYTEST := $(BIN)/pytest -n 3 --dist worksteal
@@ -121,5 +121,6 @@ $(READY): requirements.lock pyproject.toml scripts/setup.sh $(wildcard $(PINS))
 	@touch $@
 
 # Spark's classes as a JVM maps them: the many JVMs of the tests start in two thirds of the time.
-$(CLASSES): $(READY) tests/support/class_archive.py
-	@PYTHONPATH=tests/support $(BIN)/python tests/support/class_archive.py $@
+$(CLASSES): $(READY)
+	@$(BIN)/python -m holdfast.jobs.processes.class_training $(VENV)
+	@touch $@

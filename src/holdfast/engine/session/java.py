@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 
 OLDEST = 17
+# The first Java whose class cache keeps linked classes and profiles.
+CACHES_CLASSES = 25
 VECTOR_MODULE = "jdk.incubator.vector"
 WAYS_OUT = "install Java 17, 21 or 25 and set JAVA_HOME, or run: pip install 'holdfast[java]'"
 
@@ -60,6 +62,16 @@ class JavaRuntime:
         """The major version: 17 for `17.0.15`, 8 for `1.8.0_392`."""
         found = re.match(r"(?:1\.)?(\d+)", self.version or "")
         return int(found.group(1)) if found else None
+
+    @property
+    def caches_linked_classes(self) -> bool:
+        """True if a cache of linked classes also speeds up Spark."""
+        return (self.major or 0) >= CACHES_CLASSES
+
+    @property
+    def corrupts_under_g1(self) -> bool:
+        """True for Java 25.0.0 to 25.0.2, whose G1 collector corrupts data (JDK-8377811)."""
+        return re.fullmatch(r"25(?:\.0(?:\.[012])?)?(?:[.+-].*)?", self.version or "") is not None
 
     @property
     def lacks_vector_module(self) -> bool:
@@ -107,10 +119,12 @@ def find_java(environ: Mapping[str, str]) -> JavaRuntime:
 def java_home_for_spark(java: JavaRuntime, state_home: Path) -> Path:
     """Return a JAVA_HOME that Spark's launcher can use: the runtime's own, or a wrapper of it.
 
+    With the vector module, Java 25 does not use its cache of linked classes, so the wrapper leaves it out.
+
     The wrapper is a small directory below the state home; it is created once, atomically, and its name
     depends on the runtime.
     """
-    if not java.lacks_vector_module:
+    if not java.lacks_vector_module and not java.caches_linked_classes:
         return java.home
     real = java.home.resolve()
     mark = hashlib.sha256(f"{real}|{java.version}|{_LAUNCHER}".encode()).hexdigest()[:12]
@@ -193,6 +207,16 @@ def no_jvm_left() -> Iterator[None]:
     finally:
         if signal.getsignal(signal.SIGINT) is end:
             signal.signal(signal.SIGINT, former)
+
+
+def end_jvm() -> None:
+    """End the JVM of this process's sessions, and wait until it has ended."""
+    from pyspark import SparkContext
+
+    gateway: Any = SparkContext._gateway
+    gateway.shutdown()
+    gateway.proc.stdin.close()
+    gateway.proc.wait()
 
 
 def end_children(but: Collection[int] = ()) -> None:

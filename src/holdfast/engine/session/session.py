@@ -31,6 +31,7 @@ from holdfast.engine.cluster import (
     send_package,
     worker_path,
 )
+from holdfast.engine.session.class_archive import jvm_options
 from holdfast.engine.session.jars import (
     APPENDED,
     PACKAGES_KEY,
@@ -40,7 +41,7 @@ from holdfast.engine.session.jars import (
     joined,
     unresolved_told,
 )
-from holdfast.engine.session.java import find_java, java_home_for_spark, no_jvm_left
+from holdfast.engine.session.java import JavaRuntime, find_java, java_home_for_spark, no_jvm_left
 from holdfast.engine.session.workers import socket_folder
 from holdfast.errors import Unsupported
 from holdfast.extras import require_package
@@ -52,6 +53,9 @@ if TYPE_CHECKING:
 LOCAL = "local[*]"
 WORKERS_KEY = "spark.pyspark.python"
 FILES_KEY = "spark.files"
+# Options of the driver's JVM: those of whoever sets Spark up, and after them those of the user.
+JVM_OPTIONS_KEY = "spark.driver.defaultJavaOptions"
+USER_OPTIONS_KEY = "spark.driver.extraJavaOptions"
 # A place, and no choice of behaviour, so it is not among the defaults.
 SOCKET_FOLDER_KEY = "spark.python.unix.domain.socket.dir"
 
@@ -189,7 +193,7 @@ def _configured(
             " hf.guard need a classic session",
         )
     settings = _settings(home)
-    prepare_environment(settings)
+    java = prepare_environment(settings)
     master = own.get("spark.master") or given.get("spark.master") or os.environ.get("MASTER") or LOCAL
     chosen = {"spark.master": master, **own}
     brought = {**extra_settings(extras, spark_version()), **external_settings({**given, **chosen})}
@@ -213,12 +217,20 @@ def _configured(
         chosen[WORKER_PATH_KEY] = worker_path({**given, **chosen}.get(WORKER_PATH_KEY), archive)
         for key, value in container_defaults(master, {**given, **chosen}).items():
             chosen.setdefault(key, value)
+    chosen |= _jvm_settings(java, settings.home, {**given, **chosen})
     sockets = socket_folder() if master.startswith("local") else None
     if sockets is not None and SOCKET_FOLDER_KEY not in given:
         chosen.setdefault(SOCKET_FOLDER_KEY, str(sockets))
     for key, value in chosen.items():
         builder = builder.config(key, value)
     return builder, {**given, **own}
+
+
+def _jvm_settings(java: JavaRuntime, home: Path, settings: Mapping[str, str]) -> dict[str, str]:
+    """Return the setting with the options that Holdfast adds to the driver's JVM, if there are any."""
+    before = settings.get(JVM_OPTIONS_KEY, "")
+    added = jvm_options(java, home, f"{before} {settings.get(USER_OPTIONS_KEY, '')}", os.environ)
+    return {JVM_OPTIONS_KEY: f"{before} {added}".strip()} if added else {}
 
 
 def _partitioned(running: SparkSession | None) -> bool:
@@ -229,11 +241,12 @@ def _partitioned(running: SparkSession | None) -> bool:
     return bool(session._jsparkSession.sessionState().conf().contains(SHUFFLE_PARTITIONS_KEY))
 
 
-def prepare_environment(settings: Settings) -> None:
-    """Set a supported Java for Spark's launcher, and this interpreter for its workers."""
+def prepare_environment(settings: Settings) -> JavaRuntime:
+    """Set a supported Java for Spark's launcher, and this interpreter for its workers; return the Java."""
     java = find_java(os.environ)
     os.environ["JAVA_HOME"] = str(java_home_for_spark(java, settings.home))
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    return java
 
 
 def defaults_for(master: str, conf: Mapping[str, str] | None = None) -> tuple[Default, ...]:

@@ -213,14 +213,14 @@ class Driver:
         began = time.monotonic()
         try:
             log_to(order.log)
-            self._warm = session_of(job, self._spec.conf, self._spec.home, self._spec.master)
+            self._warm = spark = session_of(job, self._spec.conf, self._spec.home, self._spec.master)
         except HoldfastError as error:
             return self._refuse(error)
         except Exception as error:
             detail = traceback.format_exc()
             sys.stderr.write(detail)
             return self._fail(failures.from_exception(error, detail, label=failures.START))
-        batches, note = warm_up(job, self._warm, self._orders.told)
+        batches, note = warm_up(lambda: sinks_of(job(spark)), spark, self._orders.told)
         took_ms = int((time.monotonic() - began) * 1000)
         self._channel.send(Warmed(took_ms, memory_of_group(), batches, note))
         return None

@@ -11,6 +11,7 @@ import os
 import shutil
 import tempfile
 import threading
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
     from pyspark.sql.types import StructType
 
-    from holdfast.jobs.definition import Job
     from holdfast.stream.sinks.query_sink import Sink
 
 # Batches after the third of a session take as long as the third.
@@ -32,25 +32,25 @@ _LOOK_S: Final = 0.05
 _FILES: Final = frozenset({"parquet", "json", "csv", "orc", "text", "delta"})
 
 
-def warm_up(job: Job, spark: SparkSession, told: threading.Event) -> tuple[int, str | None]:
+def warm_up(
+    built: Callable[[], Sequence[Sink]], spark: SparkSession, told: threading.Event
+) -> tuple[int, str | None]:
     """Run the job's queries over batches without rows.
 
     Args:
-        job: The job; its function is called.
+        built: Builds the queries.
         spark: The session.
         told: Set when the driver takes over; the warm-up then ends early.
 
     Returns:
         The number of batches that ran, and the reason why some did not.
     """
-    from holdfast.jobs.processes.driver import sinks_of
-
     if not str(spark.sparkContext.master).startswith("local"):
         return 0, "the executors of the cluster are left to the running driver"
     batches, note = 0, None
     with tempfile.TemporaryDirectory(prefix="holdfast-standby-", ignore_cleanup_errors=True) as folder:
         try:
-            for number, sink in enumerate(sinks_of(job(spark))):
+            for number, sink in enumerate(built()):
                 batches += _run(sink, spark, Path(folder) / str(number), told)
         except Exception as error:  # the driver that takes over reports what is wrong with the job
             note = f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"

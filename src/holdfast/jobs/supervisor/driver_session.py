@@ -115,8 +115,10 @@ class DriverSession:
                 if "driver" in ready and not self._hear():
                     attempt.failed_ms = job.clock() if attempt.failed_ms is None else attempt.failed_ms
                     return
-                if attempt.batches and job.standby is not None and not told_to_stop:
-                    job.standby.keep()
+                if attempt.batches and not told_to_stop:
+                    job.training.keep()
+                    if job.standby is not None:
+                        job.standby.keep()
                 self._look_at_slow_batches()
                 if self._log is not None:
                     with suppress(OSError):  # it is not there yet, or the disk is away

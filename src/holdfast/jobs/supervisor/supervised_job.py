@@ -21,6 +21,7 @@ from holdfast.jobs.background_savepoints import NOT_TAKEN, TAKEN, Savepointing
 from holdfast.jobs.events import EventHandler, JobEvent, JobOutcome, logged
 from holdfast.jobs.metrics_loop import Observing
 from holdfast.jobs.processes import protocol
+from holdfast.jobs.processes.class_training import ClassTraining
 from holdfast.jobs.processes.driver import DriverSpec
 from holdfast.jobs.processes.driver_process import DriverProcess
 from holdfast.jobs.processes.protocol import Finished, JobDefined, JobFailed, Refused, Stopped, kind_of
@@ -368,6 +369,7 @@ class SupervisedJob:
         restored: True if its checkpoints were restored from savepoints.
         driver: The driver that runs, or ran last.
         standby: The driver that waits to take over; None if the job has none.
+        training: The process that makes the archive of Spark's classes.
         attempts: The number of drivers started.
         batches: The number of batches that they have committed.
     """
@@ -396,6 +398,7 @@ class SupervisedJob:
         self.driver: DriverAttempt | None = None
         self.sidecar: Sidecar | None = None
         self.standby: StandbyDriver | None = None
+        self.training = ClassTraining(home)
         self.begun = self.restored = False
         self.attempts = self.batches = 0
         self._state = JobState.CREATED
@@ -577,6 +580,7 @@ class SupervisedJob:
         """Close everything, after the job's end was recorded."""
         if self.standby is not None:
             self.standby.close()
+        self.training.close()
         self.close_sidecar()
         if self.sidecar is not None:
             self.sidecar.close_observing()  # what stood wrong is over
