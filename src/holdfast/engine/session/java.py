@@ -71,7 +71,7 @@ class JavaRuntime:
     @property
     def corrupts_under_g1(self) -> bool:
         """True for Java 25.0.0 to 25.0.2, whose G1 collector corrupts data (JDK-8377811)."""
-        return re.fullmatch(r"25(?:\.0(?:\.[012])?)?(?:[.+-].*)?", self.version or "") is not None
+        return re.fullmatch(r"25(?:\.0(?:\.[012])?)?(?:[+-].*)?", self.version or "") is not None
 
     @property
     def lacks_vector_module(self) -> bool:
