@@ -388,8 +388,7 @@ class ClusterFit(JsonShape):
 
 
 def fit_of(spark: SparkSession) -> ClusterFit | None:
-    """Return the resources that `fit` determined for a session, or None for a session on this machine only.
-    """
+    """Return the resources that `fit` determined for a session, or None for a session on this machine."""
     context: Any = spark.sparkContext
     return _FITS.get(str(context.applicationId))
 

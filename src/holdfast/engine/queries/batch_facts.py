@@ -170,8 +170,7 @@ class TableVersions:
 
 
 def table_of(source: Mapping[str, Any]) -> str | None:
-    """Return the Delta table of a source in a progress report, read from the source's description, or None.
-    """
+    """Return the Delta table of a source in a progress report, read from its description, or None."""
     description = str(source.get("description") or "")
     return description[len(_SOURCE) : -1] if description.startswith(_SOURCE) else None
 

@@ -125,8 +125,7 @@ class PostgreSQL(Database):
         return isinstance(error, errors.SerializationFailure | errors.DeadlockDetected)
 
     def evict(self, sink: str) -> bool:
-        """End the sessions that hold a sink's transaction open. Requires the same role or pg_signal_backend.
-        """
+        """End the sessions with an open transaction of a sink; needs the same role or pg_signal_backend."""
         psycopg = driver()
         try:
             with psycopg.connect(self.dsn, autocommit=True) as connection:

@@ -102,7 +102,7 @@ _CONTENT = (VALUE_PREFIX, SLOT_PREFIX)
 
 
 class Cleaner:
-    """A function set that removes expired values from the tables of one operator.
+    """A remover of expired values from the tables of one operator.
 
     Args:
         states: The states that the processor declares.
