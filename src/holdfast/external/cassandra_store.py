@@ -249,12 +249,12 @@ class CassandraDatabase:
         self._connection = open_cassandra(address)
 
     def ping(self) -> None:
-        """See `Database`."""
+        """See `StateDatabase`."""
         with self._connection.asked(""):
             self._connection.run("SELECT key FROM system.local")
 
     def store(self, name: str) -> CassandraStore:
-        """See `Database`."""
+        """See `StateDatabase`."""
         return CassandraStore(self._connection, name)
 
 
@@ -550,7 +550,7 @@ class CassandraMoment:
     heads: tuple[SharedHead | None, ...]
 
     def read(self, version: int, fields: Sequence[bytes]) -> dict[bytes, bytes] | None:
-        """See `Moment`."""
+        """See `DatabaseMoment`."""
         asked = [
             (bucket, some[first : first + _FIELDS_TOGETHER])
             for bucket, some in by_bucket(fields).items()

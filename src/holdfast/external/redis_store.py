@@ -161,12 +161,12 @@ class RedisDatabase:
         self._connection = open_redis(address)
 
     def ping(self) -> None:
-        """See `Database`."""
+        """See `StateDatabase`."""
         with self._connection.asked(""):
             self._connection.client.ping()
 
     def store(self, name: str) -> RedisStore:
-        """See `Database`."""
+        """See `StateDatabase`."""
         return RedisStore(self._connection, name)
 
 
@@ -348,7 +348,7 @@ class RedisMoment:
     heads: tuple[SharedHead | None, ...]
 
     def read(self, version: int, fields: Sequence[bytes]) -> dict[bytes, bytes] | None:
-        """See `Moment`."""
+        """See `DatabaseMoment`."""
         buckets = by_bucket(fields)
         client = self._connection.client
         script = client.register_script(READ)

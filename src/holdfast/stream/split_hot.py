@@ -84,7 +84,7 @@ class SplitHot:
         | `inner` | the left side, or `split="right"` | the other |
         | `left`, `semi` | the left side | the right |
         | `right` | the right side | the left |
-        | `full` | neither; the kind is refused | |
+        | `full` | neither; the kind is rejected | |
 
         Split the side with the many rows. The other side's rows of hot keys are stored, and counted as late,
         once per part. Rows that are equal in every column are in the same part, so a key whose rows are all

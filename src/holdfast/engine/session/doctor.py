@@ -107,19 +107,19 @@ class Examination(JsonShape):
     @property
     @in_json
     def files_ready(self) -> bool:
-        """Return whether the commands on files can run."""
+        """Return True if the commands on files can run."""
         return all(check.ok for check in self.checks if check.needed and not check.for_jobs)
 
     @property
     @in_json
     def jobs_ready(self) -> bool:
-        """Return whether a job can run."""
+        """Return True if a job can run."""
         return all(check.ok for check in self.checks if check.needed)
 
     @property
     @in_json
     def ok(self) -> bool:
-        """Return whether everything works that is installed or was requested."""
+        """Return True if everything works that is installed or was requested."""
         return self.jobs_ready if self.with_jobs else self.files_ready
 
 
@@ -376,7 +376,7 @@ class ClusterExamination(JsonShape):
     @property
     @in_json
     def ok(self) -> bool:
-        """Return whether a job can run on the cluster."""
+        """Return True if a job can run on the cluster."""
         return all(check.ok for check in self.checks if check.needed)
 
 

@@ -23,7 +23,7 @@ from holdfast.formats.key_groups import Meta
 from holdfast.worker.state.tables import Levels, Run, Segment, Segments
 
 _MANIFEST = "manifest.json"
-# Every so many batches, the records of all groups are read from the store for counting.
+# In one of this many batches, the records of all groups are read from the store for counting.
 _COUNT_ANEW = 32
 
 
