@@ -18,6 +18,7 @@ import threading
 from dataclasses import asdict, replace
 from pathlib import Path
 
+from holdfast.errors import Invalid
 from holdfast.jobs.processes.driver import DriverSpec
 from holdfast.jobs.processes.protocol import (
     BatchCommitted,
@@ -30,8 +31,11 @@ from holdfast.jobs.processes.protocol import (
     JobFailed,
     Lead,
     QueriesStarted,
+    Refused,
     Stop,
     Stopped,
+    Warm,
+    Warmed,
 )
 from holdfast.model import BatchProgress, Failure, QueryStarted
 from holdfast.ownership.checkpoint_lock import Owner, lock_path, outlived
@@ -57,6 +61,12 @@ class FakeDriver:
             elif isinstance(message, Go):
                 self.go = message
                 self.told.set()
+            elif isinstance(message, Warm):
+                if "unfit" in self.script:
+                    self.channel.send(Refused(Invalid(self.script["unfit"], code="HF-E0000")))
+                    os._exit(2)
+                Path(message.log).touch()
+                self.channel.send(Warmed(took_ms=1500, memory_bytes=1 << 20, batches=3))
             else:
                 assert isinstance(message, Stop), message
                 self.stop.set()
@@ -64,9 +74,12 @@ class FakeDriver:
         self.told.set()
 
     def run(self) -> int:
-        steps = self.steps()
         self.channel.send(JobDefined(**self.script["definition"]))
         self.told.wait()
+        if self.stop.is_set():
+            self.channel.send(Stopped())
+            return 0
+        steps = self.steps()
         place = self.script.get("query_checkpoint", "c")
         started = QueryStarted("q", "id", "run", place, "none: x")
         self.channel.send(QueriesStarted((started,), ("redis://of-the-job:6379/0",)))

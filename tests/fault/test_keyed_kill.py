@@ -88,14 +88,23 @@ def test_the_same_with_its_rows_in_cassandra(tmp_path: Path, cassandra_server: C
     assert all(key.startswith("holdfast:keyed:") and ":everything:" in key for key in keys)
 
 
-def killed_and_checked(tmp_path: Path, kills: int, settings: dict[str, str]) -> None:
+def killed_and_checked(
+    tmp_path: Path, kills: int, settings: dict[str, str], *, standby: bool = False
+) -> list[str]:
+    """Kill drivers and workers, hold the output against the model, and return the kinds of events.
+
+    With a standby driver, each kill waits until it is ready.
+    """
     rng = random.Random(SEED)
     feed = Feed(tmp_path / "in")
     feed.more()
     killer = Killer(tmp_path, feed.more)
     (tmp_path / "out").mkdir()
-    with running(JOBS / "keyed.py:keyed", tmp_path, settings=settings) as job:
+    options = ["--standby"] if standby else []
+    with running(JOBS / "keyed.py:keyed", tmp_path, settings=settings, options=options) as job:
         for attempt in range(1, kills + 1):
+            if standby:
+                job.await_event("standby-ready", attempt)
             killer.kill_driver(job.driver(attempt), rng.randrange(6), again=attempt % 2 == 0)
         killer.kill_workers(job.driver(kills + 1))
         feed.end()
@@ -109,3 +118,4 @@ def killed_and_checked(tmp_path: Path, kills: int, settings: dict[str, str]) -> 
     assert killer.logs.offsets == killer.logs.commits
     check(tmp_path, feed.given)
     assert working_in(tmp_path) == []
+    return ended.kinds

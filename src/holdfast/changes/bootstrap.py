@@ -600,7 +600,8 @@ def _run(query: WarmQuery, histories: Path, place: Path) -> int:
     from holdfast.stream.trials import QueryFailed, Trial
 
     folders = _written(query, histories)
-    trial = Trial(with_files(query.frame, folders), query.mode, place.as_uri(), None)
+    left = iter(folders)
+    trial = Trial(with_files(query.frame, lambda _: next(left)), query.mode, place.as_uri(), None)
     try:
         rows = trial.run_once().input_rows
         if (read(LocalStorage(place)).watermark_ms or 0) > 0:

@@ -75,6 +75,13 @@ def run(
             help="The fallback for a damaged checkpoint: its newest whole batch or the newest savepoint.",
         ),
     ] = None,
+    standby: Annotated[
+        bool,
+        typer.Option(
+            "--standby",
+            help="Keep a second driver ready, which takes over in about two seconds when the first one ends.",
+        ),
+    ] = False,
     ha: options.Ha = None,
     lease: options.Lease = None,
     home: options.Home = None,
@@ -129,6 +136,7 @@ def run(
         master=master,
         savepoints=savepoints,
         fallback=fallback,
+        standby=standby,
     )
     supervisor = Supervisor(
         spec,

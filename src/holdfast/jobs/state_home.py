@@ -46,6 +46,13 @@ class StateHome:
             old.unlink(missing_ok=True)
         return fresh
 
+    def start_standby_log(self, name: str) -> Path:
+        """Return the path of a standby driver's log; a former one is deleted."""
+        fresh = self.job(name) / "standby.log"
+        make_directory(fresh.parent)
+        fresh.unlink(missing_ok=True)
+        return fresh
+
 
 def cut_log(log: Path, most: int = LOG_BYTES) -> None:
     """Keep the first lines of a log that has grown too large, and its newest quarter.

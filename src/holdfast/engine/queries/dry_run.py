@@ -13,7 +13,7 @@ import json
 import logging
 import re
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from threading import Event
@@ -27,6 +27,7 @@ from holdfast.model import Try
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
 
 
 @contextmanager
@@ -105,12 +106,16 @@ def without_sources(frame: DataFrame, empty: Path) -> tuple[DataFrame, int]:
     return _replaced(frame, lambda _: nothing.queryExecution().analyzed())
 
 
-def with_files(frame: DataFrame, folders: Sequence[str]) -> DataFrame:
-    """Return the query with its sources replaced by files; one batch reads all of them.
+def with_files(
+    frame: DataFrame, folder_of: Callable[[StructType], str], most_files: int | None = None
+) -> DataFrame:
+    """Return the query with its sources replaced by files.
 
     Args:
         frame: A streaming frame.
-        folders: For each source, in the order of `relations`, a directory of Parquet files with its columns.
+        folder_of: Takes the schema of a source and returns a directory of Parquet files with its columns; called
+            for each source in the order of `relations`.
+        most_files: The maximum number of files of a source that one batch reads, or None for all.
 
     Raises:
         Unsupported: The plan has a stream that cannot be replaced, or the internals of this version of Spark
@@ -119,11 +124,11 @@ def with_files(frame: DataFrame, folders: Sequence[str]) -> DataFrame:
     from pyspark.sql.types import StructType
 
     spark = frame.sparkSession
-    left = list(folders)
+    options = {} if most_files is None else {"maxFilesPerTrigger": str(most_files)}
 
     def files(relation: Any) -> Any:
         schema = StructType.fromJson(json.loads(relation.schema().json()))
-        read: Any = spark.readStream.schema(schema).parquet(left.pop(0))._jdf
+        read: Any = spark.readStream.options(**options).schema(schema).parquet(folder_of(schema))._jdf
         return read.queryExecution().analyzed()
 
     return _replaced(frame, files)[0]

@@ -117,6 +117,26 @@ def session(
     return spark
 
 
+def scratch_of(spark: SparkSession) -> tuple[str, ...]:
+    """Return the directories of temporary files that a session's JVM deletes when it ends by itself.
+
+    Empty if this Spark does not tell.
+    """
+    from py4j.protocol import Py4JError
+
+    jvm: Any = spark._jvm
+    try:
+        environment = jvm.org.apache.spark.SparkEnv.get()
+        utils = getattr(getattr(jvm.org.apache.spark.util, "Utils$"), "MODULE$")
+        folders = [
+            *environment.blockManager().diskBlockManager().localDirs(),
+            *utils.getOrCreateLocalRootDirs(environment.conf()),
+        ]
+    except (Py4JError, TypeError):
+        return ()
+    return tuple(str(folder) for folder in folders)
+
+
 def running_session() -> SparkSession | None:
     """Return the running session of this process, or None."""
     from pyspark.sql import SparkSession

@@ -58,6 +58,8 @@ from holdfast.jobs.processes.protocol import (
     SessionStarted,
     Stop,
     Stopped,
+    Warm,
+    Warmed,
     not_for,
 )
 from holdfast.jobs.processes.restore_on_start import repeat, restore_all, state_format_of
@@ -86,6 +88,7 @@ class DriverSpec(ChildSpec):
         savepoints: The savepoint to restore each checkpoint from, by query; the name of a job's only query
             may be empty.
         fallback: The fallback for a damaged checkpoint; overrides the job's own setting.
+        standby: True to keep a standby driver, whatever the job's own setting.
     """
 
     overrides: Mapping[str, str] = field(default_factory=dict)
@@ -93,6 +96,7 @@ class DriverSpec(ChildSpec):
     master: str | None = None
     savepoints: Mapping[str, str] = field(default_factory=dict)
     fallback: Fallback | None = None
+    standby: bool = False
 
 
 class _Orders:
@@ -100,6 +104,9 @@ class _Orders:
 
     def __init__(self, channel: Channel) -> None:
         self.told = threading.Event()
+        # Set by any order: a standby driver warms up before it is told to go.
+        self.woken = threading.Event()
+        self.warm: Warm | None = None
         self.stop = threading.Event()
         self.go = Go(log=None, restore=False, repeat={}, term=None, election="", machine="")
         self.error: HoldfastError | None = None
@@ -124,11 +131,16 @@ class _Orders:
             self.error = error
         self.stop.set()
         self.told.set()
+        self.woken.set()
 
     def _take(self, message: Message) -> None:
         if isinstance(message, Go):
             self.go = message
             self.told.set()
+            self.woken.set()
+        elif isinstance(message, Warm):
+            self.warm = message
+            self.woken.set()
         elif isinstance(message, Lead):
             self._watchdog.hold(message.until_s)
         elif isinstance(message, Stop):
@@ -169,6 +181,7 @@ class Driver:
         self._clock = TaskClock()
         self._tables = TableVersions()
         self._groups: GroupCommits | None = None
+        self._warm: SparkSession | None = None
 
     def run(self) -> int:
         """Run to the end and return the exit code; every ending is reported first."""
@@ -179,6 +192,11 @@ class Driver:
             self._channel.send(job_defined(job))
         except HoldfastError as error:
             return self._refuse(error)
+        self._orders.woken.wait()
+        if self._orders.warm is not None:
+            code = self._stand_by(job, self._orders.warm)
+            if code is not None:
+                return code
         self._orders.told.wait()
         if self._orders.stop.is_set():
             return self._end()
@@ -187,6 +205,25 @@ class Driver:
         except OSError as error:
             return self._fail(failures.not_begun(error))
         return self._run_reported(job)
+
+    def _stand_by(self, job: Job, order: Warm) -> int | None:
+        """Warm up as a standby driver; return the exit code if Spark did not start."""
+        from holdfast.jobs.processes.warm_up import memory_of_group, warm_up
+
+        began = time.monotonic()
+        try:
+            log_to(order.log)
+            self._warm = session_of(job, self._spec.conf, self._spec.home, self._spec.master)
+        except HoldfastError as error:
+            return self._refuse(error)
+        except Exception as error:
+            detail = traceback.format_exc()
+            sys.stderr.write(detail)
+            return self._fail(failures.from_exception(error, detail, label=failures.START))
+        batches, note = warm_up(job, self._warm, self._orders.told)
+        took_ms = int((time.monotonic() - began) * 1000)
+        self._channel.send(Warmed(took_ms, memory_of_group(), batches, note))
+        return None
 
     def _run_reported(self, job: Job) -> int:
         """Run, and report any failure to the supervisor."""
@@ -236,15 +273,16 @@ class Driver:
         from holdfast.engine.cluster import fit_of
         from holdfast.engine.jvm_lock import hold
         from holdfast.engine.queries.watch import java_pid
+        from holdfast.engine.session.session import scratch_of
         from holdfast.ownership.checkpoint_lock import Owner, lock_path
 
-        spark = session_of(job, self._spec.conf, self._spec.home, self._spec.master)
+        spark = self._warm or session_of(job, self._spec.conf, self._spec.home, self._spec.master)
         home = Path(self._spec.home)
         go = self._orders.go
         owner = Owner(job.name, str(home), java_pid(spark), go.term or 0, go.election, go.machine)
         self._lock = hold(spark, lock_path(job.checkpoint.uri(Path.cwd()), home), owner)
         slots = spark.sparkContext.defaultParallelism
-        self._channel.send(SessionStarted(spark.version, owner.pid, slots))
+        self._channel.send(SessionStarted(spark.version, owner.pid, slots, scratch_of(spark)))
         found = fit_of(spark)
         if found is not None:
             self._channel.send(ClusterFound(found.text, found.as_dict()))
@@ -449,6 +487,7 @@ def job_defined(job: Job) -> JobDefined:
         alerts=job.alerts,
         recovery=job.recovery,
         savepoint_catalog=_savepoint_catalog(job.checkpoint),
+        standby=job.standby,
     )
 
 

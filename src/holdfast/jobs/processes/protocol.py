@@ -60,15 +60,41 @@ class JobDefined(Message):
     alerts: Alerts = field(default_factory=Alerts)
     recovery: Recovery = field(default_factory=Recovery)
     savepoint_catalog: str | None = None
+    standby: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Warmed(Message):
+    """A standby driver is ready.
+
+    Attributes:
+        took_ms: The time from the order to warm up.
+        memory_bytes: The resident memory of the driver and its child processes.
+        batches: The number of batches without rows that it ran, of all queries.
+        note: The reason why it ran none or not all of them; None if it ran all.
+    """
+
+    took_ms: int
+    memory_bytes: int
+    batches: int
+    note: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class SessionStarted(Message):
-    """The Spark session has started, with the number of slots for tasks."""
+    """The Spark session has started.
+
+    Attributes:
+        spark: The version of Spark.
+        java_pid: The process id of the JVM.
+        slots: The number of tasks that can run at the same time.
+        scratch: The directories for temporary files that the JVM deletes when it ends by itself.
+    """
 
     spark: str
     java_pid: int
     slots: int
+    scratch: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,6 +212,17 @@ class Go(Message):
 
 
 @dataclass(frozen=True, slots=True)
+class Warm(Message):
+    """Start the Spark session, run batches without rows, and wait for `Go`.
+
+    Attributes:
+        log: The file for standard error.
+    """
+
+    log: str
+
+
+@dataclass(frozen=True, slots=True)
 class Lead(Message):
     """The end of the leader's term, by `clock.steady_s`."""
 
@@ -285,6 +322,7 @@ class ServerFailed(Message):
 
 KINDS: Final[Mapping[str, type[Message]]] = {
     "defined": JobDefined,
+    "warmed": Warmed,
     "session": SessionStarted,
     "cluster": ClusterFound,
     "restored": CheckpointsRestored,
@@ -299,6 +337,7 @@ KINDS: Final[Mapping[str, type[Message]]] = {
     "failed": JobFailed,
     "refused": Refused,
     "go": Go,
+    "warm": Warm,
     "lead": Lead,
     "stop": Stop,
     "trial-defined": TrialDefined,

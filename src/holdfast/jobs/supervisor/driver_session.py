@@ -17,6 +17,7 @@ from holdfast.jobs.processes import protocol
 from holdfast.jobs.processes.driver_process import DriverProcess
 from holdfast.jobs.registry.registry import Registry
 from holdfast.jobs.state_home import cut_log
+from holdfast.jobs.supervisor.standby_driver import TakenStandby, remove_scratch
 from holdfast.jobs.supervisor.supervised_job import LOOK_S, DriverAttempt, SupervisedJob
 from holdfast.model import Failure
 from holdfast.ownership.checkpoint_claim import JVM_GRACE_S
@@ -35,11 +36,16 @@ class DriverSession:
         job: The job.
         process: The driver, just started.
         admit: Called when the driver has reported the job; False refuses it.
+        standby: The driver as it stood by; None for one that was just started.
     """
 
-    def __init__(self, job: SupervisedJob, process: DriverProcess, admit: Admit) -> None:
+    def __init__(
+        self, job: SupervisedJob, process: DriverProcess, admit: Admit, standby: TakenStandby | None = None
+    ) -> None:
         self._job = job
         self._admit = admit
+        self._standby = standby
+        self._scratch: tuple[str, ...] = ()
         self._spark: str | None = None
         self._log: Path | None = None
         self._attempt = DriverAttempt(process, recovers=job.recovery.under_way)
@@ -49,6 +55,8 @@ class DriverSession:
         self._handlers: dict[type[protocol.Message], Callable[[Any], None]] = {
             protocol.JobDefined: self._defined,
             protocol.SessionStarted: self._session,
+            # A standby that took over while it warmed up.
+            protocol.Warmed: lambda _: None,
             protocol.ClusterFound: self._cluster,
             protocol.CheckpointsRestored: self._restored,
             protocol.BatchesRepeated: lambda said: recovery.repeated(said.query, said.last, said.promise),
@@ -67,7 +75,8 @@ class DriverSession:
             LeadershipLost: A different supervisor leads the job. The driver has been ended.
         """
         attempt = self._attempt
-        self._job.say("starting", f"driver {attempt.process.pid} is starting", pid=attempt.process.pid)
+        what = "is starting" if self._standby is None else "takes over"
+        self._job.say("starting", f"driver {attempt.process.pid} {what}", pid=attempt.process.pid)
         try:
             self._follow()
         except BaseException:
@@ -81,6 +90,10 @@ class DriverSession:
         """Handle the driver's messages and forward requests until its channel is closed."""
         job, attempt, requests = self._job, self._attempt, self._job.requests
         told_to_stop = False
+        if self._standby is not None:
+            self._defined(self._standby.defined)
+            if attempt.refusal is not None or attempt.failure is not None:
+                return
         with selectors.DefaultSelector() as selector:
             selector.register(attempt.process.channel, selectors.EVENT_READ, "driver")
             selector.register(requests, selectors.EVENT_READ, "wake")
@@ -102,6 +115,8 @@ class DriverSession:
                 if "driver" in ready and not self._hear():
                     attempt.failed_ms = job.clock() if attempt.failed_ms is None else attempt.failed_ms
                     return
+                if attempt.batches and job.standby is not None and not told_to_stop:
+                    job.standby.keep()
                 self._look_at_slow_batches()
                 if self._log is not None:
                     with suppress(OSError):  # it is not there yet, or the disk is away
@@ -164,6 +179,9 @@ class DriverSession:
             recovers=attempt.recovers,
         )
         self._log = log = job.home.start_log(definition.name, attempt.number)
+        if self._standby is not None:
+            with suppress(OSError):  # without it, the log begins now
+                self._standby.log.replace(log)
         job.say("log", f"attempt {attempt.number}, log {log}", attempt=attempt.number, log=str(log))
         if candidacy is not None:
             candidacy.note(driver=ProcessIdentity.of(attempt.process.pid, job.machine))
@@ -185,7 +203,7 @@ class DriverSession:
         self._attempt.process.kill()
 
     def _session(self, message: protocol.SessionStarted) -> None:
-        self._spark = message.spark
+        self._spark, self._scratch = message.spark, message.scratch
         self._job.recovery.session(message.slots)
 
     def _cluster(self, message: protocol.ClusterFound) -> None:
@@ -261,11 +279,14 @@ class DriverSession:
     def _finish(self) -> None:
         """Collect the ended driver with its JVM, and record how it ended."""
         job, attempt = self._job, self._attempt
-        if job.definition is not None and attempt.ending != "canceled":
+        succeeded = job.standby is not None and job.standby.ready and not job.requests.any
+        if job.definition is not None and attempt.ending != "canceled" and not succeeded:
             # Left alone, the JVM tidies its temporary files; it is gone when its lock is free.
             job.claim(job.definition).until_free(JVM_GRACE_S)
         attempt.process.kill()
         number, code = attempt.process.reap()
+        if succeeded and self._scratch:
+            remove_scratch(self._scratch)
         if job.sidecar is not None:
             job.sidecar.ended()
         if attempt.ending is None and attempt.failure is None and attempt.refusal is None:

@@ -32,6 +32,7 @@ from holdfast.jobs.restart_policy import RestartPolicy
 from holdfast.jobs.state_home import StateHome
 from holdfast.jobs.supervisor.leadership import Leadership
 from holdfast.jobs.supervisor.standby import take_over
+from holdfast.jobs.supervisor.standby_driver import StandbyDriver
 from holdfast.model import BatchProgress, Failure, JobState, SavepointNote
 from holdfast.ownership.checkpoint_claim import CheckpointClaim
 from holdfast.ownership.process_identity import this_machine
@@ -366,6 +367,7 @@ class SupervisedJob:
         definition: The job's definition, reported by the first driver.
         restored: True if its checkpoints were restored from savepoints.
         driver: The driver that runs, or ran last.
+        standby: The driver that waits to take over; None if the job has none.
         attempts: The number of drivers started.
         batches: The number of batches that they have committed.
     """
@@ -393,6 +395,7 @@ class SupervisedJob:
         self.definition: JobDefined | None = None
         self.driver: DriverAttempt | None = None
         self.sidecar: Sidecar | None = None
+        self.standby: StandbyDriver | None = None
         self.begun = self.restored = False
         self.attempts = self.batches = 0
         self._state = JobState.CREATED
@@ -572,6 +575,8 @@ class SupervisedJob:
 
     def close(self) -> None:
         """Close everything, after the job's end was recorded."""
+        if self.standby is not None:
+            self.standby.close()
         self.close_sidecar()
         if self.sidecar is not None:
             self.sidecar.close_observing()  # what stood wrong is over

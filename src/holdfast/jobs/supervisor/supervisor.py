@@ -28,6 +28,7 @@ from holdfast.jobs.state_home import StateHome
 from holdfast.jobs.supervisor.driver_session import DriverSession
 from holdfast.jobs.supervisor.leadership import Leadership
 from holdfast.jobs.supervisor.standby import checkpoints_of, require_final, stand_by
+from holdfast.jobs.supervisor.standby_driver import StandbyDriver
 from holdfast.jobs.supervisor.supervised_job import DriverAttempt, SupervisedJob
 from holdfast.model import Failure, JobState
 from holdfast.ownership.checkpoint_claim import ORPHAN_GRACE_S
@@ -125,11 +126,12 @@ class Supervisor:
 
     def _run_driver(self) -> JobOutcome | None:
         self._job.require_lead()
+        taken = None if self._job.standby is None else self._job.standby.take()
         try:
-            process = self._launch(self._spec)
+            process = self._launch(self._spec) if taken is None else taken.process
         except OSError as error:  # processes or descriptors are used up; that may pass
             return self._before_restart(failures.not_begun(error))
-        attempt = DriverSession(self._job, process, self._admit).run()
+        attempt = DriverSession(self._job, process, self._admit, taken).run()
         return self._after(attempt) if attempt.leads else None
 
     # Before a driver begins.
@@ -166,6 +168,8 @@ class Supervisor:
         job = self._job
         if job.definition is not None and job.definition.name != definition.name:
             job.require_same(definition)
+        if job.standby is None and (definition.standby or self._spec.standby):
+            job.standby = StandbyDriver(self._spec, job.home, self._launch, job.say, self._now)
         self._leadership.enter(definition.name, job.home, job.registry)
         if not self._leadership.alone:
             job.definition = job.definition or definition
@@ -232,8 +236,13 @@ class Supervisor:
         if isinstance(decision, GiveUp):
             return self._end(JobState.FAILED, f"{failure}; gave up: {decision.reason}")
         job.set_state(JobState.RESTARTING, str(failure))
-        job.say("restarting", f"{failure}; restarting in {rounded_duration(decision.delay_ms)}")
-        if job.wait(decision.delay_ms / 1000):
+        # The delay protects against a driver that fails over and over. One that has committed has not, and
+        # the next standby needs seconds to warm up.
+        at_once = committed and job.standby is not None and job.standby.ready
+        delay_ms = 0 if at_once else decision.delay_ms
+        how = "its standby driver takes over" if at_once else f"restarting in {rounded_duration(delay_ms)}"
+        job.say("restarting", f"{failure}; {how}")
+        if job.wait(delay_ms / 1000):
             job.recovery.resumed()
             return None
         if self._requests.cancel:
@@ -259,7 +268,7 @@ class Supervisor:
     def _stand_by(self) -> JobOutcome | None:
         """Wait until no other supervisor leads; return the outcome if the job has ended."""
         job, candidacy = self._job, self._leadership.required_candidacy
-        if not stand_by(candidacy, job.wait, job.say):
+        if not stand_by(candidacy, self._wait_beside_leader, job.say):
             return self._end(JobState.FINISHED, "stopped while standing by")
         ended, record = candidacy.ended_meanwhile, candidacy.record
         if ended is not None and ended.state is not None:
@@ -278,6 +287,11 @@ class Supervisor:
         if job.take_checkpoint(job.definition) and record.request == "cancel":
             return self._canceled()
         return self._end(JobState.FINISHED, f"stopped, as requested from {record.holder}")
+
+    def _wait_beside_leader(self, seconds: float) -> bool:
+        if self._job.standby is not None:
+            self._job.standby.keep()
+        return self._job.wait(seconds)
 
     def _lead(self) -> None:
         candidacy = self._leadership.required_candidacy
