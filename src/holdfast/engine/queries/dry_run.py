@@ -113,8 +113,8 @@ def with_files(
 
     Args:
         frame: A streaming frame.
-        folder_of: Takes the schema of a source and returns a directory of Parquet files with its columns; called
-            for each source in the order of `relations`.
+        folder_of: Takes the schema of a source and returns a directory of Parquet files with its columns;
+            called for each source in the order of `relations`.
         most_files: The maximum number of files of a source that one batch reads, or None for all.
 
     Raises:
