@@ -1,1 +1,1 @@
-"""The only room that knows py4j and Spark's internals."""
+"""The only package that uses py4j and Spark's internals."""

@@ -1,7 +1,7 @@
-"""Read and write small files of Holdfast in a checkpoint on any storage, through Spark's file systems.
+"""The access to Holdfast's small files in a checkpoint on any storage, through Spark's file systems.
 
-Over Spark Connect the server reads them, and nothing can be written: a client cannot create a file at an
-address.
+Over Spark Connect the server reads the files, and none can be written, because a client cannot create a file
+at a given address.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _ASK_STORAGE = "check that the storage answers and that Spark has its credential
 
 
 def read_text(spark: SparkSession, checkpoint: str, name: str, folder: str = FOLDER) -> str | None:
-    """Return a file's text, or None if the file does not exist.
+    """Return the text of a file in a checkpoint, or None if the file does not exist.
 
     Raises:
         Unavailable: The storage does not answer.
@@ -44,7 +44,7 @@ def read_text(spark: SparkSession, checkpoint: str, name: str, folder: str = FOL
 
 
 def write_text(spark: SparkSession, checkpoint: str, name: str, text: str, folder: str = FOLDER) -> None:
-    """Write a file next to the old one, and replace the old one by a rename.
+    """Write a text file in a checkpoint, and replace an existing file by a rename.
 
     Call it only while no query runs, or from the running query itself.
 
@@ -64,17 +64,17 @@ def write_text(spark: SparkSession, checkpoint: str, name: str, text: str, folde
 
 
 def qualified(spark: SparkSession, address: str) -> str:
-    """Return an address with the file system that Spark resolves it to, such as the cluster's default one.
+    """Return an address with its file system, as resolved by Spark, such as the default one of the cluster.
 
     Raises:
-        Unavailable: The file system is unknown to Spark.
+        Unavailable: Spark does not support the file system.
     """
     with _files(spark, address, "access") as (_, path):
         return str(path.toString())
 
 
 def has_any(spark: SparkSession, checkpoint: str, folder: str) -> bool:
-    """Return True if a directory of a checkpoint has a file.
+    """Return whether a directory of a checkpoint has a file.
 
     Raises:
         Unavailable: The storage does not answer.
@@ -94,7 +94,7 @@ def names_in(spark: SparkSession, place: str, folder: str) -> list[str]:
 
 
 def newest_number(spark: SparkSession, checkpoint: str, folder: str) -> int | None:
-    """Return the highest number among the files of a directory, such as the newest committed batch.
+    """Return the highest number among a directory's file names, such as the newest committed batch, or None.
 
     Raises:
         Unavailable: The storage does not answer.
@@ -109,7 +109,7 @@ def _at(place: str, *names: str) -> str:
 
 @contextmanager
 def _files(spark: SparkSession, address: str, what: str) -> Iterator[tuple[Any, Any]]:
-    """Yield the file system and path of an address; translates errors of the storage."""
+    """Yield the file system and path of an address; raise a Holdfast error for an error of the storage."""
     jvm: Any = spark._jvm
     path = jvm.org.apache.hadoop.fs.Path(address)
     try:

@@ -1,7 +1,7 @@
-"""A session on a cluster: its resources, its executors' Python, and the code shipped to them.
+"""A session on a cluster: its resources, the Python modules of its executors, and the code sent to them.
 
-An archive has the same bytes for the same files, and a name with their hash: two drivers of one release send
-the same archive, and a different release a different one.
+An archive has the same bytes for the same files, and its hash in its name. So two drivers of one release send
+the same archive, and a different release sends a different one.
 """
 
 from __future__ import annotations
@@ -45,7 +45,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-# Where Python workers look for modules first; the current directory of an executor is where files come to.
+# The directories in which Python workers find modules first; files arrive in the executor's current
+# directory.
 WORKER_PATH_KEY: Final = "spark.executorEnv.PYTHONPATH"
 _FOLDER: Final = "shipped"
 _PACKAGE: Final = Path(__file__).parents[1]
@@ -58,31 +59,31 @@ _ARCHIVES: Final = (".zip", ".egg")
 
 
 def needs_code(master: str) -> bool:
-    """Return True if executors may run on machines without this package."""
+    """Return whether executors may run on machines without this package."""
     return manager_of(master) is not Manager.LOCAL
 
 
 @cache
 def package_archive(home: Path) -> Path:
-    """Return the archive of this package below the state home; created once per release.
+    """Return the archive of this package in the state home, created once per release.
 
-    It has the Python modules that a task may import.
+    The archive has the Python modules that a task may import.
     """
     return _archive(home, f"holdfast-{__version__}", _PACKAGE, _PACKAGE.parent, _NOT_FOR_WORKERS)
 
 
 def code_archives(paths: Iterable[str | os.PathLike[str]], base: Path, home: Path) -> list[Path]:
-    """Return the files that ship a job's modules to the executors.
+    """Return the files that send a job's modules to the executors.
 
     Args:
-        paths: Modules (`.py`), archives (`.zip`, `.egg`), and directories: of a package with its name, of any
-            other directory its contents.
-        base: The directory that relative paths start from.
-        home: The state home, which stores the archives of directories.
+        paths: Modules (`.py`), archives (`.zip`, `.egg`), and directories. The directory of a package is sent
+            under its name, of any other directory its contents.
+        base: The directory against which relative paths are resolved.
+        home: The state home, in which the archives of directories are stored.
 
     Raises:
         NotFound: A path does not exist.
-        Invalid: A file has an unsupported type, or two have the same name.
+        Invalid: A file has an unsupported type, or two files have the same name.
     """
     found: list[Path] = []
     for path in paths:
@@ -122,9 +123,9 @@ def code_archives(paths: Iterable[str | os.PathLike[str]], base: Path, home: Pat
 
 
 def send_code(spark: SparkSession, files: Iterable[Path]) -> None:
-    """Let the tasks of a session import from these files; a file that it already has is not sent again.
+    """Make files importable in the tasks of a session; a file that the session already has is not sent again.
 
-    Plans that exist already do not change, so call this before a query is built.
+    Existing plans do not change, so call this function before a query is built.
     """
     context: Any = spark.sparkContext
     for file in files:
@@ -132,20 +133,21 @@ def send_code(spark: SparkSession, files: Iterable[Path]) -> None:
             before = list(sys.path)
             context.addPyFile(str(file))
             if file.name.startswith(f"holdfast-{__version__}-"):
-                # The driver has the package; it must not import a copy of it.
+                # The driver has the package and must not import a copy of it.
                 sys.path[:] = before
         elif file.suffix in _ARCHIVES and file.name not in context._python_includes:
-            # It is among the session's files already; tasks are to import from it.
+            # The session already has the file; tasks must import from it.
             context._python_includes.append(file.name)
         _show_driver(context, file)
 
 
 def send_package(spark: SparkSession, home: Path | None = None) -> None:
-    """Let the tasks of a session on a cluster import this package, installed there or not.
+    """Make this package importable in the tasks of a session on a cluster, whether or not it is installed
+    there.
 
     Args:
         spark: The session.
-        home: The state home; without it a session that already has the package is not changed.
+        home: The state home, or None to leave a session unchanged that already has the package.
     """
     context: Any = spark.sparkContext
     if not needs_code(str(context.master)):
@@ -156,10 +158,10 @@ def send_package(spark: SparkSession, home: Path | None = None) -> None:
 
 
 def _show_driver(context: Any, file: Path) -> None:
-    """Let the worker that Spark runs next to the driver, to plan keyed state, import from a file too.
+    """Make a file importable in the worker that Spark runs next to the driver to plan keyed state.
 
-    Spark sends no files to that worker. It has the environment of all workers, in which a path of this
-    machine does no harm on a different one.
+    Spark sends no files to that worker. The worker has the environment of all workers, in which a path of
+    this machine has no effect on other machines.
     """
     from pyspark import SparkFiles
 
@@ -170,7 +172,7 @@ def _show_driver(context: Any, file: Path) -> None:
 
 
 def worker_path(given: str | None, archive: Path) -> str:
-    """Return the workers' PYTHONPATH with the archive first, so that it wins over an installed copy."""
+    """Return the workers' PYTHONPATH with the archive first, so that it precedes an installed copy."""
     others = [entry for entry in (given or "").split(":") if entry not in ("", archive.name)]
     return ":".join([archive.name, *others])
 
@@ -178,7 +180,7 @@ def worker_path(given: str | None, archive: Path) -> str:
 def _archive(home: Path, name: str, folder: Path, top: Path, without: Container[str] = ()) -> Path:
     """Return the archive of the modules below `folder`, with names relative to `top`; create it if missing.
 
-    It is created atomically, and never changed.
+    The archive is created atomically and never changed.
     """
     modules = {path.relative_to(top).as_posix(): path.read_bytes() for path in _modules(folder, without)}
     digest = hashlib.sha256()
@@ -197,7 +199,7 @@ def _archive(home: Path, name: str, folder: Path, top: Path, without: Container[
 
 
 def _entry(module: str) -> zipfile.ZipInfo:
-    """Return an entry that is the same at any time and on any machine."""
+    """Return an archive entry that does not depend on the time or the machine."""
     entry = zipfile.ZipInfo(module, _TIME)
     entry.compress_type, entry.external_attr, entry.create_system = zipfile.ZIP_DEFLATED, _MODE, _UNIX
     return entry
@@ -215,15 +217,16 @@ def _has_code(name: str) -> bool:
 
 
 def of_spark_env(spark: SparkSession, name: str, kind: str) -> Any:
-    """Return a part of the driver's `SparkEnv`.
+    """Return an object of the driver's `SparkEnv`.
 
-    Py4J lists the methods of a class before it calls one. In Spark 4.3 one of them names a class that its
-    jars lack, so Py4J cannot call any method of `SparkEnv`; a method handle looks up only the one.
+    Py4J lists the methods of a class before it calls one. In Spark 4.3 the signature of one method has a
+    class that the jars lack, so Py4J cannot call any method of `SparkEnv`. A method handle looks up only the
+    requested method.
 
     Args:
         spark: A session of this process.
-        name: The method that returns it.
-        kind: The full name of the class that the method returns.
+        name: The name of the method that returns the object.
+        kind: The full name of the object's class.
     """
     jvm: Any = spark._jvm
     of_name = jvm.java.lang.Class.forName
@@ -245,10 +248,10 @@ class ClusterWorker(JsonShape):
     """A live worker of a standalone cluster.
 
     Attributes:
-        host: The host name of its machine.
-        cores: The number of cores that it offers.
-        cores_used: The number of cores that sessions use.
-        memory_bytes: The memory that it offers for the heaps of executors, in bytes.
+        host: The host name of the worker's machine.
+        cores: The number of cores that the worker offers.
+        cores_used: The number of cores in use by sessions.
+        memory_bytes: The memory for the heaps of executors, in bytes.
     """
 
     host: str
@@ -259,11 +262,11 @@ class ClusterWorker(JsonShape):
 
 @dataclass(frozen=True, slots=True)
 class MasterState:
-    """The state of a master.
+    """The state of a standalone cluster, as reported by its master.
 
     Attributes:
         workers: The live workers.
-        granted: The number of cores granted to the session; None if the master does not know the session.
+        granted: The number of cores granted to the session, or None if the master does not list the session.
     """
 
     workers: tuple[ClusterWorker, ...]
@@ -271,14 +274,16 @@ class MasterState:
 
     @property
     def cores(self) -> int:
-        """The number of cores of all workers."""
+        """Return the total number of cores of all workers."""
         return sum(worker.cores for worker in self.workers)
 
 
 def master_state(spark: SparkSession, master: str) -> MasterState | None:
-    """Return the state of the leading master; None if none answers, for example because its page is closed.
+    """Return the state reported by the leading master, or None if no master answers, for example on a closed
+    port.
 
-    The master's address does not have the port of its page, which is asked for over Spark's own protocol.
+    The master's address does not include the port of its web page, which is requested over Spark's own
+    protocol.
     """
     context: Any = spark.sparkContext
     for address in master.removeprefix(_SCHEME).split(","):
@@ -293,7 +298,7 @@ def master_state(spark: SparkSession, master: str) -> MasterState | None:
 
 
 def state_in(document: Mapping[str, Any], application: str) -> MasterState:
-    """Parse the document of a master's page for the session with this id."""
+    """Parse the JSON page of a master, for the session with this application id."""
     workers = tuple(
         ClusterWorker(
             str(worker["host"]), int(worker["cores"]), int(worker["coresused"]), int(worker["memory"]) * MIB
@@ -306,7 +311,7 @@ def state_in(document: Mapping[str, Any], application: str) -> MasterState:
 
 
 def _page_port(spark: SparkSession, host: str, port: str) -> int | None:
-    """Return the port of a master's page. Not in Spark's API; its REST gateway asks in the same way."""
+    """Return the port of a master's web page. Not in Spark's API; its REST gateway uses the same request."""
     from py4j.protocol import Py4JError
 
     jvm: Any = spark._jvm
@@ -325,7 +330,7 @@ def _page_port(spark: SparkSession, host: str, port: str) -> int | None:
 
 
 def _document(url: str) -> Mapping[str, Any] | None:
-    # The master's own page: no proxy that the environment names knows the way to it.
+    # Proxies from the environment are ignored, because they may not reach the master.
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
         with opener.open(url, timeout=_MASTER_PATIENCE_S) as answer:
@@ -337,9 +342,9 @@ def _document(url: str) -> Mapping[str, Any] | None:
 
 _LOG: Final = logging.getLogger("holdfast.session")
 _LOOK_S: Final = 0.25
-# Until the first executor has come, where no master tells how many cores there will be.
+# The wait for the first executor, if no master reports the number of cores.
 _PATIENCE_S: Final = 30.0
-# By application: what a session was found to have when it started.
+# By application id: the resources of a session, determined when it started.
 _FITS: Final[dict[str, ClusterFit]] = {}
 
 
@@ -349,13 +354,14 @@ class ClusterFit(JsonShape):
 
     Attributes:
         master: The address of the cluster.
-        manager: `local-cluster`, `standalone`, `yarn`, `kubernetes` or `other`.
-        workers: The live workers of a standalone cluster; None if unknown.
-        slots: The number of tasks that run at once; None if unknown.
-        slots_from: The source of that number, or the reason why it is unknown.
-        partitions: The number of partitions of state in a new checkpoint. An existing one keeps its own.
-        partitions_from: The origin of that number: `yours`, `the cluster` or `Spark`.
-        cautions: Warnings for stateful queries on the cluster, each with its hint.
+        manager: The kind of cluster: `local-cluster`, `standalone`, `yarn`, `kubernetes` or `other`.
+        workers: The live workers of a standalone cluster, or None if unknown.
+        slots: The number of tasks that can run in parallel, or None if unknown.
+        slots_from: The source of `slots`, or the reason why it is unknown.
+        partitions: The number of state partitions in a new checkpoint; an existing checkpoint keeps its own
+            number.
+        partitions_from: The source of `partitions`: `yours`, `the cluster` or `Spark`.
+        cautions: The warnings for stateful queries on the cluster, each with its hint.
     """
 
     master: str
@@ -369,7 +375,7 @@ class ClusterFit(JsonShape):
 
     @property
     def text(self) -> str:
-        """The resources as one line of text."""
+        """Return the resources as one line of text."""
         parts = []
         if self.workers is not None:
             parts.append(counted(len(self.workers), "worker"))
@@ -382,20 +388,21 @@ class ClusterFit(JsonShape):
 
 
 def fit_of(spark: SparkSession) -> ClusterFit | None:
-    """Return the result of `fit` for a session; None for a session on this machine only."""
+    """Return the resources that `fit` determined for a session, or None for a session on this machine."""
     context: Any = spark.sparkContext
     return _FITS.get(str(context.applicationId))
 
 
 def fit(spark: SparkSession, *, given: bool) -> ClusterFit | None:
-    """Determine a session's resources on its cluster, and set the number of partitions of new state.
+    """Determine a session's resources on its cluster, and set the number of partitions for new state.
 
-    A number of partitions that the user has set stays. On a standalone cluster the master is asked; if it
-    does not answer, this waits for the first executor. Does nothing for a session on this machine.
+    A number of partitions set by the user is not changed. On a standalone cluster the master is asked; if it
+    does not answer, the function waits for the first executor. For a session on this machine the function
+    does nothing.
 
     Args:
-        spark: A session that has started.
-        given: True if the user has set the number of partitions.
+        spark: A started session.
+        given: Whether the user has set the number of partitions.
     """
     context: Any = spark.sparkContext
     master, application = str(context.master), str(context.applicationId)
@@ -436,7 +443,7 @@ def fit(spark: SparkSession, *, given: bool) -> ClusterFit | None:
 
 
 def _granted(state: MasterState, conf: dict[str, str]) -> tuple[int | None, str]:
-    """Return the number of parallel tasks of the granted cores, or of those that may be granted."""
+    """Return the number of parallel tasks for the granted cores, or for the cores that can be granted."""
     cpus = int(conf.get(TASK_CPUS_KEY, "1"))
     if state.granted:
         return max(1, state.granted // cpus), f"{counted(state.granted, 'core')} from the master"
@@ -450,7 +457,7 @@ def _granted(state: MasterState, conf: dict[str, str]) -> tuple[int | None, str]
 def _registered(
     spark: SparkSession, clock: Callable[[], float], sleep: Callable[[float], None]
 ) -> tuple[int | None, str]:
-    """Return the number of tasks of the registered executors, once two checks see the same number."""
+    """Return the number of tasks of the registered executors, after two checks with the same result."""
     until = clock() + _PATIENCE_S
     before = 0
     while clock() < until:
@@ -463,7 +470,7 @@ def _registered(
 
 
 def executor_slots(spark: SparkSession) -> int:
-    """Return the number of parallel tasks of the current executors. Public in the JVM, not in Python."""
+    """Return the number of parallel tasks of the current executors. The call is public only in the JVM."""
     context: Any = spark.sparkContext
     executors = context._jsc.sc().statusStore().executorList(True)
     return sum(int(executors.apply(index).maxTasks()) for index in range(executors.size()))

@@ -1,11 +1,12 @@
-"""Spark Connect: queries, writers and files as a client sees them, and errors for unsupported calls.
+"""Spark Connect: queries and writers on the client's side, and errors for unsupported calls.
 
-A client of Spark Connect sends plans to a server and gets rows back. It reaches neither the server's JVM nor
-the threads of a query there, so features that use Spark's internals are refused with an error.
+A client of Spark Connect sends plans to a server and receives rows. It has no access to the server's JVM or
+to the threads of a query there, so features that use Spark's internals are rejected with an error.
 
-A client learns of batches through a listener that the server feeds over a separate stream. If that breaks,
-PySpark removes all listeners and only warns; so the newest progress is requested as well. The file reader of
-a server hides the `_spark_metadata` directory, in which a table records its batches.
+A client receives events of queries through a listener, to which the server sends them over a separate stream.
+If the stream breaks, PySpark removes all listeners and only issues a warning; so the newest progress is
+requested as well. The file reader of a server hides the `_spark_metadata` directory, in which a table records
+its batches.
 """
 
 from __future__ import annotations
@@ -26,26 +27,26 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 
-# Where PySpark keeps the frames, writers, queries and sessions of Connect; the classic ones are elsewhere.
+# The package of PySpark's classes for Connect; the classic classes are in a different one.
 _PACKAGE: Final = "pyspark.sql.connect."
 
 
 def is_connect(value: object) -> bool:
-    """Return True if a frame, writer, query or session is of Spark Connect; imports nothing."""
+    """Return whether a frame, writer, query or session belongs to Spark Connect; imports nothing."""
     return any(kind.__module__.startswith(_PACKAGE) for kind in type(value).__mro__)
 
 
 def refuse_connect(value: object, what: str, *, where: str, hint: str) -> None:
-    """Raise an error for a frame, writer, query or session of Spark Connect.
+    """Raise an error for a frame, writer, query or session that belongs to Spark Connect.
 
     Args:
         value: The frame, writer, query or session.
         what: The unsupported feature, as a noun phrase: "the state of hot keys".
-        where: The call, for the error.
+        where: The call, for the error message.
         hint: The alternative.
 
     Raises:
-        Unsupported: The value is of Spark Connect.
+        Unsupported: The value belongs to Spark Connect.
     """
     if is_connect(value):
         raise Unsupported(
@@ -64,9 +65,9 @@ _AVAILABLE_NOW: Final = "available_now"
 def listen_to_server(
     query: StreamingQuery, heard: Callable[[str, Mapping[str, Any]], None]
 ) -> Callable[[], None]:
-    """Call `heard` for events of the queries of a session, as `watch.listen_to` does for a classic one.
+    """Call `heard` for events of a session's queries, as `watch.listen_to` does for a classic session.
 
-    It is called on a thread of PySpark. Runs started by a different client cause no "started" event.
+    `heard` is called on a thread of PySpark. A run started by a different client causes no "started" event.
 
     Returns:
         The function that removes the listener.
@@ -81,7 +82,7 @@ def listen_to_server(
             heard("progress", json.loads(event.progress.json))
 
         def onQueryIdle(self, event: Any) -> None:  # noqa: N802 - Spark's name
-            """Ignore the event: no batch ran."""
+            """Ignore the event, because no batch ran."""
 
         def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802 - Spark's name
             ids = {"id": str(event.id), "runId": str(event.runId)}
@@ -94,9 +95,9 @@ def listen_to_server(
 
 
 def progress_after(query: StreamingQuery, batch_id: int | None) -> list[Mapping[str, Any]]:
-    """Return the server's progress of the batches after one, oldest first.
+    """Return the server's progress reports for the batches after `batch_id`, the oldest first.
 
-    Requests the newest one, and all only if that is a later batch.
+    Only the newest report is requested first, and all of them only if it is for a later batch.
     """
     newest = query.lastProgress
     if newest is None or (batch_id is not None and newest["batchId"] <= batch_id):
@@ -105,13 +106,13 @@ def progress_after(query: StreamingQuery, batch_id: int | None) -> list[Mapping[
 
 
 def default_checkpoint(query: StreamingQuery) -> str | None:
-    """Return a query's checkpoint from the session's settings, the only source for a client."""
+    """Return a query's checkpoint from the settings of its session, the only source for a client."""
     root = _session_of(query).conf.get(_DEFAULT_PLACE, None)
     return f"{root.rstrip('/')}/{query.name}" if root and query.name else None
 
 
 def written_remotely(writer: DataStreamWriter) -> tuple[PlanSink, str | None] | None:
-    """Return the target and the trigger of a Connect writer, as far as its message has them."""
+    """Return the target and the trigger of a Connect writer, as far as they are in its message."""
     remote: Any = writer
     try:
         message = remote._write_proto
@@ -129,21 +130,21 @@ def written_remotely(writer: DataStreamWriter) -> tuple[PlanSink, str | None] | 
 
 
 def _session_of(query: StreamingQuery) -> Any:
-    # A query of Connect offers no public way to its session.
+    # Connect has no public way to get the session of a query.
     remote: Any = query
     return remote._session
 
 
-# What Spark would take for a pattern of names.
+# Characters that Spark would treat as part of a pattern.
 _PATTERN: Final = re.compile(r"([\\*?\[\]{}])")
 _ABSENT: Final = "PATH_NOT_FOUND"
 
 
 def read_bytes(spark: SparkSession, address: str) -> bytes | None:
-    """Return a file's bytes, or None if the file does not exist. Runs one small Spark job.
+    """Return the bytes of a file, or None if the file does not exist. Runs one small Spark job.
 
     Raises:
-        Unavailable: The server, or its storage, does not answer.
+        Unavailable: The server or its storage does not answer.
     """
     from pyspark.errors import AnalysisException, PySparkException
 

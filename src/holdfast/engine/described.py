@@ -1,7 +1,7 @@
-"""Describe the plan and the sources of a streaming frame, equally for equal code.
+"""The description of a streaming frame's plan and sources, which is equal for equal code.
 
 Spark prints a plan with column numbers of this process, and hides the options of sources. This module removes
-the numbers and reads the options.
+the numbers and adds the options.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 
-# Leaves of a plan that represent a source; nothing else streams into a plan made with PySpark.
+# The leaves of a plan that are sources; plans built with PySpark have no other streaming leaves.
 RELATION: Final = "StreamingRelation"
 RELATION_V2: Final = "StreamingRelationV2"
 RELATIONS: Final = (RELATION, RELATION_V2)
@@ -29,34 +29,35 @@ RELATIONS: Final = (RELATION, RELATION_V2)
 _MOST_FIELDS: Final = 100_000
 _LINE = re.compile(r"((?:[: ] {2})*)(?:\+- |:- )(.*)", re.DOTALL)
 _STREAMS: Final = "~"
-# Spark marks nodes that lack an input or a type, as many do once their columns have lost their names.
+# Spark's mark on nodes without an input or a type; many nodes get it when their columns lose their names.
 _MARKS: Final = "~!'"
 _STATEFUL = re.compile(
     r"Aggregate|Deduplicate\w*|Distinct|TransformWithState\w*|FlatMapGroups\w*WithState|"
     r"ApplyInPandasWithState\w*|GlobalLimit"
 )
-# What does nothing to rows; the plan without names of columns lacks some of them.
+# Nodes that do not change rows; the plan without column names lacks some of them.
 _TRANSPARENT: Final = ("SubqueryAlias", "View", "CollectMetrics")
 
-# What differs from process to process: an object's hash, a watermark's id.
+# Text that differs between processes: the hash of an object, the id of a watermark.
 _PASSING = re.compile(r"@[0-9a-f]{4,}|\b[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b,? ?|-T\d+ms\b")
 _NUMBER = re.compile(r"#\d+L?")
 
 _SECRET = re.compile(r"secret|password|passwd|token|access.?key|jaas|credential", re.IGNORECASE)
-# The same inside of a value: a login in an address, a word in a connection string.
+# The same within a value: a login in an address, a password in a connection string.
 _LOGIN = re.compile(r"//[^/@\s]+@")
 _WORD = re.compile(
     r"((?:secret|password|passwd|pwd|token|access.?key|credential|sig)\w*\s*=\s*)[^&;,\s]+", re.IGNORECASE
 )
 REDACTED: Final = "(left out)"
-# An option that differs from process to process: by which file a source of ticks is told of its query.
+# An option that differs between processes: the file with the start parameters of a source of ticks.
 IDLE_PLACE: Final = "holdfast_place"
 
 
 def describe(frame: DataFrame) -> tuple[tuple[PlanSource, ...], tuple[PlanStep, ...]] | None:
-    """Return the sources and steps of a streaming frame; None if Spark's internals do not show them.
+    """Return the sources and steps of a streaming frame, or None if they cannot be read from this version of
+    Spark.
 
-    Reads the plan, and runs nothing.
+    The function reads the plan and runs no job.
     """
     from py4j.protocol import Py4JError
 
@@ -74,7 +75,7 @@ def sources_of(frame: DataFrame) -> tuple[PlanSource, ...]:
 
 
 def steps_of(frame: DataFrame) -> tuple[PlanStep, ...]:
-    """Return the steps of a frame, the last one first."""
+    """Return the steps of a frame's plan, the last one first."""
     plan: Any = frame._jdf.queryExecution().analyzed()
     named = [line for line in _lines(plan) if line[2] not in _TRANSPARENT]
     bare = [line for line in _lines(plan.canonicalized()) if line[2] not in _TRANSPARENT]
@@ -94,7 +95,7 @@ def steps_of(frame: DataFrame) -> tuple[PlanStep, ...]:
 
 
 def relations(frame: DataFrame) -> list[Any]:
-    """Return the leaves of a frame's plan that represent its sources, each once."""
+    """Return the leaves of a frame's plan that are sources, without duplicates."""
     leaves: Any = frame._jdf.queryExecution().analyzed().collectLeaves()
     found: list[Any] = []
     for at in range(leaves.size()):
@@ -105,14 +106,14 @@ def relations(frame: DataFrame) -> list[Any]:
 
 
 def name_of(relation: Any) -> str | None:
-    """Return the name of a source in the query, if it has one."""
+    """Return the name of a source in the query, or None."""
     text = str(relation.sourceIdentifyingName().toString())
     found = re.fullmatch(r'(?:name=)?"?([A-Za-z0-9_]+)"?', text)
     return found[1] if found else None
 
 
 def redacted(options: Mapping[str, str]) -> dict[str, str]:
-    """Return the options without secrets, sorted by name."""
+    """Return options sorted by name, with secrets replaced."""
     return {
         key: REDACTED if _SECRET.search(key) else _WORD.sub(rf"\1{REDACTED}", _LOGIN.sub("//", value))
         for key, value in sorted(options.items())
@@ -121,7 +122,7 @@ def redacted(options: Mapping[str, str]) -> dict[str, str]:
 
 
 def plain_map(given: Any) -> dict[str, str]:
-    """Return a Scala map as a dict with keys in lower case."""
+    """Return a Scala map as a dict with lower-case keys."""
     pairs = given.iterator()
     found: dict[str, str] = {}
     while pairs.hasNext():
@@ -150,12 +151,12 @@ def _source(relation: Any, number: int) -> PlanSource:
 
 
 def _lines(plan: Any) -> list[tuple[int, bool, str, str]]:
-    """Return the nodes of a plan: depth, True if rows stream through it, kind, and description."""
+    """Return the nodes of a plan: depth, whether rows stream through the node, kind, and description."""
     found: list[tuple[int, bool, str, str]] = []
     for number, line in enumerate(_tree(plan).split("\n")):
         match = _LINE.fullmatch(line)
         if number and match is None:
-            # A text in the plan goes over several lines.
+            # A string in the plan may have several lines.
             if line and found:
                 depth, streaming, kind, text = found[-1]
                 found[-1] = (depth, streaming, kind, f"{text}\n{line}")
@@ -172,7 +173,7 @@ def _tree(plan: Any) -> str:
 
 
 def _streaming_inputs(lines: list[tuple[int, bool, str, str]]) -> list[int]:
-    """Count the streaming inputs of each node."""
+    """Return the number of streaming inputs of each node."""
     counts = [0] * len(lines)
     for at, above in _parents(lines):
         counts[above] += lines[at][1]
@@ -182,7 +183,7 @@ def _streaming_inputs(lines: list[tuple[int, bool, str, str]]) -> list[int]:
 def _parents(lines: list[tuple[int, bool, str, str]]) -> Iterator[tuple[int, int]]:
     path: list[int] = []
     for at, (depth, *_) in enumerate(lines):
-        # What is left out does not break the path: its own inputs count for the node above it.
+        # A skipped node is transparent: its inputs count for the node above it.
         while path and lines[path[-1]][0] >= depth:
             path.pop()
         if path:
@@ -194,9 +195,9 @@ def _steady(text: str) -> str:
     return _PASSING.sub("", text).strip()
 
 
-# What Spark calls its source of files, whatever their format.
+# Spark's name of its file source, whatever the format of the files.
 FILES: Final = "files"
-# The source of ticks that `holdfast.watermarked` puts beside a stream, and how many sources it watches.
+# The source of ticks that `holdfast.watermarked` adds to a stream, and the number of sources it watches.
 IDLE_TICKS: Final = "holdfast_idle"
 IDLE_SOURCES: Final = "sources"
 _FILE_SOURCE: Final = "FileSource["
@@ -204,11 +205,11 @@ _FILE_SOURCE: Final = "FileSource["
 
 @dataclass(frozen=True, slots=True)
 class SourceRead:
-    """A source of a streaming frame.
+    """A source of a streaming frame, with its options.
 
     Attributes:
-        kind: `files`, or the name of the source: `kafka`, `delta`, `rate`, `socket` …
-        options: Its options, their names in lower case.
+        kind: The kind of source: `files`, or Spark's name such as `kafka`, `delta`, `rate` or `socket`.
+        options: The options of the source, with lower-case names.
     """
 
     kind: str
@@ -216,7 +217,7 @@ class SourceRead:
 
 
 def sources_in(frame: DataFrame) -> tuple[SourceRead, ...]:
-    """Return the streaming sources of a frame in the order of its plan, without lookup tables."""
+    """Return the streaming sources of a frame in the order of its plan, without batch tables."""
     plan: Any = frame._jdf.queryExecution().analyzed()
     leaves = plan.collectLeaves()
     found = (source_of(leaves.apply(number)) for number in range(leaves.size()))
@@ -225,12 +226,12 @@ def sources_in(frame: DataFrame) -> tuple[SourceRead, ...]:
 
 @dataclass(frozen=True, slots=True)
 class TickLines:
-    """The offset-log lines of a source of ticks and of the sources that it watches.
+    """The lines of the offset log for a source of ticks and for the sources that it watches.
 
     Attributes:
         place: The file with the start parameters of the source of ticks.
-        own: The index of its line.
-        watched: The indexes of the lines of the watched sources.
+        own: The index of the line of the source of ticks.
+        watched: The indices of the lines of the watched sources.
     """
 
     place: str
@@ -241,7 +242,7 @@ class TickLines:
 def tick_lines(frame: DataFrame) -> tuple[TickLines, ...]:
     """Return the sources of ticks in a frame, each once.
 
-    A source of ticks directly follows the sources that it watches in the plan, and the offset log has a line
+    In the plan a source of ticks directly follows the sources that it watches, and the offset log has a line
     for each streaming leaf, in the order of the plan.
     """
     found: dict[str, TickLines] = {}
@@ -253,7 +254,7 @@ def tick_lines(frame: DataFrame) -> tuple[TickLines, ...]:
 
 
 def source_of(leaf: Any) -> SourceRead | None:
-    """Return the stream that a leaf of a plan reads; None for a lookup table."""
+    """Return the stream that a leaf of a plan reads, or None for a batch table."""
     name = str(leaf.getClass().getSimpleName())
     if name == RELATION:
         called = str(leaf.sourceName())
@@ -261,7 +262,7 @@ def source_of(leaf: Any) -> SourceRead | None:
         return SourceRead(FILES if called.startswith(_FILE_SOURCE) else called, options)
     if name == RELATION_V2:
         return SourceRead(str(leaf.sourceName()), _plain(leaf.extraOptions().asCaseSensitiveMap()))
-    # Every other leaf of a streaming plan that is a source says so; unknown ones must not pass for tables.
+    # Any other source is a streaming leaf; unknown leaves must not be treated as tables.
     return SourceRead(name, {}) if leaf.isStreaming() else None
 
 
@@ -273,7 +274,7 @@ _KAFKA_PLACE = ("topic", "partition", "offset")
 
 
 def sources_once(frame: DataFrame) -> tuple[tuple[SourceRead, StructType], ...]:
-    """Return the sources of a streaming frame in the order of its offset log, each with its columns."""
+    """Return the sources of a streaming frame in the order of its offset log, each with its schema."""
     from pyspark.sql.types import StructType
 
     found = []
@@ -285,7 +286,7 @@ def sources_once(frame: DataFrame) -> tuple[tuple[SourceRead, StructType], ...]:
 
 
 def like_source(history: DataFrame, schema: StructType, where: str) -> DataFrame:
-    """Select the columns of a source from a batch frame, in the source's order.
+    """Select the columns of a source from a batch frame, in the order of the source.
 
     Raises:
         Invalid: A column is missing or has a different type.
@@ -315,10 +316,10 @@ def like_source(history: DataFrame, schema: StructType, where: str) -> DataFrame
 
 
 def changed_ms(frame: DataFrame, paths: Iterable[str]) -> list[tuple[str, int]]:
-    """Return the modification times of files, as a file source records them.
+    """Return the modification times of files in milliseconds, as recorded by a file source.
 
     Raises:
-        Invalid: A file is missing.
+        Invalid: A file does not exist.
     """
     from py4j.protocol import Py4JJavaError
 
@@ -341,7 +342,7 @@ def changed_ms(frame: DataFrame, paths: Iterable[str]) -> list[tuple[str, int]]:
 
 
 def last_of_kafka(history: DataFrame) -> list[tuple[str, int, int]] | None:
-    """Return topic, partition and largest offset of Kafka rows; None if the frame lacks these columns."""
+    """Return topic, partition and highest offset of Kafka rows, or None if the frame lacks these columns."""
     from pyspark.sql import functions as F  # noqa: N812 - needs Spark
 
     if any(name not in history.columns for name in _KAFKA_PLACE):

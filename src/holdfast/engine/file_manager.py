@@ -1,8 +1,8 @@
 """The file manager with which Spark writes a query's checkpoint.
 
-Spark's own manager for local files starts a process (`chmod`, `readlink`) at nearly every step of a file's
-life, more than fifty in each batch. Its manager for object stores starts a third of them, but it calls
-`FileSystem.rename`, and the jars of PySpark register Hive's `ProxyLocalFileSystem` for local files, whose
+Spark's own manager for local files starts a process (`chmod`, `readlink`) for nearly every operation on a
+file, more than fifty in each batch. Its manager for object stores starts a third of them, but it calls
+`FileSystem.rename`. The jars of PySpark register Hive's `ProxyLocalFileSystem` for local files, whose
 `rename` keeps an existing file and returns false. Spark treats that as success, and a repeated batch would
 keep the state of its first run. So the query also gets Hadoop's own file system for local files, and the
 manager is used only after a test in which it has replaced a file.
@@ -41,22 +41,22 @@ if TYPE_CHECKING:
 
 _LOG: Final = logging.getLogger("holdfast.engine")
 _FIRST, _SECOND = b"1", b"22"
-# The settings of a session are changed for the time of a start, and two starts must not see each other's.
+# The settings of a session are changed during a start, so only one start runs at a time.
 _ONE_START: Final = Lock()
 
 
 @contextmanager
 def choose_file_manager(spark: SparkSession, checkpoint: str) -> Iterator[bool]:
-    """Set the file manager that fits its checkpoint for a query that starts within the block.
+    """Set the file manager that suits a checkpoint, for a query that starts within the block.
 
-    The settings are changed only for the start, and a query keeps those that it started with. A manager that
-    the user has set stays.
+    The settings are changed only during the start, and a query keeps the settings with which it started. A
+    manager set by the user is not changed.
 
     Yields:
         False on S3 if Spark renames files, which is not atomic there.
 
     Raises:
-        Unsupported: The file manager that the user has set does not replace existing files.
+        Unsupported: The file manager set by the user does not replace existing files.
         Unavailable: Spark cannot reach the checkpoint's file system.
     """
     on_s3 = checkpoint.startswith(S3A)
@@ -81,9 +81,9 @@ def choose_file_manager(spark: SparkSession, checkpoint: str) -> Iterator[bool]:
 
 
 def replaces_files(spark: SparkSession) -> bool:
-    """Check that the session's file manager replaces a local file, by writing one twice.
+    """Return whether the session's file manager replaces an existing local file, by writing one twice.
 
-    Spark does the same when it repeats a batch. The file is in a temporary directory. Takes about ten
+    Spark does the same when it repeats a batch. The test writes to a temporary directory and takes about ten
     milliseconds.
     """
     jvm: Any = spark._jvm
@@ -108,7 +108,7 @@ def _is_local(spark: SparkSession, checkpoint: str) -> bool:
 
 
 def _try_manager(spark: SparkSession) -> bool | None:
-    """Check that the session's file manager replaces a file; None if the test fails."""
+    """Return whether the session's file manager replaces a file, or None if the test fails."""
     try:
         return replaces_files(spark)
     except Exception:
@@ -117,9 +117,9 @@ def _try_manager(spark: SparkSession) -> bool | None:
 
 
 def _local_settings(spark: SparkSession) -> dict[str, str]:
-    """Return the settings of the fast manager for local files; empty if it may keep old files.
+    """Return the settings of the fast manager for local files, or no settings if it may keep old files.
 
-    A file system that the user has set stays.
+    A file system set by the user is not changed.
     """
     settings = dict(LOCAL_FILES)
     if _hadoop(spark).get(LOCAL_FILE_SYSTEM_KEY) is not None:
@@ -133,8 +133,8 @@ def _local_settings(spark: SparkSession) -> dict[str, str]:
 
 @contextmanager
 def _changed(spark: SparkSession, settings: dict[str, str]) -> Iterator[None]:
-    # The manager is set last and unset first, so that a query that something else starts meanwhile in this
-    # session never has it without the file system.
+    # The manager is set last and unset first, so that a query that is started elsewhere in this session at
+    # the same time never has the manager without the file system.
     before: list[tuple[str, str | None]] = [(key, spark.conf.get(key, None)) for key in settings]
     try:
         for key, value in settings.items():
@@ -149,7 +149,7 @@ def _changed(spark: SparkSession, settings: dict[str, str]) -> Iterator[None]:
 
 
 def _hadoop(spark: SparkSession) -> Any:
-    """Return Hadoop's configuration for a query that starts now."""
+    """Return the Hadoop configuration for a query that starts now."""
     session: Any = spark
     return session._jsparkSession.sessionState().newHadoopConf()
 
@@ -158,7 +158,7 @@ def _is_loadable(spark: SparkSession) -> bool:
     jvm: Any = spark._jvm
     try:
         jvm.org.apache.spark.util.Utils.classForName(ABORTABLE_MANAGER, False, False)
-    except Exception:  # whatever Py4J makes of ClassNotFoundException
+    except Exception:  # Py4J's exception for ClassNotFoundException
         return False
     return True
 

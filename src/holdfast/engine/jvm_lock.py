@@ -1,4 +1,4 @@
-"""Lock a checkpoint from the JVM of a session, and read the messages of Java's exceptions."""
+"""The lock of a checkpoint, held by the JVM of a session, and the messages of Java exceptions."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def hold(spark: SparkSession, path: Path, owner: Owner) -> Any:
-    """Take the lock in the session's JVM and return it; the JVM holds it until it ends.
+    """Acquire the lock in the session's JVM and return it; the JVM holds it until the JVM ends.
 
     Raises:
         Conflict: A different process holds the lock, or a later leader of the same job has held it.
@@ -34,7 +34,7 @@ def hold(spark: SparkSession, path: Path, owner: Owner) -> Any:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise directory_unwritable(path) from error
-    require_regular(path)  # Java would follow a link
+    require_regular(path)  # Java would follow a symbolic link
     jvm: Any = spark._jvm
     try:
         file = jvm.java.io.RandomAccessFile(str(path), "rw")
@@ -67,7 +67,7 @@ def hold(spark: SparkSession, path: Path, owner: Owner) -> Any:
 
 
 def java_cause(error: BaseException) -> Any:
-    """Return the innermost Java exception of an error; None if there is none."""
+    """Return the innermost Java exception of an error, or None if there is none."""
     java = getattr(error, "java_exception", None)
     while java is not None and java.getCause() is not None:
         java = java.getCause()
@@ -75,6 +75,6 @@ def java_cause(error: BaseException) -> Any:
 
 
 def java_message(error: Exception) -> str:
-    """Return Java's message, instead of Py4J's first line, which names only the call."""
+    """Return the message of the Java exception; Py4J's own message begins with the call."""
     java = getattr(error, "java_exception", None)
     return str(java.getMessage()) if java is not None else str(error).partition("\n")[0]

@@ -1,12 +1,12 @@
-"""Replace the dispatcher of transformWithState by Holdfast's function.
+"""The replacement of transformWithState's dispatcher by a function of Holdfast.
 
-PySpark's own dispatcher sets the key and waits before each group, and never shows a processor all groups of a
-partition. The function that Spark pickles for it is an ordinary one, with the same signature in all known
-versions, so Holdfast's function can replace it; the rest of the operator is Spark's: the shuffle, the state
-store, the timers, the checkpoint.
+PySpark's own dispatcher sets the key and waits before each group, and never gives a processor all groups of a
+partition. The function that Spark pickles for it is an ordinary function, with the same signature in all
+known versions, so a function of Holdfast can replace it. The rest of the operator is Spark's: the shuffle,
+the state store, the timers and the checkpoint.
 
-With an unknown version, or over Spark Connect, where a client has no JVM, the public operator is used, one
-group at a time.
+With an unknown version of Spark, or over Spark Connect, where a client has no JVM, the public operator is
+used, one group at a time.
 """
 
 from __future__ import annotations
@@ -29,36 +29,36 @@ if TYPE_CHECKING:
 
 
 KEY_GROUP = "key_group"
-# What the public operator answers: rows as Arrow writes them, since Spark would take them apart one by one.
+# The result type of the public operator: rows in Arrow's format, because Spark would convert them one by one.
 _IN_BYTES = "payload binary, counts array<bigint>"
 
 
 def grafts_into(frame: DataFrame) -> bool:
-    """Return True if Holdfast's function can replace the dispatcher in a frame's plan."""
+    """Return whether Holdfast's function can replace the dispatcher in a frame's plan."""
     return not is_connect(frame) and grafts()
 
 
 def grafts() -> bool:
-    """Return True if the dispatcher of the installed Spark is known."""
+    """Return whether the dispatcher of the installed version of Spark is known."""
     version = installed("pyspark")
     return version is not None and OLDEST <= minor(version) < TOO_NEW
 
 
 def stateful(packed: DataFrame, operator: TaskOperator, *, event_time: bool, graft: bool) -> DataFrame:
-    """Run the packets of a stream through the operator, and return packed answers.
+    """Run the packets of a stream through an operator, and return packed results.
 
     Args:
         packed: The packets, with a column for the key group.
         operator: The operator that runs in the tasks.
-        event_time: True if timers run on the watermark; fixed at the query's first start.
-        graft: True to replace the dispatcher, False to use the public operator.
+        event_time: Whether timers use the watermark; fixed at the query's first start.
+        graft: Whether to replace the dispatcher; otherwise the public operator is used.
     """
     time_mode = "EventTime" if event_time else "None"
     from pyspark.sql import DataFrame, functions
     from pyspark.sql.types import StructType
 
     if not graft:
-        # Without event time the public operator does not tell a processor the batch's time.
+        # Without event time, the public operator does not pass the batch's time to a processor.
         timed = packed.withColumn("now_ms", batch_time_ms())
         public = _public(operator)
         return timed.groupBy(KEY_GROUP).transformWithState(public, _IN_BYTES, "Update", time_mode)
@@ -81,10 +81,10 @@ def stateful(packed: DataFrame, operator: TaskOperator, *, event_time: bool, gra
 
 
 def batch_time_ms() -> Column:
-    """Return the time of a batch, as an expression that Spark evaluates row by row.
+    """Return the time of a batch, as an expression that Spark interprets.
 
-    Spark writes the time as a literal into generated code, and so compiles it again for each batch, and runs
-    it cold. It generates no code for a fold over an empty array.
+    In generated code Spark writes the time as a literal, and so compiles the code again for each batch and
+    runs it without warm-up. It generates no code for a fold over an empty array.
     """
     from pyspark.sql import functions as F  # noqa: N812 - needs Spark
 
@@ -93,12 +93,12 @@ def batch_time_ms() -> Column:
 
 
 def has_operator(frame: DataFrame, metric: str) -> bool:
-    """Return True if a frame's plan already observes this metric."""
+    """Return whether a frame's plan already observes this metric."""
     return f"CollectMetrics {metric}," in analysed_plan(frame)
 
 
 def mark(number: int) -> Column:
-    """Return a metric column with the number of an operator's definition, for `definitions_in`."""
+    """Return a metric column with the number of an operator's definition, read by `definitions_in`."""
     from pyspark.sql import functions as F  # noqa: N812 - needs Spark
 
     return F.max(F.lit(number)).alias(METRIC_COLUMN)
@@ -140,7 +140,7 @@ def _public(operator: TaskOperator) -> Any:
 
 
 def _in_bytes(answer: TaskOutput, names: Sequence[str]) -> Any:
-    """Return an answer as a row of the public operator."""
+    """Return a result as a row of the public operator."""
     from pyspark.sql import Row
 
     payload = answer.rows.serialize().to_pybytes() if answer.rows is not None else b""

@@ -1,11 +1,12 @@
-"""Read the plan of a query, and derive the state that the query would keep; starts nothing.
+"""The plan of a query, and the state that the query would store; nothing is started.
 
-An operator's definition stays in its process; its plan has only the number of the definition. If the plan has
+An operator's definition stays in its process; the plan has only the number of the definition. If the plan has
 a metric of Holdfast, the number is one of its columns; otherwise it is an alias of a frame, which Spark
 removes before it runs anything.
 
-Spark drops state by the column that its plan marks as event time. The mark is in the column's metadata, and
-is lost with every expression over the column. So the plan shows reliably what the code only suggests.
+Spark deletes state by the column that its plan marks as event time. The mark is in the column's metadata, and
+is lost in every expression on the column. So the plan shows the state reliably, while the code only suggests
+it.
 """
 
 from __future__ import annotations
@@ -26,16 +27,16 @@ if TYPE_CHECKING:
 
 _UUID = r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 _ID = re.compile(rf"#\d+|@[0-9a-f]+|{_UUID}")
-# Each has an id, which its copies share: a frame that is joined with itself has one watermark.
+# Each watermark has an id, which its copies share: a frame that is joined with itself has one watermark.
 _ANALYSED = "== Analyzed Logical Plan ==\n"
 _WATERMARK = re.compile(f"EventTimeWatermark ({_UUID})")
 
 
 def analysed_plan(frame: DataFrame) -> str:
-    """Return the analysed plan as text. Over Spark Connect it comes from the server's `explain` output."""
+    """Return the analyzed plan as text; over Spark Connect, from the server's `explain` output."""
     if is_connect(frame):
         remote: Any = frame
-        # `explain` is the public one, and prints it.
+        # `explain` is the public method; it prints this text.
         _, _, rest = remote._explain_string(extended=True).partition(_ANALYSED)
         return str(rest.partition("\n== ")[0])
     plan: Any = frame._jdf.queryExecution().analyzed()
@@ -43,15 +44,15 @@ def analysed_plan(frame: DataFrame) -> str:
 
 
 def watermark_count(frame: DataFrame) -> int:
-    """Return the number of watermarks in a frame's plan; Spark tracks each while the query runs."""
+    """Return the number of watermarks in a frame's plan; Spark tracks each of them while the query runs."""
     return len(set(_WATERMARK.findall(analysed_plan(frame))))
 
 
 def optimised_plan(frame: DataFrame) -> str:
-    """Return the optimised plan as text, with ids numbered in order of appearance.
+    """Return the optimized plan as text, with ids numbered in order of appearance.
 
-    A streaming frame has no optimised plan of its own, so the session's optimiser is called. Spark's work
-    depends on nothing else, so equal plans are the same work.
+    A streaming frame has no optimized plan, so the session's optimizer is called. Spark's work depends only
+    on this plan, so equal plans cost the same.
     """
     spark: Any = frame.sparkSession
     plan = frame._jdf.queryExecution().analyzed()
@@ -66,28 +67,28 @@ _NUMBERS: Final = re.compile(rf"max\((\d+)\) AS {METRIC_COLUMN}#|SubqueryAlias {
 
 
 def marked(frame: DataFrame, number: int) -> DataFrame:
-    """Return the frame with a definition's number in its plan."""
+    """Return the frame with the number of a definition in its plan."""
     return frame.alias(f"{_ALIAS}{number}")
 
 
 def definitions_in(frame: DataFrame) -> list[int]:
-    """Return the numbers of all definitions in a frame's plan, each once."""
+    """Return the numbers of all definitions in a frame's plan, without duplicates."""
     found = [int(one or other) for one, other in _NUMBERS.findall(analysed_plan(frame))]
     return list(dict.fromkeys(found))
 
 
-# Spark's marks in a column's metadata.
+# Spark's marks in the metadata of a column.
 _EVENT_TIME: Final = "spark.watermarkDelayMs"
 _WINDOW_MARKS: Final = ("spark.timeWindow", "spark.sessionWindow")
 _COLLECTING: Final = re.compile(r"\b(collect_list|collect_set|listagg|string_agg)\((struct|named_struct)?")
-# Expressions that have as many results as their input has values.
+# Expressions that have as many different results as their input has values.
 _KEEPING: Final = frozenset(
     ("AttributeReference", "GetStructField", "Alias", "Cast", "Lower", "Upper", "StringTrim")
 ) | frozenset(("Coalesce", "Concat", "ConcatWs", "Md5", "Sha1", "Sha2", "XxHash64"))
-# With this watermark, in the far future, Spark is asked whether the rows of a join have an end at all. It is
-# larger than an int, which Py4J would not hand over as a long.
+# A watermark in the far future, with which Spark is asked whether the rows of a join expire at all. It is
+# larger than an int, because Py4J passes an int as an int and not as a long.
 _SOME_TIME_MS: Final = 1 << 45
-# By these columns Holdfast's own operators group packets, not rows of a person.
+# Holdfast's own operators group packets, not the user's rows, by these columns.
 _OWN_KEYS: Final = "key_group"
 _PROCESSORS: Final = ("TransformWithStateInPySpark", "TransformWithStateInPandas", "TransformWithState")
 _GROUPS: Final = ("FlatMapGroupsInPandasWithState", "FlatMapGroupsWithState")
@@ -98,9 +99,9 @@ class PlannedWatermark:
     """A watermark in a plan.
 
     Attributes:
-        id: Its identifier; its copies share it.
+        id: The identifier of the watermark, which its copies share.
         column: The event-time column.
-        delay: The delay, as Spark prints it.
+        delay: The delay in Spark's notation.
     """
 
     id: str
@@ -113,19 +114,21 @@ class PlannedOperator:
     """A stateful operator in a plan.
 
     Attributes:
-        kind: `aggregate`, `dedupe`, `dedupe-within`, `join`, `groups`, `processor` or `keyed`.
-        keys: The columns that it groups by; an expression as SQL.
-        many: True if the keys may have as many values as the stream; a boolean or `value % 8` has few.
-        timed: True if a key has Spark's event-time mark.
-        windowed: True if a key is a window.
-        watermarks: The watermarks of its input; for a join, of its left side.
-        other: For a join, the watermarks of its right side.
-        bounded: For a join, a pair for left and right side: True if Spark can determine when a row can no
-            longer match; None if it was not checked.
-        window_of: For a window without an event-time mark, the columns that it is computed from.
-        collects: The function that keeps every value of a group, if any.
-        whole_rows: True if the rows of the input are kept with all their columns.
-        timeout: For applyInPandasWithState, its timeout.
+        kind: The kind of operator: `aggregate`, `dedupe`, `dedupe-within`, `join`, `groups`, `processor` or
+            `keyed`.
+        keys: The columns by which the operator groups; an expression is shown as SQL.
+        many: True if the number of key values can grow with the stream; a boolean or `value % 8` has few
+            values.
+        timed: Whether a key has Spark's event-time mark.
+        windowed: Whether a key is a window.
+        watermarks: The watermarks of the input; for a join, of the left side.
+        other: For a join, the watermarks of the right side.
+        bounded: For a join, a pair for the left and the right side: True if Spark can determine when a row
+            can no longer match. None if not checked.
+        window_of: For a window without an event-time mark, the columns from which it is computed.
+        collects: The function that stores every value of a group, or None.
+        whole_rows: Whether the input rows are stored with all their columns.
+        timeout: For applyInPandasWithState, the timeout, otherwise None.
     """
 
     kind: str
@@ -144,15 +147,15 @@ class PlannedOperator:
 
 @dataclass(frozen=True, slots=True)
 class PlannedQuery:
-    """The state of a query as Spark would run it.
+    """The state that a query would store, derived from its plan.
 
     Attributes:
-        operators: Its stateful operators, the last one first.
-        watermarks: All watermarks, each once.
-        sources: Its sources, in Spark's order.
-        refused: The reason why Spark would not start it in its output mode; None if it would.
+        operators: The stateful operators, the last one first.
+        watermarks: The watermarks, without duplicates.
+        sources: The sources, in Spark's order.
+        refused: The reason why Spark would not start the query in its output mode, or None.
         mode: The output mode.
-        settings: The requested settings of the session that are set.
+        settings: The requested settings that are set in the session.
     """
 
     operators: tuple[PlannedOperator, ...]
@@ -164,15 +167,15 @@ class PlannedQuery:
 
 
 def planned(frame: DataFrame, mode: str, settings: tuple[str, ...]) -> PlannedQuery | None:
-    """Return the state that a streaming frame would keep; None if this Spark's internals do not show it.
+    """Return the state that a streaming frame would store, or None if its plan cannot be read.
 
-    Reads its analysed plan, lets Spark optimise each join of two streams to find its time bounds, and lets
-    Spark check the output mode. Runs no job.
+    The function reads the analyzed plan, uses Spark's optimizer to find the time bounds of joins, and Spark's
+    checker for the output mode. It runs no job.
 
     Args:
         frame: The frame.
         mode: The output mode of its sink.
-        settings: The settings of the session to read.
+        settings: The names of the session's settings to read.
     """
     from py4j.protocol import Py4JError
 
@@ -193,7 +196,7 @@ def planned(frame: DataFrame, mode: str, settings: tuple[str, ...]) -> PlannedQu
 
 
 class _PlanReader:
-    """A reader of one plan."""
+    """A reader of the stateful operators and watermarks in one plan."""
 
     def __init__(self, frame: DataFrame) -> None:
         self._session: Any = frame.sparkSession._jsparkSession
@@ -201,7 +204,7 @@ class _PlanReader:
         self.plan: Any = frame._jdf.queryExecution().analyzed()
 
     def operators(self) -> Iterator[PlannedOperator]:
-        """Yield the stateful operators, the last one first."""
+        """Yield the stateful operators of the plan, the last one first."""
         for node in _nodes(self.plan):
             if not node.isStreaming():
                 continue
@@ -210,7 +213,7 @@ class _PlanReader:
                 yield made
 
     def watermarks(self, node: Any) -> tuple[PlannedWatermark, ...]:
-        """Return the watermarks below a node, each once."""
+        """Return the watermarks at or below a node, without duplicates."""
         found: dict[str, PlannedWatermark] = {}
         for each in _nodes(node):
             if str(each.nodeName()) == "EventTimeWatermark":
@@ -220,7 +223,7 @@ class _PlanReader:
         return tuple(found.values())
 
     def refused(self, mode: str) -> str | None:
-        """Return the reason why Spark would not start the plan; None if it would."""
+        """Return the reason why Spark would not start the plan in this output mode, or None."""
         from pyspark.errors import AnalysisException
 
         modes: Any = self._jvm.org.apache.spark.sql.streaming.OutputMode
@@ -287,9 +290,9 @@ class _PlanReader:
         return PlannedOperator("join", watermarks=both[0], other=both[1], bounded=bounded)
 
     def _bounded(self, node: Any) -> tuple[bool, bool] | None:
-        """Return a pair: True if the rows of the left or right side expire, by Spark's own rule.
+        """Return whether the rows of the left and of the right side expire, by Spark's own rule.
 
-        Conditions are split only by the optimiser: `between` becomes two of them.
+        The optimizer is called first, because only it splits conditions: `between` becomes two of them.
         """
         helper: Any = self._jvm.org.apache.spark.sql.catalyst.analysis.StreamingJoinHelper
         made = self._session.sessionState().optimizer().execute(node)
@@ -317,7 +320,7 @@ def _nodes(node: Any) -> Iterator[Any]:
 
 
 def _items(found: Any) -> list[Any]:
-    """Return the items of a Scala Seq."""
+    """Return the items of a Scala Seq as a list."""
     return [found.apply(at) for at in range(found.size())]
 
 
@@ -338,7 +341,7 @@ def _names(expressions: list[Any]) -> tuple[str, ...]:
 
 
 def _made_of(node: Any, names: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the columns from which the nearest projection computes these."""
+    """Return the columns from which the nearest projection computes the columns `names`."""
     for each in _nodes(node):
         if str(each.nodeName()) == "Project":
             made = [item for item in _items(each.projectList()) if str(item.name()) in names]
@@ -365,7 +368,7 @@ def _is_window(expression: Any) -> bool:
 
 
 def _has_many(expression: Any) -> bool:
-    """Return True if a key may have any number of values."""
+    """Return whether a key may have any number of values."""
     bare = _bare(expression)
     few = str(bare.dataType().simpleString()) in ("boolean", "void")
     literal = _kind(bare) == "Literal"

@@ -1,4 +1,4 @@
-"""Read and repartition state with Spark's own functions."""
+"""The reading and repartitioning of state with Spark's own functions."""
 
 from __future__ import annotations
 
@@ -25,16 +25,18 @@ _QUIET = {"spark.ui.enabled": "false", "spark.log.level": "ERROR"}
 
 
 def repartitioning(master: str | None = None) -> Callable[[Path, int, int], None]:
-    """Return Spark's repartitioning, in the active session, or in one that starts when it is first needed.
+    """Return a function that repartitions state with Spark.
+
+    The function uses the active session, or starts one at its first call.
 
     Args:
-        master: The master of a new session.
+        master: The master of a new session, or None for the default.
     """
 
     def run(checkpoint: Path, partitions: int, state_format: int) -> None:
         from pyspark.sql import SparkSession
 
-        # A builder would set Holdfast's defaults on a session that is somebody's.
+        # A builder would set Holdfast's defaults on a session of the user.
         spark = SparkSession.getActiveSession() or session("holdfast-rescale", master=master, conf=_QUIET)
         repartition(spark, checkpoint, partitions, state_format)
 
@@ -44,17 +46,18 @@ def repartitioning(master: str | None = None) -> Callable[[Path, int, int], None
 def repartition(spark: SparkSession, checkpoint: Path, partitions: int, state_format: int) -> None:
     """Repartition the state of a checkpoint, in a separate batch.
 
-    The checkpoint is changed, and no query may use it. Spark does not update operator metadata of version 1;
-    a reader that uses that metadata afterwards, such as Spark's own, misses the new partitions.
+    The checkpoint is changed, and no query may use it during the call. Spark does not update operator
+    metadata of version 1, so a reader that uses that metadata afterwards, such as Spark's own, misses the new
+    partitions.
 
     Args:
         spark: The session.
         checkpoint: The checkpoint, on a local disk.
         partitions: The new number of partitions.
-        state_format: The state-checkpoint format that its query runs with.
+        state_format: The state-checkpoint format of the checkpoint's query.
 
     Raises:
-        Unsupported: This Spark cannot repartition state, or refuses the checkpoint.
+        Unsupported: This version of Spark cannot repartition state, or rejects the checkpoint.
     """
     manager: Any = getattr(spark, _MANAGER, None)
     if manager is None:
@@ -65,11 +68,11 @@ def repartition(spark: SparkSession, checkpoint: Path, partitions: int, state_fo
             expected="4.2 or newer",
             hint="use `holdfast state migrate --partitions`, which needs no Spark",
         )
-    # Spark compares it with what the commit log says, and a checkpoint does not fix it for a session.
+    # Spark compares the setting with the commit log, and does not take it from the checkpoint.
     before = spark.conf.get(_FORMAT, None)
     spark.conf.set(_FORMAT, str(state_format))
     try:
-        # A session that has started no query yet has nobody who knows where state stores are.
+        # In a session that has started no query, the coordinator of state stores does not exist yet.
         _ = spark.streams.active
         manager.repartition(str(checkpoint), partitions)
     except Exception as error:
@@ -82,7 +85,7 @@ def repartition(spark: SparkSession, checkpoint: Path, partitions: int, state_fo
 
 
 def _refused(error: Exception) -> HoldfastError:
-    """Return Spark's message without Java's names and line numbers."""
+    """Return the error with Spark's message, without Java class names and line numbers."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     told = next(
         (line[line.index("[") :] for line in lines if "[" in line and "]" in line), "".join(lines[:1])
@@ -98,8 +101,8 @@ def _refused(error: Exception) -> HoldfastError:
 def stored_groups(spark: SparkSession, checkpoint: str) -> Iterator[MemoryStore]:
     """Yield the key groups of each keyed operator, as of the last committed batch.
 
-    Call it while no query runs on the checkpoint. All blobs of an operator are loaded into this process, so
-    it is for small state. Runs four small Spark jobs per operator, and one before.
+    Call it while no query uses the checkpoint. All blobs of an operator are loaded into this process, so use
+    it only for small state. It runs one small Spark job, and four more per operator.
     """
     if not has_any(spark, checkpoint, "commits"):
         return
@@ -124,7 +127,7 @@ def stored_groups(spark: SparkSession, checkpoint: str) -> Iterator[MemoryStore]
 def _variable(
     spark: SparkSession, checkpoint: str, operator: int, name: str, *, lists: bool
 ) -> dict[int, Any]:
-    """Return a state variable's value by key group."""
+    """Return the value of a state variable for each key group."""
     reader = spark.read.format("statestore").option("operatorId", operator).option("stateVarName", name)
     frame = reader.option("flattenCollectionTypes", "false").load(checkpoint)
     numbering = numbering_by(frame.select("key.*").schema[0].dataType.typeName())

@@ -1,4 +1,4 @@
-"""Report the Python of executors with a task that does not need this package there.
+"""A task that reports the Python of an executor without needing this package there.
 
 This module is sent by value, so it imports nothing of Holdfast.
 """
@@ -20,9 +20,9 @@ Seen = dict[str, Any]
 
 
 def look_at_workers(spark: SparkSession, slots: int) -> list[Seen]:
-    """Run a task in every slot at once, and return one report per executor.
+    """Run a task in every slot in parallel, and return one report per executor.
 
-    Raises Spark's error if a task cannot begin.
+    If a task cannot start, Spark's error is raised unchanged.
     """
     from pyspark.cloudpickle import register_pickle_by_value, unregister_pickle_by_value
 
@@ -37,7 +37,7 @@ def look_at_workers(spark: SparkSession, slots: int) -> list[Seen]:
 
 
 def _probe_task(_numbers: Iterable[int]) -> Iterator[Seen]:
-    """Report the surroundings of a task."""
+    """Yield a report on the environment of a task."""
     import importlib
     import os
     import platform
@@ -56,7 +56,7 @@ def _probe_task(_numbers: Iterable[int]) -> Iterator[Seen]:
         place = ""
     yield {
         "host": socket.gethostname(),
-        "folder": os.getcwd(),  # noqa: PTH109 - sent whole, and small
+        "folder": os.getcwd(),  # noqa: PTH109 - sent by value, and small
         "python": platform.python_version(),
         "executable": sys.executable,
         "packages": {name: version_of(name) for name in (*PACKAGES, OWN)},

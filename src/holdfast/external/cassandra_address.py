@@ -1,4 +1,4 @@
-"""The address of a Cassandra cluster; passwords come from the environment."""
+"""The address of a Cassandra cluster, with credentials from the environment."""
 
 from __future__ import annotations
 
@@ -26,17 +26,18 @@ _DEFAULT_KEYSPACE: Final = "holdfast"
 
 @dataclass(frozen=True, slots=True)
 class CassandraAddress:
-    """A keyspace of a cluster, with the credentials.
+    """A keyspace of a Cassandra cluster, with credentials.
 
     Attributes:
-        contact_points: Host and port of one or more nodes, separated by commas; the client finds the others.
+        contact_points: The host and port of one or more nodes, separated by commas; the client discovers the
+            other nodes.
         keyspace: The keyspace with the tables.
-        local_datacenter: The data center whose nodes are queried; that of the contact points by default.
-        user: The user's name, if the server requires one.
-        password: The password.
+        local_datacenter: The data center whose nodes are queried; by default that of the contact points.
+        user: The name of the user, if the server requires one.
+        password: The password, if the server requires one.
         tls: Whether connections are encrypted.
-        authorities: A PEM file with the trusted certificates; those of the system by default.
-        consistency: LOCAL_QUORUM or QUORUM.
+        authorities: A PEM file with the trusted certificates; by default those of the system.
+        consistency: The consistency level: LOCAL_QUORUM or QUORUM.
     """
 
     contact_points: str
@@ -53,12 +54,12 @@ class CassandraAddress:
 
     @property
     def endpoints(self) -> frozenset[tuple[str, int]]:
-        """Return host and port of each node that a password is sent to first."""
+        """Return the host and port of each node to which a password is sent first."""
         return frozenset(self.nodes)
 
     @property
     def nodes(self) -> tuple[tuple[str, int], ...]:
-        """Return host and port of each contact point."""
+        """Return the host and port of each contact point."""
         points = (_POINT.fullmatch(point.strip()) for point in self.contact_points.split(","))
         return tuple((point[1].strip("[]"), int(point[2] or _PORT)) for point in points if point is not None)
 
@@ -66,11 +67,11 @@ class CassandraAddress:
 def cassandra_address(address: str, environ: Mapping[str, str] | None = None) -> CassandraAddress:
     """Return the keyspace at an address such as `cassandra://one.example:9042,two.example:9042/holdfast`.
 
-    If HOLDFAST_CASSANDRA_ADDRESS in the environment has one address, that address replaces this one; if it
-    has no keyspace, this one's is kept.
+    If HOLDFAST_CASSANDRA_ADDRESS in the environment has exactly one address, that address is used instead; if
+    it has no keyspace, the keyspace of `address` is used.
 
     Raises:
-        Invalid: The address is not valid, or has a password in it.
+        Invalid: The address is malformed, or contains a password.
     """
     environ = os.environ if environ is None else environ
     given = sole_address(environ, ADDRESS)
@@ -100,6 +101,6 @@ def cassandra_address(address: str, environ: Mapping[str, str] | None = None) ->
 
 
 def _parts(text: str) -> tuple[str, str | None]:
-    """Contact points and keyspace."""
+    """Return the contact points and the keyspace, which may be None."""
     points, _, keyspace = text.removeprefix(_SCHEME).partition("/")
     return points, keyspace.strip("/") or None

@@ -16,12 +16,12 @@ from holdfast.config.database_stores import CASSANDRA_PASSWORD_VARIABLE as PASSW
 from holdfast.errors import Corrupt, HoldfastError, Invalid, Unavailable, Unsupported
 from holdfast.external.cassandra_address import ADDRESS, CERTIFICATES, CONSISTENCY, USER, CassandraAddress
 
-# What reads and writes ask for, and what transactions do with it, as the state stores of Spark have it.
+# The consistency levels of reads and writes, each with that of transactions, as in Spark's state stores.
 _SERIAL: Final = {"LOCAL_QUORUM": "LOCAL_SERIAL", "QUORUM": "SERIAL"}
 _ASKED_TOGETHER: Final = 32
-# Connections are made again after as many seconds, twice as many each time.
+# The delays before reconnecting, in seconds, which double each time.
 _RECONNECT_S: Final = (0.2, 5)
-# As the protocol has it.
+# The names in the protocol.
 _TOO_MANY_TOMBSTONES: Final = 1
 
 
@@ -31,11 +31,11 @@ class CassandraLimits:
 
     Attributes:
         protocol: The version of the protocol.
-        answer_s: Timeout of an answer, in seconds.
-        connect_s: Timeout of a connection attempt, in seconds.
-        heartbeat_s: Interval of checks of an idle connection, in seconds; the client does not detect a
-            connection that ends within an answer.
-        more: Further arguments of the client's `Cluster`.
+        answer_s: The timeout for an answer, in seconds.
+        connect_s: The timeout for a connection attempt, in seconds.
+        heartbeat_s: The interval of heartbeats on an idle connection, in seconds; without them the client
+            does not detect a connection that ends during an answer.
+        more: Other arguments of the client's `Cluster`.
     """
 
     protocol: int
@@ -45,12 +45,12 @@ class CassandraLimits:
     more: Mapping[str, Any] = field(default_factory=dict)
 
 
-# Errors of reads have their reasons from this version on.
+# From this version, errors of reads include the reasons.
 _COMMANDS: Final = CassandraLimits(
     protocol=5,
     answer_s=10,
     connect_s=10,
-    # No statement of commands depends on what others change of the tables.
+    # No statement of the commands depends on changes of the tables by others.
     more={"schema_event_refresh_window": -1},
 )
 
@@ -59,13 +59,13 @@ _COMMANDS: Final = CassandraLimits(
 class CassandraSession:
     """A session of the client library, with its prepared statements.
 
-    In statements `@` represents the keyspace.
+    In statements `@` is replaced by the keyspace.
 
     Attributes:
-        cql: The session.
+        cql: The session of the client library.
         keyspace: The keyspace.
-        prepared: The prepared statements by their text.
-        end: Ends the session, in the background.
+        prepared: The prepared statements, by text.
+        end: Ends the session in the background.
     """
 
     cql: Any
@@ -74,16 +74,16 @@ class CassandraSession:
     end: Callable[[], object]
 
     def statement(self, cql: str) -> Any:
-        """Return a prepared statement."""
+        """Return the prepared statement for a text; prepare it at the first call."""
         statement = self.prepared.get(cql)
         if statement is None:
             statement = self.prepared[cql] = self.cql.prepare(cql.replace("@", self.keyspace))
-            # All that is asked may be asked twice, but for transactions.
+            # All statements may be sent twice, except transactions.
             statement.is_idempotent = True
         return statement
 
     def bound(self, cql: str, values: Sequence[object]) -> Any:
-        """Return a statement with its values."""
+        """Return a prepared statement bound to values."""
         return self.statement(cql).bind(values)
 
     def together(self, statements: Sequence[Any]) -> list[Any]:
@@ -94,15 +94,15 @@ class CassandraSession:
         return [result for _, result in asked]
 
     def run(self, cql: str, values: Sequence[object] = ()) -> list[Any]:
-        """Run a statement of the schema at one node, the same for all clients.
+        """Run a schema statement on one node, which is the same for all clients.
 
-        That node runs such statements one after the other. Two nodes could each make a table of one name, and
-        the rows that one of them got would be lost.
+        That node runs schema statements one after the other. Two nodes could each create a table with the
+        same name, and the rows in one of them would be lost.
         """
         return list(self.cql.execute(cql.replace("@", self.keyspace), values or None, host=self.first_node()))
 
     def first_node(self) -> Any:
-        """Return the node for statements of the schema; None if no node is known to be up."""
+        """Return the node for schema statements, or None if no node is known to be up."""
         nodes = [node for node in self.cql.get_pool_state() if node.is_up]
         return min(nodes, key=lambda node: str(node.host_id), default=None)
 
@@ -110,15 +110,15 @@ class CassandraSession:
 class CassandraConnection:
     """A session with a cluster, opened by the first request; threads may share it, processes may not.
 
-    The session ends with the connection.
+    The session ends when the connection object is deleted.
 
     Args:
         address: The keyspace.
         limits: The limits of the connection.
-        prepare: Prepares a new session.
+        prepare: Called with each new session.
 
     Raises:
-        Unsupported: The client is not installed.
+        Unsupported: The client library of Cassandra is not installed.
     """
 
     def __init__(
@@ -135,7 +135,9 @@ class CassandraConnection:
         self._session: CassandraSession | None = None
 
     def ask(self, cql: str, *values: object, serially: bool = False) -> Any:
-        """Return the rows of a statement, as tuples; with `serially`, pending transactions complete first."""
+        """Return the rows of a statement as tuples; with `serially`, pending transactions are completed
+        first.
+        """
         session = self.session()
         bound = session.bound(cql, values)
         if serially:
@@ -148,7 +150,7 @@ class CassandraConnection:
         return session.together([session.bound(cql, values) for cql, values in questions])
 
     def write_all(self, batches: Sequence[Sequence[tuple[str, Sequence[object]]]]) -> None:
-        """Write statements; those of a batch are of one partition and cost one write."""
+        """Run writes; the statements of a batch are for one partition and cost one write."""
         from cassandra.query import BatchStatement, BatchType
 
         session = self.session()
@@ -161,7 +163,7 @@ class CassandraConnection:
         session.together(statements)
 
     def transact(self, cql: str, *values: object) -> bool:
-        """Return whether a conditional statement was applied; False also if that is unknown."""
+        """Return whether a conditional statement was applied; False also if the result is unknown."""
         from cassandra import OperationTimedOut, WriteTimeout
 
         session = self.session()
@@ -173,15 +175,15 @@ class CassandraConnection:
             return False
 
     def run(self, cql: str, *values: str) -> list[Any]:
-        """Run a statement of the schema."""
+        """Run a schema statement and return its rows."""
         return self.session().run(cql, values)
 
     @contextmanager
     def asked(self, store: str) -> Iterator[None]:
-        """Convert the client's errors in this block into errors with a hint.
+        """Raise Holdfast errors with hints in place of the client's errors in this block.
 
         Raises:
-            Unavailable: Too few nodes answer.
+            Unavailable: Too few nodes answer in time.
             Invalid: Cassandra rejected the user, the password or a statement, or the user lacks a permission.
             Corrupt: The tables of the store are missing.
         """
@@ -190,14 +192,14 @@ class CassandraConnection:
             yield
         except self.library.failures as error:
             if isinstance(error, self.library.cluster.NoHostAvailable):
-                # It would find its nodes again in a while, and a new session finds them at once.
+                # The session would find its nodes again after a while; a new session finds them immediately.
                 self.end(before)
             raise self._store_error(error, f"{self.address}, store {store}") from error
 
     def refusal(self, error: Exception) -> HoldfastError | None:
-        """Return the error for a failure that no retry changes, None for any other.
+        """Return the error for a failure that a retry cannot fix, or None for any other failure.
 
-        The text of an answer has no secret in it.
+        The message of an answer never contains a secret.
         """
         cassandra = self.library.cassandra
         for cause in (error, *_causes(error).values()):
@@ -223,7 +225,7 @@ class CassandraConnection:
         return None
 
     def silence(self, error: Exception) -> Unavailable:
-        """Return the error for a failure that a retry may change."""
+        """Return the error for a failure that a retry may fix."""
         found = "; ".join(f"{node}: {self._line(cause)}" for node, cause in _causes(error).items())
         if isinstance(error, self.library.cassandra.UnresolvableContactPoints):
             found = "the host names do not resolve"
@@ -238,14 +240,14 @@ class CassandraConnection:
         )
 
     def session(self) -> CassandraSession:
-        """Return the open session, or open one."""
+        """Return the open session, or open a new one."""
         with self._lock:
             if self._session is None:
                 self._session = self._open()
             return self._session
 
     def end(self, session: CassandraSession | None = None) -> None:
-        """End a session unless another thread has ended it; None means the open one.
+        """End a session unless a different thread has ended it; None means the open session.
 
         The next request opens a new session.
         """
@@ -286,7 +288,7 @@ class CassandraConnection:
         except BaseException:
             cluster.shutdown()
             raise
-        # The client ends what is left when the process does.
+        # When the process ends, the client ends open sessions.
         end = weakref.finalize(self, _shut_down, cluster)
         end.atexit = False
         session = CassandraSession(cql, self.address.keyspace, {}, end)
@@ -347,14 +349,14 @@ class CassandraConnection:
         return self.library.cassandra.ConsistencyLevel.name_to_value[name]
 
     def _line(self, error: object) -> str:
-        """Return an error of the client in one line."""
+        """Return an error of the client as one line of text."""
         if isinstance(error, self.library.cassandra.OperationTimedOut):
             return f"no answer within {self._limits.answer_s:g} s"
         return " ".join(str(error).split()) or type(error).__name__
 
 
 class CassandraLibrary:
-    """The modules of the client, and its errors."""
+    """The modules of the client library, and its exceptions."""
 
     def __init__(self) -> None:
         import cassandra
@@ -382,10 +384,10 @@ class CassandraLibrary:
 
 
 def client_library() -> CassandraLibrary:
-    """Return the client for Cassandra, which is loaded when it is first needed.
+    """Return the client library for Cassandra, imported at the first call.
 
     Raises:
-        Unsupported: It is not installed, or cannot work with this Python.
+        Unsupported: The library is not installed, or does not work with this version of Python.
     """
     try:
         import cassandra
@@ -394,7 +396,7 @@ def client_library() -> CassandraLibrary:
     except ImportError as error:
         raise _no_client(error) from error
     except cassandra.DependencyException as error:
-        # The client finds no way to read from several sockets.
+        # The client has no event loop for this version of Python.
         raise _no_client(error) from error
 
 
@@ -408,13 +410,13 @@ _LOCK: Final = threading.Lock()
 def open_cassandra(
     address: CassandraAddress, environ: Mapping[str, str] | None = None
 ) -> CassandraConnection:
-    """Return the connection with the credentials of the environment; all callers share it.
+    """Return a connection with the credentials from the environment, which all callers share.
 
     The call sends no request.
 
     Raises:
-        Invalid: The environment asks for an unknown consistency.
-        Unsupported: The client is not installed.
+        Invalid: The consistency level in the environment is unknown.
+        Unsupported: The client library of Cassandra is not installed.
     """
     environ = os.environ if environ is None else environ
     consistency = environ.get(CONSISTENCY) or "LOCAL_QUORUM"
@@ -453,13 +455,13 @@ def _no_client(error: Exception) -> Unsupported:
 
 
 def _causes(error: Exception) -> Mapping[object, object]:
-    """Return the error of each node, if none could answer."""
+    """Return the error of each node if no node could answer, otherwise an empty mapping."""
     nodes = getattr(error, "errors", None)
     return nodes if isinstance(nodes, Mapping) else {}
 
 
 def _shut_down(cluster: Any) -> None:
-    # At once, so that it does not continue while Python ends.
+    # Immediately, so that it does not run while Python shuts down.
     cluster.scheduler.is_shutdown = True
-    # Not here: it waits for the client's threads, and may be called in one of them.
+    # In a thread, because it waits for the client's threads and may be called in one of them.
     threading.Thread(target=cluster.shutdown, name="end of Cassandra's session", daemon=True).start()

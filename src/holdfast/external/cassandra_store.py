@@ -1,6 +1,6 @@
 """A store of state in Cassandra: read at a version, or written under a new name.
 
-The tables and the arithmetic are the same as in the jar's `CassandraSession` and `CassandraHead`; tests
+The tables and the computations are the same as in the jar's `CassandraSession` and `CassandraHead`; tests
 compare them.
 """
 
@@ -33,7 +33,7 @@ from holdfast.external.store_port import (
     store_in_use,
 )
 
-# Later than any step of an attempt.
+# Higher than the timestamp of any step of an attempt.
 DELETED: Final = 1 << 50
 GRACE: Final = "gc_grace_seconds = 86400"
 TABLES: Final[Mapping[str, str]] = {
@@ -63,10 +63,10 @@ class AttemptLineage:
     """The attempts whose rows are visible at a version.
 
     Attributes:
-        floor: Up to this attempt every attempt that is not dead is visible.
+        floor: The attempt up to which all attempts except dead ones are visible.
         dead: The dead attempts, as ascending ranges from first to last.
         attempts: The visible attempts after the floor.
-        last: The last attempt whose rows need to be read.
+        last: The last attempt whose rows must be read.
     """
 
     floor: int
@@ -75,7 +75,7 @@ class AttemptLineage:
     last: int
 
     def has(self, attempt: int) -> bool:
-        """Return whether an attempt's rows are visible."""
+        """Return whether the rows of an attempt are visible."""
         if attempt > self.floor:
             return attempt in self.attempts
         at = bisect_right(self.dead, attempt, key=itemgetter(0))
@@ -84,20 +84,20 @@ class AttemptLineage:
 
 @dataclass(frozen=True, slots=True)
 class CassandraHead:
-    """The head of a store, with its fields in the order of the columns.
+    """The head of a store: its fields, in the order of the table's columns.
 
     Attributes:
         generation: A number that each change increases by one.
-        run: The query run that may write; empty before the first run.
-        retired: The earlier runs, latest first.
-        reached: The version that the run's newest batch began with.
+        run: The query run that may write to the store; empty before the first run.
+        retired: The earlier runs, the latest first.
+        reached: The version with which the run's newest batch began.
         next: The number of the last attempt.
-        versions: The kept versions, each with the attempt that created it.
-        fields: The number of fields of each version.
+        versions: The attempt that created each retained version, by version.
+        fields: The number of fields of each version, by version.
         open: The attempts that may commit.
-        dead: The attempts that are not visible, as ranges from first to last.
-        unfolded: Committed attempts whose replaced rows are not deleted yet.
-        undeleted: Dead attempts whose rows are not deleted yet.
+        dead: The dead attempts, which are not visible, as ranges from first to last.
+        unfolded: The committed attempts whose replaced rows are not deleted yet.
+        undeleted: The dead attempts whose rows are not deleted yet.
     """
 
     generation: int
@@ -118,7 +118,7 @@ class CassandraHead:
         return max(self.versions)
 
     def lineage(self, version: int) -> AttemptLineage | None:
-        """Return the attempts whose rows are visible at a version; None if the version no longer exists."""
+        """Return the attempts visible at a version, or None if the version no longer exists."""
         if version not in self.versions:
             return None
         until = frozenset(attempt for kept, attempt in self.versions.items() if kept <= version)
@@ -128,8 +128,8 @@ class CassandraHead:
     def begun(self) -> CassandraHead:
         """Return an empty head with one open attempt; all earlier attempts are dead.
 
-        For a store that no query uses yet. Rows of earlier attempts must be deleted without the notes of
-        changes, which only Spark's state stores write.
+        Use it for a store that no query uses yet. The rows of earlier attempts must be found without the
+        records of changes, which only Spark's state stores write.
         """
         return replace(
             self.emptied(),
@@ -145,7 +145,7 @@ class CassandraHead:
         )
 
     def made(self, version: int, count: int) -> CassandraHead:
-        """Return a head with the version of its single attempt, whose rows are all rows of the store."""
+        """Return a head with one version, whose single attempt has all rows of the store."""
         return replace(
             self,
             generation=self.generation + 1,
@@ -156,7 +156,7 @@ class CassandraHead:
         )
 
     def values(self) -> list[Any]:
-        """Return the values of the columns."""
+        """Return the values for the columns of the table."""
         return [_stored(getattr(self, name)) for name in COLUMNS]
 
 
@@ -177,7 +177,7 @@ EMPTY: Final = CassandraHead(
 
 
 def head_of(row: Iterable[Any]) -> CassandraHead:
-    """Return the head from its columns; the client returns empty collections as None."""
+    """Return the head for a row of the table; the client returns empty collections as None."""
     generation, run, retired, reached, last, versions, counts, open_, dead, unfolded, undeleted = row
     return CassandraHead(
         generation,
@@ -205,7 +205,7 @@ _SCANS: Final = [range(first, first + 8) for first in range(0, BUCKETS, 8)]
 _WRITTEN_TOGETHER: Final = 20_000
 _BATCH_ROWS: Final = 200
 _BATCH_BYTES: Final = 64 << 10
-# How often a transaction is tried that others are faster than, or whose answer does not come.
+# The number of attempts for a transaction that loses to others or whose answer does not arrive.
 _TRIES: Final = 5
 
 HEAD: Final = f"SELECT {', '.join(COLUMNS)} FROM @.state_head WHERE store = ?"  # noqa: S608 - names of columns
@@ -234,36 +234,36 @@ FACTS: Final = "SELECT facts FROM @.state_stores WHERE query = ? AND store = ?"
 _KEYSPACES: Final = "SELECT keyspace_name FROM system_schema.keyspaces WHERE keyspace_name = %s"
 _TABLES: Final = "SELECT table_name, default_time_to_live FROM system_schema.tables WHERE keyspace_name = %s"
 
-# A statement with what goes into it.
+# A statement with its values.
 _Statement = tuple[str, tuple[object, ...]]
 
 
 class CassandraDatabase:
-    """A keyspace of Cassandra, as `Database` has it; it may be used by several threads.
+    """A keyspace of Cassandra as a `StateDatabase`; it may be used by several threads.
 
     Raises:
-        Unsupported: The library is not installed.
+        Unsupported: The client library of Cassandra is not installed.
     """
 
     def __init__(self, address: CassandraAddress) -> None:
         self._connection = open_cassandra(address)
 
     def ping(self) -> None:
-        """See `Database`."""
+        """See `StateDatabase`."""
         with self._connection.asked(""):
             self._connection.run("SELECT key FROM system.local")
 
     def store(self, name: str) -> CassandraStore:
-        """See `Database`."""
+        """See `StateDatabase`."""
         return CassandraStore(self._connection, name)
 
 
 class CassandraStore:
-    """A store of state in Cassandra.
+    """A store of state in Cassandra; see `ExternalStore`.
 
     Args:
-        connection: A session with the database; it may be shared.
-        name: The store.
+        connection: The connection to the database, which may be shared.
+        name: The name of the store.
     """
 
     def __init__(self, connection: CassandraConnection, name: str) -> None:
@@ -272,7 +272,10 @@ class CassandraStore:
         self.where = f"{connection.address}, store {name}"
 
     def look(self) -> StoreLook:
-        """See `ExternalStore`. The size is estimated from some rows, because Cassandra does not report it."""
+        """Return the store's versions, fields and size; see `ExternalStore`.
+
+        The size is estimated from some rows, because Cassandra does not report it.
+        """
         with self._connection.asked(self.name):
             head, encoder = self._read_head()
             sampled = self._in_buckets(_SAMPLE, range(BUCKETS))
@@ -290,8 +293,8 @@ class CassandraStore:
                     raise not_kept("Cassandra", self.where, version, head.versions)
                 fields, parts = self._fields(lineage)
                 before, (head, encoder) = head, self._read_head()
-                # What a version consists of is not cleaned while it is kept. A batch that runs again makes
-                # its version again, and may just have done so.
+                # The rows of a version are not deleted while it is retained. But a repeated batch writes its
+                # version again, and may just have done so.
                 if head.versions.get(version) == before.versions[version]:
                     break
         if head.newest and parts < BUCKETS:
@@ -304,7 +307,7 @@ class CassandraStore:
     def write(
         self, version: int, rows: Iterable[tuple[bytes, bytes]], facts: Mapping[str, str], index: str
     ) -> int:
-        """See `ExternalStore`. The rows are one attempt, which is committed last."""
+        """Create the store; see `ExternalStore`. The rows are one attempt, which is committed last."""
         self._make_tables()
         with self._connection.asked(self.name):
             mine = self._change(lambda head: (head or EMPTY).begun())
@@ -316,10 +319,10 @@ class CassandraStore:
         return count
 
     def clear(self) -> None:
-        """See `ExternalStore`.
+        """Delete the store; see `ExternalStore`.
 
-        The head stays, without a version: its numbers ensure that rows of later attempts under this name do
-        not count as deleted.
+        The head remains, without a version, because its attempt numbers ensure that rows of later attempts
+        under this name do not count as deleted.
         """
         with self._connection.asked(self.name):
             if self._head(serially=True) is not None:
@@ -329,11 +332,11 @@ class CassandraStore:
     def _commit(self, head: CassandraHead | None, attempt: int, version: int, count: int) -> CassandraHead:
         if head is None or head.next != attempt:
             raise store_in_use("Cassandra", self.where)
-        # Where the answer to this very change was lost, it has been done.
+        # If the answer to this change was lost, the change has been made.
         return head if version in head.versions else head.made(version, count)
 
     def _change(self, step: Callable[[CassandraHead | None], CassandraHead]) -> CassandraHead:
-        """Change the head by a transaction, if no query has begun to use the store.
+        """Change the head in a transaction, unless a query has begun to use the store.
 
         Raises:
             Conflict: A query has begun to use the store.
@@ -373,7 +376,7 @@ class CassandraStore:
         return count
 
     def _delete_rows(self, before: int) -> None:
-        """Delete the rows of the attempts before this one."""
+        """Delete the rows of the attempts before an attempt."""
         if before == 1:
             return
         for buckets in _SCANS:
@@ -383,7 +386,7 @@ class CassandraStore:
                     self._connection.write_all([[(_DELETE, (self.name, *row)) for row in some]])
 
     def _fields(self, lineage: AttemptLineage) -> tuple[dict[bytes, bytes], int]:
-        """Return all fields of a version, and the number of existing parts of the store."""
+        """Return all fields of a version, and the number of existing buckets of the store."""
         fields: dict[bytes, bytes] = {}
         parts = 0
         for buckets in _SCANS:
@@ -391,7 +394,8 @@ class CassandraStore:
                 there, last = False, None
                 for field, attempt, live, value, present in rows:
                     there = there or present is True
-                    # The newest row of a field comes first. A part without fields has one row that has none.
+                    # The newest row of a field comes first. A bucket without fields has one row with no
+                    # field.
                     if field is None or field == last or not lineage.has(attempt):
                         continue
                     last = field
@@ -404,7 +408,7 @@ class CassandraStore:
         return self._connection.ask_all([(cql, (self.name, bucket)) for bucket in buckets])
 
     def _read_head(self) -> tuple[CassandraHead, str]:
-        """Return the head, and the encoder of the rows."""
+        """Return the head of the store, and the encoder of its rows."""
         head = self._head()
         if head is None:
             raise gone(
@@ -479,15 +483,15 @@ _FIELDS_TOGETHER: Final = 50
 
 
 class CassandraReader:
-    """A query's state in Cassandra, as `QueryReader` has it.
+    """A query's state in Cassandra; see `QueryReader`.
 
     Args:
-        address: The database.
-        query_id: The query.
+        address: The address of the database.
+        query_id: The id of the query.
         prefix: The prefix of all store names.
 
     Raises:
-        Unsupported: The library is not installed.
+        Unsupported: The client library of Cassandra is not installed.
     """
 
     def __init__(self, address: CassandraAddress, query_id: str, prefix: str) -> None:
@@ -535,7 +539,7 @@ class CassandraReader:
 
 @dataclass(frozen=True, slots=True)
 class CassandraMoment:
-    """Cassandra's data on a query and some of its stores; see `DatabaseMoment`."""
+    """The state of a query and some of its stores in Cassandra at one moment; see `DatabaseMoment`."""
 
     _connection: CassandraConnection
     _names: tuple[str, ...]
@@ -546,7 +550,7 @@ class CassandraMoment:
     heads: tuple[SharedHead | None, ...]
 
     def read(self, version: int, fields: Sequence[bytes]) -> dict[bytes, bytes] | None:
-        """See `Moment`."""
+        """See `DatabaseMoment`."""
         asked = [
             (bucket, some[first : first + _FIELDS_TOGETHER])
             for bucket, some in by_bucket(fields).items()
@@ -576,7 +580,8 @@ class CassandraMoment:
                             found[field] = value
             heads = self._connection.ask_all([(HEAD, [name]) for name in self._names])
             now = [_first_head(rows) for rows in heads]
-        # What a version consists of is not cleaned while it is kept, and another one has another attempt.
+        # The rows of a version are not deleted while it is retained, and a different version has a different
+        # attempt.
         same = all(
             head is not None and head.versions.get(version) == lineage.last
             for head, lineage in zip(now, lineages, strict=True)
@@ -586,7 +591,7 @@ class CassandraMoment:
 
 
 def _parse_head(rows: Any) -> tuple[int | None, str | None, str]:
-    """The batch that was committed last, its run, and the generation of the stores in use."""
+    """Return the last committed batch, its run, and the generation of the stores in use."""
     row = rows.one()
     return (None, None, "") if row is None else (row[0], row[1], row[2] or "")
 

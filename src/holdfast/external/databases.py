@@ -1,4 +1,4 @@
-"""Open databases by their addresses, if Holdfast may connect to them."""
+"""The databases with state, opened by address if the user has named the address."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ class _Product:
     """A type of database.
 
     Attributes:
-        name: The name in messages.
+        name: The name in error messages.
         variable: The environment variable with its addresses.
-        parse: Parses an address; the variable in the given environment replaces it.
-        database: Returns the database at an address.
+        parse: Parses an address; an address in the environment variable may replace it.
+        database: Returns the database at an address, without connecting.
     """
 
     name: str
@@ -56,31 +56,31 @@ _BY_PROVIDER: Final[Mapping[str, _Product]] = {CASSANDRA_PROVIDER: _CASSANDRA, R
 
 
 def database_at(address: str) -> StateDatabase:
-    """Return the database at an address named by the user, without connecting to it.
+    """Return the database at an address that the user has named, without connecting to it.
 
     Raises:
-        Invalid: The address is not valid.
-        Unsupported: The library of the database is not installed.
+        Invalid: The address is malformed.
+        Unsupported: The client library of the database is not installed.
     """
     return _product_at(address).database(address)
 
 
 def require_named(address: str, where: str, environ: Mapping[str, str] | None = None) -> None:
-    """Raise an error for an address that was read from a file and not named by the user.
+    """Raise an error for an address that was read from a file, unless the user has named it.
 
     Args:
         address: The address.
-        where: The file that it was read from.
-        environ: The environment; that of this process by default.
+        where: The file from which the address was read.
+        environ: The environment; by default that of this process.
 
     Raises:
-        Invalid: The user has not named the address, or it is not valid.
+        Invalid: The user has not named the address, or the address is malformed.
     """
     product = _product_at(address)
     wanted = product.parse(address, {})
     listed = addresses_in(os.environ if environ is None else environ, product.variable)
     if len(listed) == 1:
-        return  # this address replaces the one that was read
+        return  # this address is used instead of the one in the file
     named = [one for one in named_databases() if _BY_SCHEME.get(one.partition("://")[0]) is product]
     for one in (*listed, *named):
         if wanted.endpoints <= product.parse(address, {product.variable: one}).endpoints:
@@ -100,11 +100,11 @@ def address_of(provider: str, database: str) -> str:
     """Return an address in the form used by checkpoints.
 
     Args:
-        provider: The state provider class for this type of database.
-        database: The address as typed.
+        provider: The state store provider class for this type of database.
+        database: The address as given by the user.
 
     Raises:
-        Invalid: The address is not valid for this type of database.
+        Invalid: The address is malformed for this type of database.
     """
     return str(_BY_PROVIDER[provider].parse(database, {}))
 
@@ -130,7 +130,7 @@ def _product_at(address: str) -> _Product:
 
 
 class Databases:
-    """The stores of databases, with one client for each database."""
+    """The stores of several databases, with one client per database."""
 
     def __init__(self) -> None:
         self._databases: dict[str, StateDatabase] = {}
@@ -140,12 +140,12 @@ class Databases:
 
         Args:
             database: The address of the database, as read from a file.
-            name: The store's name.
-            where: The file.
+            name: The name of the store.
+            where: The file with the address.
 
         Raises:
-            Invalid: The address is not valid, or the user has not named it.
-            Unsupported: The library of the database is not installed.
+            Invalid: The address is malformed, or the user has not named it.
+            Unsupported: The client library of the database is not installed.
         """
         if database not in self._databases:
             require_named(database, where)

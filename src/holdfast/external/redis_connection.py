@@ -1,4 +1,4 @@
-"""The address of a Redis server, and its connection, shared by commands and workers."""
+"""The address of a Redis server and the connection to it, for commands and workers."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ ADDRESS: Final = "HOLDFAST_REDIS_ADDRESS"
 USER: Final = "HOLDFAST_REDIS_USER"
 CERTIFICATES: Final = "HOLDFAST_REDIS_CA"
 _PORT: Final = 6379
-# Commands wait so long for an answer, and send a request again so often.
+# The timeout of commands for an answer, and the number of times that a request is repeated.
 _ANSWER_S: Final = 10
 _ASKED_AGAIN: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
 class RedisAddress:
-    """A database of a Redis server, with the credentials.
+    """A database of a Redis server, with credentials.
 
     Attributes:
         host: The host of the server.
         port: The port of the server.
         database: The number of the database.
-        user: The user's name, if the server requires one.
-        password: The password.
+        user: The name of the user, if the server requires one.
+        password: The password, if the server requires one.
         tls: Whether the connection is encrypted.
-        authorities: A PEM file with the trusted certificates; those of the system by default.
+        authorities: A PEM file with the trusted certificates; by default those of the system.
     """
 
     host: str
@@ -50,7 +50,7 @@ class RedisAddress:
 
     @property
     def endpoints(self) -> frozenset[tuple[str, int, bool]]:
-        """Return host, port and TLS of each server that a password is sent to."""
+        """Return the host, port and TLS of each server to which a password is sent."""
         return frozenset({(self.host, self.port, self.tls)})
 
 
@@ -58,13 +58,13 @@ class RedisConnection:
     """A connection to a Redis server, opened by the first request; threads may share it.
 
     Args:
-        address: The database.
-        answer_s: Timeout of an answer, in seconds.
-        asked_again: Number of repeats of a request whose answer was lost.
+        address: The address of the database.
+        answer_s: The timeout for an answer, in seconds.
+        asked_again: The number of times that a request without an answer is repeated.
         name: The name of the connection in the server's list of clients.
 
     Raises:
-        Unsupported: The client is not installed.
+        Unsupported: The client library of Redis is not installed.
     """
 
     def __init__(
@@ -91,9 +91,9 @@ class RedisConnection:
         )
 
     def refusal(self, error: Exception) -> HoldfastError | None:
-        """Return the error for a failure that no retry changes, None for any other.
+        """Return the error for a failure that a retry cannot fix, or None for any other failure.
 
-        The text of an answer has no secret in it.
+        The message of an answer never contains a secret.
         """
         text = str(error)
         answered = isinstance(error, self.errors.ResponseError)
@@ -109,7 +109,7 @@ class RedisConnection:
                 " hf.Redis(user=…) for jobs; the user must be allowed scripts, hashes, sets, sorted sets and"
                 " MEMORY USAGE",
             )
-        # A script that is short of memory fails with an error of its own, which quotes this word.
+        # A script that runs out of memory fails with a separate error, whose message contains this word.
         if isinstance(error, self.errors.OutOfMemoryError) or (answered and "OOM" in text):
             return Unavailable(
                 "Redis is out of memory, so nothing was written",
@@ -121,7 +121,7 @@ class RedisConnection:
         return None
 
     def silence(self, error: Exception) -> Unavailable:
-        """Return the error for a failure that a retry may change."""
+        """Return the error for a failure that a retry may fix."""
         return Unavailable(
             "Redis does not answer",
             code="HF-E5020",
@@ -133,7 +133,7 @@ class RedisConnection:
 
     @contextmanager
     def asked(self, store: str) -> Iterator[None]:
-        """Convert the client's errors in this block into errors with a hint.
+        """Raise Holdfast errors with hints in place of the client's errors in this block.
 
         Raises:
             Unavailable: The server does not answer, or does not accept writes.
@@ -171,10 +171,10 @@ class RedisConnection:
 
 
 def client_library() -> Any:
-    """Return the client for Redis, which is loaded when it is first needed.
+    """Return the client library for Redis, imported at the first call.
 
     Raises:
-        Unsupported: It is not installed.
+        Unsupported: The library is not installed.
     """
     try:
         import redis
@@ -191,10 +191,10 @@ def client_library() -> Any:
 
 
 def open_redis(address: RedisAddress, environ: Mapping[str, str] | None = None) -> RedisConnection:
-    """Return a connection with the credentials of the environment; nothing is sent yet.
+    """Return a connection with the credentials from the environment; no request is sent.
 
     Raises:
-        Unsupported: The client is not installed.
+        Unsupported: The client library of Redis is not installed.
     """
     return RedisConnection(
         with_credentials(address, environ), answer_s=_ANSWER_S, asked_again=_ASKED_AGAIN, name="holdfast"
@@ -202,7 +202,7 @@ def open_redis(address: RedisAddress, environ: Mapping[str, str] | None = None) 
 
 
 def with_credentials(address: RedisAddress, environ: Mapping[str, str] | None = None) -> RedisAddress:
-    """Return the address with the credentials of the environment."""
+    """Return an address with the credentials from the environment."""
     environ = os.environ if environ is None else environ
     return replace(
         address,
@@ -215,10 +215,10 @@ def with_credentials(address: RedisAddress, environ: Mapping[str, str] | None = 
 def redis_address(address: str, environ: Mapping[str, str] | None = None) -> RedisAddress:
     """Return the database at an address such as `redis://redis.example:6379/0`.
 
-    If HOLDFAST_REDIS_ADDRESS in the environment has one address, that address replaces this one.
+    If HOLDFAST_REDIS_ADDRESS in the environment has exactly one address, that address is used instead.
 
     Raises:
-        Invalid: The address is not valid, or has a password in it.
+        Invalid: The address is malformed, or contains a password.
     """
     environ = os.environ if environ is None else environ
     given = sole_address(environ, ADDRESS)

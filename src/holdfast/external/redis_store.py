@@ -1,6 +1,6 @@
 """A store of state in Redis: read at a version, or written under a new name.
 
-`READ` and `SCAN` are the same scripts as in the jar; a test compares them.
+The scripts `READ` and `SCAN` are the same as in the jar; a test compares them.
 """
 
 from __future__ import annotations
@@ -66,7 +66,8 @@ local function layers(version, attempt, bucket)
 end
 """
 
-# Arguments: version, attempt or nothing, bucket. Returns the hashes of a bucket, the first one counts.
+# Arguments: version, attempt or nothing, bucket. Returns the hashes of a bucket, of which the first one
+# applies.
 SCAN: Final = (
     _LAYERS
     + """local names, why = layers(ARGV[1], ARGV[2], ARGV[3])
@@ -77,7 +78,7 @@ return all
 """
 )
 
-# Arguments: version, attempt or nothing, bucket, fields. Returns a value for each of them.
+# Arguments: version, attempt or nothing, bucket, fields. Returns a value for each field.
 READ: Final = (
     _LAYERS
     + """local names, why = layers(ARGV[1], ARGV[2], ARGV[3])
@@ -103,9 +104,10 @@ return values
 """
 )
 
-# No argument. Returns nothing, or: the newest version, the number of fields, how many are there, the bytes
-# that they take, the encoder, the layout, the versions with the attempts that made them. All of it is of one
-# moment, so the two numbers are the same also while a commit is followed: each of its steps changes both.
+# No argument. Returns nothing, or: the newest version, the expected number of fields, the actual number of
+# fields, their size in bytes, the encoder, the layout, and the versions with the attempts that created them.
+# All values are from one moment, so the two numbers are equal even during a commit, each step of which
+# changes both.
 LOOK: Final = f"""local head = KEYS[1]
 local now = redis.call('HMGET', head, 'version', 'fields', 'encoder', 'layout')
 if not now[1] then return {{}} end
@@ -119,9 +121,9 @@ return {{now[1], now[2], string.format('%.0f', found), string.format('%.0f', byt
   now[4] or '', redis.call('HGETALL', head .. ':v')}}
 """
 
-# Put the head of a new store, after its data. Arguments: version, a word that tells this write from others,
-# fields of the head with their values. Returns 0 if another write has put one. This write may come again, if
-# its answer was lost.
+# Writes the head of a new store, after its data. Arguments: version, a unique id of this write, fields of the
+# head with their values. Returns 0 if a different write has written a head. The script may run twice if its
+# answer was lost.
 CREATE: Final = """local head = KEYS[1]
 if redis.call('EXISTS', head) == 1 then
   return redis.call('HGET', head, 'written') == ARGV[2] and 1 or 0
@@ -132,7 +134,7 @@ redis.call('HSET', head, 'version', ARGV[1], 'floor', ARGV[1], 'reached', ARGV[1
 return 1
 """
 
-# Delete what was written to a new store that no query has begun on. Returns 0 if one has.
+# Deletes the data of a new store that no query uses. Returns 0 if a query uses it.
 CLEAR: Final = f"""local head = KEYS[1]
 local run = redis.call('HGET', head, 'run')
 if run and run ~= '' then return 0 end
@@ -144,36 +146,36 @@ return 1
 
 _SCANNED_TOGETHER: Final = 8
 _WRITTEN_TOGETHER: Final = 20_000
-# Before a value, so that nothing at all can say that there is none.
+# The prefix of a value, so that an empty answer can mean that there is no value.
 _MARK: Final = b"\x01"
 
 
 class RedisDatabase:
-    """A database of Redis, as `Database` has it; its client may be used by several threads.
+    """A Redis database as a `StateDatabase`; its client may be used by several threads.
 
     Raises:
-        Unsupported: The library is not installed.
+        Unsupported: The client library of Redis is not installed.
     """
 
     def __init__(self, address: RedisAddress) -> None:
         self._connection = open_redis(address)
 
     def ping(self) -> None:
-        """See `Database`."""
+        """See `StateDatabase`."""
         with self._connection.asked(""):
             self._connection.client.ping()
 
     def store(self, name: str) -> RedisStore:
-        """See `Database`."""
+        """See `StateDatabase`."""
         return RedisStore(self._connection, name)
 
 
 class RedisStore:
-    """A store of state in Redis.
+    """A store of state in Redis; see `ExternalStore`.
 
     Args:
-        connection: The connection to the database; it may be shared.
-        name: The store.
+        connection: The connection to the database, which may be shared.
+        name: The name of the store.
     """
 
     def __init__(self, connection: RedisConnection, name: str) -> None:
@@ -183,7 +185,10 @@ class RedisStore:
         self.where = f"{connection.address}, store {name}"
 
     def look(self) -> StoreLook:
-        """See `ExternalStore`. One request; the size is the memory that the data takes in Redis."""
+        """Return the store's versions, fields and size; see `ExternalStore`.
+
+        It takes one request; the size is the memory that the data uses in Redis.
+        """
         return self._look()[0]
 
     def scan(self, version: int) -> tuple[StoreLook, dict[bytes, bytes]]:
@@ -201,14 +206,14 @@ class RedisStore:
             if version not in look.attempts:
                 raise not_kept("Redis", self.where, version, look.attempts)
             fields = dict(self._fields(version, look))
-            # A batch that runs again writes its version again, and may just have done so.
+            # A repeated batch writes its version again, and may just have done so.
             if self.look().attempts.get(version) == look.attempts[version]:
                 return look, fields
 
     def write(
         self, version: int, rows: Iterable[tuple[bytes, bytes]], facts: Mapping[str, str], index: str
     ) -> int:
-        """See `ExternalStore`: the data, and then the head."""
+        """Create the store: write the data, then the head; see `ExternalStore`."""
         self.clear()
         count = 0
         ordered = iter(rows)
@@ -238,7 +243,7 @@ class RedisStore:
             raise store_in_use("Redis", self.where)
 
     def _look(self) -> tuple[StoreLook, int]:
-        """Read the store's head, and the number of its fields."""
+        """Return the description of the store, and the number of its existing fields."""
         answer = self._run(LOOK)
         if not answer:
             raise gone(
@@ -281,15 +286,15 @@ _FACTS: Final = ("keySchema", "valueSchema", "encoder")
 
 
 class RedisReader:
-    """A query's state in Redis, as `QueryReader` has it.
+    """A query's state in Redis; see `QueryReader`.
 
     Args:
-        address: The database.
-        query_id: The query.
+        address: The address of the database.
+        query_id: The id of the query.
         prefix: The prefix of all keys in the database.
 
     Raises:
-        Unsupported: The library is not installed.
+        Unsupported: The client library of Redis is not installed.
     """
 
     def __init__(self, address: RedisAddress, query_id: str, prefix: str) -> None:
@@ -333,7 +338,7 @@ class RedisReader:
 
 @dataclass(frozen=True, slots=True)
 class RedisMoment:
-    """Redis's data on a query and some of its stores; see `DatabaseMoment`."""
+    """The state of a query and some of its stores in Redis at one moment; see `DatabaseMoment`."""
 
     _connection: RedisConnection
     _names: tuple[str, ...]
@@ -343,7 +348,7 @@ class RedisMoment:
     heads: tuple[SharedHead | None, ...]
 
     def read(self, version: int, fields: Sequence[bytes]) -> dict[bytes, bytes] | None:
-        """See `Moment`."""
+        """See `DatabaseMoment`."""
         buckets = by_bucket(fields)
         client = self._connection.client
         script = client.register_script(READ)

@@ -1,4 +1,4 @@
-"""Read the state of a running query from its database, without Spark and without the checkpoint."""
+"""The state of a running query, read from its database without Spark and without the checkpoint."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from holdfast.formats.rows.spark_types import Struct, parse_struct
 from holdfast.formats.rows.unsafe_row import RowCodec
 
 _NAME: Final = re.compile(r".*\{[^/]+/(\d+)/\d+/([^/]+)(?:/([^/]+))?\}")
-# A batch that ends between two looks lets the first be too old; more of them than this do not end in between.
+# The maximum number of repeated reads: a batch that ends between two reads can make the first one outdated.
 _LOOKS: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
 class SharedRow:
-    """A row of state after a committed batch.
+    """A row of state, as of a committed batch.
 
     Attributes:
-        key: The key's columns.
-        value: The value's columns.
-        batch_id: The batch.
+        key: The columns of the key, by name.
+        value: The columns of the value, by name.
+        batch_id: The id of the committed batch.
 
     Example:
         def show_visits(visits: hf.shared.SharedState, customer: str) -> str:
@@ -41,11 +41,11 @@ class SharedRow:
 
 @dataclass(frozen=True, slots=True)
 class StoreListing:
-    """The stores of a query.
+    """The stores of a query in a database.
 
     Attributes:
         names: The names of the stores, including those used before a checkpoint was restored.
-        generation: The last part of the names of the stores in use; empty if their names have none.
+        generation: The last part of the names of the stores in use; empty if the names have no such part.
     """
 
     names: tuple[str, ...]
@@ -54,12 +54,12 @@ class StoreListing:
 
 @dataclass(frozen=True, slots=True)
 class SharedHead:
-    """The part of a store's head that a reader uses.
+    """The fields of a store's head that a reader uses.
 
     Attributes:
         layout: The layout version of the store.
-        run: The query run that may write.
-        reached: The version that the run's newest batch began with.
+        run: The query run that may write to the store.
+        reached: The version with which the run's newest batch began.
         retired: The earlier runs.
     """
 
@@ -82,50 +82,51 @@ class DatabaseMoment(Protocol):
 
     @property
     def noted(self) -> tuple[str, int] | None:
-        """Return the newest run with a recorded committed batch, and the batch."""
+        """Return the newest run with a recorded committed batch, and this batch, or None."""
 
     @property
     def heads(self) -> Sequence[SharedHead | None]:
-        """Return the head of each store; None if it no longer exists."""
+        """Return the head of each store, or None for a store that no longer exists."""
 
     def read(self, version: int, fields: Sequence[bytes]) -> dict[bytes, bytes] | None:
         """Return the values of fields at a version, over all stores.
 
-        None if a store no longer keeps the version, or has replaced it by one of the same number.
+        The result is None if a store no longer has the version, or has replaced it by one with the same
+        number.
         """
 
 
 class QueryReader(Protocol):
-    """A query's state in a database; all methods raise Unavailable and Invalid as its stores do."""
+    """A reader of a query's state in a database; its methods raise Unavailable and Invalid as stores do."""
 
     @property
     def place(self) -> str:
-        """Return the database's address."""
+        """Return the address of the database."""
 
     @property
     def query_id(self) -> str:
-        """Return the query id."""
+        """Return the id of the query."""
 
     def listing(self) -> StoreListing:
-        """Return the existing stores."""
+        """Return the existing stores of the query."""
 
     def facts(self, store: str) -> Mapping[str, str]:
-        """Return the layout of a store's rows: `keySchema`, `valueSchema`, `encoder`."""
+        """Return the description of a store's rows: `keySchema`, `valueSchema` and `encoder`."""
 
     def moment(self, stores: Sequence[str]) -> DatabaseMoment:
-        """Return the current data on the query and these stores."""
+        """Return the current state of the query and these stores, read in one request."""
 
 
 class SharedState:
     """A state of a query in a database, read-only.
 
-    `hf.shared.redis` and `hf.shared.cassandra` return one. All rows of a call are of the same committed
-    batch.
+    It is returned by `hf.shared.redis` and `hf.shared.cassandra`. All rows of a call are from the same
+    committed batch.
 
     Args:
         reader: The reader of the query's state.
-        operator_id: The operator's id; None for the only one.
-        store: The operator's store; joins have four.
+        operator_id: The id of the operator, or None if the query has only one.
+        store: The name of the operator's store; joins have four stores.
 
     Raises:
         NotFound: The state does not exist.
@@ -156,25 +157,25 @@ class SharedState:
 
     @property
     def key_columns(self) -> tuple[str, ...]:
-        """Return the columns of the key."""
+        """Return the names of the key columns."""
         return tuple(self._field.type.names)
 
     @property
     def value_columns(self) -> tuple[str, ...]:
-        """Return the columns of the value."""
+        """Return the names of the value columns."""
         return tuple(self._values.type.names)
 
     @property
     def batch_id(self) -> int | None:
-        """Return the newest committed batch; None before the first."""
+        """Return the newest committed batch, or None before the first one."""
         version, _ = self._committed()
         return version - 1 if version else None
 
     def get(self, *key: Any, **columns: Any) -> SharedRow | None:
-        """Return the row of a key, given by its columns in order or by name; None if the key has no row.
+        """Return the row of a key, given by its columns in order or by name, or None if the key has no row.
 
-        Cost: in Redis two requests for any number of partitions; in Cassandra three consecutive requests per
-        partition, with all partitions in parallel.
+        A call takes two requests in Redis for any number of partitions. In Cassandra it takes three
+        consecutive requests per partition, with all partitions in parallel.
 
         Raises:
             Invalid: The columns or values do not match the key, or the key has several rows.
@@ -197,16 +198,20 @@ class SharedState:
         """Return all rows of a key, for example the session windows of a user.
 
         Raises:
-            Invalid, NotFound, Unavailable: As `get`.
+            Invalid: The columns or values do not match the key.
+            NotFound: The state no longer exists.
+            Unavailable: The database does not answer.
         """
         [found] = self.rows_of_keys([self._as_columns(key, columns)])
         return found
 
     def rows_of_keys(self, keys: Sequence[Mapping[str, Any]]) -> list[list[SharedRow]]:
-        """Return the rows of many keys, all of one batch.
+        """Return the rows of many keys, all from the same committed batch.
 
         Raises:
-            Invalid, NotFound, Unavailable: As `get`.
+            Invalid: The columns or values do not match the key.
+            NotFound: The state no longer exists.
+            Unavailable: The database does not answer.
         """
         fields = [self._field.encode(self._as_columns((), key)) for key in keys]
         for _ in range(_LOOKS):
@@ -240,7 +245,9 @@ class SharedState:
         return given
 
     def _listed(self) -> tuple[int, str, list[str]]:
-        """Return the number of stores that the query has ever had, their generation, and their names."""
+        """Return the number of stores that the query has ever had, the generation in use, and its store
+        names.
+        """
         listing = self._reader.listing()
         operator_id, store = self._wanted
         named = [(match, name) for name in sorted(listing.names) if (match := _NAME.fullmatch(name))]
@@ -292,9 +299,10 @@ class SharedState:
     def _committed(self) -> tuple[int, DatabaseMoment]:
         """Return the version of the newest committed batch, and the database state that proves it.
 
-        A task that begins with a version proves that the batch that wrote it is committed; the query's note
-        shows it earlier. Both are valid only for the newest run: a run that went back has different batches
-        with the same numbers, and a store that its tasks have not reached yet still shows the previous run.
+        A task that begins with a version proves that the batch that wrote the version is committed; the
+        record of the query shows it earlier. Both are valid only for the newest run: a run that went back has
+        different batches with the same numbers, and a store that its tasks have not reached yet still shows
+        the previous run.
         """
         while True:
             count, generation, names = self._stores

@@ -1,7 +1,7 @@
-"""The interface of a database that holds state.
+"""The interface of a database with state.
 
-A row is a key and a value, each an UnsafeRow, as in the memory provider. A field of rows with a common prefix
-contains, row by row, the length of the key, the key, the length of the value, and the value.
+A row is a key and a value, each an UnsafeRow, as in the memory provider. The field for rows with a common
+prefix contains for each row the length of the key, the key, the length of the value, and the value.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ _LENGTH: Final = struct.Struct(">i")
 
 
 def prefixed(columns: int) -> str:
-    """Return the encoder that groups rows by this number of leading key columns."""
+    """Return the name of the encoder that groups rows by this number of leading key columns."""
     return f"{_PREFIX}{columns}"
 
 
 def prefix_columns(encoder: str, where: str) -> int:
-    """Return the number of key columns that group rows; 0 if each row is a field.
+    """Return the number of key columns by which rows are grouped; 0 if each row is a field.
 
     Raises:
         Unsupported: The encoder is unknown.
@@ -52,7 +52,7 @@ def rows_of(fields: Mapping[bytes, bytes], encoder: str, where: str) -> Iterator
     """Yield the rows of a store's fields.
 
     Raises:
-        Corrupt: A field is damaged.
+        Corrupt: The value of a field is malformed.
         Unsupported: The encoder is unknown.
     """
     if not prefix_columns(encoder, where):
@@ -64,7 +64,7 @@ def rows_of(fields: Mapping[bytes, bytes], encoder: str, where: str) -> Iterator
 
 
 def packed(rows: Iterable[tuple[bytes, bytes]]) -> bytes:
-    """Return the value of a field with these rows."""
+    """Return the value of the field for these rows."""
     return b"".join(part for row in rows for cell in row for part in (_LENGTH.pack(len(cell)), cell))
 
 
@@ -81,20 +81,20 @@ def _parts(data: bytes, where: str) -> Iterator[bytes]:
         raise damaged("a field of state", where, "a key without a value")
 
 
-# How many parts the fields of a store are divided into; the jar has the same number.
+# The number of buckets of a store's fields, which is the same in the jar.
 BUCKETS: Final = 64
 
 
 @dataclass(frozen=True, slots=True)
 class StoreLook:
-    """The facts of a store in a database.
+    """The description of a store in a database.
 
     Attributes:
         newest: The newest version.
         fields: The number of fields in the newest version.
-        size_bytes: Their approximate size in the database.
+        size_bytes: The approximate size of these fields in the database, in bytes.
         encoder: The encoding of rows in fields: `plain`, or `prefix:` and a number of key columns.
-        attempts: The attempt that wrote each kept version, by version.
+        attempts: The attempt that wrote each retained version, by version.
     """
 
     newest: int
@@ -105,21 +105,21 @@ class StoreLook:
 
 
 class ExternalStore(Protocol):
-    """A store of state: fields with values, in versions; a query may use it at the same time.
+    """A store of state: fields with values, in versions; a query may use the store at the same time.
 
     All methods raise Unavailable if the database does not answer, and Invalid if it rejects the credentials.
     """
 
     @property
     def name(self) -> str:
-        """Return the store's name in the database."""
+        """Return the name of the store in the database."""
 
     @property
     def where(self) -> str:
-        """Return the database and the name, for messages."""
+        """Return the database and the name of the store, for error messages."""
 
     def look(self) -> StoreLook:
-        """Return the store's versions, fields and size. Cost: a few requests, for any size.
+        """Return the store's versions, fields and size, in a few requests for any size.
 
         Raises:
             Corrupt: The store does not exist.
@@ -129,10 +129,10 @@ class ExternalStore(Protocol):
     def scan(self, version: int) -> tuple[StoreLook, dict[bytes, bytes]]:
         """Return all fields at a version, and the description of the store.
 
-        Cost: the whole store is read and held in memory.
+        The complete store is read into memory.
 
         Raises:
-            NotFound: The version is not kept.
+            NotFound: The store does not have the version.
             Corrupt: Part of the store is missing.
             Unsupported: The store was written by a different release.
         """
@@ -140,25 +140,25 @@ class ExternalStore(Protocol):
     def write(
         self, version: int, rows: Iterable[tuple[bytes, bytes]], facts: Mapping[str, str], index: str
     ) -> int:
-        """Create the store, under a name that no query has used; the commit is written last.
+        """Create the store under a name that no query has used; the commit is written last.
 
-        Data of an earlier, unused attempt is replaced. After a kill, the call may be repeated.
+        Data of an earlier, unused attempt is replaced. After a killed call, the call may be repeated.
 
         Args:
             version: The version of the new store.
-            rows: Fields with their values, each field once.
+            rows: The fields with their values, each field once.
             facts: The description of the rows: `keySchema`, `valueSchema` and `encoder`.
             index: The name of the list of the query's stores.
 
         Returns:
-            The number of fields.
+            The number of fields written.
 
         Raises:
             Conflict: A query uses the store.
         """
 
     def clear(self) -> None:
-        """Delete the store, if no query has begun to use it.
+        """Delete the store, unless a query has begun to use it.
 
         Raises:
             Conflict: A query has begun to use the store.
@@ -166,7 +166,7 @@ class ExternalStore(Protocol):
 
 
 class StateDatabase(Protocol):
-    """A database with stores. Creating the object sends no request."""
+    """A database with stores; creating the object sends no request."""
 
     def ping(self) -> None:
         """Check that the database answers.
@@ -181,12 +181,12 @@ class StateDatabase(Protocol):
 
 
 def bucket_of(field: bytes) -> int:
-    """Return the number of the bucket, a part of a store, that contains a field."""
+    """Return the number of the bucket, a part of a store, with a field."""
     return zlib.crc32(field) % BUCKETS
 
 
 def by_bucket(fields: Iterable[bytes]) -> dict[int, list[bytes]]:
-    """Group fields by the number of the bucket that contains them, without duplicates."""
+    """Group fields by the number of their bucket, without duplicates."""
     buckets: dict[int, list[bytes]] = {}
     for field in dict.fromkeys(fields):
         buckets.setdefault(bucket_of(field), []).append(field)
@@ -234,7 +234,7 @@ def require_layout(layout: str, where: str) -> None:
 
 
 def not_kept(database: str, where: str, version: int, kept: Iterable[int]) -> NotFound:
-    """Return the error for a version that no longer exists or never existed."""
+    """Return the error for a version that the store does not have."""
     there = sorted(kept)
     return NotFound(
         f"{database} does not have this version of the state",
@@ -259,7 +259,7 @@ def lacking(database: str, where: str, found: str, expected: str, hint: str) -> 
 
 
 def store_in_use(database: str, where: str) -> Conflict:
-    """Return the error for a store in use."""
+    """Return the error for a store that a query uses."""
     return Conflict(
         f"a query already uses a store of this name in {database}",
         code="HF-E4013",

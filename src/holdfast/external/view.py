@@ -1,4 +1,4 @@
-"""Show a checkpoint with state in a database as a checkpoint with state in files."""
+"""A checkpoint with state in a database, shown as a checkpoint with state in files."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ from holdfast.storage import open_storage
 from holdfast.storage.local import file_of
 from holdfast.storage.port import ReadOnly, Storage, full, no_file
 
-# Beside a partition's place in the checkpoint: in which store its state is.
+# The file in a partition's directory that names the store with its state.
 DESCRIPTION: Final = "external.json"
 _WHAT: Final = "the location of the state"
-# Spark's store on the heap compresses so, where nothing was fixed.
+# The default compression of Spark's memory provider, if the checkpoint fixes none.
 _DEFAULT_CODEC: Final = "lz4"
 
 
 def open_checkpoint(address: str | os.PathLike[str]) -> Storage:
-    """Open the storage of a checkpoint, with state in a database shown as files.
+    """Open the storage of a checkpoint; state in a database is shown as files.
 
-    Cost: a listing of the offset log, and one of its files. No database is contacted.
+    The offset log and one of its files are read. No database is contacted.
 
     Raises:
-        Invalid: The address is not valid.
+        Invalid: The address is malformed.
         Unsupported: The library for this storage is not installed, or only Spark can read the database.
         Unavailable: The storage does not answer.
     """
@@ -46,7 +46,8 @@ def open_checkpoint(address: str | os.PathLike[str]) -> Storage:
 
 
 def with_state(storage: Storage) -> Storage:
-    """Return a checkpoint with state in a database shown as files; any other storage unchanged.
+    """Return a storage that shows a checkpoint's state in a database as files; return other storages
+    unchanged.
 
     Raises:
         Unsupported: Only Spark can read the database.
@@ -59,7 +60,7 @@ def with_state(storage: Storage) -> Storage:
 
 
 def is_external(storage: Storage) -> bool:
-    """Return whether the state of a storage is in a database."""
+    """Return whether a storage shows state in a database."""
     return isinstance(storage, ExternalView)
 
 
@@ -69,10 +70,10 @@ def description_path(store: StoreId) -> str:
 
 
 def parse_description(data: bytes, where: str) -> tuple[str, str]:
-    """Return the database and the store from such a file.
+    """Return the database and the store named in a partition's description file.
 
     Raises:
-        Corrupt: The file is damaged.
+        Corrupt: The file is not valid JSON, or lacks the database or the store.
     """
     fields = json_object(data.decode(errors="replace"), _WHAT, where)
     database, name = fields.get("database"), fields.get("store")
@@ -88,21 +89,21 @@ def parse_description(data: bytes, where: str) -> tuple[str, str]:
 
 
 def render_description(database: str, store: str) -> bytes:
-    """Return the content of the file at `description_path`."""
+    """Return the content of a partition's description file."""
     return json.dumps({"database": database, "store": store}, separators=(",", ":")).encode() + b"\n"
 
 
 class ExternalView(ReadOnly):
     """A checkpoint whose state is in a database, with that state as files of Spark's memory provider.
 
-    Each version that the database keeps appears as a snapshot. The snapshot is created on reading, at the
-    cost of reading a partition's state; its rows are ordered by key, so equal states are equal bytes. The
-    size in a listing is an estimate: the space of the state in the database. The offset log shows the file
-    provider, and also names the actual database. All other files are those of the checkpoint.
+    Each version that the database has is shown as a snapshot. A snapshot is created when it is read, at the
+    cost of reading a partition's state; its rows are ordered by key, so equal states have equal bytes. The
+    size in a listing is an estimate, the size of the state in the database. The offset log shows the memory
+    provider, and also has the address of the actual database. All other files are those of the checkpoint.
 
     Args:
-        storage: The checkpoint.
-        provider: The provider class that the newest batch pins.
+        storage: The storage of the checkpoint.
+        provider: The provider class that the newest batch fixes.
     """
 
     def __init__(self, storage: Storage, provider: str) -> None:
@@ -132,7 +133,7 @@ class ExternalView(ReadOnly):
         return data[start:] if length is None else data[start : start + length]
 
     def list(self, path: str = "") -> _StoreNames:
-        """See `Storage`. For a store's folder, the database is queried."""
+        """List a directory; see `Storage`. For the directory of a store, the database is queried."""
         listing = self.storage.list(path)
         names = [name for name in listing.names if not _hidden(layout.parse(layout.join(path, name)))]
         store = self._store_of_folder(path, names)
@@ -156,7 +157,7 @@ class ExternalView(ReadOnly):
         return None if _hidden(place) else self.storage.size(path)
 
     def file_of(self, path: str) -> Path | None:
-        """Return the local path of a file; None for a generated one, and for a checkpoint elsewhere."""
+        """Return the local path of a file, or None for a generated file or a remote checkpoint."""
         place = layout.parse(path)
         made = isinstance(place, StoreFile) or (isinstance(place, LogFile) and place.log is Log.OFFSETS)
         return None if made or not path or _hidden(place) else file_of(self.storage, path)
@@ -178,7 +179,7 @@ class ExternalView(ReadOnly):
         return with_confs(offsets, {**external.noted(offsets.confs), ROW_CHECKSUM: "false"}).render()
 
     def _external(self, provider: str) -> ExternalState:
-        """Return the location of the state, from the description of the first partition."""
+        """Return the database with the state, as named in the description of the first partition."""
         if self._state is None:
             first = f"{layout.STATE}/0/0"
             named = [
@@ -211,7 +212,7 @@ class ExternalView(ReadOnly):
         return self._store(place.store) if isinstance(place, StoreFile) else None
 
     def _store(self, store: StoreId) -> ExternalStore | None:
-        """The store of a partition; None where the checkpoint does not name one."""
+        """Return the store of a partition, or None if the checkpoint does not name one."""
         if store not in self._stores:
             try:
                 database, name = self._description(store)
@@ -228,7 +229,7 @@ class ExternalView(ReadOnly):
 
 
 class _StoreNames:
-    """The names in a folder, with the versions of the database if it is a store's."""
+    """A listing of a directory; for the directory of a store, with the versions in the database."""
 
     def __init__(
         self, names: Sequence[str], size: Callable[[str], int | None], look: StoreLook | None = None
@@ -250,19 +251,19 @@ class _StoreNames:
 
 
 def with_confs(offsets: OffsetLog, confs: Mapping[str, str]) -> OffsetLog:
-    """Return the same batch with different pinned settings."""
+    """Return a batch of the offset log with its fixed settings replaced."""
     return replace(offsets, fields={**(offsets.fields or {}), "conf": dict(confs)})
 
 
 def _pinned(storage: Storage) -> str | None:
-    """The class that the newest batch is fixed to, if it keeps state in a database."""
+    """Return the provider class that the newest batch fixes, or None if the state is in files."""
     offsets = _newest(storage)
     provider = None if offsets is None else provider_class(offsets.confs)
     return provider if provider in EXTERNAL_PROVIDERS else None
 
 
 def _newest(storage: Storage) -> OffsetLog | None:
-    """The newest batch of the offset log that can be read; a damaged one is for `verify` to name."""
+    """Return the newest readable batch of the offset log; `verify` reports malformed ones."""
     numbers = (layout.number(name) for name in storage.list(layout.OFFSETS).names)
     for batch_id in sorted((number for number in numbers if number is not None), reverse=True):
         path = LogFile(Log.OFFSETS, batch_id).render()
@@ -276,7 +277,7 @@ def _is_listed(file: StoreFile) -> bool:
 
 
 def _hidden(place: layout.Place) -> bool:
-    """Return whether a file is Hadoop's checksum of one whose shown content differs."""
+    """Return whether a file is Hadoop's checksum of a file that is shown with different content."""
     if not isinstance(place, layout.HadoopChecksumFile):
         return False
     of = layout.parse(place.of)

@@ -1,1 +1,1 @@
-"""Bytes to values: what Spark writes, read without Spark."""
+"""The formats of Spark's files, decoded without Spark."""

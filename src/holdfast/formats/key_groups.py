@@ -1,4 +1,4 @@
-"""The record of a key group in keyed state, and the variables that hold it and the group's blobs."""
+"""The record of a key group in keyed state, and the state variables of the record and the group's blobs."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 
 from holdfast.errors import Corrupt
 
-# The variables that a store keeps for a group, all of bytes.
+# The state variables of a key group, all of type bytes.
 META, FORMS, BASE, LOG = "meta", "forms", "base", "log"
 
 _META = struct.Struct("<4sI8s8sQQIqq?")
-# The first kind of record has no counts; the second has as many after it as are left.
+# The first kind of record has no counts; in the second kind they fill the rest of the record.
 _PLAIN, _COUNTED = b"HFK1", b"HFK2"
 _COUNT_BYTES = 8
 NEVER = (1 << 63) - 1
@@ -19,20 +19,19 @@ NEVER = (1 << 63) - 1
 
 @dataclass(frozen=True, slots=True)
 class Meta:
-    """The metadata of a group, known without reading its rows.
+    """The record of a key group, which can be read without its rows.
 
     Attributes:
-        key_groups: The number of groups of the operator, fixed at its first start.
-        token: The unique name of this version of the group's rows.
-        form: The fingerprint of the form it was last written in.
-        base_bytes: The size of the base.
-        log_bytes: The size of the changes since the base.
-        log_count: The number of these changes.
-        wake_event: The earliest timer in event time, or NEVER.
-        wake_processing: The earliest timer in processing time, or NEVER.
-        mixed: Whether some of its blobs still have a former form.
-        counts: The counts of the group, as `census` makes them in the form of `form`; None in a record of an
-            older Holdfast.
+        key_groups: The number of key groups of the operator, fixed at its first start.
+        token: The unique token of this version of the group's rows.
+        form: The fingerprint of the schema with which the group was last written.
+        base_bytes: The size of the base in bytes.
+        log_bytes: The size of the changes since the base in bytes.
+        log_count: The number of changes since the base.
+        wake_event: The earliest timer in event time, in epoch milliseconds, or NEVER.
+        wake_processing: The earliest timer in processing time, in epoch milliseconds, or NEVER.
+        mixed: Whether some of the group's blobs have a former schema.
+        counts: The counts of the group in the order of the schema, or None in a record of an older Holdfast.
     """
 
     key_groups: int
@@ -47,7 +46,7 @@ class Meta:
     counts: tuple[int, ...] | None = None
 
     def encode(self) -> bytes:
-        """Return the bytes, of one length for one layout."""
+        """Encode the record as bytes, whose length depends only on the number of counts."""
         plain = _META.pack(
             _PLAIN if self.counts is None else _COUNTED,
             self.key_groups,
@@ -64,10 +63,10 @@ class Meta:
 
     @classmethod
     def decode(cls, data: bytes) -> Meta:
-        """Read back what `encode` wrote.
+        """Decode a record from the bytes of `encode`.
 
         Raises:
-            Corrupt: The bytes are something else.
+            Corrupt: The bytes are not a record of a key group.
         """
         try:
             magic, *fields = _META.unpack_from(data)

@@ -1,11 +1,11 @@
-"""The manifest of a savepoint, its labels, and the recorded digests of its rows.
+"""The manifest of a savepoint, its labels, and the digests of its rows.
 
-A manifest is one readable JSON document, with one field or one file per line. Its last field is the SHA-256
-of everything before it. A manifest is accepted only if rendering its content gives the same bytes, so every
-edit and every flipped bit is detected.
+A manifest is a readable JSON document, with one field or one file per line. Its last field is the SHA-256 of
+all preceding bytes. A manifest is accepted only if rendering its content gives the same bytes, so every edit
+and every flipped bit is detected.
 
-The manifest lists the bytes of a savepoint; `content.json` lists the rows in those bytes, with one state or
-one store per line. It ends with a SHA-256 and is checked in the same way.
+The manifest lists the files of a savepoint; `content.json` lists the counts and digests of the rows in those
+files, with one state or one store per line. It ends with a SHA-256 and is verified in the same way.
 
 Row hashes are summed without order, so the sums of a state's partitions add up to the sum of the state. Sums
 are stored per store: a later savepoint that shares a store's files reuses its sums.
@@ -29,7 +29,7 @@ FORMAT: Final = 1
 WHOLE: Final = "whole"
 SOURCE_LOG: Final = "source log"
 SCHEMA_PATHS: Final = "schema paths"
-# What was done to the state by hand; savepoints that were taken do not have these.
+# The recorded changes of the state; savepoints taken from a checkpoint do not have these fields.
 CHANGE: Final = "change"
 ERASURES: Final = "erasures"
 EXPIRED: Final = "expired_dropped"
@@ -45,13 +45,13 @@ class SavedFile(JsonShape):
     """One file of a savepoint.
 
     Attributes:
-        path: Its path in the checkpoint, also in a restored one.
-        size_bytes: Its size.
-        sha256: The hash of its bytes, and the name of the object that stores them.
-        how: `whole`: unchanged; `source log`: cut at the batch; `schema paths`: contains paths into the
-            checkpoint, which a restore changes to the new one.
-        modified_ns: The time of the last write, if the object is a hard link to the file: a later write has
-            changed the savepoint too.
+        path: The path of the file in the checkpoint, and in a restored one.
+        size_bytes: The size of the file in bytes.
+        sha256: The SHA-256 of the file, which is the name of the object that stores it.
+        how: The form in which the file is stored: `whole` is unchanged, `source log` ends at the batch, and
+            `schema paths` has paths of the checkpoint, which a restore replaces with those of the new one.
+        modified_ns: The time of the last write in nanoseconds, if the object is a hard link to the file; a
+            later write has also changed the savepoint.
     """
 
     path: str
@@ -61,7 +61,7 @@ class SavedFile(JsonShape):
     modified_ns: int | None = None
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
+        """Return the file as plain values for JSON."""
         written = JsonShape.as_dict(self)
         if self.modified_ns is None:
             del written["modified_ns"]
@@ -73,15 +73,15 @@ class Manifest:
     """The manifest of a savepoint.
 
     Attributes:
-        savepoint_id: Its id.
-        label: The label given when it was taken, or the newest label if that was looked up.
-        created_ms: The time at which it was taken, in epoch milliseconds.
-        checkpoint: The address of its checkpoint.
+        savepoint_id: The id of the savepoint.
+        label: The label given when the savepoint was taken, or the newest label if it was looked up.
+        created_ms: The time at which the savepoint was taken, in epoch milliseconds.
+        checkpoint: The address of the checkpoint.
         query_id: The id of the query.
-        batch_id: Its committed batch; a restored query continues with the next.
-        files: Its files, ascending by path.
+        batch_id: The committed batch of the savepoint; a restored query continues with the next batch.
+        files: The files of the savepoint, in ascending order of their paths.
         new_bytes: The size of the files that were new to the catalog, in bytes.
-        fields: All fields except the files, unchanged, newer fields included.
+        fields: All fields except the files, unchanged, including unknown ones.
     """
 
     savepoint_id: str
@@ -97,32 +97,32 @@ class Manifest:
     @property
     @in_json
     def change(self) -> Mapping[str, Any] | None:
-        """Return the change of the state, if an edit or an undo made this savepoint."""
+        """Return the change of the state, if an edit or an undo created this savepoint, or None."""
         found = self.fields.get(CHANGE)
         return found if isinstance(found, dict) else None
 
     @property
     @in_json
     def erasures(self) -> tuple[Mapping[str, Any], ...]:
-        """Return the erasures from it, oldest first, with keys as hashes only."""
+        """Return the erasures from the savepoint, the oldest first, with keys only as hashes."""
         found = self.fields.get(ERASURES)
         return tuple(entry for entry in found if isinstance(entry, dict)) if isinstance(found, list) else ()
 
     @property
     @in_json_as(EXPIRED)
     def expired(self) -> Mapping[str, Any] | None:
-        """Return the expired values that were dropped, if that was requested."""
+        """Return the drop of expired values, if it was requested, or None."""
         found = self.fields.get(EXPIRED)
         return found if isinstance(found, dict) else None
 
     @property
     def changed(self) -> bool:
-        """Return whether its state differs from what Spark wrote."""
+        """Return whether the state of the savepoint differs from what Spark wrote."""
         return self.change is not None or bool(self.erasures) or self.expired is not None
 
     @property
     def operator_names(self) -> dict[int, OperatorName]:
-        """Return the names of its operators, by number."""
+        """Return the names of the savepoint's operators, by number in the plan."""
         listed = self.fields.get("operators") or ()
         return operator_names(
             {operator["operator_id"]: operator["name"] for operator in listed},
@@ -135,22 +135,22 @@ class Manifest:
 
     @property
     def has_content(self) -> bool:
-        """Return whether it has the row counts and digests of all its states, or has no state."""
+        """Return whether the manifest has the row counts and digests of all states."""
         operators = self.fields.get("operators") or ()
         return all(store.get("content") is not None for operator in operators for store in operator["stores"])
 
     @property
     @in_json
     def size_bytes(self) -> int:
-        """The size of all its files in bytes."""
+        """Return the total size of the files in bytes."""
         return sum(file.size_bytes for file in self.files)
 
     def as_dict(self) -> dict[str, Any]:
-        """Return plain values for JSON, with the current label."""
+        """Return the manifest as plain values for JSON, with the current label."""
         return {**self.fields, "label": self.label, _FILES: [file.as_dict() for file in self.files]}
 
     def render(self) -> bytes:
-        """Return the file."""
+        """Return the bytes of the manifest file."""
         lines = [f"{compact(key)}:{compact(value)},\n" for key, value in self.fields.items()]
         files = ",\n".join(compact(file.as_dict()) for file in self.files)
         body = "{\n" + "".join(lines) + f'"{_FILES}":[\n{files}\n],\n'
@@ -159,11 +159,11 @@ class Manifest:
 
 
 def manifest_of(fields: Mapping[str, Any], files: Sequence[SavedFile], where: str = "") -> Manifest:
-    """Return a manifest from its fields.
+    """Return a manifest with these fields and files, after checking them.
 
     Raises:
-        Corrupt: A field is missing or invalid, or a file that every savepoint has is not listed.
-        Unsupported: Its format is unknown.
+        Corrupt: A field is missing or invalid, or a file that every savepoint must have is not listed.
+        Unsupported: The version of the manifest format is unknown.
     """
     given = dict(fields)
     version = whole_number(given, "format", _WHAT, where)
@@ -195,11 +195,11 @@ def manifest_of(fields: Mapping[str, Any], files: Sequence[SavedFile], where: st
 
 
 def parse_manifest(data: bytes, where: str) -> Manifest:
-    """Read a manifest.
+    """Parse a manifest file.
 
     Raises:
-        Corrupt: Its bytes differ from those that were written.
-        Unsupported: Its format is unknown.
+        Corrupt: The bytes differ from those that were written.
+        Unsupported: The version of the manifest format is unknown.
     """
     fields = json_object(decoded(data, _WHAT, where), _WHAT, where)
     digest = fields.pop(_DIGEST, None)
@@ -249,15 +249,15 @@ _SUM = re.compile(r"[0-9a-f]{128}")
 
 @dataclass(frozen=True, slots=True)
 class RecordedState(JsonShape):
-    """One state over all partitions.
+    """The row count and digest of one state over all partitions.
 
     Attributes:
-        operator_id: The operator's number in the plan.
-        store: The store.
-        family: The column family in it.
-        rows: The number of its keys.
-        digest: The digest of its rows, 64 hexadecimal digits.
-        size_bytes: The size of keys and values in bytes.
+        operator_id: The number of the operator in the plan.
+        store: The name of the store.
+        family: The column family in the store.
+        rows: The number of keys.
+        digest: The digest of the rows, as 64 hexadecimal digits.
+        size_bytes: The total size of keys and values in bytes.
     """
 
     operator_id: int
@@ -270,13 +270,13 @@ class RecordedState(JsonShape):
 
 @dataclass(frozen=True, slots=True)
 class FamilySum(JsonShape):
-    """The rows of one column family in one store of one partition.
+    """The row count and hash sum of one column family in one store of one partition.
 
     Attributes:
-        family: The column family.
-        rows: The number of its rows.
-        total: The sum of their hashes, 128 hexadecimal digits.
-        size_bytes: The size of keys and values in bytes.
+        family: The name of the column family.
+        rows: The number of rows.
+        total: The sum of the rows' hashes, as 128 hexadecimal digits.
+        size_bytes: The total size of keys and values in bytes.
     """
 
     family: str
@@ -287,14 +287,14 @@ class FamilySum(JsonShape):
 
 @dataclass(frozen=True, slots=True)
 class StoreSums(JsonShape):
-    """The sums of one store of one partition.
+    """The row counts and hash sums of one store of one partition.
 
     Attributes:
-        operator_id: The operator's number in the plan.
-        partition: The partition.
-        store: The store.
-        files: A hash of all files that its rows depend on.
-        families: Its column families that have rows.
+        operator_id: The number of the operator in the plan.
+        partition: The number of the partition.
+        store: The name of the store.
+        files: A hash of all files on which the rows depend.
+        families: The column families that have rows.
     """
 
     operator_id: int
@@ -306,15 +306,15 @@ class StoreSums(JsonShape):
 
 @dataclass(frozen=True, slots=True)
 class SavepointContent:
-    """The rows of a savepoint, counted and hashed.
+    """The counts and digests of a savepoint's rows.
 
     Attributes:
-        savepoint_id: The savepoint.
-        manifest_sha256: The SHA-256 of its manifest.
-        made_ms: The time at which its rows were read, in epoch milliseconds.
-        holdfast: The version of Holdfast that read them.
-        states: All states, ascending.
-        stores: All stores of all partitions, ascending.
+        savepoint_id: The id of the savepoint.
+        manifest_sha256: The SHA-256 of the savepoint's manifest.
+        made_ms: The time at which the rows were read, in epoch milliseconds.
+        holdfast: The version of Holdfast that read the rows.
+        states: The states, in ascending order.
+        stores: The stores of all partitions, in ascending order.
     """
 
     savepoint_id: str
@@ -326,11 +326,11 @@ class SavepointContent:
 
     @property
     def rows(self) -> int:
-        """The number of rows of all states."""
+        """Return the number of rows of all states."""
         return sum(state.rows for state in self.states)
 
     def render(self) -> bytes:
-        """Return the file."""
+        """Return the bytes of the file."""
         fields = {
             "format": FORMAT,
             "savepoint": self.savepoint_id,
@@ -347,11 +347,11 @@ class SavepointContent:
 
 
 def parse_savepoint_content(data: bytes, where: str) -> SavepointContent:
-    """Read the file.
+    """Parse a file `content.json`.
 
     Raises:
-        Corrupt: Its bytes differ from those that were written.
-        Unsupported: A newer Holdfast wrote it.
+        Corrupt: The bytes differ from those that were written.
+        Unsupported: The version of the file format is unknown.
     """
     fields = json_object(decoded(data, _CONTENT, where), _CONTENT, where)
     version = whole_number(fields, "format", _CONTENT, where)
@@ -432,7 +432,7 @@ class LabelChange(JsonShape):
         savepoint: The id of the savepoint.
         label: The new label, or None.
         before: The previous label, or None.
-        who: The user who changed it.
+        who: The user who changed the label.
         when_ms: The time of the change, in epoch milliseconds.
 
     Example:
@@ -447,15 +447,15 @@ class LabelChange(JsonShape):
     when_ms: int
 
     def render(self) -> bytes:
-        """Return the content of the file that records the change."""
+        """Return the bytes of the file that records the change."""
         return f"{compact(self.as_dict())}\n".encode()
 
 
 def parse_label_change(data: bytes, where: str) -> LabelChange:
-    """Read the file.
+    """Parse a file that records a change of a label.
 
     Raises:
-        Corrupt: It is damaged.
+        Corrupt: The file is not valid JSON, or a field is missing or invalid.
     """
     fields = json_object(decoded(data, _LABEL, where), _LABEL, where)
     labels: dict[str, str | None] = {}

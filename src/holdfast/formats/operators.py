@@ -1,8 +1,8 @@
-"""Spark's stateful operators, and how they are inferred from their stores.
+"""Spark's stateful operators, and the inference of an operator from its stores.
 
-The names are those of Spark 3.5 to 4.x. A state is known by its label: its column family, or its store where
-that has no other families. The rows and the counts of a join are stores in some of its formats and families
-of one store in others, under the same labels.
+The names are those of Spark 3.5 to 4.x. A state is identified by its label: its column family, or its store
+if the store has no other families. The rows and the counts of a join are separate stores in some formats and
+families of one store in others, with the same labels.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from holdfast.layout import DEFAULT_STORE
 
 
 class FamilyUse(str, Enum):
-    """The use of an internal column family, which does not hold the values of a state."""
+    """The use of an internal column family, which does not have the values of a state."""
 
     LIST_COUNTER = "the length of each list"
     EXPIRY_INDEX = "keys by the time of expiry"
@@ -45,14 +45,14 @@ class KeyPlacement(str, Enum):
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """The column families with one use.
+    """The internal column families with one use.
 
     Attributes:
-        use: The use.
+        use: The use of the families.
         prefix: The prefix of their labels.
-        suffix: The suffix of their labels. Between the two is the state that they belong to: the name of a
-            state variable, the side of a join, or the clock of timers.
-        row_fields: The number of trailing key fields that only distinguish rows of one key.
+        suffix: The suffix of their labels. Between prefix and suffix is the state to which a family belongs:
+            the name of a state variable, the side of a join, or the clock of timers.
+        row_fields: The number of trailing key fields that only distinguish rows of the same key.
     """
 
     use: FamilyUse
@@ -61,28 +61,28 @@ class Family:
     row_fields: int = 0
 
     def label(self, state: str) -> str:
-        """Return the label of the family that belongs to a state."""
+        """Return the label of the family for a state."""
         return f"{self.prefix}{state}{self.suffix}"
 
     def state(self, label: str) -> str:
-        """Return the state that the family with this label belongs to."""
+        """Return the state to which the family with this label belongs."""
         return label[len(self.prefix) : len(label) - len(self.suffix)]
 
     def has(self, label: str) -> bool:
-        """Return whether this is the label of such a family."""
+        """Return whether a label is that of such a family."""
         return label.startswith(self.prefix) and label.endswith(self.suffix) and bool(self.state(label))
 
 
 @dataclass(frozen=True, slots=True)
 class OperatorKind:
-    """A stateful operator of Spark.
+    """A kind of stateful operator in Spark.
 
     Attributes:
-        alias: The name of an unnamed operator of this kind.
-        words: The operation as Spark's documentation names it; empty if Spark's name is the same.
-        names: Spark's names for it, in metadata and in a query's progress.
-        placement: The part of a key that decides the partition.
-        families: Its internal column families.
+        alias: The display name of an operator of this kind that has no name of its own.
+        words: The operation as named in Spark's documentation; empty if it equals Spark's name.
+        names: Spark's names of the kind, in metadata and in the progress of a query.
+        placement: The part of a key that determines the partition.
+        families: The internal column families.
     """
 
     alias: str
@@ -97,13 +97,13 @@ class OperatorName:
     """The name of a query's operator.
 
     Attributes:
-        operator_id: Its number in the plan.
-        display_name: The name to show: the user's name, else a short name of the operation; followed by
-            the operator's number if operators share the name.
-        operator_kind: The operation as Spark's documentation names it.
-        spark_name: Spark's name of the operation. Spark before 4.0 does not record it: then it is inferred
-            from the state's schema, and empty if unknown.
-        user_name: The name that the user gave; None without one.
+        operator_id: The number of the operator in the plan.
+        display_name: The name to show: the name given by the user, otherwise a short name of the operation.
+            If several operators have the same name, it is followed by the operator's number.
+        operator_kind: The operation as named in Spark's documentation.
+        spark_name: Spark's name of the operation. Spark before 4.0 does not record it; then it is inferred
+            from the state's schema, and is empty if unknown.
+        user_name: The name given by the user, or null without one.
     """
 
     operator_id: int
@@ -114,30 +114,30 @@ class OperatorName:
 
     @property
     def label(self) -> str:
-        """The number and name, as in tables and metrics."""
+        """Return the number and the name, as shown in tables and metrics."""
         return f"{self.operator_id} {self.display_name}"
 
     @property
     def spellings(self) -> frozenset[str]:
-        """All names by which a user may refer to it."""
+        """Return all names by which a user may refer to the operator."""
         kind = operator_kind(self.spark_name)
         alias = set() if kind is None or self.user_name is not None else {kind.alias}
         words = {str(self.operator_id), self.display_name, self.operator_kind, self.spark_name}
         return frozenset((words | alias) - {""})
 
 
-# The variables of one of Holdfast's keyed operators, by which it is known among those of its kind.
+# The variables of Holdfast's keyed operators, which distinguish them from others of the same kind.
 KEYED_VARIABLES: Final = frozenset({META, FORMS, BASE, LOG})
-# What the documentation of Holdfast calls an operator of `hf.keyed`.
+# The name of an operator of `hf.keyed` in Holdfast's documentation.
 KEYED_WORDS: Final = "keyed state"
-# The label of all that a keyed operator keeps for its keys.
+# The label of all state that a keyed operator stores for its keys.
 KEYED_LABEL: Final = "keyed"
 LIST_COUNTER: Final = Family(FamilyUse.LIST_COUNTER, prefix="$rowCounter_")
 TIMERS: Final = Family(FamilyUse.TIMERS, "$", "Timers_keyToTimestamp")
 TIMER_INDEX: Final = Family(FamilyUse.TIMER_INDEX, "$", "Timers_timestampToKey")
-# The clocks of timers, and the shown names of their timers.
+# The clocks of timers, and the displayed names of their timers.
 TIMER_NAMES: Final[Mapping[str, str]] = {"event": "event_timers", "proc": "timers"}
-# What a family that is not a state of its own is called, behind the state that it belongs to.
+# The displayed suffix of an internal family, after the name of the state to which it belongs.
 _KEPT_BESIDE: Final = {
     FamilyUse.LIST_COUNTER: "lengths",
     FamilyUse.EXPIRY_INDEX: "expiry",
@@ -200,9 +200,9 @@ _ALL_FAMILIES: Final = tuple(family for kind in OPERATORS for family in kind.fam
 
 
 def operator_kind(name: str) -> OperatorKind | None:
-    """Return the operator with this Spark name; None if unknown.
+    """Return the kind of operator with this Spark name, or None if unknown.
 
-    Spark has a name for transformWithState in each language, and may add more.
+    Spark has a name of transformWithState for each language, and may add more.
     """
     return PROCESSOR if name.startswith(_PROCESSOR_PREFIX) else _BY_NAME.get(name)
 
@@ -210,11 +210,13 @@ def operator_kind(name: str) -> OperatorKind | None:
 def operator_names(
     spark_names: Mapping[int, str], keyed: Mapping[int, str | None] | None = None
 ) -> dict[int, OperatorName]:
-    """Return the names of a query's stateful operators; the only function that decides them.
+    """Return the names of a query's stateful operators; no other function determines them.
 
     Args:
-        spark_names: Spark's names of the operators by number in the plan; empty if Spark recorded none.
-        keyed: The names that users gave to Holdfast's keyed operators, by number; None if not recorded.
+        spark_names: Spark's names of the operators by number in the plan; an empty name if Spark recorded
+            none.
+        keyed: The names of Holdfast's keyed operators by number in the plan; None for a name that is not
+            recorded.
     """
     own = keyed or {}
     bases = {
@@ -235,11 +237,11 @@ def operator_names(
 
 
 def state_name(operator: OperatorName, label: str) -> str:
-    """Return the name of an operator's state.
+    """Return the displayed name of an operator's state.
 
     Args:
         operator: The operator.
-        label: The state's column family, or its store if that has no other families.
+        label: The column family of the state, or its store if the store has no other families.
     """
     if label == DEFAULT_STORE or (label == KEYED_LABEL and operator.operator_kind == KEYED_WORDS):
         return operator.display_name
@@ -251,33 +253,33 @@ def state_name(operator: OperatorName, label: str) -> str:
 
 
 def short_name(name: str) -> str:
-    """Return the name of an unnamed operator, from Spark's name of its kind."""
+    """Return the display name of an operator without a name of its own, from Spark's name of its kind."""
     kind = operator_kind(name)
     return name or "operator" if kind is None else kind.alias
 
 
 def kind_in_words(name: str) -> str:
-    """Return the operation as Spark's documentation names it."""
+    """Return the operation as named in Spark's documentation, from Spark's name."""
     kind = operator_kind(name)
     return (kind.words if kind is not None else "") or name or "stateful operator"
 
 
 def is_processor(name: str) -> bool:
-    """Return whether Spark's name is that of transformWithState, which runs on RocksDB only."""
+    """Return whether Spark's name is that of transformWithState, which requires RocksDB."""
     return operator_kind(name) is PROCESSOR
 
 
 def is_internal(family: str) -> bool:
-    """Return whether Spark keeps a column family, or a state variable, for itself."""
+    """Return whether a column family or a state variable is internal to Spark."""
     return family.startswith("$")
 
 
 def family_of(operator: str, label: str) -> Family | None:
-    """Return the kind of an internal family; None for one with the values of a state.
+    """Return the description of an internal family, or None for a family with the values of a state.
 
     Args:
-        operator: Spark's name of the operator. Spark 3.5 records none; then the label alone decides.
-        label: The family's label.
+        operator: Spark's name of the operator. Spark 3.5 records none; then only the label is used.
+        label: The label of the family.
     """
     kind = operator_kind(operator)
     families = _ALL_FAMILIES if kind is None else kind.families
@@ -285,13 +287,13 @@ def family_of(operator: str, label: str) -> Family | None:
 
 
 def use_of(operator: str, label: str) -> FamilyUse | None:
-    """Return the use of a family; None for one with the values of a state."""
+    """Return the use of an internal family, or None for a family with the values of a state."""
     family = family_of(operator, label)
     return None if family is None else family.use
 
 
 def companion(operator: str, label: str, use: FamilyUse) -> str:
-    """Return the label of the family with a different use for the same state."""
+    """Return the label of the family that has the given use for the same state."""
     family = family_of(operator, label)
     state = label if family is None else family.state(label)
     return next(other.label(state) for other in _ALL_FAMILIES if other.use is use)
@@ -299,32 +301,32 @@ def companion(operator: str, label: str, use: FamilyUse) -> str:
 
 _SCHEMA: Final = "a state schema"
 _JOIN_USES: Final = (FamilyUse.JOIN_ROWS, FamilyUse.JOIN_COUNTS)
-# Spark puts it into the metadata of a session window's column.
+# Spark adds this mark to the metadata of a session window's column.
 _SESSION_MARK: Final = "spark.sessionWindow"
 _SESSION_START: Final = "sessionStartTime"
-# What Spark calls the first field of some values. An aggregate's are called after its functions.
+# Spark's names of the first field of some values. The fields of an aggregate are named after its functions.
 _BY_VALUE: Final = {
     "__dummy__": "dedupe",
     "expiresAtMicros": "dedupeWithinWatermark",
-    # applyInPandasWithState keeps the same as this.
+    # applyInPandasWithState stores the same fields.
     "groupState": "flatMapGroupsWithState",
 }
 _LIMIT: Final = ("key", "void")
 
 
 def inferred_operator(stores: Iterable[str], families: Sequence[ColumnFamily], where: str) -> str:
-    """Infer Spark's name of an operator without metadata.
+    """Return Spark's name of an operator without metadata, inferred from its stores.
 
     Args:
-        stores: The names of its stores.
+        stores: The names of the operator's stores.
         families: The column families of the first store; empty if its schema is missing.
-        where: The schema's file, for messages.
+        where: The schema file, for error messages.
 
     Returns:
-        The name that a newer Spark would record; empty if unknown.
+        The name that a newer version of Spark would record; empty if unknown.
 
     Raises:
-        Corrupt: A schema is damaged.
+        Corrupt: A schema is malformed.
     """
     if all(use_of("", store) in _JOIN_USES for store in stores):
         return "symmetricHashJoin"
@@ -339,12 +341,12 @@ def inferred_operator(stores: Iterable[str], families: Sequence[ColumnFamily], w
 
 
 def session_columns(family: ColumnFamily, where: str) -> int:
-    """Return the number of leading key columns of session windows; 0 if the state has none.
+    """Return the number of leading key columns of session windows, or 0 if the state has no sessions.
 
-    Their keys end with the start of the session, and their values have the session's window.
+    The keys end with the start of the session, and the values have the window of the session.
 
     Raises:
-        Corrupt: A schema is damaged.
+        Corrupt: A schema is malformed.
     """
     keys = _fields(family.key_schema, where)
     if not keys or (keys[-1].get("name"), keys[-1].get("type")) != (_SESSION_START, "timestamp"):

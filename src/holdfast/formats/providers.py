@@ -1,6 +1,6 @@
 """The state store providers that Holdfast can read, by the full names of their classes.
 
-The last part of a class's name is not enough: other vendors have providers of the same name with different
+The last part of a class name is not sufficient: other vendors have providers with the same name and different
 files.
 """
 
@@ -21,30 +21,30 @@ from holdfast.config.spark_defaults import (
 from holdfast.errors import Unsupported
 from holdfast.formats.logs.batch_logs import PROVIDER
 
-# As people know them.
+# The displayed names.
 PROVIDERS: Final[Mapping[str, str]] = {
     provider: provider.rpartition(".")[2] for provider in (ROCKSDB_PROVIDER, MEMORY_PROVIDER)
 }
-# The databases that keep state outside the cluster, as people know them.
+# The databases that store state outside the cluster, with their displayed names.
 DATABASES: Final[Mapping[str, str]] = {REDIS_PROVIDER: "Redis", CASSANDRA_PROVIDER: "Cassandra"}
-# What an offset log is given where state of a database is shown or saved as files. Spark passes over it, and
-# the next batch that it plans has none of it.
+# The settings added to an offset log when state in a database is shown or saved as files. Spark ignores them,
+# and the next batch that it plans has none of them.
 _PROVIDER: Final = "holdfast.stateStore.providerClass"
 _DATABASE: Final = "holdfast.stateStore.database"
 _PREFIX: Final = "holdfast.stateStore.prefix"
-# The settings without that.
+# The settings without the added ones.
 NO_NOTE: Final[Mapping[str, None]] = dict.fromkeys((_PROVIDER, _DATABASE, _PREFIX))
 
 
 @dataclass(frozen=True, slots=True)
 class ExternalState:
-    """A database with state, presented as files of the memory provider.
+    """A database with state, shown as files of the memory provider.
 
     Attributes:
         provider: The class of the provider that stores state in the database.
         database: The address of the database, such as `redis://redis.example:6379/0` or
             `cassandra://cassandra.example:9042/holdfast`.
-        prefix: The prefix of its store names.
+        prefix: The prefix of the names of the stores.
     """
 
     provider: str
@@ -53,11 +53,11 @@ class ExternalState:
 
     @property
     def kind(self) -> str:
-        """The kind of database: `Redis` or `Cassandra`."""
+        """Return the kind of database: `Redis` or `Cassandra`."""
         return DATABASES[self.provider]
 
     def noted(self, confs: Mapping[str, str]) -> dict[str, str]:
-        """Return the settings of a batch with the state moved to files."""
+        """Return the settings of a batch with the state shown as files."""
         return {
             **confs,
             PROVIDER: MEMORY_PROVIDER,
@@ -67,13 +67,13 @@ class ExternalState:
         }
 
     def pinned(self, confs: Mapping[str, str]) -> dict[str, str]:
-        """Return the settings of a batch with the state moved back to the database."""
+        """Return the settings of a batch with the state in the database again."""
         kept = {key: value for key, value in confs.items() if key not in NO_NOTE}
         return {**kept, PROVIDER: self.provider}
 
 
 def external_state(confs: Mapping[str, str]) -> ExternalState | None:
-    """Return the database of a batch's state; None for files."""
+    """Return the database of a batch's state, or None for state in files."""
     provider = confs.get(_PROVIDER)
     if provider is None or provider_class(confs) != MEMORY_PROVIDER:
         return None
@@ -81,13 +81,13 @@ def external_state(confs: Mapping[str, str]) -> ExternalState | None:
 
 
 def provider_name(provider: str) -> str:
-    """Return the short name of a provider of Spark or Holdfast, else the name of its class."""
+    """Return the short name of a provider of Spark or Holdfast, or the class name of any other provider."""
     known = provider in PROVIDERS or provider in EXTERNAL_PROVIDERS
     return provider.rpartition(".")[2] if known else provider
 
 
 def provider_class(confs: Mapping[str, str]) -> str:
-    """Return the provider class of a batch; Spark uses the memory provider if none is recorded."""
+    """Return the provider class of a batch; if none is recorded, it is Spark's memory provider."""
     return confs.get(PROVIDER, MEMORY_PROVIDER)
 
 
@@ -95,11 +95,11 @@ def check_read(provider: str, where: str) -> None:
     """Check that Holdfast can read the state of a provider.
 
     Args:
-        provider: Its class.
-        where: The checkpoint, for messages.
+        provider: The class of the provider.
+        where: The checkpoint, for error messages.
 
     Raises:
-        Unsupported: Only Spark can read it.
+        Unsupported: Only Spark can read the state of the provider.
     """
     if provider in READ_BY_SPARK_ALONE:
         raise Unsupported(
@@ -113,14 +113,14 @@ def check_read(provider: str, where: str) -> None:
 
 
 def known_provider(confs: Mapping[str, str], where: str) -> str:
-    """Return the provider class of a batch.
+    """Return the provider class of a batch, after checking that Holdfast can read its files.
 
     Args:
         confs: The settings in the batch's offset log.
-        where: The checkpoint, for messages.
+        where: The checkpoint, for error messages.
 
     Raises:
-        Unsupported: Its files cannot be read.
+        Unsupported: The provider is unknown, or stores its state in a database.
     """
     provider = provider_class(confs)
     check_read(provider, where)

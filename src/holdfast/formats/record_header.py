@@ -1,4 +1,4 @@
-"""The Kafka header that identifies repeats of a record.
+"""The Kafka header by which repeats of a record are identified.
 
 A record that `hf.sink(…).kafka(…)` writes has the header `holdfast-record`, four ASCII words separated by
 spaces:
@@ -17,8 +17,8 @@ from typing import Final
 
 RECORD_HEADER: Final = "holdfast-record"
 NO_GENERATION: Final = "-"
-_DIGITS: Final = 19  # of Java's `Long`, which batch ids are
-# The column that Spark's source and sink have them in.
+_DIGITS: Final = 19  # digits of Java's `Long`, the type of batch ids
+# The column with the headers in Spark's source and sink.
 HEADERS_TYPE: Final = "array<struct<key:string,value:binary>>"
 
 
@@ -27,10 +27,10 @@ class RecordHeader:
     """The header of a record.
 
     Attributes:
-        query_id: The query that wrote it.
-        batch_id: Its batch.
-        generation: The token of its writer; None for a sink without a ledger.
-        identity: Its identity within the batch, the same in each repeat.
+        query_id: The id of the query that wrote the record.
+        batch_id: The batch of the record.
+        generation: The token of the writer, or None for a sink without a ledger.
+        identity: The identity of the record within the batch, the same in each repeat.
     """
 
     query_id: str
@@ -40,7 +40,7 @@ class RecordHeader:
 
 
 def parse_header(value: bytes | bytearray | memoryview | None) -> RecordHeader | None:
-    """Parse the value of a header; None if it is not in Holdfast's format."""
+    """Parse the value of a header; return None if it is not in Holdfast's format."""
     words = (b"" if value is None else bytes(value)).split(b" ")
     if len(words) != 4 or not all(words) or not all(word.isascii() for word in words):
         return None
@@ -55,10 +55,10 @@ def parse_header(value: bytes | bytearray | memoryview | None) -> RecordHeader |
 
 
 def header_of(headers: Iterable[tuple[str, bytes | None]] | None) -> RecordHeader | None:
-    """Parse the headers of a record; None if another program wrote it.
+    """Parse the headers of a record; return None if a different program wrote the record.
 
     Args:
-        headers: Names and values, as Kafka clients return them. The last one of a name counts.
+        headers: Pairs of name and value, as returned by Kafka clients. The last header with a name is used.
     """
     found = None
     for name, value in headers or ():

@@ -1,4 +1,4 @@
-"""The histogram of requests to a database, as its state stores report it through Spark."""
+"""The histogram of requests to a database, as reported by its state stores through Spark."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
 
-# The limits of the buckets; the jar has the same ones. The last bucket has no limit.
+# The limits of the buckets, which are the same in the jar. The last bucket has no limit.
 LIMITS_MS: Final = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 5000)
-# The counters of a batch: the time of all requests, and the requests of each bucket.
+# The counters of a batch: the total time of all requests, and the number of requests in each bucket.
 MICROS: Final = "externalRequestMicros"
 BUCKETS: Final = (
     *(f"externalRequestsTo{limit}ms" for limit in LIMITS_MS),
@@ -24,7 +24,7 @@ class RequestTimes:
 
     Attributes:
         counts: The number of requests in each bucket.
-        seconds: The time of all requests together.
+        seconds: The total time of all requests, in seconds.
     """
 
     counts: tuple[int, ...]
@@ -32,17 +32,17 @@ class RequestTimes:
 
     @property
     def count(self) -> int:
-        """The number of requests."""
+        """Return the number of requests."""
         return sum(self.counts)
 
     def quantile(self, share: float) -> float:
-        """Return the seconds that a share of the requests took at most.
+        """Return the time in seconds within which a share of the requests was answered.
 
-        The value is interpolated within its bucket, as Prometheus's `histogram_quantile` does. In the last
-        bucket it is the limit of the bucket before, so the true value may be larger.
+        The value is interpolated within its bucket, as by `histogram_quantile` in Prometheus. In the last
+        bucket it is the limit of the previous bucket, so the true value may be larger.
 
         Args:
-            share: Above 0, and 1 for all requests.
+            share: The share of requests, above 0 and at most 1.
         """
         rank = share * self.count
         below = 0
@@ -54,6 +54,6 @@ class RequestTimes:
 
 
 def request_times(counters: Mapping[str, int]) -> RequestTimes | None:
-    """Return the requests among the counters of a store; None if it sent none, or reports none."""
+    """Return the request times among the counters of a store, or None without requests."""
     times = RequestTimes(tuple(counters.get(name, 0) for name in BUCKETS), counters.get(MICROS, 0) / 1e6)
     return times if times.count else None

@@ -1,8 +1,8 @@
-"""Names as SQL has them: in DuckDB, SQLite, PostgreSQL, and MySQL in a session of ANSI quotes."""
+"""The quoting of names in SQL: in DuckDB, SQLite, PostgreSQL, and MySQL with ANSI quotes."""
 
 from __future__ import annotations
 
 
 def sql_identifier(name: str) -> str:
-    """Return an SQL identifier that means exactly this name."""
+    """Return a name as a quoted SQL identifier."""
     return '"' + name.replace('"', '""') + '"'

@@ -1,10 +1,10 @@
-"""Text formats: version lines, compact JSON, and errors of damaged text.
+"""The text formats of checkpoint files: version lines, compact JSON, and errors for malformed text.
 
 A length stated in a file is not trusted: decompressed bytes are counted, and a stated length is accepted only
-if the compressed bytes can hold it.
+if the compressed bytes can contain it.
 
 The content of a checkpoint's files is not trusted either. A name that becomes part of a path must be a plain
-name, so that nothing outside the checkpoint is read, linked or written.
+name, so that no file outside the checkpoint is read, linked or written.
 """
 
 from __future__ import annotations
@@ -17,33 +17,36 @@ from typing import Any, Final
 
 from holdfast.errors import Corrupt, Unsupported
 
-# What any file may unpack to. Spark's own state streams come to four to thirty times their packed size.
+# The decompressed size that any file may have. Spark's own state streams have four to thirty times their
+# packed size.
 FREE_BYTES: Final = 64 << 20
-# Beyond that, by packed byte. Zstandard reaches ten thousand on bytes that only repeat; rows of state do not.
+# Above it, the ratio to the packed size. Zstandard reaches 10,000 on repeated bytes, but rows of state do
+# not.
 RATIO: Final = 1024
-# LZ4 puts at most 255 bytes into one, Snappy at most 64 into three; both have some bytes of their own.
+# LZ4 packs at most 255 bytes into one, Snappy at most 64 into three; both also have bytes of their own.
 LZ4_RATIO: Final = 255
 SNAPPY_RATIO: Final = 22
-# One JSON document or line: the offsets of a million Kafka partitions are some 20 MB.
+# The maximum of a JSON document or line: the offsets of a million Kafka partitions take about 20 MB.
 JSON_CHARACTERS: Final = 64 << 20
-# Schemas of nested types need a few levels for each; Python reads a thousand less those of its own stack.
+# The maximum nesting. A nested type takes a few levels; Python reads a thousand, minus those of its own
+# stack.
 JSON_LEVELS: Final = 200
-# A snapshot's zip holds a few small files of RocksDB's, and a list of data files of some 150 bytes each.
+# A snapshot's zip file has a few small files of RocksDB, and a list of data files of about 150 bytes each.
 ZIP_ENTRIES: Final = 4096
 ZIP_BYTES: Final = 256 << 20
-# Spark runs a task for each partition of each batch; nobody has a hundred thousand.
+# Spark runs a task for each partition in each batch, so a larger number is not practical.
 PARTITIONS: Final = 100_000
-# Java's `Long`, which batch ids are.
+# The maximum of Java's `Long`, the type of batch ids.
 HIGHEST_NUMBER: Final = (1 << 63) - 1
 
 
 class Allowance:
-    """The remaining allowance for unpacking one file.
+    """The limit on decompressed bytes for one file.
 
     Args:
-        packed_bytes: The file's own bytes.
-        what: The file's role, for messages.
-        where: The file, for messages.
+        packed_bytes: The compressed size of the file.
+        what: The kind of file, for error messages.
+        where: The file, for error messages.
     """
 
     __slots__ = ("_left", "_limit", "_what", "_where")
@@ -55,10 +58,10 @@ class Allowance:
         self._where = where
 
     def take(self, size: int) -> int:
-        """Count bytes that are about to be unpacked, or have been; returns them.
+        """Count decompressed bytes against the limit, before or after decompression, and return their number.
 
         Raises:
-            Corrupt: They are more than the file may hold.
+            Corrupt: The limit is exceeded.
         """
         if size < 0 or size > self._left:
             raise Corrupt(
@@ -74,18 +77,18 @@ class Allowance:
 
 
 _SHOWN = 80
-# Half a character, which JSON can escape and no encoding can write.
+# Half of a surrogate pair, which JSON can escape but which cannot be encoded.
 _HALVES = re.compile(r"\\u[dD][89a-fA-F]")
 
 
 def damaged(what: str, where: str, found: object, expected: str | None = None) -> Corrupt:
-    """Return the error for bytes that Spark cannot have written.
+    """Return the error for bytes that are not in the format that Spark writes.
 
     Args:
-        what: The file's role, as in "the offset log".
-        where: The file, and the line if that helps.
-        found: The content found; long text is truncated.
-        expected: The content expected.
+        what: The kind of file, for example "the offset log".
+        where: The file, with the line if it helps.
+        found: The content that was found; long text is truncated.
+        expected: The expected content, or None.
     """
     shown = found if isinstance(found, str) else repr(found)
     shown = shown if len(shown) <= _SHOWN else shown[: _SHOWN - 1] + "…"
@@ -93,10 +96,10 @@ def damaged(what: str, where: str, found: object, expected: str | None = None) -
 
 
 def decoded(data: bytes, what: str, where: str) -> str:
-    """Return bytes as text.
+    """Decode bytes as UTF-8 text.
 
     Raises:
-        Corrupt: They are not UTF-8.
+        Corrupt: The bytes are not valid UTF-8.
     """
     try:
         return data.decode("utf-8")
@@ -108,8 +111,8 @@ def version_of(line: str, known: Sequence[int], what: str, where: str) -> int:
     """Return the number in a version line such as `v1`.
 
     Raises:
-        Corrupt: It is not a version line.
-        Unsupported: A newer Spark wrote it.
+        Corrupt: The line is not a version line.
+        Unsupported: The version is not one of the known ones.
     """
     number = line[1:]
     if not (line.startswith("v") and number.isascii() and number.isdigit() and number[0] != "0"):
@@ -127,10 +130,10 @@ def version_of(line: str, known: Sequence[int], what: str, where: str) -> int:
 
 
 def json_object(text: str, what: str, where: str) -> dict[str, Any]:
-    """Read a JSON object; its keys keep their order.
+    """Parse a JSON object, whose keys keep their order.
 
     Raises:
-        Corrupt: It is not a JSON object.
+        Corrupt: The text is not a JSON object.
     """
     value = json_value(text, what, where)
     if not isinstance(value, dict):
@@ -139,10 +142,10 @@ def json_object(text: str, what: str, where: str) -> dict[str, Any]:
 
 
 def json_value(text: str, what: str, where: str) -> Any:
-    """Read a JSON value.
+    """Parse a JSON value.
 
     Raises:
-        Corrupt: It is not JSON, has a duplicate key, or is longer or nested deeper than Spark writes.
+        Corrupt: The text is not JSON, has a duplicate key, or is longer or nested deeper than Spark writes.
     """
     if len(text) > JSON_CHARACTERS:
         raise damaged(what, where, f"{len(text):,} characters", f"at most {JSON_CHARACTERS:,} characters")
@@ -150,7 +153,7 @@ def json_value(text: str, what: str, where: str) -> Any:
         value = json.loads(text, object_pairs_hook=_once, parse_constant=_refuse, parse_float=_finite)
         if _HALVES.search(text):
             compact(value).encode()
-        # Who reads a part of it again may have less room for that.
+        # A caller that parses a part of it again may have less stack left.
         if text.count("[") + text.count("{") > JSON_LEVELS and _is_deeper(value, JSON_LEVELS):
             raise ValueError("nested too deeply")
     except (ValueError, RecursionError) as error:
@@ -159,10 +162,10 @@ def json_value(text: str, what: str, where: str) -> Any:
 
 
 def foreign_json(data: str | bytes) -> Any:
-    """Read JSON from an untrusted source.
+    """Parse JSON from an untrusted source.
 
     Raises:
-        ValueError: It is not JSON, is nested too deeply, or has a number that is not finite.
+        ValueError: The text is not JSON, is nested too deeply, or has a number that is not finite.
     """
     try:
         return json.loads(data, parse_constant=_refuse, parse_float=_finite)
@@ -171,10 +174,10 @@ def foreign_json(data: str | bytes) -> Any:
 
 
 def whole_number(fields: dict[str, Any], key: str, what: str, where: str, default: int | None = None) -> int:
-    """Return a field with an integer.
+    """Return an integer field.
 
     Raises:
-        Corrupt: It is missing without a default, or is not an integer.
+        Corrupt: The field is missing and has no default, or is not an integer.
     """
     value = fields.get(key, default)
     if isinstance(value, bool) or not isinstance(value, int) or abs(value) > HIGHEST_NUMBER:
@@ -183,10 +186,10 @@ def whole_number(fields: dict[str, Any], key: str, what: str, where: str, defaul
 
 
 def string(fields: dict[str, Any], key: str, what: str, where: str) -> str:
-    """Return a field with text.
+    """Return a string field.
 
     Raises:
-        Corrupt: It is missing or is not text.
+        Corrupt: The field is missing or is not a string.
     """
     value = fields.get(key)
     if not isinstance(value, str):
@@ -195,12 +198,12 @@ def string(fields: dict[str, Any], key: str, what: str, where: str) -> str:
 
 
 def compact(value: Any) -> str:
-    """Write JSON as Spark does: no blanks, and only necessary escapes."""
+    """Return a value as JSON in Spark's style: without spaces, and with only necessary escapes."""
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
 def _is_deeper(value: Any, levels: int) -> bool:
-    """Return whether lists and objects are nested in more levels."""
+    """Return whether lists and objects are nested deeper than `levels`."""
     level: list[Any] = [[value]]
     for _ in range(levels + 1):
         parts = (part.values() if isinstance(part, dict) else part for part in level)
@@ -228,28 +231,28 @@ def _refuse(constant: str) -> Any:
     raise ValueError(f"{constant} is not JSON")
 
 
-# What file systems take as one name, and as a path.
+# The maximum lengths of a name and of a path in common file systems.
 NAME_BYTES: Final = 255
 PATH_BYTES: Final = 4096
 
 
 def is_plain(name: str) -> bool:
-    """Return whether it is a single valid name: no separators, and no path that leads elsewhere."""
+    """Return whether a name is a single valid file name, without separators and not `.` or `..`."""
     if not name or name in (".", "..") or not name.isprintable():
         return False
     return "/" not in name and "\\" not in name and len(name.encode("utf-8", "replace")) <= NAME_BYTES
 
 
 def plain_name(name: str, what: str, where: str) -> str:
-    """Return a file name after checking it.
+    """Return a file name after checking that it is a plain one.
 
     Args:
-        name: A name read from a file.
-        what: The file's role, as in "a snapshot".
-        where: The file, for messages.
+        name: The name as read from a file.
+        what: The kind of file, for example "a snapshot".
+        where: The file, for error messages.
 
     Raises:
-        Corrupt: It is not a plain file name.
+        Corrupt: The name is not a plain file name.
     """
     if not is_plain(name):
         raise _elsewhere(name, what, where, "a plain file name")
@@ -257,10 +260,10 @@ def plain_name(name: str, what: str, where: str) -> str:
 
 
 def inner_path(path: str, what: str, where: str) -> str:
-    """Return a relative path after checking it.
+    """Return a relative path after checking that it stays below its directory.
 
     Raises:
-        Corrupt: It is absolute, leaves its directory, or has a part that is not a plain name.
+        Corrupt: The path is absolute, leaves its directory, or has a part that is not a plain name.
     """
     if len(path.encode("utf-8", "replace")) > PATH_BYTES or not all(map(is_plain, path.split("/"))):
         raise _elsewhere(path, what, where, "a path below the checkpoint")

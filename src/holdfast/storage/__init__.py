@@ -23,10 +23,10 @@ def open_storage(address: str | os.PathLike[str], setting: str = "checkpoint") -
 
     Args:
         address: A path or a URI (`file:`, `hdfs:`, `s3:`, `s3a:`, `abfs:`, `gs:` …).
-        setting: The name of the argument or setting, for messages.
+        setting: The name of the argument or setting, for error messages.
 
     Raises:
-        Invalid: The address is not valid.
+        Invalid: The address is malformed or its scheme is unknown.
         Unsupported: The library for this storage is not installed.
     """
     uri = canonical_uri(parse_storage(address, setting), Path.cwd())

@@ -1,4 +1,4 @@
-"""Replace several files or exchange two directories in one step, and use hidden working directories."""
+"""The replacement of several files, or the exchange of two directories, in one step; working directories."""
 
 from __future__ import annotations
 
@@ -26,12 +26,13 @@ _NOT_OFFERED: Final = (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP, errno.EXDEV)
 
 
 def exchange(one: Path, other: Path) -> None:
-    """Exchange two directories of one file system atomically and durably.
+    """Exchange two directories of the same file system atomically and durably.
 
     Raises:
         NotFound: One of the directories does not exist.
-        Unsupported: The machine or the file system does not support it; both are unchanged.
-        Unavailable: The exchange failed; both are unchanged.
+        Unsupported: The operating system or the file system has no such operation; both directories are
+            unchanged.
+        Unavailable: The exchange failed; both directories are unchanged.
     """
     call = _call()
     if call is None:
@@ -60,7 +61,7 @@ def exchange(one: Path, other: Path) -> None:
 
 
 def _call() -> Any:
-    """The system's own call for it."""
+    """Return the operating system's function for an exchange, or None if there is none."""
     library = ctypes.CDLL(None, use_errno=True)
     if sys.platform.startswith("linux") and hasattr(library, "renameat2"):
         return lambda one, other: library.renameat2(_HERE, one, _HERE, other, _LINUX_EXCHANGE)
@@ -80,18 +81,18 @@ def _not_offered(where: Path, found: str) -> Unsupported:
     )
 
 
-# Flushing a file takes a few milliseconds; flushing all that anybody has written to a disk may take a second.
+# Flushing a file takes a few milliseconds; flushing all unwritten data of a disk may take a second.
 _FEW: Final = 100
 
 
 @contextmanager
 def in_bulk(storage: Storage) -> Iterator[Storage]:
-    """Change many files, and have all of them last when the block ends well.
+    """Return a storage for changing many files, which are all flushed when the block ends without an error.
 
     Flushing after each of thousands of files takes many seconds, flushing all of them at the end a fraction
-    of one. Until then a crash of the machine may take changes back, in any order: what makes them count has
-    to be written after the block. Files that were linked are flushed too: who wrote them may not have done
-    so. Storages that flush by themselves are used as they are.
+    of a second. Until then a crash of the machine may undo changes, in any order, so the file that makes them
+    valid must be written after the block. Linked files are flushed, too, because their writer may not have
+    flushed them. Storages that flush by themselves are returned unchanged.
     """
     quick = passing(storage)
     yield quick
@@ -100,16 +101,16 @@ def in_bulk(storage: Storage) -> Iterator[Storage]:
 
 
 def passing(storage: Storage) -> Storage:
-    """Return the storage without flushes, for files that need not survive a crash of the machine.
+    """Return a storage without flushes, for files that need not survive a crash of the machine.
 
-    Each flush delays other writers on the same disk.
+    Without flushes, other writers on the same disk are not delayed.
     """
     here = isinstance(storage, LocalStorage)
     return _Unflushed(Path(storage.uri.removeprefix("file://"))) if here else storage
 
 
 class _Unflushed(LocalStorage):
-    """A directory whose changes are recorded and not flushed."""
+    """A local storage that records changes instead of flushing them."""
 
     __slots__ = ("_above", "_touched")
 
@@ -134,7 +135,7 @@ class _Unflushed(LocalStorage):
         self._touched.discard(path)
 
     def flush(self) -> None:
-        """Flush the changed files, or the whole file system if that is faster.
+        """Flush the changed files, or the complete file system if that is faster.
 
         Raises:
             Unavailable: A flush failed, so written data may be lost if the machine crashes.
@@ -184,15 +185,15 @@ _LET_WRITE: Final = "free disk space, or grant this user write access to the dir
 
 @contextmanager
 def sandbox(folder: Path, purpose: str, token: str) -> Iterator[Path]:
-    """Create a working directory, and remove it at the end, also after an error.
+    """Create a working directory, and delete it at the end of the block, also after an error.
 
-    A killed process cannot remove its directory, but its lock ends with it, so the next sandbox in the same
-    folder removes the directory. Cost: one listing of the folder.
+    A killed process cannot delete its directory, but its lock ends with the process, so the next call for the
+    same folder deletes the directory. Each call lists the folder once.
 
     Args:
-        folder: The parent directory; created if missing. Hard links work from the same disk.
-        purpose: The purpose, a part of the directory's name.
-        token: A name that is unique among processes.
+        folder: The parent directory; created if missing. Hard links require that it is on the same disk.
+        purpose: The purpose, which becomes a part of the directory's name.
+        token: A string that is unique among processes.
 
     Raises:
         Unavailable: The directory cannot be created.
@@ -220,7 +221,7 @@ def sandbox(folder: Path, purpose: str, token: str) -> Iterator[Path]:
 
 
 def clear(folder: Path) -> None:
-    """Remove working directories left by killed processes of this user."""
+    """Delete working directories left by killed processes of this user."""
     for lock in folder.glob(f"{_PREFIX}*{_LOCK}"):
         with suppress(OSError):
             if not _is_own(lock, stat.S_ISREG):
@@ -234,8 +235,8 @@ def clear(folder: Path) -> None:
 
 
 def _remove(place: Path, lock: Path) -> None:
-    """Remove a directory, then its lock; while the lock exists, the next sandbox removes the rest."""
-    # Very deep directories end rmtree with a RecursionError; the rest may stay.
+    """Delete a directory, then its lock; until the lock is deleted, a later `sandbox` can finish the work."""
+    # On very deep directories rmtree raises a RecursionError; the rest may stay.
     with suppress(OSError, RecursionError):
         if _is_own(place, stat.S_ISDIR):
             shutil.rmtree(place, ignore_errors=True)
@@ -245,7 +246,7 @@ def _remove(place: Path, lock: Path) -> None:
 
 
 def _is_own(path: Path, kind: Callable[[int], bool]) -> bool:
-    """Return whether a path has this type and belongs to this user; False if it does not exist."""
+    """Return whether a path exists, has this type and belongs to this user."""
     try:
         found = path.lstat()
     except FileNotFoundError:
@@ -254,7 +255,7 @@ def _is_own(path: Path, kind: Callable[[int], bool]) -> bool:
 
 
 def _locked(lock: Path) -> int:
-    """Create and hold a lock file; before it is held, it may be removed as one of a dead process."""
+    """Create and lock a lock file; until it is locked, a different process may delete it as unused."""
     for _ in range(_TRIES):
         descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
         fcntl.flock(descriptor, fcntl.LOCK_EX)

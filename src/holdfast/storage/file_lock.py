@@ -1,4 +1,4 @@
-"""Exclusive file locks that end with their process."""
+"""Exclusive file locks that are released when their process ends."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from holdfast.config.settings import make_directory
 _TRIES: Final = 5
 _AGAIN_S: Final = 0.01
 
-# `struct flock` of 64-bit Linux: type, whence, start, length, process.
+# The `struct flock` of 64-bit Linux: type, whence, start, length, process.
 _FLOCK = "@hhqqi4x"
 
 
 def lock_holder(path: Path, start: int = 0, length: int = 0) -> int | None:
-    """Return the process that holds a POSIX lock on a part of a file, according to the kernel.
+    """Return the process that holds a POSIX lock on a part of a file, as reported by the kernel.
 
-    None if no process holds it, if the holder runs on a different machine or in a different container, or if
-    the kernel does not report holders.
+    The result is None if no process holds such a lock, if the holder runs on a different machine or in a
+    different container, or if the kernel does not report holders.
     """
     if not sys.platform.startswith("linux"):
         return None
@@ -39,10 +39,10 @@ def lock_holder(path: Path, start: int = 0, length: int = 0) -> int | None:
 
 
 def is_locked(descriptor: int) -> bool:
-    """Return True if a different process, or a different descriptor, has a whole file locked.
+    """Return whether a different process or a different descriptor has locked a complete file.
 
-    On Linux this asks the kernel and takes no lock, so a process that tries to lock the file at this moment
-    is not refused. Elsewhere it takes the lock for an instant.
+    On Linux the kernel is asked and no lock is taken, so a process that tries to lock the file at this moment
+    succeeds. On other systems the lock is taken briefly.
     """
     if not sys.platform.startswith("linux"):
         return not _lock_now(descriptor)
@@ -50,19 +50,19 @@ def is_locked(descriptor: int) -> bool:
 
 
 def _conflicting(descriptor: int, start: int, length: int) -> tuple[int, int]:
-    """Return the kind of lock that keeps a part of a file from being locked, and the process that has it."""
+    """Return the type of the lock that conflicts with a lock on a part of a file, and its process."""
     asked = struct.pack(_FLOCK, fcntl.F_WRLCK, os.SEEK_SET, start, length, 0)
     kind, _, _, _, pid = struct.unpack(_FLOCK, fcntl.fcntl(descriptor, fcntl.F_GETLK, asked))
     return int(kind), int(pid)
 
 
 def lock_whole(descriptor: int) -> bool:
-    """Lock a whole file, compatible with a JVM's lock on it; return False if the file is locked.
+    """Lock a complete file, compatibly with a JVM's lock on it; return False if the file is locked.
 
-    On Linux the lock belongs to the descriptor: unlike a POSIX lock, it survives if this process opens and
-    closes the file elsewhere. The two types exclude each other.
+    On Linux the lock belongs to the descriptor: unlike a POSIX lock, it remains if this process opens and
+    closes the file elsewhere. The two types of locks exclude each other.
     """
-    # Somebody may be looking at this moment whether it is taken: that is over in microseconds.
+    # A different process may hold the lock for microseconds while it checks whether the file is locked.
     for _ in range(_TRIES):
         if _lock_now(descriptor):
             return True
@@ -83,10 +83,10 @@ def _lock_now(descriptor: int) -> bool:
 
 
 class FileLock:
-    """A lock on a file of this machine, which is not written to and stays there.
+    """A lock on a file of this machine, to which nothing is written and which is not deleted.
 
     Args:
-        path: The file; it and its folder are made when the lock is first taken.
+        path: The file; the file and its directory are created when the lock is first taken.
     """
 
     def __init__(self, path: Path) -> None:
@@ -94,17 +94,17 @@ class FileLock:
         self._descriptor: int | None = None
 
     def take(self, *, make: bool = True) -> bool:
-        """Take it if it is free.
+        """Take the lock if it is free; return whether it was taken.
 
         Args:
-            make: Whether to make the file where there is none.
+            make: Whether to create a missing file.
 
         Raises:
-            OSError: The file cannot be made, or is missing.
+            OSError: The file cannot be created, or is missing.
         """
         if make:
             make_directory(self._path.parent)
-        # Somebody may be looking at this moment whether it is taken: that is over in microseconds.
+        # A different process may hold the lock for microseconds while it checks whether the file is locked.
         for _ in range(_TRIES):
             self._descriptor = self._locked(fcntl.LOCK_EX, os.O_CREAT if make else 0)
             if self._descriptor is not None:
@@ -119,7 +119,7 @@ class FileLock:
             self._descriptor = None
 
     def holds(self) -> bool:
-        """Return whether this process still holds it: the file is the one that was locked."""
+        """Return whether this process still holds the lock: the path must be the file that was locked."""
         if self._descriptor is None:
             return False
         try:
@@ -128,9 +128,9 @@ class FileLock:
             return False
 
     def is_held(self) -> bool:
-        """Return whether any process holds it. Leaves no trace, not even in a folder that does not exist.
+        """Return whether any process holds the lock; creates no file and no directory.
 
-        Any number may look at the same time without seeing each other.
+        Several processes may check at the same time without affecting each other.
         """
         try:
             descriptor = self._locked(fcntl.LOCK_SH)
@@ -142,7 +142,7 @@ class FileLock:
         return False
 
     def clear(self) -> bool:
-        """Remove the file and return True, or return False if a process holds the lock."""
+        """Delete the file and return True, or return False if a process holds the lock."""
         try:
             descriptor = self._locked(fcntl.LOCK_EX)
         except FileNotFoundError:
@@ -154,7 +154,7 @@ class FileLock:
         return True
 
     def _locked(self, how: int, flags: int = 0) -> int | None:
-        """Open and lock the file; return None if a different process holds it or has just removed it."""
+        """Open and lock the file; return None if a different process holds it or has just deleted it."""
         descriptor = os.open(self._path, os.O_RDWR | os.O_CLOEXEC | flags, 0o600)
         try:
             fcntl.flock(descriptor, how | fcntl.LOCK_NB)

@@ -1,8 +1,9 @@
-"""Storage on a local disk, which does not follow links.
+"""Storage on a local disk, which does not follow symbolic links.
 
-The user names the root directory, which may be reached through links. Its content may come from others, and a
-link in it could lead to any file of this user. Replacing a directory by a link during a call has no effect:
-the kernel resolves the whole path at once where it can; elsewhere the directories are opened one by one.
+The root directory is named by the user and may be reached through links. Its content may come from others,
+and a link in it could refer to any file of this user. Replacing a directory by a link during a call has no
+effect: the kernel resolves the complete path at once if it can; otherwise the directories are opened one at a
+time.
 """
 
 from __future__ import annotations
@@ -23,36 +24,36 @@ from typing import BinaryIO, Final, Protocol, TypeVar, runtime_checkable
 from holdfast.errors import Conflict, Corrupt, HoldfastError, Invalid, NotFound, Unavailable
 from holdfast.storage.port import Storage, file_exists, full, go_on, no_file
 
-# A directory that is opened for its paths alone asks for no right to list it.
+# A directory opened only as the base of paths does not require the permission to list it.
 FOLDER: Final = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOLLOW
 LISTED: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
 # Opening a FIFO without O_NONBLOCK would wait for its writer.
 FILE: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
 _ROOT: Final = FOLDER & ~os.O_NOFOLLOW
-# openat2(2), which the C library does not wrap; its number is the same on every processor that Spark runs on.
+# openat2(2), which the C library does not wrap; its number is the same on all processors that Spark supports.
 _OPENAT2: Final = 437
 _HERE: Final = -100  # AT_FDCWD: paths are absolute
 _NO_SYMLINKS: Final = 0x04
 
 
 def open_beneath(root: str, path: str, flags: int) -> int:
-    """Open a file or a directory; the caller closes the descriptor.
+    """Open a file or a directory without following links; the caller closes the descriptor.
 
     Args:
-        root: An absolute path, which may have links in it.
-        path: A path below it with `/` between its parts; empty for the root itself.
-        flags: One of `FOLDER`, `LISTED` and `FILE`. A `FILE` may turn out to be anything but a link: look at
-            the descriptor.
+        root: An absolute path, which may contain links.
+        path: A path below `root`, with `/` as separator; empty for the root itself.
+        flags: One of `FOLDER`, `LISTED` and `FILE`. With `FILE`, the result may be any type of file except a
+            link; check the descriptor.
 
     Raises:
-        OSError: It cannot be opened. A link in the path is `ELOOP` or `ENOTDIR`.
+        OSError: The path cannot be opened. A link in it raises `ELOOP` or `ENOTDIR`.
     """
     resolve = _resolver()
     if resolve is not None:
         descriptor = resolve(f"{root}/{path}" if path else root, flags)
         if descriptor >= 0:
             return descriptor
-        # What is wrong is found below; nothing may be, if there is a link in the root.
+        # The cause is determined below; if only the root contains a link, there is no error.
     here = os.open(root, _ROOT)
     folder, _, name = path.rpartition("/")
     for part in folder.split("/") if folder else ():
@@ -69,16 +70,16 @@ def _instead(here: int, name: str, flags: int) -> int:
 
 @cache
 def _resolver() -> Callable[[str, int], int] | None:
-    """Return a function that opens an absolute path without any link, or returns -1.
+    """Return a function that opens an absolute path without links, or returns -1.
 
-    None where the kernel has no such call, or a sandbox forbids it.
+    The result is None if the kernel has no such call or a sandbox forbids it.
     """
     if not sys.platform.startswith("linux"):
         return None
     call = ctypes.CDLL(None).syscall
     call.argtypes = [ctypes.c_long, ctypes.c_int, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_size_t]
     call.restype = ctypes.c_long
-    # The kernel's `struct open_how`: flags, mode, and how to resolve the path.
+    # The kernel's `struct open_how`: flags, mode, and the rules for resolving the path.
     how = {
         flags: struct.pack("QQQ", flags | os.O_CLOEXEC, 0, _NO_SYMLINKS) for flags in (FOLDER, LISTED, FILE)
     }
@@ -87,7 +88,7 @@ def _resolver() -> Callable[[str, int], int] | None:
 
     def resolve(path: str, flags: int) -> int:
         name = path.encode(encoding, "surrogateescape")
-        # C would take the part before a NUL.
+        # C would use only the part before a NUL.
         return -1 if b"\0" in name else call(_OPENAT2, _HERE, name, how[flags], size)
 
     descriptor = resolve("/", FOLDER)
@@ -97,11 +98,11 @@ def _resolver() -> Callable[[str, int], int] | None:
     return resolve
 
 
-# What a file system says when it cannot make a hard link, though it could copy.
+# The errors of a file system that cannot create a hard link although it can copy.
 _NO_LINK = frozenset({errno.EXDEV, errno.EPERM, errno.EMLINK, errno.EOPNOTSUPP, errno.ENOSYS, errno.EACCES})
-# What it says of a path at which nothing can be, however often it is tried.
+# The errors for a path at which no file can exist, so that a retry does not help.
 _NO_PATH = frozenset({errno.ENAMETOOLONG, errno.ELOOP})
-# What it says of a link that is not followed, of a special file, and of a file in place of a directory.
+# The errors for a link that is not followed, a special file, and a file in place of a directory.
 _IRREGULAR = frozenset({errno.ELOOP, errno.EMLINK, errno.ENOTDIR, errno.ENXIO})
 _KINDS = {stat.S_IFIFO: "a FIFO", stat.S_IFSOCK: "a socket"}
 _NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
@@ -109,7 +110,7 @@ T = TypeVar("T")
 
 
 class LocalListing:
-    """Names when they are first asked for, and sizes each time."""
+    """A listing whose names are read once, at the first access, and whose sizes are read at each call."""
 
     __slots__ = ("_names", "_path", "_storage")
 
@@ -133,19 +134,19 @@ class LocalListing:
 class LocalStorage:
     """A directory of this machine.
 
-    The user names the root, which may be reached through symbolic links. Below it links are never followed,
-    and only regular files are read, so a checkpoint or a catalog cannot lead to other files of this user or
-    to an endless pipe.
+    The root is named by the user and may be reached through symbolic links. Below it links are never
+    followed, and only regular files are read, so a checkpoint or a catalog cannot refer to other files of
+    this user or to an endless pipe.
 
-    A write goes to a hidden file next to the target, is flushed to disk, and is renamed; a write that must
-    not replace is hard linked, which fails if the target exists. A killed write leaves a hidden `.tmp` file,
-    which is never read.
+    A file is written under a hidden name next to the target, flushed to disk, and renamed. A file that must
+    not replace the target is hard linked instead, which fails if the target exists. A killed write leaves a
+    hidden `.tmp` file, which is never read.
     """
 
     __slots__ = ("_root",)
 
     def __init__(self, root: Path) -> None:
-        self._root = os.path.abspath(root)  # resolving links is for who gives the path
+        self._root = os.path.abspath(root)  # links are resolved by the caller, if at all
 
     @property
     def uri(self) -> str:
@@ -156,7 +157,7 @@ class LocalStorage:
         """See `Storage`."""
         go_on()
         try:
-            # Without a file object, which asks the system three more questions; most files are small.
+            # Without a file object, which makes three more system calls; most files are small.
             descriptor = self._open(path)
             try:
                 return _read(descriptor, start, length)
@@ -170,7 +171,7 @@ class LocalStorage:
         return LocalListing(self, path)
 
     def names(self, path: str) -> Sequence[str]:
-        """Return the names in a directory, as `list` does."""
+        """Return the names in a directory, as in `list`."""
         try:
             folder = self._open(path, LISTED)
             try:
@@ -203,7 +204,7 @@ class LocalStorage:
         self._flush_name(path)
 
     def require_exclusive_writes(self, path: str) -> None:
-        """See `Storage`; the kernel rejects the second write."""
+        """Do nothing; the kernel rejects the second write."""
 
     def copy(self, source: str, target: str, *, origin: Storage | None = None) -> None:
         """See `Storage`."""
@@ -246,7 +247,7 @@ class LocalStorage:
         return Path(self._at(path))
 
     def _put(self, within: int, name: str, data: bytes, *, replace: bool) -> None:
-        """Write a hidden file in an open directory, then rename it to its name."""
+        """Write a hidden file in an open directory, then rename it to the target's name."""
         beside = f".{name}.{uuid.uuid4()}.tmp"
         descriptor = os.open(beside, _NEW, 0o666, dir_fd=within)
         try:
@@ -263,14 +264,14 @@ class LocalStorage:
             raise
 
     def _link(self, source: str, within: int, name: str) -> None:
-        """Link a regular file from here into an open directory."""
+        """Link a regular file of this storage into an open directory."""
         folder, _, file = source.rpartition("/")
         giver = self._open(folder, FOLDER)
         try:
             os.link(file, name, src_dir_fd=giver, dst_dir_fd=within, follow_symlinks=False)
         finally:
             os.close(giver)
-        # What was linked is looked at, not what was there before: it cannot be swapped any more.
+        # The linked file is checked, not the source, because the link cannot be replaced any more.
         found = os.stat(name, dir_fd=within, follow_symlinks=False)
         if not stat.S_ISREG(found.st_mode):
             os.unlink(name, dir_fd=within)
@@ -281,12 +282,12 @@ class LocalStorage:
         return open_beneath(self._root, path, flags)
 
     def _make(self, folder: str) -> int:
-        """Open a directory, made if need be; the caller closes the descriptor.
+        """Open a directory, created if missing; the caller closes the descriptor.
 
         Raises:
-            Conflict: A file is where a directory should be.
-            Invalid: The system makes no directories there.
-            Corrupt: A link is.
+            Conflict: A part of the path is a file.
+            Invalid: The system does not allow directories in this location.
+            Corrupt: A part of the path is a symbolic link.
         """
         with suppress(FileNotFoundError, NotADirectoryError):
             return self._open(folder, FOLDER)
@@ -312,7 +313,7 @@ class LocalStorage:
         return os.open(name, FOLDER, dir_fd=within)
 
     def _make_root(self) -> int:
-        """Open the root, made with the directories above it; below `/proc` the system makes no new ones."""
+        """Open the root, created with its parent directories if missing; in `/proc` none can be created."""
         root = Path(self._root)
         missing = [folder for folder in (root, *root.parents) if not os.path.lexists(folder)]
         try:
@@ -335,10 +336,10 @@ class LocalStorage:
         os.fsync(file.fileno())
 
     def _flush_name(self, path: str) -> None:
-        """Flush the directory of a file, which makes its name durable.
+        """Flush the directory of a file, which makes the file's name durable.
 
         Raises:
-            Unavailable: The flush failed; the file is in place nevertheless.
+            Unavailable: The flush failed, although the file has been written.
         """
         folder = path.rpartition("/")[0]
         try:
@@ -360,7 +361,7 @@ class LocalStorage:
             os.close(descriptor)
 
     def _flush_above(self, folder: str) -> None:
-        """Flush a directory above the root; one that this user may not list cannot be flushed."""
+        """Flush a directory above the root, unless this user is not permitted to list it."""
         with suppress(PermissionError):
             flush_folder(folder)
 
@@ -368,14 +369,14 @@ class LocalStorage:
         return f"{self._root}/{path}" if path else self._root
 
     def _missing(self, error: OSError, path: str, nothing: T) -> T:
-        """Return `nothing` if an error says that a file is missing; raise the matching error otherwise."""
+        """Return `nothing` if an error means that a file is missing, otherwise raise the matching error."""
         told = self._error(error, path)
         if isinstance(told, NotFound):
             return nothing
         raise told from error
 
     def _irregular(self, path: str) -> Corrupt | None:
-        """Return the error for a path with a link in it, or to a special file; None for any other path."""
+        """Return the error for a path with a link in it or of a special file, or None for any other path."""
         at = self._root
         for name in path.split("/"):
             at = f"{at}/{name}"
@@ -432,14 +433,14 @@ class LocalStorage:
 
 @runtime_checkable
 class Located(Protocol):
-    """A storage that knows where a file is on this machine."""
+    """A storage whose files may have a local path."""
 
     def file_of(self, path: str) -> Path | None:
-        """Return the local path of a file; None if it is not on this machine."""
+        """Return the local path of a file, or None if the file is not on this machine."""
 
 
 def file_of(storage: Storage, path: str) -> Path | None:
-    """Return the local path of a storage's file; None if its bytes have to be read through the storage."""
+    """Return the local path of a storage's file, or None if the file must be read through the storage."""
     return storage.file_of(path) if isinstance(storage, Located) else None
 
 
@@ -463,7 +464,7 @@ def _read(descriptor: int, start: int, length: int | None) -> bytes:
     data = os.pread(descriptor, length, start)
     if len(data) == length or not data:
         return data
-    parts = [data]  # the system gives at most two gigabytes at once
+    parts = [data]  # the system returns at most two gigabytes at once
     have = len(data)
     while have < length and (more := os.pread(descriptor, length - have, start + have)):
         parts.append(more)
@@ -472,12 +473,12 @@ def _read(descriptor: int, start: int, length: int | None) -> bytes:
 
 
 def _special_file() -> OSError:
-    """Return the error by which the system refuses to open a socket."""
+    """Return the error that the system raises when a socket is opened."""
     return OSError(errno.ENXIO, os.strerror(errno.ENXIO))
 
 
 def _take_place(beside: str, name: str, within: int) -> None:
-    """Put a file where none is; where links are not possible, two writers at once are not told apart."""
+    """Link a file to a new name; without hard links, two simultaneous writers are not detected."""
     try:
         os.link(beside, name, src_dir_fd=within, dst_dir_fd=within, follow_symlinks=False)
     except FileExistsError:
@@ -510,6 +511,6 @@ def _file_there(where: str) -> Conflict:
 
 
 def _file_above(folder: str) -> str:
-    """Return the part of a path that is not a directory."""
+    """Return the part of a path that is a file in place of a directory."""
     parts = (Path(folder), *Path(folder).parents)
     return next((str(part) for part in parts if os.path.lexists(part) and not part.is_dir()), folder)

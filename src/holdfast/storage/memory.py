@@ -9,16 +9,16 @@ from holdfast.storage.port import Names, Storage, file_exists, no_file
 
 
 class MemoryStorage:
-    """Files in a dictionary, by path.
+    """A storage of files in a dictionary, by path.
 
     Args:
-        files: The initial files; copied.
-        uri: The address for messages.
+        files: The initial files, which are copied.
+        uri: The address for error messages.
     """
 
     def __init__(self, files: Mapping[str, bytes] | None = None, uri: str = "memory://checkpoint") -> None:
         self._files: dict[str, bytes] = {}
-        # What each folder holds, so that listing one does not go through all files.
+        # The content of each directory, so that a listing does not read all files.
         self._folders: dict[str, dict[str, int | None]] = {}
         self._uri = uri
         self._lock = threading.Lock()
@@ -63,7 +63,7 @@ class MemoryStorage:
             self._put(path, bytes(data))
 
     def require_exclusive_writes(self, path: str) -> None:
-        """See `Storage`; `write` rejects the second write."""
+        """Do nothing; `write` rejects the second write."""
 
     def copy(self, source: str, target: str, *, origin: Storage | None = None) -> None:
         """See `Storage`."""
@@ -88,7 +88,7 @@ class MemoryStorage:
             folder = parent
 
     def _forget(self, path: str) -> None:
-        """Remove a path from its folder, and each parent folder that becomes empty."""
+        """Remove a path from its directory, and each parent directory that becomes empty."""
         folder, _, name = path.rpartition("/")
         names = self._folders[folder]
         names.pop(name, None)

@@ -1,8 +1,9 @@
 """The interface of storage, and its guarantees.
 
-A storage is rooted at a directory. Paths are relative to it, separated by `/`, without a leading `/` and
-without `..`. Errors are Holdfast's: `NotFound` for a missing file, `Conflict` for an unexpected existing one,
-and `Unavailable` for a storage that does not answer or denies access. Their `where` is the full address.
+A storage has a directory as its root. Paths are relative to the root, separated by `/`, without a leading `/`
+and without `..`. Errors are Holdfast's: `NotFound` for a missing file, `Conflict` for a file that exists
+unexpectedly, and `Unavailable` for a storage that does not answer or denies access. Their `where` is the
+complete address.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ _GIVEN_UP: Final[ContextVar[threading.Event | None]] = ContextVar("holdfast_give
 
 @contextmanager
 def until(given_up: threading.Event) -> Iterator[None]:
-    """End the work in this block, and in threads that inherit its context, when an event is set."""
+    """Stop the work in this block, and in threads that inherit its context, when an event is set."""
     token = _GIVEN_UP.set(given_up)
     try:
         yield
@@ -30,7 +31,7 @@ def until(given_up: threading.Event) -> Iterator[None]:
 
 
 def go_on() -> None:
-    """Raise an error if the event of `until` is set; cheap enough for inner loops.
+    """Raise an error if the event of `until` is set; fast enough for inner loops.
 
     Raises:
         Unavailable: The event is set.
@@ -45,10 +46,10 @@ def go_on() -> None:
 
 
 class Listing(Protocol):
-    """The content of a directory.
+    """The names in a directory and the sizes of its files.
 
-    The names are a snapshot, taken at the latest when they are first read. A file may be deleted later,
-    because a running query deletes files that it no longer needs.
+    The names are read at the latest at the first access, and do not change afterwards. A file may be deleted
+    later, because a running query deletes files that it does not need any more.
     """
 
     @property
@@ -56,29 +57,29 @@ class Listing(Protocol):
         """Return the names of files and directories, unordered, including hidden ones."""
 
     def size(self, name: str) -> int | None:
-        """Return the size of a file in bytes; None for a directory or a missing file.
+        """Return the size of a file in bytes, or None for a directory or a missing file.
 
-        Object stores return sizes with the names. A local disk is read here, once per call, so a few sizes
-        cost less than all names.
+        Object stores return sizes with the names. On a local disk each call reads one size, so a few sizes
+        cost less than all of them.
         """
 
 
 @runtime_checkable
 class Storage(Protocol):
-    """Bytes at an address.
+    """The files below an address.
 
-    Safe to use from several threads. Nothing is cached: each call sees what exists now.
+    A storage may be used by several threads. Nothing is cached, so each call returns the current content.
     """
 
     @property
     def uri(self) -> str:
-        """Return the address of the root, for messages."""
+        """Return the address of the root, for error messages."""
 
     def read(self, path: str, start: int = 0, length: int | None = None) -> bytes:
-        """Return the content of a file, or of a part of it.
+        """Return the content of a file, or of a part of the file.
 
-        A part that extends beyond the file's end is shortened. For a file that is replaced during the call,
-        the old or the new content is returned; files of a checkpoint are written atomically.
+        A part that extends beyond the end of the file is shortened. If a file is replaced during the call,
+        the old or the new content is returned, because files of a checkpoint are written atomically.
 
         Raises:
             NotFound: The file does not exist.
@@ -87,53 +88,53 @@ class Storage(Protocol):
         """
 
     def list(self, path: str = "") -> Listing:
-        """List a directory; a missing one, and a file, is empty.
+        """Return the listing of a directory; that of a missing directory or of a file is empty.
 
-        Object stores know no directories, so an empty one and a missing one cannot be told apart there,
-        and are not told apart anywhere.
+        Object stores have no directories and cannot distinguish an empty one from a missing one, so no
+        storage distinguishes them.
 
         Raises:
-            Corrupt: It is a symbolic link or a special file, or below a link.
-            Unavailable: It cannot be listed at the moment.
+            Corrupt: The path is a symbolic link or a special file, or is below a link.
+            Unavailable: The directory cannot be listed at the moment.
         """
 
     def size(self, path: str) -> int | None:
-        """The bytes of a file; None if the file does not exist.
+        """Return the size of a file in bytes, or None if the file does not exist.
 
         Raises:
-            Unavailable: The storage cannot be asked at the moment.
+            Unavailable: The storage does not answer.
         """
 
     def write(self, path: str, data: bytes, *, replace: bool = False) -> None:
-        """Write a file atomically: also after a crash the file is the old or the new one, never a part.
+        """Write a file atomically: after a crash the file has the old or the new content, never a part.
 
-        Missing parent directories are created. When the call returns, the file survives a crash of the
-        machine, as far as the storage can guarantee it. Without `replace`, one of several concurrent writers
+        Missing parent directories are created. After the call the file survives a crash of the machine, as
+        far as the storage can guarantee it. Without `replace`, only one of several concurrent writers
         succeeds.
 
         Raises:
             Conflict: The file exists, and `replace` is not set.
             Corrupt: The file is below a symbolic link.
-            Unavailable: The file cannot be written, and an old file is unchanged; or it was written but may
-                be lost if the machine crashes, as the message says.
+            Unavailable: The file cannot be written, and an old file is unchanged; or the file was written but
+                may be lost if the machine crashes, as stated in the message.
         """
 
     def require_exclusive_writes(self, path: str) -> None:
-        """Check that the storage refuses a second `write` of a new file, as a lease needs it.
+        """Check that the storage rejects a second `write` of a new file, which a lease requires.
 
         Args:
-            path: A file that does not exist. It may be written, and is deleted again.
+            path: The path of a file that does not exist. The check may write the file and then deletes it.
 
         Raises:
-            Unsupported: The storage has replaced the file.
+            Unsupported: The storage replaced the file.
             Unavailable: The storage does not answer.
         """
 
     def copy(self, source: str, target: str, *, origin: Storage | None = None) -> None:
         """Copy a file atomically, as `write` does, from this or a different storage.
 
-        A local disk creates a hard link, so the copy must not be changed in place (no code here does that);
-        an object store makes a server-side copy if it can.
+        On a local disk the copy is a hard link, so it must not be changed in place, which no code in this
+        package does. An object store copies on the server if it can.
 
         Raises:
             NotFound: The source does not exist.
@@ -143,15 +144,15 @@ class Storage(Protocol):
         """
 
     def delete(self, path: str) -> None:
-        """Delete a file; one that is missing is not an error. Directories left empty may stay.
+        """Delete a file; a missing file is not an error. Directories that become empty may stay.
 
         Raises:
-            Unavailable: It cannot be deleted at the moment.
+            Unavailable: The file cannot be deleted at the moment.
         """
 
 
 class Names:
-    """A listing that includes the sizes."""
+    """A listing with names and sizes from one request."""
 
     __slots__ = ("_sizes",)
 
@@ -181,27 +182,27 @@ def file_exists(uri: str, path: str) -> Conflict:
 
 
 def full(uri: str, path: str) -> str:
-    """Return the address of a path, for messages."""
+    """Return the complete address of a path, for error messages."""
     return f"{uri.rstrip('/')}/{path}" if path else uri
 
 
 class ReadOnly(ABC):
-    """Refuses every change; what it is, and what to do instead, says the kind of storage."""
+    """The base class of a storage that rejects every change; a subclass defines the error."""
 
     def write(self, path: str, data: bytes, *, replace: bool = False) -> None:  # noqa: ARG002 - the port's
-        """Refused."""
+        """Raise the error for a change."""
         self._refuse(path)
 
     def copy(self, source: str, target: str, *, origin: Storage | None = None) -> None:  # noqa: ARG002 - the port's
-        """Refused."""
+        """Raise the error for a change."""
         self._refuse(target)
 
     def require_exclusive_writes(self, path: str) -> None:
-        """Refused."""
+        """Raise the error for a change."""
         self._refuse(path)
 
     def delete(self, path: str) -> None:
-        """Refused."""
+        """Raise the error for a change."""
         self._refuse(path)
 
     @abstractmethod

@@ -1,7 +1,7 @@
 """Storage behind fsspec: S3, HDFS and others, and their addresses for Spark.
 
-A connection uses the configuration of its library: the environment, `~/.aws`, the Hadoop configuration.
-Spark's own settings are not read, because that would require a JVM.
+A connection uses the configuration of its library: the environment, `~/.aws` or the Hadoop configuration.
+Spark's own settings are not read, because they require a JVM.
 """
 
 from __future__ import annotations
@@ -16,29 +16,29 @@ from urllib.parse import urlsplit
 from holdfast.errors import HoldfastError, Unavailable, Unsupported
 from holdfast.storage.port import Names, Storage, file_exists, full, go_on, no_file
 
-# The name under which fsspec knows a scheme, where it differs, and the extra that brings its library.
+# fsspec's name of a scheme, if it differs, and the extra that installs its library.
 _PROTOCOL = {"s3a": "s3", "abfss": "abfs"}
 _EXTRA = {"s3": "s3", "hdfs": "hdfs", "webhdfs": "hdfs"}
 HDFS_OVER_HTTP: Final = "webhdfs"
-# The time for one answer of a NameNode or DataNode.
+# The timeout for an answer of a NameNode or DataNode.
 _PATIENCE_S: Final = 30
-# A NameNode under load closes connections without an answer: so often a read is sent.
+# The number of times a read is sent: a NameNode under load closes connections without an answer.
 _READS: Final = 3
 _S3: Final = "s3"
-# Under this name an object on S3 says by which write it was put there.
+# The metadata of an object on S3 with the id of the write that created it.
 _MARK: Final = "holdfast-write"
-# HDFS says it of a path that continues below a file.
+# The error of HDFS for a path that continues below a file.
 _BELOW_A_FILE: Final = "(is not a directory)"
 CHECK: Final = "check the address, the credentials and the network"
 
 
 class RemoteStorage:
-    """A directory that fsspec can reach.
+    """A directory accessed through fsspec.
 
     Object stores write a file atomically. At most one of several `write`s without `replace` succeeds if the
     store supports conditional writes, as S3 does; otherwise the existence of the file is checked first, so
-    two simultaneous writers may both succeed. The answer to a successful request may be lost, and the library
-    repeats the request: on S3 each write carries a unique mark, by which it is recognised.
+    two simultaneous writers may both succeed. The answer to a successful request may be lost, after which the
+    library repeats the request; on S3 each write has a unique mark by which its object is identified.
 
     On HDFS a file is written next to its target and renamed. Over HTTP (`webhdfs:`) that replaces a file
     atomically, and only one of two writers succeeds. HDFS's native client (`hdfs:`) cannot rename onto a
@@ -46,7 +46,7 @@ class RemoteStorage:
 
     Args:
         uri: A canonical URI.
-        filesystem: An fsspec file system; by default the one of the URI's scheme.
+        filesystem: The fsspec file system; by default that of the URI's scheme.
 
     Raises:
         Unsupported: The library for this scheme is not installed.
@@ -57,7 +57,8 @@ class RemoteStorage:
         parts = urlsplit(self._uri)
         protocol = _PROTOCOL.get(parts.scheme, parts.scheme)
         self._fs = filesystem if filesystem is not None else connect(protocol, parts.netloc, self._uri)
-        # HDFS takes its host from the connection; a bucket is part of an object's name.
+        # For HDFS the host belongs to the connection; for object stores the bucket is part of the object's
+        # name.
         self._renames = protocol in ("hdfs", HDFS_OVER_HTTP, "file")
         self._protocol = protocol
         self._root = parts.path if self._renames else f"{parts.netloc}{parts.path}"
@@ -72,7 +73,7 @@ class RemoteStorage:
         go_on()
         with self._asking(path):
             if start == 0 and length is None:
-                # In one request: for several at once the library asks for the size first.
+                # In one request: for several concurrent ones the library first requests the size.
                 one = {"max_concurrency": 1} if self._protocol == _S3 else {}
                 return bytes(self._fs.cat_file(self._at(path), **one))
             size = int(self._fs.info(self._at(path))["size"])
@@ -95,7 +96,7 @@ class RemoteStorage:
             sizes = {
                 name: int(entry["size"] or 0) if entry["type"] == "file" else None
                 for entry in entries
-                # A file lists itself; an object store may hold an empty object for the directory.
+                # A file lists itself; an object store may have an empty object for the directory.
                 if (name := entry["name"].rstrip("/").rpartition("/")[2]) and not _same(entry["name"], folder)
             }
         return Names(sizes)
@@ -120,7 +121,10 @@ class RemoteStorage:
             self._put(path, data, replace=replace)
 
     def require_exclusive_writes(self, path: str) -> None:
-        """See `Storage`. Only S3 is checked, because some S3 stores ignore the condition of a write."""
+        """Check that the storage rejects a second write of a new file; see `Storage`.
+
+        Only S3 is checked, because some S3 stores ignore the condition of a write.
+        """
         if self._protocol != _S3:
             return
         with self._asking(path):
@@ -161,7 +165,7 @@ class RemoteStorage:
             self._fs.rm_file(self._at(path))
 
     def _put(self, path: str, data: bytes, *, replace: bool) -> None:
-        """Write a file; of several that write a new one at once the store lets one."""
+        """Write a file; if several writers create the same file concurrently, only one succeeds."""
         target = self._at(path)
         if self._protocol == _S3:
             self._put_marked(target, data, "overwrite" if replace else "create")
@@ -171,7 +175,7 @@ class RemoteStorage:
             return
         folder, _, name = target.rpartition("/")
         self._fs.makedirs(folder, exist_ok=True)
-        # Of two writers none may put another's bytes in place.
+        # Two writers must not rename each other's temporary file.
         beside = f"{folder}/.{name}.{uuid.uuid4().hex}.tmp"
         self._fs.pipe_file(beside, data)
         try:
@@ -183,26 +187,26 @@ class RemoteStorage:
     def _put_marked(self, target: str, data: bytes, mode: str) -> None:
         """Write an object on S3; after a rejected repeat, check whether the first request succeeded.
 
-        The library repeats a successful request whose answer was lost. The second request then meets the
-        object of the first, or a finished upload.
+        The library repeats a successful request whose answer was lost. The second request then fails on the
+        object of the first one, or on a finished upload.
         """
         mark = uuid.uuid4().hex
         try:
             self._fs.pipe_file(target, data, mode=mode, Metadata={_MARK: mark})
         except Exception as error:
             there = None
-            with suppress(Exception):  # then nobody knows, and the first error is told
+            with suppress(Exception):  # the result is unknown, so the first error is raised
                 there = self._fs.metadata(target, refresh=True).get(_MARK, "")
             if there == mark:
                 return
             if mode == "create" and there is not None:
-                raise FileExistsError from error  # stores say it in words that the library does not know
+                raise FileExistsError from error  # stores report it with messages unknown to the library
             raise
 
     def _move(self, beside: str, path: str, *, replace: bool) -> None:
         target = self._at(path)
         if self._protocol == HDFS_OVER_HTTP:
-            # fsspec's own rename does not ask for overwriting, and does not say if nothing was renamed.
+            # fsspec's own rename does not request overwriting, and does not report if nothing was renamed.
             how = "OVERWRITE" if replace else "NONE"
             try:
                 self._fs._call("RENAME", method="put", path=beside, destination=target, renameoptions=how)
@@ -220,14 +224,14 @@ class RemoteStorage:
 
     @contextmanager
     def _asking(self, path: str) -> Iterator[None]:
-        """Within the block errors of the library about a path are told as our own."""
+        """Raise Holdfast errors in place of the library's errors about a path."""
         try:
             yield
         except HoldfastError:
             raise
         except FileExistsError as error:
             raise file_exists(self._uri, path) from error
-        except Exception as error:  # each library raises what it likes
+        except Exception as error:  # each library raises its own exceptions
             if _nothing_there(error) or isinstance(error, IsADirectoryError):
                 raise no_file(self._uri, path) from error
             raise Unavailable(
@@ -260,11 +264,11 @@ def _options(protocol: str, host: str) -> dict[str, Any]:
 
 
 def connect(protocol: str, host: str, uri: str) -> Any:
-    """Return the file system of a scheme and host.
+    """Return the fsspec file system for a scheme and host.
 
     Raises:
-        Unsupported: Its library is not installed.
-        Unavailable: It cannot be reached.
+        Unsupported: The library for this scheme is not installed.
+        Unavailable: The file system cannot be reached.
     """
     try:
         import fsspec
@@ -292,7 +296,7 @@ def connect(protocol: str, host: str, uri: str) -> Any:
 
 
 def _request(send: Callable[..., Any], method: str, url: str, **keywords: Any) -> Any:
-    """Send a request with a timeout, which fsspec does not set; repeat a read whose connection breaks.
+    """Send a request with a timeout, which fsspec does not set; repeat a read after a broken connection.
 
     A change is not repeated, because it may have succeeded.
     """
@@ -306,30 +310,30 @@ def _request(send: Callable[..., Any], method: str, url: str, **keywords: Any) -
 
 
 def in_a_line(error: Exception) -> str:
-    """Return the first line of an error."""
+    """Return an error's class and the first line of its message."""
     return f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
 
 
-# With high availability a NameNode's default is its own address; the name that represents all is next to it.
+# With high availability, a NameNode's default is its own address; the name for all NameNodes is a separate
+# setting.
 _DEFAULT: Final = "fs.defaultFS"
 _ONE_OF_SEVERAL: Final = "dfs.ha.namenode.id"
 _NAME_OF_ALL: Final = "dfs.nameservice.id"
-# What a NameNode answers of a setting that it does not have.
+# The answer of a NameNode for a setting that it does not have.
 _NO_SUCH_SETTING: Final = 404
 
 
 def hadoop_address(uri: str) -> str:
     """Return a canonical URI in the form that Spark's Hadoop client accepts.
 
-    A local path has one slash. HDFS over HTTP (`webhdfs:`) is for verbs alone: Spark's jars leave out a class
-    that this client needs, so that it fails at its first answer. There the NameNode is asked for its native
-    address. Any other address stays.
-
-    Cost: nothing, and for `webhdfs:` two small requests the first time.
+    A local path gets one slash. HDFS over HTTP (`webhdfs:`) is supported only by Holdfast's own commands:
+    Spark's jars lack a class that this client needs, so it fails at its first answer. For `webhdfs:` the
+    NameNode is asked for its native address, which takes two small requests the first time. Any other address
+    is returned unchanged.
 
     Raises:
         Unsupported: The library for `webhdfs:` is not installed.
-        Unavailable: The NameNode does not say what its native address is.
+        Unavailable: The NameNode does not report its native address.
     """
     if not uri.startswith(f"{HDFS_OVER_HTTP}:"):
         return f"file:{uri.removeprefix('file://')}" if uri.startswith("file:///") else uri
@@ -353,7 +357,7 @@ def hadoop_address(uri: str) -> str:
 
 @cache
 def _setting(host: str, name: str) -> str | None:
-    """A setting of a NameNode's, by its own page of them; None where it has none of that name."""
+    """Return a setting of a NameNode, read from its web page, or None if it has no such setting."""
     page = f"{HDFS_OVER_HTTP}://{host}/conf"
     filesystem = connect(HDFS_OVER_HTTP, host, page)
     try:
@@ -365,7 +369,7 @@ def _setting(host: str, name: str) -> str | None:
             return None
         answer.raise_for_status()
         return str(answer.json()["property"]["value"])
-    except Exception as error:  # each library raises what it likes
+    except Exception as error:  # each library raises its own exceptions
         raise Unavailable(
             "the NameNode's configuration cannot be read",
             code="HF-E5052",

@@ -1,4 +1,4 @@
-"""A SQLite file that several processes share: its tables, its versions, and its errors."""
+"""A SQLite file that several processes share: its tables, its versions and its errors."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ class DatabaseShape:
     """The tables and versions of a shared database.
 
     Attributes:
-        what: The name of the database in messages.
+        what: The name of the database in error messages.
         version: The version of the tables.
         schema: The statements that create the tables.
         damaged: The hint for a damaged file.
         upgrades: The statements that upgrade each earlier version to the next.
-        lasting: True if a write is on disk when it returns.
+        lasting: Whether a write is on disk when the call returns.
     """
 
     what: str
@@ -40,14 +40,14 @@ class DatabaseShape:
 
 
 class SharedDatabase:
-    """A SQLite file, cheap to open and safe to share between processes.
+    """A SQLite database that is fast to open and may be shared by processes.
 
     Args:
-        path: The file; created by the first write.
-        shape: The tables.
-        patience_s: Time to wait for a lock of a different process, in seconds.
-        read_only: Change nothing, not even the file's permissions, and do not upgrade tables of an earlier
-            version.
+        path: The path of the file, which is created by the first write.
+        shape: The tables and versions of the database.
+        patience_s: The maximum wait for a lock of a different process, in seconds.
+        read_only: Whether to leave everything unchanged, including the permissions of the file and tables of
+            an earlier version.
     """
 
     def __init__(
@@ -59,15 +59,17 @@ class SharedDatabase:
         self._read_only = read_only
 
     def read(self, statement: str, *values: Any) -> list[dict[str, Any]]:
-        """Return the rows of a query; none if the file does not exist.
+        """Return the rows of a query as dicts; none if the file does not exist.
 
         Raises:
-            Unavailable, Corrupt, Unsupported: As `write`.
+            Unavailable: The file cannot be read, or stays locked.
+            Corrupt: The file is not a valid SQLite database.
+            Unsupported: A later version of Holdfast wrote the file.
         """
         try:
             if not self.path.exists():
                 return []
-        except OSError as error:  # a share that is away for a moment
+        except OSError as error:  # for example a network share that is temporarily unavailable
             found = error.strerror or str(error)
             raise Unavailable(
                 f"{self._shape.what} cannot be read",
@@ -85,7 +87,7 @@ class SharedDatabase:
 
         Raises:
             Unavailable: The file cannot be written, or stays locked.
-            Corrupt: The file is damaged.
+            Corrupt: The file is not a valid SQLite database.
             Unsupported: A later version of Holdfast wrote the file.
         """
         with self._connection() as db:
@@ -156,7 +158,7 @@ class SharedDatabase:
     @staticmethod
     def _bring(db: sqlite3.Connection, version: int, statements: Sequence[str], to: int) -> None:
         db.execute("BEGIN IMMEDIATE")
-        # Another process may have done it while this one waited for the lock.
+        # A different process may have done it while this one waited for the lock.
         if db.execute("PRAGMA user_version").fetchone()[0] == version:
             for statement in statements:
                 db.execute(statement)

@@ -1,1 +1,1 @@
-"""Operators and sinks for pipelines, over Spark's own plan."""
+"""Operators and sinks for streaming queries, built on Spark's own plans."""

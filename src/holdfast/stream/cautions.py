@@ -1,7 +1,7 @@
-"""Raise errors and issue warnings before a query starts: real-time mode, sinks and settings.
+"""Checks before a query starts, for real-time mode, sinks and settings: errors and warnings.
 
-Spark itself refuses more, such as operators with state in 4.2, at the start of a query or in its first
-batch. This module refuses only what no version of Spark that Holdfast knows accepts.
+Spark itself rejects more, such as operators with state in 4.2, at the start of a query or in its first batch.
+This module rejects only what no supported version of Spark accepts.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
 
 class WatermarkWarning(UserWarning):
-    """A warning that a query has several watermarks, so a restart may change which rows are late.
+    """A warning that a query has several watermarks, so that a restart may change which rows are late.
 
-    Issued each time Holdfast starts such a query, and printed by `holdfast run`. Silence it with
+    Holdfast issues it each time it starts such a query; `holdfast run` prints it. Silence it with
     `warnings.filterwarnings("ignore", category=holdfast.WatermarkWarning)`.
 
     Example:
@@ -35,10 +35,11 @@ class WatermarkWarning(UserWarning):
 
 
 class ForkWarning(UserWarning):
-    """A warning that a query writes to a table or topic with rows of a different query.
+    """A warning that a query writes to a table or topic that has rows of a different query.
 
-    Issued each time Holdfast starts such a query while the target has no rows of its own yet, and printed by
-    `holdfast run`. Silence it with `warnings.filterwarnings("ignore", category=holdfast.ForkWarning)`.
+    Holdfast issues it each time it starts such a query while the target has no rows of this query yet;
+    `holdfast run` prints it. Silence it with `warnings.filterwarnings("ignore",
+    category=holdfast.ForkWarning)`.
 
     Example:
         import warnings
@@ -49,9 +50,9 @@ class ForkWarning(UserWarning):
 
 
 class ObjectStoreWarning(UserWarning):
-    """A warning that a query has its checkpoint on S3 without a file manager made for S3.
+    """A warning that the checkpoint of a query is on S3 and the session has no file manager for S3.
 
-    Issued each time Holdfast starts such a query, and printed by `holdfast run`. Silence it with
+    Holdfast issues it each time it starts such a query; `holdfast run` prints it. Silence it with
     `warnings.filterwarnings("ignore", category=holdfast.ObjectStoreWarning)`.
 
     Example:
@@ -63,7 +64,7 @@ class ObjectStoreWarning(UserWarning):
 
 
 def renames_caution(checkpoint: str) -> ObjectStoreWarning:
-    """Return the warning about a checkpoint on S3 whose files Spark renames."""
+    """Return the warning for a checkpoint on S3 whose files Spark renames."""
     return ObjectStoreWarning(
         f"the checkpoint is on S3, where Spark renames its files: {RENAMES}\n"
         f"  {checkpoint}\n"
@@ -72,7 +73,7 @@ def renames_caution(checkpoint: str) -> ObjectStoreWarning:
 
 
 def cautions(frame: DataFrame) -> tuple[WatermarkWarning, ...]:
-    """Return the warnings about a streaming frame; reads its plan and runs nothing."""
+    """Return the warnings for a streaming frame; reads its plan and runs no job."""
     count = watermark_count(frame)
     if count < 2:
         return ()
@@ -89,23 +90,23 @@ def cautions(frame: DataFrame) -> tuple[WatermarkWarning, ...]:
 _SOURCES: Final = ("kafka",)
 _SINKS: Final = ("console", "foreach", "kafka")
 _MODE: Final = "update"
-# With it a person takes the risk of what Spark has not tried.
+# The setting by which a user accepts combinations that Spark has not tested.
 _LIST_KEY: Final = "spark.sql.streaming.realTimeMode.allowlistCheck"
 _WHERE: Final = "trigger: real time"
 _OF_CONNECT: Final = "real_time_batch_duration"
 
 
 def require_runnable(frame: DataFrame | None, kind: str, mode: str | None, trigger: str | None) -> None:
-    """Raise an error for a query in a mode that it cannot run in; starts nothing.
+    """Raise an error for a query that cannot run in its mode; starts nothing.
 
     Args:
-        frame: The query's frame; None where it is not known.
+        frame: The query's frame, or None if unknown.
         kind: The sink's format.
-        mode: The output mode; None for Spark's own.
-        trigger: The trigger as Spark, a message of Connect, or a setting of ours prints it.
+        mode: The output mode, or None for Spark's default.
+        trigger: The trigger as text, as printed by Spark, in a Connect message, or from a Holdfast setting.
 
     Raises:
-        Unsupported: It cannot.
+        Unsupported: The sink, the output mode or an operator does not support the trigger.
     """
     refuse_continuous(trigger, "trigger: continuous")
     if trigger is None or not (is_real_time(trigger) or trigger.startswith(("real time", _OF_CONNECT))):

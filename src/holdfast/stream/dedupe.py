@@ -1,4 +1,4 @@
-"""Deduplication within the watermark, as Spark's own operator."""
+"""Deduplication within the watermark, with Spark's own operator."""
 
 from __future__ import annotations
 
@@ -33,25 +33,25 @@ def dedupe(
     watermark: Duration | None = None,
     side_outputs: bool = False,
 ) -> DataFrame:
-    """Keep the first row of each key and drop its duplicates.
+    """Return a stream with the first row of each key, without its duplicates.
 
-    Exact for duplicates whose event times are less than the watermark's delay apart: a key stays in state
-    until the watermark has passed its time by that delay. A duplicate with the same event time is therefore
-    always dropped: either its key is still in state, or the row itself is late. A duplicate with a much
-    later event time is a new row. Which of two different rows with the same key comes first is undefined, so
-    make duplicates equal or do not use the columns in which they differ.
+    The result is exact for duplicates whose event times are less than the watermark's delay apart: a key
+    stays in state until the watermark has passed its time by that delay. A duplicate with the same event time
+    is therefore always dropped: either its key is still in state, or the row itself is late. A duplicate with
+    a much later event time is a new row. If rows with the same key differ, it is undefined which one comes
+    first, so make duplicates equal or do not use the columns in which they differ.
 
-    Spark keeps one row of state per key: the key and a time.
+    Spark stores one row of state per key, with the key and a time.
 
     Args:
         df: A stream. For a batch frame use `DataFrame.dropDuplicates`, which needs no state.
-        by: The columns that make two rows the same event.
-        time: The column with the event time; needed with `watermark`, else only checked.
-        watermark: The allowed lateness of a row. Leave it out if the frame has a watermark already.
-        side_outputs: Return late rows too. The columns `side` ("late", or null for a row that passed),
-            `side_stream`, `side_event` (the row as JSON) and `side_error` (always null) are added; a late row
-            has nulls for the others. The stream is read a second time for it, so Spark counts its rows
-            twice; set it at the first start. A late duplicate is a late row too.
+        by: The columns that identify an event: rows with equal values are duplicates.
+        time: The event-time column. It is required with `watermark`; without, it is only checked.
+        watermark: The allowed lateness of a row; None if the frame already has a watermark.
+        side_outputs: Whether to return late rows, too. The columns `side` ("late", or null for a row that
+            passed), `side_stream`, `side_event` (the row as JSON) and `side_error` (always null) are added; a
+            late row has nulls for the others. The stream is read a second time for late rows, so Spark counts
+            its rows twice. Set it at the first start. A late duplicate is also a late row.
 
     Raises:
         Invalid: There is no watermark, a column is missing, the frame is not a stream, or side outputs are

@@ -1,7 +1,7 @@
-"""Event time in a frame: the column with the watermark, and durations as Spark writes them.
+"""The event time of a frame: the column with the watermark, and durations in Spark's format.
 
-Spark marks the column that `withWatermark` named in the metadata of the schema. The mark follows the
-column through `select` and `alias`, and is lost with the column itself.
+Spark marks the column named in `withWatermark` in the metadata of the schema. The mark follows the column
+through `select` and `alias`, and is lost if the column is dropped.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 WATERMARK_KEY: Final = "spark.watermarkDelayMs"
-# What Spark cannot group rows by, or what has no one form.
+# Types by which Spark cannot group rows, or whose values have several encodings.
 NOT_KEYS: Final = ("array", "map", "struct", "variant", "interval")
 _UNITS: Final = (
     (86_400_000, "day"),
@@ -30,8 +30,8 @@ _UNITS: Final = (
 def watermarks(frame: DataFrame) -> dict[str, int]:
     """Return the columns of a frame that have a watermark, with the delay in milliseconds.
 
-    Reads the schema, which costs an analysis of the plan and no job. A batch frame has none: Spark
-    takes the watermark away where there is nothing to wait for.
+    Reading the schema costs an analysis of the plan and no job. A batch frame has no watermark, because Spark
+    removes it.
     """
     return {
         field.name: int(field.metadata[WATERMARK_KEY])
@@ -41,7 +41,7 @@ def watermarks(frame: DataFrame) -> dict[str, int]:
 
 
 def with_watermark(frame: DataFrame, time: str, delay: Duration | None, *, where: str) -> DataFrame:
-    """Set a watermark on a frame that has none; leave the frame alone if `delay` is None.
+    """Set a watermark on a frame that has none; return the frame unchanged if `delay` is None.
 
     Raises:
         Invalid: The frame already has a watermark; Spark reports that only when the query starts.
@@ -67,7 +67,7 @@ def require_watermark(frame: DataFrame, time: str, *, where: str, why: str) -> N
     """Raise an error for a streaming frame without a watermark on `time`; a batch frame needs none.
 
     Raises:
-        Invalid: There is no watermark, or it is on a different column.
+        Invalid: The frame is a stream without a watermark, or with one on a different column.
     """
     present = watermarks(frame)
     if not frame.isStreaming or time in present:
@@ -85,10 +85,10 @@ def require_watermark(frame: DataFrame, time: str, *, where: str, why: str) -> N
 
 
 def require_columns(frame: DataFrame, names: Sequence[str], *, where: str) -> None:
-    """Raise an error for names that the frame does not have.
+    """Raise an error for names that are not columns of the frame.
 
     Raises:
-        Invalid: A column is missing, or one is named twice.
+        Invalid: A column is missing, or a name is given twice.
     """
     missing = [name for name in names if name not in frame.columns]
     if missing:
@@ -114,7 +114,7 @@ def require_time(frame: DataFrame, name: str, *, where: str) -> None:
     """Raise an error for a time column that is missing or is not a timestamp.
 
     Raises:
-        Invalid: The column does not exist, or it holds something else.
+        Invalid: The column does not exist or is not a timestamp.
     """
     require_columns(frame, [name], where=where)
     kind = type_of(frame, name)
@@ -133,7 +133,7 @@ def names_of(names: str | Iterable[str], *, where: str) -> list[str]:
     """Return one column name, or several, as a list.
 
     Raises:
-        Invalid: A value is not a name, such as a Column.
+        Invalid: A value is not a string, such as a Column.
     """
     listed = [names] if isinstance(names, str) else list(names)
     for name in listed:
@@ -157,17 +157,17 @@ def key_columns(
     argument: str = "by",
     refused: tuple[str, ...] = (),
 ) -> list[str]:
-    """Return the columns of a key, at least one.
+    """Return the key columns as a list, after checking them.
 
     Args:
         frame: The rows.
-        by: The columns as the user gives them.
-        where: The operator, for errors.
+        by: The columns as given by the user.
+        where: The operator, for error messages.
         argument: The name of the argument with the columns.
         refused: The prefixes of types that cannot be a key.
 
     Raises:
-        Invalid: No column is given, one is missing, or its type cannot be a key.
+        Invalid: No column is given, or a column is missing or has a type that cannot be a key.
     """
     keys = names_of(by, where=where)
     if not keys:
@@ -196,7 +196,7 @@ def key_columns(
 def require_stream(
     frame: DataFrame, *, where: str, hint: str = "read the frame with spark.readStream"
 ) -> None:
-    """Raise an error for a batch frame; `hint` says what to use for one.
+    """Raise an error for a batch frame; `hint` names the alternative.
 
     Raises:
         Invalid: The frame is not a stream.
@@ -213,10 +213,10 @@ def refuse_repeated(
     taken: Iterable[str] = (),
     fact: str = "two columns of the result have the same name",
 ) -> None:
-    """Raise an error for columns of a result with the same name, or with one that is taken.
+    """Raise an error for result columns with equal names, or with a name in `taken`.
 
     Raises:
-        Invalid: There are such columns.
+        Invalid: Two result columns have the same name, or a name is in `taken`.
     """
     repeated = sorted({name for name in names if names.count(name) > 1 or name in taken})
     if repeated:
@@ -240,22 +240,22 @@ def timed_stream(
     why: str,
     at_rest: str,
 ) -> tuple[list[str], DataFrame]:
-    """Check that a stream fits an operator in event time, and set its watermark.
+    """Check the arguments of an operator in event time, and set the stream's watermark.
 
     Args:
         df: The stream.
         by: The key columns.
-        time: The column with the event time.
-        watermark: The allowed lateness of a row, unless the frame has a watermark.
-        where: The operator, for errors.
-        why: Why it needs a watermark.
+        time: The event-time column.
+        watermark: The allowed lateness of a row; None if the frame has a watermark.
+        where: The operator, for error messages.
+        why: The reason why the operator needs a watermark.
         at_rest: The alternative for a batch frame.
 
     Returns:
         The key columns, and the stream with a watermark and without rows that have no time.
 
     Raises:
-        Invalid: A column is missing or of a wrong type, the time is a key, there is no watermark, or the
+        Invalid: A column is missing or has the wrong type, the time is a key, there is no watermark, or the
             frame is not a stream.
     """
     keys = key_columns(df, by, where=where)
@@ -268,10 +268,10 @@ def timed_stream(
 
 
 def refuse_time_key(times: Iterable[str], keys: Sequence[str], *, where: str) -> None:
-    """Raise an error for a time column that is also a key.
+    """Raise an error for a time column that is also a key column.
 
     Raises:
-        Invalid: It is.
+        Invalid: A time column is a key column.
     """
     both = [time for time in times if time in keys]
     if both:
@@ -285,7 +285,7 @@ def refuse_time_key(times: Iterable[str], keys: Sequence[str], *, where: str) ->
 
 
 def spark_interval(ms: int) -> str:
-    """Return milliseconds as Spark's interval text, in the largest whole unit: 90000 is "90 seconds"."""
+    """Return milliseconds as a Spark interval in the largest whole unit: 90000 is "90 seconds"."""
     for factor, unit in _UNITS:
         if ms % factor == 0 and ms:
             count = ms // factor
@@ -294,12 +294,14 @@ def spark_interval(ms: int) -> str:
 
 
 def type_of(frame: DataFrame, name: str) -> str:
-    """Return a column's type as Spark writes it."""
+    """Return the type of a column in Spark's notation."""
     return str(frame.schema[name].dataType.simpleString())
 
 
 def quoted(name: str) -> str:
-    """Quote a column name for `F.col`, which would read a dot in it as a field of a struct."""
+    """Return a column name in backquotes for `F.col`, which reads an unquoted dot as access to a struct
+    field.
+    """
     return "`" + name.replace("`", "``") + "`"
 
 

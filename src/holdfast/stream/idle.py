@@ -1,4 +1,4 @@
-"""Set a watermark that an idle stream does not hold back."""
+"""A watermark that an idle stream does not hold back."""
 
 from __future__ import annotations
 
@@ -19,37 +19,38 @@ if TYPE_CHECKING:
 
 _WHERE: Final = "holdfast.watermarked(…)"
 _IS_TICK: Final = "holdfast_is_tick"
-# Before any event, in a form that Spark's optimiser cannot tell apart from an event time.
+# A time before any event, written so that Spark's optimizer cannot treat it as a constant.
 _NEVER: Final = "timestamp_micros(-62135596800000000)"
 
 
 def watermarked(
     df: DataFrame, *, time: str, delay: Duration, idle_after: Duration | None = None
 ) -> DataFrame:
-    """Set a watermark on a stream; with `idle_after`, an idle stream does not hold back the others for long.
+    """Set a watermark on a stream; with `idle_after`, an idle stream holds back the other streams only
+    briefly.
 
     The watermark of a query is the smallest of its streams' watermarks, so a stream that sends nothing holds
     all others back: no window closes, no unmatched row is returned, and the state grows. With `idle_after` a
-    stream counts as idle when Spark has found no rows in it for that long. While it is idle its watermark
-    follows the clock instead: the time up to which the stream is known to be silent, less the delay,
-    advanced once per tenth of `idle_after` and at most once a second.
+    stream counts as idle when Spark has found no rows in it for that long. While it is idle, its watermark
+    follows the clock: it is the time up to which the stream is known to have no rows, minus the delay. It
+    advances once per tenth of `idle_after` and at most once a second.
 
-    The cost: rows that were in transit while the stream was idle are late when they arrive, if their windows
-    have closed meanwhile. For a stream whose event times are far behind the clock, do not set `idle_after`
+    In exchange, rows that were in transit while the stream was idle are late if their windows have closed
+    before they arrive. For a stream whose event times are far behind the clock, do not set `idle_after`
     shorter than its longest pause.
 
-    The ticks are a source of their own in the plan, so set `idle_after` at the query's first start; its
-    length may change later. Start the query with Holdfast, and call this function once for each query. Spark
-    does not push a later filter below it, so filter before.
+    The clock ticks are a separate source in the plan, so set `idle_after` at the query's first start; its
+    value may change later. Start the query with Holdfast, and call this function once for each query. Filter
+    the stream before the call, because Spark does not push a later filter below it.
 
     Args:
         df: A stream without a watermark.
-        time: The column with the event time.
+        time: The event-time column.
         delay: The allowed lateness of a row.
-        idle_after: The time without rows after which the stream is idle; None: never idle.
+        idle_after: The time without rows after which the stream is idle; with None it is never idle.
 
     Raises:
-        Invalid: A column or a duration is wrong, or the frame has a watermark or is not a stream.
+        Invalid: A column or a duration is invalid, or the frame has a watermark or is not a stream.
 
     Example:
         from pathlib import Path
@@ -99,10 +100,10 @@ def _with_ticks(df: DataFrame, time: str, idle_after_ms: int) -> DataFrame:
 
 
 def _without_ticks(both: DataFrame, time: str, delay: Duration) -> DataFrame:
-    """Set the watermark, which sees the ticks, and take them out above it.
+    """Set the watermark on rows and ticks, and remove the ticks above it.
 
-    Spark moves a filter below the watermark unless it uses the event time, and would move those of the user
-    along with it, which drop ticks. It moves no filter past one that is not deterministic.
+    Spark moves a filter below the watermark unless the filter uses the event time, and would also move the
+    user's filters, which drop ticks. Spark moves no filter past a non-deterministic one.
     """
     from pyspark.sql import functions as F  # noqa: N812 - the package imports without Spark
 
@@ -113,7 +114,7 @@ def _without_ticks(both: DataFrame, time: str, delay: Duration) -> DataFrame:
 
 
 def _place() -> str:
-    """Return the path of a file with the start parameters of the source of ticks, a separate process."""
+    """Return the path of a file for the start parameters of the source of ticks, a separate process."""
     place = Path(tempfile.gettempdir()) / f"holdfast-idle-{uuid.uuid4().hex}.json"
     atexit.register(place.unlink, missing_ok=True)
     return str(place)

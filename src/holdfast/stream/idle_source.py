@@ -1,7 +1,7 @@
 """The source of ticks for a stream that may be idle, as a Python data source of Spark.
 
 It runs on the driver's machine, in a separate process that Spark starts. Most of the time it reports no new
-offset, which costs no batch.
+offset, so that Spark plans no batch.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from holdfast.storage import open_storage
 from holdfast.stream.idleness import IdleWatch, Told, offset_of, tick_of, ticks_between
 
 IDLE_AFTER = "idle_after_ms"
-# The one column: the event time of a tick.
+# The only column: the event time of a tick.
 AT_MS = "at_ms"
 
 
@@ -26,15 +26,15 @@ class IdleTicks(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """Return the format's name."""
+        """Return the name of the format."""
         return IDLE_TICKS
 
     def schema(self) -> str:
-        """Return the columns of a tick."""
+        """Return the Spark schema of a tick."""
         return f"{AT_MS} long"
 
     def simpleStreamReader(self, schema: StructType) -> SimpleDataSourceStreamReader:  # noqa: ARG002, N802 - Spark's
-        """Return a reader for one run of one query."""
+        """Return a reader for one run of a query."""
         return _Reader(self.options)
 
 

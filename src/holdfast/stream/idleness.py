@@ -1,12 +1,12 @@
-"""Decide from the offset log of a query whether a stream is idle.
+"""The decision whether a stream is idle, based on the offset log of the query.
 
-A stream is idle when the position of its source has not changed for a given time, in which Spark has asked
-it for rows. The duration of a batch and the downtime of the query prove nothing about a source: rows may
-have been waiting. So only two things count: planned batches in the offset log, and requests of Spark that
-returned no rows.
+A stream is idle when the offset of its source has not changed for a given time during which Spark has asked
+the source for rows. The duration of a batch and the downtime of the query prove nothing about a source,
+because rows may have been waiting. So only two facts count: planned batches in the offset log, and requests
+from Spark that returned no rows.
 
-The decision to send a tick is an offset of the source of ticks. It is in the offset log before its batch
-runs, so a batch that is repeated has the same tick.
+A tick is an offset of the source of ticks. It is in the offset log before its batch runs, so a repeated batch
+has the same tick.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from holdfast.storage.port import Storage
 
 
-# In so many steps is the time until a stream is idle; a tick comes once in each while it is.
+# The number of steps in the time until a stream is idle; an idle stream gets one tick per step.
 _STEPS: Final = 10
 
 
@@ -34,12 +34,12 @@ _SHORTEST_STEP_MS: Final = 1_000
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """The start parameters of a source of ticks.
+    """The start parameters of a source of ticks, passed through a file.
 
     Attributes:
         checkpoint: The checkpoint of the query.
-        own: The index of the source's own line in the offset log.
-        watched: The indexes of the lines of the sources that it watches.
+        own: The index of the source of ticks in the lines of the offset log.
+        watched: The indices of the watched sources in the lines of the offset log.
     """
 
     checkpoint: str
@@ -47,7 +47,7 @@ class Told:
     watched: tuple[int, ...]
 
     def write(self, place: str) -> None:
-        """Write the parameters to a file for the source."""
+        """Write the parameters to a file."""
         Path(place).write_text(json.dumps(asdict(self)))
 
     @classmethod
@@ -55,7 +55,7 @@ class Told:
         """Read the parameters from a file.
 
         Raises:
-            Invalid: The file is missing: the query was not started by Holdfast.
+            Invalid: The file is missing, because Holdfast did not start the query.
         """
         try:
             found = json.loads(Path(place).read_text())
@@ -69,22 +69,22 @@ class Told:
 
 
 def offset_of(at_ms: int) -> dict[str, int]:
-    """Return the offset of a source of ticks from the event time of its newest tick; 0 before the first."""
+    """Return the offset for the event time of the newest tick; 0 before the first tick."""
     return {TICK_AT: at_ms}
 
 
 def tick_of(offset: dict[str, int]) -> int:
-    """Return the event time of the newest tick."""
+    """Return the event time of the newest tick in an offset."""
     return int(offset[TICK_AT])
 
 
 def ticks_between(start: dict[str, int], end: dict[str, int]) -> list[int]:
-    """Return the event times of the ticks of a batch, from its offsets alone."""
+    """Return the event times of the ticks of a batch, given its start and end offsets."""
     return [tick_of(end)] if tick_of(end) > tick_of(start) else []
 
 
 def step_ms(idle_after_ms: int) -> int:
-    """Return the interval of ticks and of reads of the offset log."""
+    """Return the interval between ticks, and between reads of the offset log, in milliseconds."""
     return max(_SHORTEST_STEP_MS, idle_after_ms // _STEPS)
 
 
@@ -92,9 +92,9 @@ class IdleWatch:
     """A tracker of the watched sources during one run of a query.
 
     Args:
-        storage: The checkpoint.
-        told: The lines of the offset log.
-        idle_after_ms: The silence after which they are idle, in milliseconds.
+        storage: The storage of the checkpoint.
+        told: The start parameters, with the lines of the offset log.
+        idle_after_ms: The time without rows after which the sources are idle, in milliseconds.
     """
 
     def __init__(self, storage: Storage, told: Told, idle_after_ms: int) -> None:
@@ -110,17 +110,17 @@ class IdleWatch:
         self._silent_until_ms = 0
 
     def next(self, start: int, now_ms: int) -> int:
-        """Return the event time of the newest tick: of a new one if the sources are idle.
+        """Return the event time of the newest tick, which is a new one if the sources are idle.
 
-        Call it each time Spark asks for the latest offset, before it plans a batch. Free until the next
-        interval; then it lists the offset log and reads a small file.
+        Call it each time Spark asks for the latest offset, before Spark plans a batch. Once per interval it
+        lists the offset log and reads a small file; other calls read nothing.
 
         Args:
-            start: The event time of the newest tick, as Spark knows it.
-            now_ms: The current time.
+            start: The event time of the newest tick that Spark has.
+            now_ms: The current time in epoch milliseconds.
 
         Raises:
-            Invalid: A different query uses the same frame.
+            Invalid: A second query uses the same frame.
         """
         asked_before, self._asked_ms = self._asked_ms, now_ms
         if self._looked_ms is not None and now_ms - self._looked_ms < self._step_ms:
@@ -130,7 +130,8 @@ class IdleWatch:
         log = logs.offsets(logs.offered[-1]) if logs.offered else None
         if log is None:
             return start
-        # Under available_now Spark asks from the beginning, and must not be sent back to it.
+        # With available_now, Spark asks from the first offset, and the result must not be lower than earlier
+        # ones.
         sent = max(start, self._sent(log, start))
         self._follow(logs.offered[-1], log, asked_before, now_ms)
         silent = self._silent_until_ms
@@ -138,7 +139,7 @@ class IdleWatch:
         return silent if idle and silent - sent >= self._step_ms else sent
 
     def _follow(self, number: int, log: OffsetLog, asked_before: int, now_ms: int) -> None:
-        """Update the start of the silence, and the time until which it is known."""
+        """Update the start of the time without rows, and its known end."""
         lines = list(log.offsets.values())
         seen = [lines[at] for at in self._told.watched]
         if self._seen is None:
@@ -148,7 +149,7 @@ class IdleWatch:
         elif number != self._newest:
             self._silent_until_ms = max(self._silent_until_ms, log.timestamp_ms)
         else:
-            # No batch was planned since, so Spark found no rows when it asked last.
+            # No batch was planned since, so Spark's last request returned no rows.
             self._silent_until_ms = max(self._silent_until_ms, asked_before)
         self._seen, self._newest = seen, number
 

@@ -1,7 +1,7 @@
-"""Join two streams within a time bound, or a stream with a table.
+"""Joins of two streams within a time bound, and of a stream with a table.
 
-Spark keeps the rows of both sides until the watermark has passed the last possible match; an outer join
-then returns the rows without one. No Python runs on a row.
+Spark stores the rows of both sides until the watermark has passed the last possible match; an outer join then
+returns the rows without a match. No Python code runs per row.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ Pairs = list[tuple[str, str]]
 
 
 def check_key_types(left: DataFrame, right: DataFrame, keys: Sequence[str], *, where: str) -> None:
-    """Raise an error for keys of different types: a cast between the two may lose matches.
+    """Raise an error for keys whose types differ, because a cast between the types may lose matches.
 
     Raises:
-        Invalid: The types of a key differ.
+        Invalid: A key has different types on the two sides.
     """
     for key in keys:
         one, two = (type_of(side, key) for side in (left, right))
@@ -64,18 +64,18 @@ def result_names(
     where: str,
     hint: str,
 ) -> tuple[Pairs, Pairs]:
-    """Pair each non-key column with its name in the result, left and right.
+    """Return pairs of each non-key column and its name in the result, for the left and the right side.
 
     Args:
         left: The columns of the left side.
         right: The columns of the right side.
         keys: The key columns, with the same names on both sides.
         prefixes: The prefixes for names that both sides have, left and right.
-        where: The operator, for errors.
-        hint: The hint about prefixes; `{name}` is the first name that clashes.
+        where: The operator, for error messages.
+        hint: The hint about prefixes; `{name}` stands for the first name that both sides have.
 
     Raises:
-        Invalid: Two columns of the result would have one name.
+        Invalid: Two columns of the result would have the same name.
     """
     sides = [[name for name in columns if name not in keys] for columns in (left, right)]
     clashing = [name for name in sides[0] if name in sides[1]]
@@ -123,8 +123,8 @@ def enrich(
 ) -> DataFrame:
     """Add the columns of a table to the rows of a stream with the same key.
 
-    Each batch reads the table again; nothing is kept between batches. Which version of a changing table a
-    batch sees depends on how it was read: see the guide on operators. A watermark stays on its column.
+    Each batch reads the table again; no state is stored. Which version of a changing table a batch reads
+    depends on how the table was opened; see the guide on operators. A watermark remains on its column.
 
     A row of the stream is returned once for each row of the table with its key. Give the table unique keys,
     or set `check=True`, which counts them once during this call. A null in a key matches nothing.
@@ -133,16 +133,17 @@ def enrich(
         stream: The rows, streaming or not.
         table: A batch frame.
         by: The columns that must be equal, with the same names in both.
-        how: "left" keeps rows of the stream without a match, with nulls; "inner" drops them.
-        prefix: The prefix for column names of the table that the stream has too.
-        check: Run a Spark job that raises an error if the table has a key twice.
+        how: "left" keeps rows of the stream without a match and fills the table's columns with nulls; "inner"
+            drops these rows.
+        prefix: The prefix for the table's columns whose names the stream has, too.
+        check: Whether to run a Spark job that raises an error if the table has a key twice.
 
     Returns:
         The columns of the stream, then the non-key columns of the table.
 
     Raises:
-        Invalid: The table is a stream, a column is wrong or missing, both have a column of the same name and
-            there is no prefix, or the table has a key twice.
+        Invalid: The table is a stream, a column is missing or has the wrong type, both have a column with the
+            same name and there is no prefix, or the table has a key twice.
 
     Example:
         menu = spark.createDataFrame([("tea", "hot"), ("lemonade", "cold")], "drink string, served string")
@@ -195,7 +196,7 @@ def _check_unique(table: DataFrame, keys: list[str]) -> None:
         )
 
 
-# From both sides, watermarks set, to what is joined, and when the key of a row `l` is that of a row `r`.
+# A function of both sides, with watermarks, and of the condition that the keys of rows `l` and `r` are equal.
 Parted = Callable[["DataFrame", "DataFrame"], "tuple[DataFrame, DataFrame, Column]"]
 
 JoinKind = Literal["inner", "left", "right", "full", "semi"]
@@ -208,7 +209,7 @@ _SPARK_KINDS: Final = {
     "semi": "left_semi",
 }
 _WHERE: Final = "holdfast.join_within(…)"
-# Of which sides a row without a key never reaches the join: Spark takes it out where it can match nothing.
+# The sides from which Spark removes rows with a null key before the join, because they cannot match.
 _NEED_A_KEY: Final = {
     "inner": (True, True),
     "left": (False, True),
@@ -237,34 +238,34 @@ def join_within(
     Two rows match if the right time is in `[left time, left time + bound]`; a pair of bounds such as
     `("-1 minute", "5 minutes")` sets both ends, relative to the left time. Both ends are included.
 
-    The result has the keys once, then the other columns of the left side, then those of the right
-    (`semi`: the left side alone, each row at most once). A row without a match has nulls for the other
-    side and is returned when the watermark has passed the bound; until then Spark keeps it. A null in a
-    key never matches. The watermark of a query with two streams is the *slower* one, so a side that falls
-    silent holds everything back, unless `hf.watermarked` gave it `idle_after`.
+    The result has the keys once, then the other columns of the left side, then those of the right side. With
+    `semi` it has only the left side, each row at most once. In an outer join, a row without a match has nulls
+    for the other side and is returned when the watermark has passed the bound; until then Spark stores it. A
+    null in a key never matches. The watermark of a query with two streams is the *slower* one, so a side
+    without new rows holds the query back, unless its watermark was set by `hf.watermarked` with `idle_after`.
 
-    Two batch frames can be joined too, for a backfill or a test; they need no watermark.
+    Two batch frames can be joined, too, for a backfill or a test; they need no watermark.
 
     Args:
         left: The left side.
         right: The right side, streaming if and only if the left is.
         by: The columns that must be equal, with the same names on both sides.
-        times: The column with the event time, left and right.
-        bound: How much later than the left row the right one may be, or both ends.
-        kind: `inner`, `left`, `right`, `full` (outer joins) or `semi`.
-        watermark: The allowed lateness of a row, for both sides or one for each. Leave it out if the frames
-            have watermarks already.
-        prefixes: The prefixes for column names that both sides have, left and right, as in
-            `("order_", "payment_")`.
-        side_outputs: Return late rows of both sides too. The columns `side` ("late", or null for a row
-            of the join), `side_stream` ("left" or "right"), `side_event` (the row as JSON) and `side_error`
-            (always null) are added; a late row has nulls for the others. Both streams are read a second time
-            for it, so Spark counts their rows twice; set it at the first start.
+        times: The event-time column of the left and of the right side.
+        bound: The maximum time by which the right row is later than the left row, or both ends.
+        kind: The type of join: `inner`, `left`, `right`, `full` (outer joins) or `semi`.
+        watermark: The allowed lateness of a row, for both sides or one for each; None if the frames have
+            watermarks.
+        prefixes: The prefixes for column names that both sides have, left and right, for example `("order_",
+            "payment_")`.
+        side_outputs: Whether to return late rows of both sides, too. The columns `side` ("late", or null for
+            a row of the join), `side_stream` ("left" or "right"), `side_event` (the row as JSON) and
+            `side_error` (always null) are added; a late row has nulls for the others. Both streams are read a
+            second time for late rows, so Spark counts their rows twice. Set it at the first start.
 
     Raises:
-        Invalid: A kind, column, bound or watermark is wrong or missing, both sides have a column of the
+        Invalid: A kind, column, bound or watermark is invalid or missing, both sides have a column with the
             same name and there are no prefixes, or side outputs are not supported for these frames. Spark
-            would report most of this only when the query starts.
+            would report most of these errors only when the query starts.
 
     Example:
         from pathlib import Path
@@ -299,7 +300,7 @@ def bounded_join(
     parted: Parted | None = None,
     side_outputs: bool = False,
 ) -> DataFrame:
-    """Implement `join_within`; with `parted`, rows must also agree in the part of their key."""
+    """Join as `join_within` does; with `parted`, matching rows must also be in the same part of their key."""
     one_of(kind, f"{_WHERE}: kind", list(_SPARK_KINDS))
     _check_pair(left, right)
     keys = key_columns(left, by, where=_WHERE)
@@ -372,7 +373,7 @@ def _ends(bound: Duration | tuple[Duration, Duration]) -> tuple[int, int]:
 
 
 def _signed(value: Duration) -> int:
-    """Read a duration that may be negative: an end of the bound can lie before the left row."""
+    """Parse a duration that may be negative, because an end of the bound may be before the left row."""
     setting = f"{_WHERE}: bound"
     if isinstance(value, str):
         text = value.strip()
@@ -387,14 +388,14 @@ def _signed(value: Duration) -> int:
 def _names(
     left: list[str], right: list[str], keys: list[str], prefixes: tuple[str, str] | None, kind: str
 ) -> tuple[Pairs, Pairs]:
-    """Pair each column but the keys with its name in the result, left and right."""
+    """Return pairs of each non-key column and its name in the result, for the left and the right side."""
     if kind == "semi":
         return [(name, name) for name in left if name not in keys], []
     return result_names(left, right, keys, prefixes, where=_WHERE, hint=_PREFIXES)
 
 
 def _within(times: tuple[str, str], low: int, high: int) -> tuple[Column, Column]:
-    """Return the condition that the time of a row `r` is in the bound of that of a row `l`, ends included."""
+    """Return the conditions that the time of a row `r` is within the bound of a row `l`, ends included."""
     from pyspark.sql import functions as F  # noqa: N812 - the package imports without Spark
 
     one, two = (F.col(f"{side}.{quoted(time)}") for side, time in zip("lr", times, strict=True))

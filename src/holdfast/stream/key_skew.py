@@ -1,6 +1,6 @@
-"""Find the keys that have too many rows, in a batch frame or in a running stream.
+"""The detection of keys with too many rows, in a batch frame or in a running stream.
 
-Spark's own sketch counts them, in bounded memory and with a known error; see `engine.skew_metric`.
+Spark's own sketch counts the keys, in bounded memory and with a known error; see `engine.skew_metric`.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 
-# Of a stream one row in so many is looked at: the sketch costs more than many a batch can spare.
+# One row of a stream in this many is sampled, because the sketch is too expensive for all rows.
 EVERY: Final = 128
 HEAVY: Final = 10
-# What the report of a batch frame is called.
+# The name of the report on a batch frame.
 _FRAME: Final = "frame"
 _PARTITION: Final = "_holdfast_partition"
 
@@ -42,28 +42,29 @@ _PARTITION: Final = "_holdfast_partition"
 def watch(
     df: DataFrame, *, by: str | Iterable[str], name: str, every: int = EVERY, heavy: int = HEAVY
 ) -> DataFrame:
-    """Count the most frequent keys of each batch of a stream while it runs.
+    """Count the most frequent keys in each batch of a stream while it runs.
 
-    The rows pass unchanged. `hf.skew.report(query)` reads the counts of the newest batch, and so does
-    `holdfast skew JOB` for a job. Rows are counted at the point of the call: before a window or a join, the
-    keys of arriving rows.
+    The rows pass unchanged. `hf.skew.report(query)` returns the counts of the newest batch, and `holdfast
+    skew JOB` prints them for a job. Rows are counted at the point of the call: before a window or a join,
+    these are the arriving rows.
 
-    One row in `every` is counted, chosen at random. The sampling error of a share is at most
-    `1.5 / sqrt(sampled rows)`, three standard deviations: 2.4 % for a batch of 500,000 rows and 17 % for one
-    of 10,000. `every=1` counts all rows: then only the sketch's own error remains, 0.02 %, and each row is
-    written as text and counted.
+    One row in `every` is counted, chosen at random. The sampling error of a share is at most `1.5 /
+    sqrt(sampled rows)`, three standard deviations: 2.4 % for a batch of 500,000 rows and 17 % for one of
+    10,000. With `every=1` all rows are counted, which leaves only the sketch's own error of 0.02 %, but
+    converts each row's key to text.
 
     Do not watch the result of an aggregate, where each key has one row.
 
     Args:
         df: A stream.
-        by: The columns of the key.
+        by: The key columns.
         name: The name of the report, unique in the query.
         every: The sampling interval: one row in this many is counted.
         heavy: The number of keys to report.
 
     Raises:
-        Invalid: The frame is not a stream, a column is missing or cannot be a key, or a number is wrong.
+        Invalid: The frame is not a stream, a column is missing or cannot be a key, or a number is out of
+            range.
 
     Example:
         orders = hf.skew.watch(events, by="customer", name="orders", every=1)
@@ -103,7 +104,7 @@ def report_frame(
 
 
 def report_query(query: StreamingQuery) -> tuple[SkewReport, ...]:
-    """Return the report of `watch` on the newest batch that had rows."""
+    """Return the report of `watch` for the newest batch with rows."""
     progress: Mapping[str, Any]
     for progress in reversed(query.recentProgress):
         if reports := skew_in(progress):
@@ -120,21 +121,21 @@ def report_query(query: StreamingQuery) -> tuple[SkewReport, ...]:
 def find(
     df: DataFrame, *, by: str | Iterable[str], share: float = 0.05, every: int = 1, most: int = 100
 ) -> list[Any]:
-    """Return the keys of a batch frame with at least this share of its rows, the heaviest first.
+    """Return the keys of a batch frame with at least this share of its rows, in descending order of rows.
 
-    The result is an argument for `hf.split_hot(hot=…)`: values, or tuples if the key has several columns. Run
-    it once on a sample of the input, and write the keys into the job. The hot keys of a join of streams
-    cannot change.
+    Pass the result to `hf.split_hot(hot=…)`; it consists of values, or of tuples if there are several key
+    columns. Run this function once on a sample of the input, and write the keys into the job, because the hot
+    keys of a join of streams cannot change.
 
     Args:
-        df: A batch frame, such as yesterday's files.
-        by: The columns of the key.
-        share: The smallest share.
-        every: The sampling interval: one row in this many is examined.
-        most: The largest number of keys to return.
+        df: A batch frame, such as the files of the previous day.
+        by: The key columns.
+        share: The minimum share.
+        every: The sampling interval: one row in this many is counted.
+        most: The maximum number of keys to return.
 
     Raises:
-        Invalid: A column, the share or a number is wrong, or the frame is a stream.
+        Invalid: A column, the share or a number is invalid, or the frame is a stream.
 
     Example:
         yesterday = spark.createDataFrame([("ann",), ("ann",), ("bob",), ("cy",)], "customer string")
@@ -151,7 +152,7 @@ def find(
 def _counted(
     df: DataFrame, by: str | Iterable[str], *, partitions: int | None, every: int, heavy: int
 ) -> tuple[SkewReport, Mapping[str, Any]]:
-    """Return the report of a batch frame, and the metric that it is made from."""
+    """Return the report on a batch frame, and the metric from which it is computed."""
     from pyspark.sql import Observation
     from pyspark.sql import functions as F  # noqa: N812 - as above
 
@@ -187,7 +188,7 @@ def _columns(keys: Sequence[str]) -> list[Column]:
 
 
 def _sizes(every: int, heavy: int, where: str) -> tuple[int, int]:
-    """Check both arguments; the sketch tracks a limited number of keys."""
+    """Check the sampling interval and the number of keys, which is limited by the sketch."""
     return whole(every, f"{where}: every", least=1), whole(
         heavy, f"{where}: heavy", least=1, most=TRACKED - 1
     )

@@ -1,6 +1,7 @@
-"""Check the state of Holdfast's own operators against new code, using their notes in the checkpoint.
+"""The check of the state of Holdfast's own operators against new code, by their notes in the checkpoint.
 
-To Spark all of them look alike: a few blobs for each key group. The operator's note describes the blobs.
+To Spark all of these operators look the same: a few blobs for each key group. The operator's note describes
+the blobs.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ def note_verdicts(operator: OperatorNote, note: Mapping[str, Any] | None) -> tup
 
     Args:
         operator: The operator of the new code.
-        note: The existing note of the operator of this name; None if there is none.
+        note: The note of the operator with this name in the checkpoint, or None.
     """
     if isinstance(operator, Defined):
         return tuple(_keyed(operator, note))
@@ -43,14 +44,14 @@ def note_verdicts(operator: OperatorNote, note: Mapping[str, Any] | None) -> tup
 
 
 def noted_states(note: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the names of an operator's states, from its note."""
+    """Return the names of an operator's states, read from its note."""
     return tuple(
         state for state in note["forms"][note["current"]]["states"] if not state.startswith("holdfast_")
     )
 
 
 def error_line(error: Invalid) -> str:
-    """Return an error as one line."""
+    """Return an error with its details and hint on one line."""
     found = f": found {error.found}" if error.found else ""
     expected = f", expected {error.expected}" if error.expected else ""
     hint = f" ({error.hint})" if error.hint else ""
@@ -71,7 +72,7 @@ def _keyed(operator: Defined, note: Mapping[str, Any] | None) -> Iterator[StateV
         operator.new_note(note)
     except Invalid as error:
         if all(verdict.verdict is not Verdict.INCOMPATIBLE for verdict in verdicts):
-            # The newest form can be read, and something else cannot: an older form, or the key groups.
+            # The newest schema can be read, but an older schema or the number of key groups cannot.
             for state_name in noted_states(note):
                 yield StateVerdict(
                     name, state_name, Verdict.INCOMPATIBLE, error_line(error), spark_error=REFUSED
@@ -81,7 +82,7 @@ def _keyed(operator: Defined, note: Mapping[str, Any] | None) -> Iterator[StateV
 
 
 def _own(operator: Defined) -> list[State]:
-    """Return the states that the user declared."""
+    """Return the states that the user declared, without internal ones."""
     from holdfast.worker.declarations.state_descriptors import SETTLED
 
     return [state for state in operator.layout.states if state.name != SETTLED]

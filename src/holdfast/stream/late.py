@@ -1,7 +1,7 @@
 """Late rows: the number that a query dropped, and the rows themselves as a side output of an operator.
 
-Spark drops late rows inside its operators and does not show them. So the rows are compared with the same
-watermark a second time, outside the operator: in a branch of the same plan, over the same batch.
+Spark drops late rows inside its operators without showing them. So the rows are compared with the same
+watermark a second time, outside the operator, in a branch of the same plan over the same batch.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ DROPPED: Final = "numRowsDroppedByWatermark"
 def late_rows(progress: Mapping[str, Any]) -> int:
     """Return the number of rows that the stateful operators of one batch dropped as late.
 
-    Reads a progress as Spark reports it: `query.lastProgress` or the JSON of a listener's event. Each
-    stateful operator counts its own drops; an operator downstream never sees such a row, so the sum counts
-    no row twice, except one that two branches of a plan read.
+    The argument is a progress as reported by Spark: `query.lastProgress` or the JSON of a listener's event.
+    Each stateful operator counts its own drops, and a dropped row does not reach later operators, so no row
+    is counted twice, except a row that two branches of a plan read.
 
-    A join and a deduplication count rows. A windowed aggregation combines rows before it reads its state,
-    so it counts late *groups* of a batch: at least one if there was a late row, and at most as many as
-    there were late rows. With `side_outputs=True` the rows themselves are returned, and can be counted. A
-    keyed operator counts events, in its own metric.
+    A join and a deduplication count rows. A windowed aggregation combines rows before it reads its state, so
+    it counts late *groups* of a batch: at least one if there was a late row, and at most as many as there
+    were late rows. With `side_outputs=True` the rows themselves are returned, and can be counted. A keyed
+    operator counts events in its own metric, which is included.
 
     Args:
         progress: The progress of one batch.
@@ -44,12 +44,12 @@ def late_rows(progress: Mapping[str, Any]) -> int:
 
 
 def check_side_outputs(frames: Sequence[DataFrame], columns: Sequence[str], *, where: str) -> None:
-    """Raise an error for streams whose late rows cannot be determined as Spark does it.
+    """Raise an error for streams whose late rows cannot be determined in the same way as by Spark.
 
     Args:
         frames: The streams of the operator, with watermarks.
         columns: The columns of the operator's result.
-        where: The operator, for errors.
+        where: The operator, for error messages.
 
     Raises:
         Invalid: A frame is not a stream or contains a stateful operator, two streams read the same source, or
@@ -119,10 +119,10 @@ def late_side(
 
     Args:
         rows: The stream, with its watermark, as it reaches the operator.
-        end: The time that Spark compares with the watermark: the row's time, or the end of its window.
+        end: The time that Spark compares with the watermark: the time of the row or the end of its window.
         stream: The stream's name.
-        event: The stream's own columns.
-        shown: Columns of the operator's result that a late row has too.
+        event: The columns of the stream.
+        shown: The columns of the operator's result that a late row also has.
     """
     from pyspark.sql import functions as F  # noqa: N812 - the package imports without Spark
 
@@ -137,7 +137,7 @@ def late_side(
 
 
 def refuse_complete(frame: DataFrame, mode: str | None) -> None:
-    """Raise an error for late rows as a side output in output mode complete: Spark drops none there.
+    """Raise an error for late rows as a side output in output mode `complete`, in which Spark drops none.
 
     Raises:
         Invalid: The mode is `complete` and the frame has late rows as a side output.

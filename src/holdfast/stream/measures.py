@@ -1,6 +1,6 @@
-"""Parse the aggregates of the keyed operators: `{"mean": "avg(amount)", "orders": "count(*)"}`.
+"""The aggregates of keyed operators, parsed from text: `{"mean": "avg(amount)", "orders": "count(*)"}`.
 
-The types of results are those of Spark's own functions.
+The types of the results are those of Spark's own functions.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ _MOST_DIGITS = 38
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """One aggregate.
+    """One aggregate: a function over a column.
 
     Attributes:
-        name: The name of its column.
-        function: One of `FUNCTIONS`.
-        column: The input column; None for `count(*)`.
-        input: The type of that column.
+        name: The name of the result column.
+        function: The function, one of `FUNCTIONS`.
+        column: The input column, or None for `count(*)`.
+        input: The type of the input column, or None for `count(*)`.
         output: The type of the result.
     """
 
@@ -42,26 +42,26 @@ class Measure:
 
     @property
     def sum_type(self) -> pa.DataType:
-        """The type of the sum behind `sum` and `avg`."""
+        """Return the type of the sum from which `sum` and `avg` are computed."""
         if self.input is None or kinds.is_integer(self.input):
             return pa.int64()
         return _wider(self.input, 10, 0) if kinds.is_decimal(self.input) else pa.float64()
 
 
 def measures_of(given: Any, schema: pa.Schema, taken: Iterable[str], *, where: str) -> tuple[Measure, ...]:
-    """Parse aggregates by the names of their columns.
+    """Parse aggregates, given by the name of their result column.
 
     Nulls are ignored, as in SQL: an aggregate of no values is null, a count of no values is 0.
 
     Args:
-        given: A call such as "sum(amount)" for each new column.
+        given: An aggregate such as "sum(amount)" for each new column.
         schema: The columns of the events.
-        taken: The other column names of the result.
-        where: The operator, for errors.
+        taken: The names of the other result columns.
+        where: The operator, for error messages.
 
     Raises:
-        Invalid: There is no aggregate, a text is not an aggregate, a column is missing or of a type that the
-            function does not take, or a name is taken.
+        Invalid: There is no aggregate, a text is not an aggregate, a column is missing or has a type that the
+            function does not support, or a name is in use.
     """
     if not isinstance(given, Mapping) or not given:
         raise Invalid(
@@ -145,7 +145,7 @@ def _has_order(read: pa.DataType) -> bool:
 
 
 def _wider(read: pa.DataType, digits: int, scale: int) -> pa.DataType:
-    """Return a decimal with more digits and a larger scale, within Spark's bounds."""
+    """Return a decimal type with more digits and a larger scale, within Spark's limits."""
     return pa.decimal128(min(read.precision + digits, _MOST_DIGITS), min(read.scale + scale, _MOST_DIGITS))
 
 

@@ -1,14 +1,14 @@
-"""Check the state of a checkpoint against the code before a query starts.
+"""The check of a checkpoint's state against the code, before a query starts.
 
-A frame is built before its checkpoint is known. So its parts get the address at the start: tasks in a
-property that Spark sends with each of them, the source of ticks in a file on the driver's machine.
+A frame is built before its checkpoint is known, so parts of the plan get the address at the start: tasks in a
+property that Spark sends to each of them, the source of ticks in a file on the driver's machine.
 
-Workers refuse state that they cannot read, in the first batch and before anything is committed; settings that
-only decide *where* rows are stored, such as a split of hot keys, do not show in the state at all. A query
-that Holdfast starts is refused earlier: each of its operators writes a note into the checkpoint with the
-settings that must not change, and the note is compared with the code before the query starts.
+Workers reject state that they cannot read, in the first batch and before anything is committed. But settings
+that only decide *where* rows are stored, such as a split of hot keys, are not visible in the state. Therefore
+each operator of a query that Holdfast starts writes a note into the checkpoint, with the settings that must
+not change. Before a query starts, its operators are compared with these notes.
 
-`holdfast check` compares new code with the plan that made the saved state. Spark stores no plan in a
+`holdfast check` compares new code with the plan of the query that wrote the state. Spark stores no plan in a
 checkpoint, so Holdfast writes the plan of each query that it starts.
 """
 
@@ -41,13 +41,13 @@ if TYPE_CHECKING:
 
 
 def told_checkpoint(frame: DataFrame, checkpoint: str) -> Iterator[str]:
-    """Pass the checkpoint's address to the parts of a frame; call it right before the query starts.
+    """Pass the checkpoint's address to the parts of a frame; call it immediately before the query starts.
 
     Returns:
-        The properties of this thread to remove once the query has started.
+        The names of this thread's local properties to remove after the query has started.
 
     Raises:
-        Unavailable: Spark does not know the checkpoint's file system.
+        Unavailable: Spark cannot access the checkpoint's file system.
     """
     lines = tick_lines(frame)
     late = reads_late_watermark(frame)
@@ -62,23 +62,23 @@ def told_checkpoint(frame: DataFrame, checkpoint: str) -> Iterator[str]:
 
 
 class OperatorNote(Protocol):
-    """The note of an operator in the checkpoint."""
+    """An operator that has a note in the checkpoint."""
 
     @property
     def note_name(self) -> str:
-        """The note's file name, unique in a query."""
+        """Return the note's file name, unique within a query."""
 
     def new_note(self, before: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
-        """Return the note to write in place of the earlier one; None if it is unchanged.
+        """Return the note that replaces the earlier one, or None if it is unchanged.
 
         Raises:
-            Invalid: The operator has changed in a way that makes its state unusable.
+            Invalid: A change of the operator makes its existing state unusable.
         """
 
 
 @dataclass(frozen=True, slots=True)
 class Defined:
-    """A keyed operator that this process has defined."""
+    """A keyed operator defined in this process."""
 
     layout: Layout
     instances: Instances | None = None
@@ -86,11 +86,11 @@ class Defined:
 
     @property
     def note_name(self) -> str:
-        """The note's file name."""
+        """Return the note's file name."""
         return operator_note(self.layout.operator)
 
     def new_note(self, before: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
-        """Return the new note with all forms of the state; None if it is unchanged."""
+        """Return the new note with all schemas of the state, or None if the note is unchanged."""
         from holdfast.worker.state.layout import form_from_json
         from holdfast.worker.state.loading import Upgrade
 
@@ -128,22 +128,22 @@ class Defined:
         if renamed:
             noted[RENAMED] = renamed
         if even:
-            noted[_SPREAD] = True  # without a word, each under its own number, as at first
+            noted[_SPREAD] = True  # by default, each group has its own number, as at first
         noted[PERIODS] = [[period.mark, period.since_ms] for period in self.periods(before)]
-        # For who looks at the state without the code.
+        # For programs that read the state without the code.
         noted |= {"keys": list(layout.key_names), "placed": layout.placement is not None}
         if self.blobs_left(before) is not None:
-            noted[BLOBS] = (before or {})[BLOBS]  # until the state was seen to have none there
+            noted[BLOBS] = (before or {})[BLOBS]  # until the state has been found to have no blobs there
         elif self.blobs is not None:
             noted[BLOBS] = described(self.blobs.server)
         if self.instances is not None:
-            # The former numbers stay until the state was seen to be of this one.
+            # The former numbers stay until the state has been found to have the new one.
             mine, known = self.instances.count, (before or {}).get(INSTANCES, [])
             noted[INSTANCES] = [*(number for number in known if number != mine), mine]
         return None if noted == before else noted
 
     def periods(self, before: Mapping[str, Any] | None) -> tuple[Period, ...]:
-        """Return the periods of the forms of its state, with the current one."""
+        """Return the periods of the state's schemas, including the current one."""
         from holdfast.worker.state.layout import Period, continued
 
         known: list[Period] = []
@@ -155,31 +155,31 @@ class Defined:
         return continued(known, self.layout)
 
     def blobs_left(self, before: Mapping[str, Any] | None) -> str | None:
-        """Return the database that may still have blobs but is no longer configured, if any."""
+        """Return the database that may still have blobs but is not configured any more, or None."""
         product = product_in((before or {}).get(BLOBS))
         return None if self.blobs is not None and self.blobs.server.product == product else product
 
 
-# Whether key groups are stored so that Spark spreads them evenly over partitions.
+# Whether key groups are stored under numbers that Spark distributes evenly over partitions.
 SPREAD_KEY: Final = "spark.holdfast.keyGroups.spread"
 _SPREAD: Final = "spread"
-# The former names of states, as the versions so far have given them.
+# The former names of states, as declared by the versions so far.
 RENAMED: Final = "renamed"
-# Through which times the state has had which form: fingerprints, and when the first run with each began.
+# The periods of the state's schemas: fingerprints, and the start of the first run with each.
 PERIODS: Final = "periods"
-# Of how many instances the state of an operator may be.
+# The possible numbers of instances of an operator's state.
 INSTANCES: Final = "instances"
 _NAME: Final = re.compile(OPERATOR_NAME)
 
-# Every operator that this process has defined; a plan names its own by their place in here.
+# All operators defined in this process; a plan refers to its operators by their index in this list.
 _DEFINED: list[OperatorNote] = []
 
 
 def checked_name(name: str, *, where: str) -> str:
-    """Check an operator's name, which is part of its note's file name.
+    """Return an operator's name after checking it, because it is part of the note's file name.
 
     Raises:
-        Invalid: The name is not valid.
+        Invalid: The name is not a valid operator name.
     """
     if not _NAME.fullmatch(str(name)):
         raise Invalid(
@@ -194,7 +194,7 @@ def checked_name(name: str, *, where: str) -> str:
 
 
 def same_name(name: str, where: str) -> Invalid:
-    """Return the error for two operators of a query that would share a note and state."""
+    """Return the error for two operators of a query that have the same name, and so would share a note."""
     return Invalid(
         "two operators of a query have the same name",
         code="HF-E2346",
@@ -211,7 +211,7 @@ def define(operator: OperatorNote) -> int:
 
 
 def defined_in(frame: DataFrame) -> list[OperatorNote]:
-    """Return Holdfast's operators in a frame's plan, the last step first."""
+    """Return Holdfast's operators in a frame's plan, the last step of the plan first."""
     return [_DEFINED[number] for number in definitions_in(frame)]
 
 
@@ -223,14 +223,14 @@ def keyed_names(frame: DataFrame) -> tuple[str, ...]:
 def check_operators(frame: DataFrame, checkpoint: str) -> list[tuple[OperatorNote, Mapping[str, Any] | None]]:
     """Check that operators can find and read their state, and write their notes.
 
-    Call it while no query uses the checkpoint. It reads and writes one small file for each operator.
+    Call it while no query uses the checkpoint. It reads and writes one small file per operator.
 
     Returns:
-        The operators, each with its earlier note.
+        The operators, each with its earlier note or None.
 
     Raises:
-        Invalid: State would be lost or misread.
-        Unavailable: The checkpoint's storage does not answer.
+        Invalid: The code would lose or misread state.
+        Unavailable: The storage of the checkpoint does not answer.
     """
     operators = defined_in(frame)
     names = [operator.note_name for operator in operators]
@@ -241,7 +241,7 @@ def check_operators(frame: DataFrame, checkpoint: str) -> list[tuple[OperatorNot
             raise same_name(name, checkpoint)
         before = _read_note(frame, checkpoint, name)
         noted = operator.new_note(before)
-        # Over Spark Connect nothing can be written there: workers then compare what they find in the state.
+        # Over Spark Connect no note can be written: workers then check the state that they read.
         if noted is not None and not is_connect(frame):
             write_text(frame.sparkSession, checkpoint, name, json.dumps(noted))
         checked.append((operator, before))
@@ -249,31 +249,31 @@ def check_operators(frame: DataFrame, checkpoint: str) -> list[tuple[OperatorNot
 
 
 def settle(frame: DataFrame, checkpoint: str, operator: Defined) -> None:
-    """Write into the note that the state of an operator has its number of instances.
+    """Record in an operator's note that its state has the current number of instances.
 
     Raises:
-        Unavailable: The checkpoint's storage does not answer.
+        Unavailable: The storage of the checkpoint does not answer.
     """
     if operator.instances is not None:
         _note(frame, checkpoint, operator, {INSTANCES: [operator.instances.count]})
 
 
 def note_blobs(frame: DataFrame, checkpoint: str, operator: Defined) -> None:
-    """Write the location of an operator's blobs into its note, once none is left elsewhere.
+    """Record the database of an operator's blobs in its note, after no blobs are left in a former one.
 
     Raises:
-        Unavailable: The checkpoint's storage does not answer.
+        Unavailable: The storage of the checkpoint does not answer.
     """
     blobs = None if operator.blobs is None else described(operator.blobs.server)
     _note(frame, checkpoint, operator, {BLOBS: blobs})
 
 
 def _read_note(frame: DataFrame, checkpoint: str, name: str) -> Mapping[str, Any] | None:
-    """Read an operator's note; None if there is none.
+    """Return an operator's note, or None if it has none.
 
     Raises:
-        Corrupt: It is damaged.
-        Unavailable: The checkpoint's storage does not answer.
+        Corrupt: The note is not valid JSON.
+        Unavailable: The storage of the checkpoint does not answer.
     """
     text = read_text(frame.sparkSession, checkpoint, name)
     return (
@@ -290,7 +290,7 @@ def _note(frame: DataFrame, checkpoint: str, operator: Defined, changes: Mapping
 
 
 def plan_of(frame: DataFrame, sink: PlanSink, trigger: str | None) -> QueryPlan | None:
-    """Return the plan of a query's code; None if this Spark's internals do not show it."""
+    """Return the plan of a query's code, or None if it cannot be read from this version of Spark."""
     described = describe(frame)
     if described is None:
         return None
@@ -300,12 +300,12 @@ def plan_of(frame: DataFrame, sink: PlanSink, trigger: str | None) -> QueryPlan 
 def note_plan(frame: DataFrame, checkpoint: str, plan: QueryPlan | None) -> None:
     """Write the plan of a query that is about to start, with the first batch that it could run.
 
-    Call it while no query uses the checkpoint. Lists the commits, and reads one small file, which is
-    written if the plan is new.
+    Call it while no query uses the checkpoint. It lists the commits and reads one small file, which is
+    rewritten if the plan is new.
 
     Raises:
         Invalid: A keyed operator would read the state of a different one.
-        Unavailable: The checkpoint's storage does not answer.
+        Unavailable: The storage of the checkpoint does not answer.
     """
     if plan is None:
         return
@@ -322,7 +322,8 @@ def note_plan(frame: DataFrame, checkpoint: str, plan: QueryPlan | None) -> None
 
 
 def check_places(before: tuple[str, ...], now: tuple[str, ...], where: str) -> None:
-    """Raise an error if the order of keyed operators changed: Spark finds state by number, not by name.
+    """Raise an error if the order of keyed operators changed, because Spark finds state by number, not by
+    name.
 
     Raises:
         Invalid: An operator would read the state of a different one.

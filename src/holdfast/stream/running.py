@@ -1,12 +1,12 @@
-"""`hf.running`: aggregates over the last interval of event time.
+"""Running aggregates (`hf.running`) over the last interval of event time.
 
-Sums are differences of exact running totals: numbers are added as whole numbers of their smallest unit,
-floating-point ones too. Retired events leave no rounding error, and a result does not depend on the order in
-which rows arrived.
+Sums are differences of exact running totals: numbers, including floating-point ones, are added as integers in
+units of their smallest digit. Retired events leave no rounding error, and a result does not depend on the
+order in which rows arrived.
 
-Events are stored as they arrive, one chunk per batch, until no later event can look back at them. Retired
-events stay in their chunk until they outnumber the rest; then the key's chunks are merged into one. So an
-event is written about twice, and a key stores at most twice the events of its window.
+Events are stored as they arrive, in one chunk per batch, until no later event can have them in its range.
+Retired events stay in their chunk until they outnumber the others; then the key's chunks are merged into one.
+So an event is written about twice, and a key stores at most twice the events of its range.
 """
 
 from __future__ import annotations
@@ -46,16 +46,16 @@ _TOO_LARGE = 2**63
 
 
 def ranges_before(position: Numbers, at: Numbers, asked: Numbers, size: int) -> tuple[Numbers, Numbers]:
-    """Return for some rows the range of rows of their key that are not later, and earlier by at most `size`.
+    """Return for some rows the range of rows of the same key that are not later, and at most `size` earlier.
 
     Args:
-        position: The key of each row; rows are sorted by it and then by their time.
+        position: The key of each row; rows are sorted by key and then by time.
         at: The time of each row.
-        asked: The rows to return ranges for.
+        asked: The indices of the rows for which to return ranges.
         size: The length of the range; both ends are included.
 
     Returns:
-        The first row of each range, and the one after its last. Rows at the same time are all in it.
+        The first row of each range, and the row after its last. All rows with the same time are included.
     """
     keys, times = position[asked], at[asked]
     first = np.maximum(times, _LOWEST + size) - size
@@ -67,7 +67,7 @@ def aggregate(measure: Measure, column: pa.Array | None, start: Numbers, stop: N
     """Compute one aggregate over ranges of a column.
 
     Raises:
-        Invalid: A sum does not fit its type.
+        Invalid: A sum overflows its type.
     """
     if column is None:
         return pa.array(stop - start)
@@ -86,7 +86,7 @@ def aggregate(measure: Measure, column: pa.Array | None, start: Numbers, stop: N
 def _rows_before(
     position: Numbers, at: Numbers, keys: Numbers, times: Numbers, *, same_time: bool
 ) -> Numbers:
-    """Count the rows before each pair of key and time; with `same_time` also those at that time."""
+    """Return the number of rows before each pair of key and time; with `same_time`, include that time."""
     rows = len(position)
     side = np.repeat([0, 1] if same_time else [1, 0], [rows, len(keys)])
     order = np.lexsort((side, np.concatenate([at, times]), np.concatenate([position, keys])))
@@ -97,14 +97,14 @@ def _rows_before(
 
 
 def _over(values: Numbers, start: Numbers, stop: Numbers) -> Numbers:
-    """Sum each range. Totals may wrap around; a difference that fits 64 bits is right all the same."""
+    """Return the sum of each range; totals may wrap around, but a difference within 64 bits is exact."""
     totals = offsets_of(values)
     sums: Numbers = totals[stop] - totals[start]
     return sums
 
 
 def _totals(units: Numbers | list[int], start: Numbers, stop: Numbers) -> Numbers | list[int]:
-    """The exact sum of each range, as numpy where they all fit 64 bits."""
+    """Return the exact sum of each range, as a numpy array if all of them fit in 64 bits."""
     if not len(start):
         return np.zeros(0, np.int64)
     if isinstance(units, np.ndarray):
@@ -117,7 +117,7 @@ def _totals(units: Numbers | list[int], start: Numbers, stop: Numbers) -> Number
 
 
 def _units(column: pa.Array, there: Mask) -> Numbers | list[int]:
-    """Whole numbers as they are, decimals in units of their last digit; 0 for null."""
+    """Return integers unchanged and decimals in units of their last digit; 0 for null."""
     if not kinds.is_decimal(column.type):
         return numbers_of(column)
     raw = np.frombuffer(column.buffers()[1], np.int64, 2 * len(column), 16 * column.offset).reshape(-1, 2)
@@ -128,7 +128,7 @@ def _units(column: pa.Array, there: Mask) -> Numbers | list[int]:
 
 
 def _whole_results(measure: Measure, totals: Numbers | list[int], counts: Numbers) -> pa.Array:
-    """Return sums or averages of whole numbers or decimals; null for no values."""
+    """Return sums or averages of integers or decimals; null without values."""
     none = counts == 0
     if measure.function == "sum" and isinstance(totals, np.ndarray) and kinds.is_integer(measure.output):
         return pa.array(totals, mask=none)
@@ -144,7 +144,7 @@ def _whole_results(measure: Measure, totals: Numbers | list[int], counts: Number
 
 
 def _exactly(measure: Measure, values: Sequence[int], none: Mask) -> pa.Array:
-    """Whole numbers, or units of a decimal's last digit, as a column of the measure's type."""
+    """Return integers, or units of a decimal's last digit, as a column of the measure's type."""
     kind = measure.output
     largest = 10**kind.precision - 1 if kinds.is_decimal(kind) else _TOO_LARGE - 1
     least = -largest if kinds.is_decimal(kind) else -_TOO_LARGE
@@ -165,7 +165,7 @@ def _exactly(measure: Measure, values: Sequence[int], none: Mask) -> pa.Array:
 
 
 def _half_up(value: int, divisor: int) -> int:
-    """Divide, a half rounded away from zero as Spark does."""
+    """Return a quotient rounded to the nearest integer, halves away from zero, as in Spark."""
     rounded = (2 * abs(value) + divisor) // (2 * divisor)
     return rounded if value >= 0 else -rounded
 
@@ -173,7 +173,7 @@ def _half_up(value: int, divisor: int) -> int:
 def _float_results(
     measure: Measure, values: NDArray[np.float64], counts: Numbers, start: Numbers, stop: Numbers
 ) -> pa.Array:
-    """Sums or averages of floating-point numbers, rounded once."""
+    """Return sums or averages of floating-point numbers, rounded once."""
     finite = np.isfinite(values)
     units, power = _float_units(np.where(finite, values, 0.0))
     totals = _totals(units, start, stop)
@@ -195,7 +195,7 @@ _SPECIAL: dict[str, Any] = {"nan": np.isnan, "up": np.isposinf, "down": np.isneg
 
 
 def _float_units(values: NDArray[np.float64]) -> tuple[list[int], int]:
-    """Floating-point numbers as whole numbers, and the power of two by which these are too large."""
+    """Return floating-point numbers as integers, and the power of two by which they are scaled."""
     mantissas, exponents = np.frexp(values)
     whole = np.ldexp(mantissas, 53).astype(np.int64)
     shifts = exponents.astype(np.int64) - 53
@@ -214,7 +214,7 @@ def _quotient(total: int, divisor: int, power: int) -> float:
 
 
 def _extremes(column: pa.Array, there: Mask, start: Numbers, stop: Numbers, *, largest: bool) -> pa.Array:
-    """The least or largest value of each range; NaN is larger than every number, as in Spark SQL."""
+    """Return the smallest or largest value of each range; as in Spark SQL, NaN is the largest number."""
     order = pc.array_sort_indices(column, null_placement="at_end").to_numpy().astype(np.int64)
     ranks = np.empty(len(column), np.int64)
     ranks[order] = np.arange(len(column))
@@ -227,7 +227,7 @@ def _extremes(column: pa.Array, there: Mask, start: Numbers, stop: Numbers, *, l
 
 
 def _least_of(ranks: Numbers, start: Numbers, stop: Numbers) -> Numbers:
-    """The least rank of each range, which is that of two overlapping stretches of a power of two."""
+    """Return the smallest rank of each range, from two overlapping ranges whose length is a power of two."""
     levels = np.frexp((stop - start).astype(np.float64))[1] - 1
     lowest = np.empty(len(start), np.int64)
     least = ranks
@@ -241,13 +241,13 @@ def _least_of(ranks: Numbers, start: Numbers, stop: Numbers) -> Numbers:
 
 _MICROS = 1_000
 _FIRST, _LAST = np.iinfo(np.int64).min, np.iinfo(np.int64).max
-_NOT_YET = -(2**53)  # a watermark in milliseconds before all times, also in microseconds
+_NOT_YET = -(2**53)  # a watermark in milliseconds before all times, also when converted to microseconds
 _NEVER = 2**53
 
 
 @dataclass(frozen=True, slots=True)
 class RangeAggregation:
-    """The specification of aggregates over a range.
+    """The specification of running aggregates over a range.
 
     Attributes:
         events: The columns of the events.
@@ -255,7 +255,7 @@ class RangeAggregation:
         time: The event-time column.
         size_us: The length of the range, in microseconds.
         measures: The aggregates.
-        stored: The columns in state.
+        stored: The columns of the events that are stored.
     """
 
     events: pa.Schema
@@ -267,34 +267,34 @@ class RangeAggregation:
 
     @property
     def output(self) -> pa.Schema:
-        """The columns of the result: those of the events, then the aggregates."""
+        """Return the columns of the result: those of the events, then the aggregates."""
         added = [pa.field(measure.name, measure.output) for measure in self.measures]
         return pa.schema([*(pa.field(field.name, field.type) for field in self.events), *added])
 
 
 @dataclass(frozen=True, slots=True)
 class RangeRows:
-    """Events of some keys: the key's position, the time in microseconds, and the columns."""
+    """Events of some keys: the index of each event's key, the time in microseconds, and the columns."""
 
     position: Numbers
     at: Numbers
     table: pa.Table
 
     def take(self, order: Any) -> RangeRows:
-        """Return the rows at these positions, in this order."""
+        """Return the rows at these indices, in this order."""
         return RangeRows(self.position[order], self.at[order], self.table.take(pa.array(order)))
 
     def where(self, mask: Mask) -> RangeRows:
-        """Return the rows of a mask."""
+        """Return the rows in a mask."""
         return self.take(np.flatnonzero(mask))
 
     def sorted(self) -> RangeRows:
-        """Return the rows by key and time; rows at the same time keep their order of arrival."""
+        """Return the rows ordered by key and time; rows with the same time keep their order of arrival."""
         return self.take(np.lexsort((self.at, self.position)))
 
 
 class OverTable(KeyedTable):
-    """The base of both processors: the events of each key, stored in chunks."""
+    """The base class of both processors, which stores the events of each key in chunks."""
 
     def __init__(self, over: RangeAggregation) -> None:
         self._over = over
@@ -304,7 +304,7 @@ class OverTable(KeyedTable):
         return RangeRows(state.position, micros(events.column(self._over.time)), pa.table(columns))
 
     def _stored_rows(self, state: Any) -> RangeRows:
-        """Return all stored events of the keys, in the order of arrival within each."""
+        """Return all stored events of the keys, in the order of arrival within each key."""
         lists = state.rows.get()
         chunks = lists.flatten()
         rows = pa.RecordBatch.from_struct_array(chunks.flatten())
@@ -315,7 +315,7 @@ class OverTable(KeyedTable):
         return RangeRows(position, micros(table.column(self._over.time)), table)
 
     def _keep(self, state: Any, rows: RangeRows, where: Mask) -> None:
-        """Add a chunk of its rows to each selected key."""
+        """Store the rows of each key in a mask as a new chunk."""
         rows = rows.where(where[rows.position])
         rows = rows.take(np.argsort(rows.position, kind="stable"))
         counts = np.bincount(rows.position, minlength=state.size)
@@ -325,14 +325,16 @@ class OverTable(KeyedTable):
             pa.array(offsets_of(counts), pa.int32()),
             pa.StructArray.from_arrays(arrays, fields=fields),
         )
-        # A list takes a value of each event: the key's chunk goes with its first one.
+        # A list takes one value per event, so the key's chunk is added with its first event.
         first = np.zeros(len(state.position), np.bool_)
         first[np.unique(state.position, return_index=True)[1]] = True
         first &= (counts > 0)[state.position]
         state.rows.append(chunks.take(pa.array(state.position, mask=~first)), where=first)
 
     def _renewed(self, state: Any, rows: RangeRows, live: Mask) -> tuple[Mask, Numbers]:
-        """Clear keys with at least half of their rows retired; return a mask, and the rows left per key."""
+        """Clear keys with at least half of their rows retired; return a mask of them, and the rows left per
+        key.
+        """
         held = np.bincount(rows.position, minlength=state.size)
         kept = np.bincount(rows.position[live], minlength=state.size)
         anew = 2 * kept <= held
@@ -340,12 +342,12 @@ class OverTable(KeyedTable):
         return anew, kept
 
     def _retired(self, rows: RangeRows, now_us: int) -> Mask:
-        """Return a mask of the rows that no event in time can look back at."""
+        """Return a mask of the rows that no later event can have in its range."""
         gone: Mask = rows.at <= max(now_us, _FIRST + self._over.size_us) - self._over.size_us
         return gone
 
     def _answered(self, rows: RangeRows, asked: Numbers) -> dict[str, pa.Array]:
-        """Return the aggregates of some of the rows, which must be sorted."""
+        """Return the aggregates of some rows; all rows must be sorted."""
         start, stop = ranges_before(rows.position, rows.at, asked, self._over.size_us)
         results = {}
         for measure in self._over.measures:
@@ -355,10 +357,10 @@ class OverTable(KeyedTable):
 
 
 class FinalOver(OverTable):
-    """A processor that answers each event once, when the watermark has reached it.
+    """A processor that returns each event once, when the watermark has reached it.
 
-    The states are those of `final_over`: `rows` in chunks, `due` the time of the key's timer, and `done` the
-    watermark up to which events were answered.
+    The states are declared by `final_over`: `rows` has the events in chunks, `due` the time of the key's
+    timer, and `done` the watermark up to which events were returned.
     """
 
     def on_batch(self, events: pa.Table, state: Any) -> None:
@@ -371,7 +373,7 @@ class FinalOver(OverTable):
         state.timer(due, where=due < before)
 
     def on_timers(self, _timers: pa.Table, state: Any) -> pa.Table:
-        """Answer the events that the watermark has reached, and delete retired ones."""
+        """Return the events that the watermark has reached, and delete retired ones."""
         now_us = state.watermark_ms * _MICROS
         stored = self._stored_rows(state)
         rows = stored.sorted()
@@ -402,11 +404,11 @@ class FinalOver(OverTable):
 
 
 class EarlyOver(OverTable):
-    """A processor that answers each event in its batch, from all events so far, that batch included."""
+    """A processor that returns each event in its batch, aggregated over all events up to that batch."""
 
     def on_batch(self, events: pa.Table, state: Any) -> pa.Table:
-        """Answer the events, store them, and set a timer for the retirement of the last one."""
-        # A query starts with its watermark at 1970, and no event is late yet.
+        """Return the events with aggregates, store them, and set a timer for when the last one retires."""
+        # The watermark of a new query is 1970, and no event is late yet.
         now_us = state.watermark_ms * _MICROS if state.watermark_ms else _FIRST
         before, new = self._stored_rows(state), self._rows_of(events, state)
         together = RangeRows(
@@ -427,19 +429,19 @@ class EarlyOver(OverTable):
         return events
 
     def on_timers(self, _timers: pa.Table, state: Any) -> None:
-        """Delete the events of keys that have been silent for the length of the range."""
+        """Delete the events of keys that had no event for the length of the range."""
         state.rows.clear()
 
 
 def final_over(over: RangeAggregation) -> KeyedTable:
-    """Build the processor that waits for the watermark."""
+    """Return a processor for `emit="final"`, which waits for the watermark."""
     due = State(StateKind.VALUE, pa.int64(), default=_NEVER)
     done = State(StateKind.VALUE, pa.int64(), default=_NOT_YET)
     return _build_processor(FinalOver, over, due=due, done=done)
 
 
 def early_over(over: RangeAggregation) -> KeyedTable:
-    """Build the processor that answers at once."""
+    """Return a processor for `emit="early"`, which does not wait."""
     return _build_processor(EarlyOver, over)
 
 
@@ -449,7 +451,7 @@ def state_type(over: RangeAggregation) -> pa.DataType:
 
 
 def _build_processor(base: type[OverTable], over: RangeAggregation, **states: State) -> KeyedTable:
-    """Build a processor with states of the events' types, which are known only here."""
+    """Return a processor whose states have the types of the events, which are known only here."""
     body = {"__doc__": base.__doc__, "rows": State(StateKind.LIST, state_type(over)), **states}
     made: KeyedTable = type("Running", (base,), body)(over)
     return made
@@ -464,14 +466,15 @@ def micros(times: pa.ChunkedArray) -> Numbers:
 def timer_ms(us: Numbers) -> Numbers:
     """Return the first millisecond at which the watermark has reached a time.
 
-    Never before the first millisecond of 1970: a query's watermark starts there, when no event is late yet.
+    It is at least the first millisecond of 1970, because the watermark of a new query is 1970, when no event
+    is late yet.
     """
     ms: Numbers = np.clip(-(-us // _MICROS), 1, LAST_MS)
     return ms
 
 
 def lowest(rows: RangeRows, size: int) -> Numbers:
-    """Return the earliest time of each key; the largest possible time for a key without rows."""
+    """Return the earliest time of each key, or the largest possible time for a key without rows."""
     earliest = np.full(size, _LAST)
     np.minimum.at(earliest, rows.position, rows.at)
     return earliest
@@ -501,41 +504,42 @@ def running(
     side_outputs: bool = False,
     key_groups: int = KEY_GROUPS,
 ) -> DataFrame:
-    """Add to each event the aggregates of its key over the last `size` of event time, itself included.
+    """Add to each event the aggregates of its key over the last `size` of event time, including the event.
 
-    The range of an event at time t is [t - size, t], both ends included, and all events of the key at t are
-    in it: SQL's `OVER (PARTITION BY … ORDER BY … RANGE BETWEEN INTERVAL … PRECEDING AND CURRENT ROW)`.
+    The range of an event at time t is [t - size, t], both ends included, and includes all events of the key
+    at time t. This is SQL's `OVER (PARTITION BY … ORDER BY … RANGE BETWEEN INTERVAL … PRECEDING AND CURRENT
+    ROW)`.
 
-    Results are exact. Whole numbers and decimals are added exactly, and so are floating-point numbers, which
-    are rounded once at the end. Retired events leave no error, and the order of arrival does not matter.
+    Results are exact. Integers and decimals are added exactly, and so are floating-point numbers, which are
+    rounded once at the end. Retired events leave no rounding error, and the order of arrival does not matter.
 
     With `emit="final"` an event is returned once, when the watermark has reached it and its range is
-    complete. With `emit="early"` it is returned in its own batch, aggregated over the events so far, that
-    batch included; an event in the range that arrives later is not in its aggregates.
+    complete. With `emit="early"` it is returned in its own batch, aggregated over all events up to that
+    batch; events in the range that arrive later are not included.
 
-    State: the events themselves, until no later event can look back at them; "final" stores all their
-    columns, "early" the time and the aggregated columns, so select only the columns you need. A batch reads
-    the stored events of its keys. For one result per window instead of one per event, use
-    `hf.windowed` with `slide`, which stores only sums.
+    The state consists of the events, until no later event can have them in its range. "final" stores all of
+    their columns, "early" the time and the aggregated columns, so select only the columns you need. A batch
+    reads the stored events of its keys. For one result per window instead of one per event, use `hf.windowed`
+    with `slide`, which stores only sums.
 
     Args:
-        df: A stream. Rows without a time are left out.
+        df: A stream. Rows without a time are dropped.
         by: The key columns.
-        time: The column with the event time.
+        time: The event-time column.
         size: The length of the range.
         agg: An aggregate for each new column: `{"mean": "avg(amount)", "orders": "count(*)"}`, with avg,
             count, max, min and sum.
-        emit: "final" or "early".
-        watermark: The allowed lateness of a row. Leave it out if the frame has a watermark already.
+        emit: The time at which an event is returned: "final" or "early".
+        watermark: The allowed lateness of a row; None if the frame already has a watermark.
         name: The operator's name, unique in the query.
-        side_outputs: Return late events as side outputs, as `process` does.
-        key_groups: As in `hf.keyed`.
+        side_outputs: Whether to return late events as side outputs, as `process` does.
+        key_groups: The number of key groups, as in `hf.keyed`.
 
     Returns:
-        A stream of the columns of `df` and the aggregates. It has no watermark.
+        A stream with the columns of `df` and the aggregates. It has no watermark.
 
     Raises:
-        Invalid: A column, duration, aggregate or choice is wrong, or there is no watermark.
+        Invalid: A column, duration, aggregate or option is invalid, or there is no watermark.
 
     Example:
         orders = hf.running(events, by="customer", time="ts", size="1 hour", agg={"spend": "sum(amount)"})

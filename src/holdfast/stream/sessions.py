@@ -1,4 +1,4 @@
-"""`hf.sessions`: sessions of each key in event time.
+"""Sessions of each key in event time (`hf.sessions`).
 
 Events wait until the watermark has reached them and are then processed in the order of their times. So
 sessions never have to be merged or moved, and the result does not depend on the order of arrival.
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 ENDS = ("session_start", "session_end")
 PHASE = "session"
 OPEN, CLOSED = "open", "closed"
-# Python rounds to 28 digits otherwise. A sum has 38, and its share of a count must not be rounded twice.
+# Python's default precision is 28 digits. A sum has 38 digits, and its average must not be rounded twice.
 _WIDE = decimal.Context(prec=120, rounding=decimal.ROUND_HALF_UP)
 _MICROSECOND = dt.timedelta(microseconds=1)
 
@@ -44,9 +44,9 @@ class SessionSpec:
         events: The columns of the events.
         keys: The key columns.
         time: The event-time column.
-        gap_us: The silence that ends a session, in microseconds.
-        longest_us: The largest length of a session, in microseconds; None: no limit.
-        opened: True if a row is returned when a session opens.
+        gap_us: The time without events that ends a session, in microseconds.
+        longest_us: The maximum length of a session in microseconds, or None without a limit.
+        opened: Whether a row is returned when a session opens.
         measures: The aggregates.
     """
 
@@ -60,33 +60,33 @@ class SessionSpec:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The columns that are stored for an event, besides its time."""
+        """Return the columns that are stored for an event, except its time."""
         return tuple(dict.fromkeys(measure.column for measure in self.measures if measure.column is not None))
 
     @property
     def output(self) -> pa.Schema:
-        """The columns of the result."""
+        """Return the columns of the result."""
         fields = [pa.field(key, self.events.field(key).type) for key in self.keys]
         fields += [pa.field(name, UTC_TIMESTAMP) for name in ENDS]
         fields += [pa.field(PHASE, pa.string())] if self.opened else []
         return pa.schema([*fields, *(pa.field(measure.name, measure.output) for measure in self.measures)])
 
     def end(self, start: int, last: int) -> int:
-        """Return the end of a session from its start and its last event."""
+        """Return the end of a session, computed from its start and its last event."""
         end = last + self.gap_us
         return end if self.longest_us is None else min(end, start + self.longest_us)
 
     def goes_on(self, start: int, last: int, at: int) -> bool:
-        """Return True if an event belongs to the session; its end is included."""
+        """Return whether an event belongs to the session; the end of a session is inclusive."""
         return at <= self.end(start, last)
 
 
 class SessionTracker(Keyed):
     """A processor that tracks sessions; `tracker` declares its states.
 
-    `waiting` are events that the watermark has not reached, and some that were processed already; `done` is
-    the time up to which they were. `current` is the open session: start, last event, accumulators. `due` is
-    the time of the key's timer.
+    `waiting` has the events that the watermark has not reached, and some that were already processed; `done`
+    is the time up to which events were processed. `current` is the open session: start, last event,
+    accumulators. `due` is the time of the key's timer.
     """
 
     def __init__(self, tracked: SessionSpec) -> None:
@@ -146,9 +146,9 @@ class SessionTracker(Keyed):
 
     @staticmethod
     def _wake(state: Any, ctx: Any, at: int) -> None:
-        """Set the timer to a time of the watermark, unless it fires earlier.
+        """Set the timer to a time of the watermark, unless the existing timer is earlier.
 
-        Never before the first millisecond of 1970: a query's watermark starts there.
+        The time is at least the first millisecond of 1970, because the watermark of a new query is 1970.
         """
         due = min(max(-(-at // 1_000), 1), LAST_MS)
         if state.due is None or due < state.due:
@@ -172,7 +172,7 @@ class SessionTracker(Keyed):
 
 @dataclass(slots=True)
 class _Session:
-    """The open session of the key in hand."""
+    """The open session of the current key."""
 
     start: int
     last: int
@@ -180,11 +180,11 @@ class _Session:
 
 
 class _Tally:
-    """One aggregate, kept in one or two cells.
+    """The accumulation of one aggregate in one or two cells.
 
     Args:
         measure: The aggregate.
-        place: The index of the column in a waiting row; None for `count(*)`.
+        place: The index of the column in a waiting row, or None for `count(*)`.
     """
 
     def __init__(self, measure: Measure, place: int | None) -> None:
@@ -195,11 +195,11 @@ class _Tally:
         self.width = 2 if measure.function == "avg" else 1
 
     def fresh(self) -> list[Any]:
-        """Return the cells of a session without events."""
+        """Return the cells for a session without events."""
         return [0] if self._measure.function == "count" else [None, 0][: self.width]
 
     def add(self, cells: list[Any], row: Any) -> None:
-        """Add a waiting row; nulls are ignored."""
+        """Add a waiting row to the cells; nulls are ignored."""
         value = 1 if self._place is None else row[self._place]
         if value is None:
             return
@@ -211,7 +211,7 @@ class _Tally:
             cells[1] += 1
 
     def result(self, cells: list[Any]) -> Any:
-        """Return the current result of the aggregate."""
+        """Return the result of the aggregate."""
         if self.width == 1 or cells[0] is None:
             return cells[0]
         total, count = cells
@@ -225,10 +225,10 @@ class _Tally:
 
 
 def result_names(keys: Iterable[str], *, opened: bool) -> list[str]:
-    """Return the columns of the result without the aggregates.
+    """Return the names of the result columns, without the aggregates.
 
     Raises:
-        Invalid: A key has the name of a column of the result.
+        Invalid: A key column has the name of another result column.
     """
     own = [*ENDS, *([PHASE] if opened else [])]
     names = [*keys, *own]
@@ -245,7 +245,7 @@ def result_names(keys: Iterable[str], *, opened: bool) -> list[str]:
 
 
 def tracker(tracked: SessionSpec) -> SessionTracker:
-    """Build the processor; the types of its states are known only here."""
+    """Return a processor whose states have the types of the events, which are known only here."""
     columns = enumerate(tracked.columns)
     waiting = [pa.field(f"c{at}", tracked.events.field(name).type) for at, name in columns]
     cells = [kind for measure in tracked.measures for kind in _cell_types(measure)]
@@ -310,44 +310,45 @@ def sessions(
     side_outputs: bool = False,
     key_groups: int = KEY_GROUPS,
 ) -> DataFrame:
-    """Group the events of each key into sessions, in which each event is at most `gap` after the one before.
+    """Group the events of each key into sessions, in which each event is at most `gap` after the previous
+    one.
 
-    A session is returned when it is closed, that is when the watermark has reached its end: `session_start`
-    is its first event, `session_end` the last one plus `gap`. An event exactly at the end still belongs to
-    it. Events are processed by their times, when the watermark has reached them. So a late-arriving event
-    between two groups of events makes one session, and the result does not depend on how the stream was cut
-    into batches. With `opened=True` a row is also returned when a session opens; it is never withdrawn, and
-    the row that closes the session has the same key and start.
+    A session is returned when it closes, which is when the watermark has reached its end: `session_start` is
+    its first event, `session_end` the last one plus `gap`. An event exactly at the end still belongs to the
+    session. Events are processed in the order of their times, when the watermark has reached them. So an
+    event that arrives later than those around it joins them into one session, and the result does not depend
+    on how the stream was divided into batches. With `opened=True` a row is also returned when a session
+    opens; it is never withdrawn, and the row that closes the session has the same key and start.
 
-    State: the events that the watermark has not reached, with the aggregated columns; one row for the open
-    session. Decimals and whole numbers are added exactly, floating-point numbers in the order of the event
-    times.
+    The state consists of the aggregated columns of the events that the watermark has not reached, and one row
+    for the open session. Decimals and integers are added exactly, floating-point numbers in the order of the
+    event times.
 
-    `hf.windowed` with `gap` makes sessions too, in Spark's own plan, with any aggregate. Use this
-    operator for a row at the start, a maximum length, or late events as side outputs.
+    `hf.windowed` with `gap` also builds sessions, in Spark's own plan and with any aggregate. Use
+    `hf.sessions` for a row at the start of a session, a maximum length, or late events as side outputs.
 
     Args:
-        df: A stream. Rows without a time are left out.
+        df: A stream. Rows without a time are dropped.
         by: The key columns.
-        time: The column with the event time.
-        gap: The silence that ends a session.
+        time: The event-time column.
+        gap: The time without events that ends a session.
         agg: An aggregate for each new column: `{"events": "count(*)", "spend": "sum(amount)"}`, with avg,
             count, max, min and sum.
-        longest: The maximum length of a session. It ends at the latest at its start plus this; the next
-            event opens a new one.
-        opened: Add the column `session`, with "closed", or "open" in the row at the start of a session,
+        longest: The maximum length of a session, after which the next event opens a new one; None for no
+            limit.
+        opened: Whether to add the column `session`: "closed", or "open" in a row at the start of a session,
             which has no end and no aggregates.
-        watermark: The allowed lateness of a row. Leave it out if the frame has a watermark already.
+        watermark: The allowed lateness of a row; None if the frame already has a watermark.
         name: The operator's name, unique in the query.
-        side_outputs: Return late events as side outputs, as `process` does.
-        key_groups: As in `hf.keyed`.
+        side_outputs: Whether to return late events as side outputs, as `process` does.
+        key_groups: The number of key groups, as in `hf.keyed`.
 
     Returns:
-        A stream of the key columns, `session_start`, `session_end`, `session` with `opened=True`, and the
+        A stream with the key columns, `session_start`, `session_end`, `session` if `opened=True`, and the
         aggregates. It has no watermark.
 
     Raises:
-        Invalid: A column, duration, aggregate or name is wrong, or there is no watermark.
+        Invalid: A column, duration, aggregate or name is invalid, or there is no watermark.
 
     Example:
         visits = hf.sessions(

@@ -1,8 +1,8 @@
-"""Aggregates that can be computed exactly from parts.
+"""The aggregates that can be computed exactly from parts.
 
-A Spark column does not show what it computes, so these are classes of Holdfast. A stream uses Spark's own
-aggregates; for a batch frame with hot keys an aggregate is split into sums, counts, minima and maxima of the
-parts, which are then combined.
+A Spark column does not expose what it computes, so these aggregates are Holdfast classes. A stream uses
+Spark's own aggregates. For a batch frame with hot keys, an aggregate is split into sums, counts, minima and
+maxima of the parts, which are then combined.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ Kind = Literal[
 
 _WHERE: Final = "holdfast.split_hot(…).agg(…)"
 _WHOLE: Final = {"tinyint": 3, "smallint": 5, "int": 10, "bigint": 19}
-# A sum of decimals has ten digits more than they have, and a decimal has 38 at most.
+# A sum of decimals has ten digits more than its input, and a decimal has at most 38 digits.
 _SUM_DIGITS: Final = 28
 _AVG_DIGITS: Final = 23
-# Squares have twice the digits, and sums of squares are multiplied by a count.
+# Squares have twice as many digits, and sums of squares are multiplied by a count.
 _SQUARE_DIGITS: Final = 10
 _SPREADS: Final = ("variance", "var_pop", "stddev", "stddev_pop")
 _PREFIX: Final = "_holdfast_"
@@ -37,12 +37,12 @@ _PREFIX: Final = "_holdfast_"
 
 @dataclass(frozen=True, slots=True)
 class Aggregate:
-    """One aggregate of `hf.split_hot(…).agg(…)`.
+    """One aggregate of `hf.split_hot(…).agg(…)`, returned by the functions of `hf.skew`.
 
     Attributes:
         kind: The function.
-        column: The input column; None counts rows.
-        name: The name of the result.
+        column: The input column, or None to count rows.
+        name: The name of the result column.
 
     Example:
         total = hf.skew.sum("cups")
@@ -55,7 +55,7 @@ class Aggregate:
     name: str
 
     def alias(self, name: str) -> Aggregate:
-        """Return the aggregate under a different name."""
+        """Return the aggregate with a different result name."""
         return replace(self, name=name)
 
 
@@ -64,10 +64,10 @@ def _build_aggregate(kind: Kind, column: str) -> Aggregate:
 
 
 def count(column: str | None = None) -> Aggregate:
-    """Declare the number of rows, or of the non-null values of a column.
+    """Return the aggregate that counts rows, or the non-null values of a column.
 
     Args:
-        column: The column; None counts rows.
+        column: The column, or None to count rows.
 
     Example:
         orders = spark.createDataFrame([("ann", "tea"), ("ann", None)], "customer string, drink string")
@@ -79,10 +79,10 @@ def count(column: str | None = None) -> Aggregate:
 
 
 def total(column: str) -> Aggregate:
-    """Declare the sum of a column.
+    """Return the aggregate that sums a column.
 
     Args:
-        column: The column; in a batch frame of whole numbers, or of decimals of at most 28 digits.
+        column: The column. In a batch frame its type must be an integer or a decimal of at most 28 digits.
 
     Example:
         orders = spark.createDataFrame([("ann", 1), ("ann", 2)], "customer string, cups int")
@@ -94,7 +94,7 @@ def total(column: str) -> Aggregate:
 
 
 def least(column: str) -> Aggregate:
-    """Declare the smallest value of a column.
+    """Return the aggregate for the smallest value of a column.
 
     Example:
         orders = spark.createDataFrame([("ann", 1), ("ann", 2)], "customer string, cups int")
@@ -106,7 +106,7 @@ def least(column: str) -> Aggregate:
 
 
 def greatest(column: str) -> Aggregate:
-    """Declare the largest value of a column.
+    """Return the aggregate for the largest value of a column.
 
     Example:
         orders = spark.createDataFrame([("ann", 1), ("ann", 2)], "customer string, cups int")
@@ -118,10 +118,10 @@ def greatest(column: str) -> Aggregate:
 
 
 def avg(column: str) -> Aggregate:
-    """Declare the mean of a column: of whole numbers a double, of decimals a decimal.
+    """Return the aggregate for the mean of a column: a double for integers, a decimal for decimals.
 
     Args:
-        column: The column; in a batch frame of whole numbers, or of decimals of at most 23 digits.
+        column: The column. In a batch frame its type must be an integer or a decimal of at most 23 digits.
 
     Example:
         orders = spark.createDataFrame([("ann", 1), ("ann", 2)], "customer string, cups int")
@@ -133,13 +133,14 @@ def avg(column: str) -> Aggregate:
 
 
 def variance(column: str, *, population: bool = False) -> Aggregate:
-    """Declare the variance of a column; over a batch frame it is computed from exact sums.
+    """Return the aggregate for the variance of a column; over a batch frame it is computed from exact sums.
 
-    The last digits of Spark's own variance depend on the order of rows; over a batch frame, those of this
-    one do not.
+    The last digits of Spark's own variance depend on the order of rows; those of this aggregate over a batch
+    frame do not.
 
     Args:
-        column: The column; in a batch frame of whole numbers or decimals of at most 10 digits, such as `int`.
+        column: The column. In a batch frame its type must be an integer or a decimal of at most 10 digits,
+            such as `int`.
         population: True for the variance of a population, False for that of a sample.
 
     Example:
@@ -152,10 +153,10 @@ def variance(column: str, *, population: bool = False) -> Aggregate:
 
 
 def stddev(column: str, *, population: bool = False) -> Aggregate:
-    """Declare the standard deviation of a column, the square root of `hf.skew.variance`.
+    """Return the aggregate for the standard deviation of a column, the square root of `hf.skew.variance`.
 
     Args:
-        column: The column, as for `hf.skew.variance`.
+        column: The column, with the same types as for `hf.skew.variance`.
         population: True for the deviation of a population, False for that of a sample.
 
     Example:
@@ -168,9 +169,10 @@ def stddev(column: str, *, population: bool = False) -> Aggregate:
 
 
 def count_distinct(column: str) -> Aggregate:
-    """Declare the exact number of distinct non-null values of a column.
+    """Return the aggregate for the exact number of distinct non-null values of a column.
 
-    A call of `agg` can have one of it; over a stream it must be the only aggregate of the call.
+    A call of `agg` can have at most one such aggregate; over a stream it must be the only aggregate of the
+    call.
 
     Example:
         rows = [("ann", "tea"), ("ann", "tea"), ("ann", "mocha")]
@@ -183,7 +185,7 @@ def count_distinct(column: str) -> Aggregate:
 
 
 def aggregate_stream(frame: DataFrame, hot: HotKeys, aggregates: Sequence[Aggregate]) -> DataFrame:
-    """Aggregate a stream with Spark's own plan; distinct values are counted after a deduplication."""
+    """Aggregate a stream by key with Spark's own plan; distinct values are counted after a deduplication."""
     from pyspark.sql import functions as F  # noqa: N812 - the package imports without Spark
 
     _check(frame, hot, aggregates)
@@ -206,7 +208,7 @@ def aggregate_stream(frame: DataFrame, hot: HotKeys, aggregates: Sequence[Aggreg
 
 
 def aggregate_table(frame: DataFrame, hot: HotKeys, aggregates: Sequence[Aggregate]) -> DataFrame:
-    """Aggregate the parts of each key, then the keys; in one phase without hot keys."""
+    """Aggregate a batch frame by part and then by key; without hot keys, in one phase."""
     from pyspark.sql import functions as F  # noqa: N812 - the package imports without Spark
 
     _check(frame, hot, aggregates)
@@ -263,7 +265,7 @@ def _taken_apart(frame: DataFrame, aggregate: Aggregate, at: int) -> _TakenApart
     column_type = type_of(frame, str(aggregate.column))
     digits, scale = _digits(column_type)
     if kind == "sum":
-        # The sum of sums has more digits than the sum, in its type though not in its values.
+        # The type of a sum of sums has more digits than that of the sum, although the values are the same.
         kept = "bigint" if column_type in _WHOLE else f"decimal({digits + 10},{scale})"
         added = F.sum(F.col(name("s"))).cast(kept).alias(name("s"))
         return _TakenApart((F.sum(value).alias(name("s")),), (added,), F.col(name("s")))
@@ -271,12 +273,12 @@ def _taken_apart(frame: DataFrame, aggregate: Aggregate, at: int) -> _TakenApart
 
 
 def _from_sums(value: Column, found: str, kind: str, name: Any) -> _TakenApart:
-    """Compute means and variances from sums that are exact in any order."""
+    """Return the columns for a mean or variance, computed from sums that are exact in any order."""
     from pyspark.sql import functions as F  # noqa: N812 - the package imports without Spark
 
     digits, scale = _digits(found)
     spread = kind in _SPREADS
-    # Squares are those of whole numbers: of the value without its point.
+    # Squares are computed on integers: on the value without its decimal point.
     exact = value.cast(f"decimal({digits},{scale})")
     if spread:
         exact = (value * F.lit(10**scale)).cast(f"decimal({digits},0)") if scale else exact
@@ -293,7 +295,7 @@ def _from_sums(value: Column, found: str, kind: str, name: Any) -> _TakenApart:
     if not spread:
         mean = s.cast("double") / n if found in _WHOLE else _decimal_mean(s, n, digits, scale)
         return _TakenApart(parts, tuple(together), F.when(n > 0, mean))
-    # n Σx² - (Σx)² is whole, and so exact; only then is anything rounded.
+    # n Σx² - (Σx)² is an integer and therefore exact; rounding happens only afterwards.
     above = (n.cast("decimal(18,0)") * F.col(name("q"))).cast("decimal(38,0)")
     above = (above - (s * s).cast("decimal(38,0)")).cast("double") / F.lit(float(100**scale))
     size = n.cast("double")
@@ -304,12 +306,12 @@ def _from_sums(value: Column, found: str, kind: str, name: Any) -> _TakenApart:
 
 
 def _decimal_mean(s: Column, n: Column, digits: int, scale: int) -> Column:
-    """Return the mean in the type that Spark gives it; at most 23 digits leave enough for rounding."""
+    """Return the mean in Spark's result type; with at most 23 digits it is rounded once."""
     return (s / n.cast("decimal(20,0)")).cast(f"decimal({min(38, digits + 4)},{scale + 4})")
 
 
 def _native(aggregate: Aggregate) -> Column:
-    """Return Spark's own form of an aggregate."""
+    """Return Spark's column for an aggregate."""
     from pyspark.sql import functions as F  # noqa: N812 - the package imports without Spark
 
     value = F.lit(1) if aggregate.column is None else F.col(quoted(aggregate.column))
@@ -373,7 +375,7 @@ def _check_type(frame: DataFrame, aggregate: Aggregate) -> None:
 
 
 def _digits(found: str) -> tuple[int, int]:
-    """Return the number of digits of a type, and its scale; zeros if it is not exact."""
+    """Return the number of digits of a type and its scale, or zeros for an inexact type."""
     if found in _WHOLE:
         return _WHOLE[found], 0
     if not found.startswith("decimal("):

@@ -1,7 +1,7 @@
-"""Split the rows of hot keys, with exactly the result of the unsplit run.
+"""The split of hot keys' rows over several tasks, with exactly the same result as without a split.
 
 The shuffle sends all rows of a key to one task. If a key has half of all rows, that task has half of the
-work, however many tasks there are. Only the named keys are split; rows of all others are unaffected.
+work, however many tasks there are. Only the given keys are split; rows of all other keys are unaffected.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 Side = Literal["left", "right"]
 
 _WHERE: Final = "holdfast.split_hot(…)"
-# Which side may be split, so that each row of the result is made in one part only.
+# The sides that may be split for each kind, so that each row of the result is produced in one part only.
 _SIDES: Final[Mapping[str, tuple[Side, ...]]] = {
     "inner": ("left", "right"),
     "left": ("left",),
@@ -50,7 +50,7 @@ _KEEPS: Final[Mapping[str, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class SplitHot:
-    """Rows with hot keys to split, ready for an operation; made by `split_hot`.
+    """Rows with hot keys to split, ready for an operation; returned by `hf.split_hot`.
 
     Attributes:
         frame: The rows.
@@ -72,39 +72,42 @@ class SplitHot:
         split: Side | None = None,
         name: str = "join",
     ) -> DataFrame:
-        """Join as `hf.join_within` does, with this frame on the left and the same result.
+        """Join with a second frame as `hf.join_within` does, with the same result; this frame is the left
+        side.
 
-        On one side each row of a hot key goes into one of the parts, by the hash of its columns; on the
-        other side such a row goes into all of them. So each pair matches exactly once. That is exact if rows
-        without a match are returned from the split side only, or from neither:
+        On the split side, each row of a hot key goes into one part, chosen by the hash of its columns; on the
+        other side such a row goes into all parts. So each pair matches exactly once. The result is exact if
+        rows without a match are returned from the split side only, or from neither side:
 
         | kind | is split | is in every part |
         |---|---|---|
         | `inner` | the left side, or `split="right"` | the other |
         | `left`, `semi` | the left side | the right |
         | `right` | the right side | the left |
-        | `full` | neither; the kind is refused | |
+        | `full` | neither; the kind is rejected | |
 
         Split the side with the many rows. The other side's rows of hot keys are stored, and counted as late,
-        once per part. Rows that are equal in every column are in one part: a key whose rows are all equal is
-        not split.
+        once per part. Rows that are equal in every column are in the same part, so a key whose rows are all
+        equal is not split.
 
         The hot keys and the number of parts decide where Spark stores their rows. Holdfast records both at
-        the first start of a query, and refuses to start it if they have changed. A query that you start with
-        `writeStream.start()` is not checked: rows waiting for a match would not be found, without an error.
+        the first start of a query, and does not start it if they have changed. A query that you start with
+        `writeStream.start()` is not checked: after a change, rows that wait for a match would not be found,
+        without an error.
 
         Args:
             other: The right side.
-            times: The column with the event time, left and right.
-            bound: How much later than the left row the right one may be, or both ends.
-            kind: `inner`, `left`, `right` or `semi`.
+            times: The event-time column of the left and of the right side.
+            bound: The maximum time by which the right row is later than the left row, or both ends.
+            kind: The type of join: `inner`, `left`, `right` or `semi`.
             watermark: The allowed lateness of a row, for both sides or one for each.
-            prefixes: The prefixes for column names that both sides have.
-            split: The side to split; it follows from `kind`, except for `inner`.
+            prefixes: The prefixes for column names that both sides have, left and right.
+            split: The side to split; required only for `inner`, otherwise it follows from `kind`.
             name: The name of the join in the checkpoint, unique in the query.
 
         Raises:
-            Invalid: The split would change the result of this kind of join; and as `hf.join_within`.
+            Invalid: The split would change the result of this type of join, or an argument is invalid, as in
+                `hf.join_within`.
         """
         checked_name(name, where=f"{_WHERE}.join_within(…, name=…)")
         chosen = _side(kind, split)
@@ -136,39 +139,40 @@ class SplitHot:
 
         Args:
             processor: An instance of your processor class, with a `merge`.
-            output: The columns of the output.
+            output: The columns of the output, as text or as a schema.
             name: The name of the operator.
-            **choices: As in `process` of a keyed stream.
+            **choices: The other arguments of `process` of a keyed stream.
 
         Raises:
-            Invalid: The processor has no `merge`; and as `process`.
+            Invalid: The processor has no `merge`, or an argument is invalid.
         """
         stream = keyed(self.frame, by=self.hot.by).split_hot(self.hot.keys)
         return stream.process(processor, output=output, name=name, **choices)
 
     def agg(self, *aggregates: Aggregate) -> DataFrame:
-        """Aggregate by the key; the result has the key's columns and one column for each aggregate.
+        """Aggregate by key; the result has the key columns and one column for each aggregate.
 
-        **In a batch frame** the hot keys are aggregated in two phases: first the parts, then the keys. That
-        is exact for counts, sums of whole numbers and decimals, `min`, `max`, the functions of sums `avg`,
+        **In a batch frame** the hot keys are aggregated in two phases: first the parts, then the keys. The
+        result is exact for counts, sums of integers and decimals, `min`, `max`, the functions of sums `avg`,
         `variance` and `stddev`, and for one `count_distinct`, whose column then defines the parts.
 
-        **In a stream** nothing is split: the plan is Spark's own `groupBy(…).agg(…)`, and the hot keys do
-        not matter. Spark combines the rows of each task before the shuffle, so that a hot key sends one row
-        from each of them, and the tasks have equal work; two chained running aggregates would be wrong in
-        update mode. `hf.skew.count_distinct`, which Spark does not have for streams, is a deduplication by
-        key and value, which spreads a hot key by its values, and a count. It keeps each value of each key in
-        state for the life of the checkpoint.
+        **In a stream** nothing is split: the plan is Spark's own `groupBy(…).agg(…)`, and the hot keys are
+        ignored. Spark combines the rows of each task before the shuffle, so a hot key sends one row from each
+        task, and the tasks have equal work. Two chained running aggregates would give wrong results in update
+        mode. `hf.skew.count_distinct`, which Spark does not have for streams, is a deduplication by key and
+        value, which distributes a hot key by its values, followed by a count. It stores each value of each
+        key for the life of the checkpoint.
 
-        In a batch frame splitting is of no use either while the rows of a task can be combined;
-        `holdfast bench skew` measures the difference.
+        In a batch frame, a split does not help either if the rows of a task can be combined; `holdfast bench
+        skew` measures the difference.
 
         Args:
-            aggregates: Made by `hf.skew.count()`, `hf.skew.sum("amount")` and so on. Other functions, such
-                as `first`, `collect_list` and percentiles, are refused, because they cannot be split exactly.
+            aggregates: The aggregates, from `hf.skew.count()`, `hf.skew.sum("amount")` and so on. Other
+                functions, such as `first`, `collect_list` and percentiles, are rejected, because they cannot
+                be split exactly.
 
         Raises:
-            Invalid: An aggregate cannot be split exactly, or a name or a column is wrong.
+            Invalid: An aggregate cannot be split exactly, or a name or a column is invalid.
         """
         make: Callable[..., DataFrame] = aggregate_stream if self.frame.isStreaming else aggregate_table
         return make(self.frame, self.hot, aggregates)
@@ -177,8 +181,8 @@ class SplitHot:
         from pyspark.sql import functions as F  # noqa: N812 - the package imports without Spark
 
         def parted(left: DataFrame, right: DataFrame) -> tuple[DataFrame, DataFrame, Column]:
-            # The part of the many rows is computed where they are compared: as a column it would be kept
-            # with each of them, of whatever key.
+            # The part of the split side's rows is computed where rows are compared; as a column it would be
+            # stored with each row of any key.
             if side == "left":
                 right = self.hot.replicate(right)
                 same_part = self.hot.part(left, of="l.") == F.col(f"r.{PART}")
@@ -192,7 +196,7 @@ class SplitHot:
 
 @dataclass(frozen=True, slots=True)
 class SplitJoin:
-    """The note in a checkpoint about a join whose hot keys are split."""
+    """The note in a checkpoint about a join with split hot keys."""
 
     name: str
     hot: HotKeys
@@ -200,14 +204,14 @@ class SplitJoin:
 
     @property
     def note_name(self) -> str:
-        """The note's file name."""
+        """Return the note's file name."""
         return split_note(self.name)
 
     def new_note(self, before: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
-        """Return the note of the split at the first start, None afterwards.
+        """Return the note at the first start, or None at later starts.
 
         Raises:
-            Invalid: The split has changed.
+            Invalid: The hot keys, the number of parts or the split side have changed.
         """
         now = {**self.hot.note(), "side": self.side if self.hot.keys else None}
         if before is None:
@@ -226,23 +230,22 @@ class SplitJoin:
 
 
 def split_hot(df: DataFrame, *, by: str | Iterable[str], hot: Iterable[Any], parts: int = 8) -> SplitHot:
-    """Name the hot keys of a frame, so that the next operation splits their rows, with exact results.
+    """Declare the hot keys of a frame, so that the next operation splits their rows, with exact results.
 
     Continue with `.agg(…)`, `.join_within(…)` or `.process(…)`.
 
-    Without hot keys nothing is split and there is no cost: the plan is that of `hf.join_within` or of a
-    plain aggregate.
+    Without hot keys nothing is split: the plan is that of `hf.join_within` or of an ordinary aggregate.
 
     Args:
         df: The rows, streaming or not.
-        by: The columns of the key.
-        hot: The keys to split: values, or tuples for several key columns. `hf.skew.find(…)`
-            finds them in a batch frame. Null is a key like any other.
-        parts: The number of parts of each key. The number of shuffle partitions is best: then each task
-            gets one part.
+        by: The key columns.
+        hot: The keys to split: values, or tuples for several key columns. `hf.skew.find(…)` finds them in a
+            batch frame. Null is a valid key.
+        parts: The number of parts of each key. The best value is the number of shuffle partitions, which
+            gives each task one part.
 
     Raises:
-        Invalid: A column or a key is wrong, or there are too many keys or parts.
+        Invalid: A column or a key is invalid, or there are too many keys or parts.
 
     Example:
         orders = spark.createDataFrame([("ann", 1), ("ann", 2), ("bob", 1)], "customer string, cups int")
@@ -263,7 +266,7 @@ def split_hot(df: DataFrame, *, by: str | Iterable[str], hot: Iterable[Any], par
 
 
 def _side(kind: str, split: str | None) -> Side:
-    """Return the side to split."""
+    """Return the side to split for a type of join, or raise an error if none is possible."""
     allowed = _SIDES.get(kind, ("left", "right"))
     if split is not None:
         one_of(split, f"{_WHERE}: split", ("left", "right"))

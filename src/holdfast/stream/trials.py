@@ -1,7 +1,7 @@
-"""Run a trial of a query on a checkpoint in a sandbox, without its sink.
+"""The trial of a query on a copy of a checkpoint, without its sink.
 
-The sink is not touched, and a ledger is not claimed: the same plan runs into a function that writes the rows
-to files or discards them. Other side effects of the user's code, in a UDF for example, do happen.
+The sink is not used, and a ledger is not claimed: the same plan runs into a function that writes the rows to
+files or discards them. Other side effects of the user's code, for example in a UDF, still happen.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ if TYPE_CHECKING:
     from holdfast.storage.port import Storage
     from holdfast.stream.sinks.query_sink import Sink
 
-# Sources that give the same range of input to whoever asks for it, as often as he asks.
+# Sources that return the same range of input to any reader, any number of times.
 REPEATABLE: Final = (FILES, "delta", "kafka", "rate", "rate-micro-batch", IDLE_TICKS)
-# With it a file source deletes or moves away what has been read.
+# The option with which a file source deletes or moves the files that it has read.
 _CLEANS: Final = "cleansource"
-# The steps of a batch after its planning, as Spark's progress names them.
+# The steps of a batch after its planning, with their names in Spark's progress.
 _WORK: Final = ("addBatch", "commitBatch", "commitOffsets")
 
 
 class QueryFailed(Exception):
-    """The failure of a trial's query; `text` is Spark's full message."""
+    """The exception for a failed query of a trial; `text` is Spark's complete message."""
 
     def __init__(self, text: str) -> None:
         super().__init__(text)
@@ -45,17 +45,17 @@ class QueryFailed(Exception):
 
 
 class _Enough(Exception):
-    """The requested number of batches has run."""
+    """The exception that ends a query after the requested number of batches."""
 
 
 class Trial:
-    """A query that can be run in a sandbox.
+    """A query that can run on a copy of its checkpoint.
 
     Args:
-        frame: Its frame.
-        mode: Its output mode.
-        checkpoint: The checkpoint in the sandbox.
-        output: The directory for its rows, with a subdirectory per batch; None discards them.
+        frame: The frame of the query.
+        mode: The output mode of the query.
+        checkpoint: The copy of the checkpoint.
+        output: The directory for the rows, with a subdirectory per batch, or None to discard them.
     """
 
     def __init__(self, frame: DataFrame, mode: str, checkpoint: str, output: str | None) -> None:
@@ -89,24 +89,24 @@ class Trial:
 
     @property
     def watermarks(self) -> int:
-        """Return the number of watermarks that the query tracks."""
+        """Return the number of watermarks in the query's plan."""
         return watermark_count(self.frame)
 
     def run(self, most: int) -> tuple[TrialBatch, ...]:
-        """Process the available input in the sources' batches, at most `most` of them.
+        """Process the available input in the batches that the sources define, at most `most` of them.
 
         Raises:
-            QueryFailed: The query failed.
+            QueryFailed: Spark reported a failure of the query.
             Invalid: The query cannot read the keyed state in the checkpoint.
         """
         return tuple(self._run({"availableNow": True}, most))
 
     def run_once(self) -> TrialBatch:
-        """Run one batch with all available input; later timers or watermarks start no further batch.
+        """Run one batch with all available input; due timers or a new watermark start no further batch.
 
         Raises:
-            QueryFailed: The query failed.
-            Failed: There was nothing to run.
+            QueryFailed: Spark reported a failure of the query.
+            Failed: Spark ran no batch.
         """
         for batch in self._run({"once": True}, 1):
             return batch
@@ -119,16 +119,16 @@ class Trial:
         )
 
     def repeat(self, original: Storage) -> Iterator[TrialBatch]:
-        """Run the batches that a sibling checkpoint of the same savepoint has committed, with the same input.
+        """Run the batches that a different copy of the same savepoint has committed, with the same input.
 
-        Cost: one start of the query per batch, which loads its state again.
+        Each batch costs one start of the query, which loads its state again.
 
         Args:
-            original: The other checkpoint.
+            original: The storage of the other checkpoint.
 
         Raises:
-            QueryFailed: The query failed.
-            Invalid: Keyed state in the checkpoint could not be read by it.
+            QueryFailed: Spark reported a failure of the query.
+            Invalid: The query cannot read the keyed state in the checkpoint.
         """
         own = open_storage(self._checkpoint)
         newest = Logs(own).newest
@@ -140,8 +140,8 @@ class Trial:
         """Run one batch without input, which loads and commits the state.
 
         Raises:
-            QueryFailed: The query failed.
-            Invalid: Keyed state in the checkpoint could not be read by it.
+            QueryFailed: Spark reported a failure of the query.
+            Invalid: The query cannot read the keyed state in the checkpoint.
         """
         own = open_storage(self._checkpoint)
         batch_id = (Logs(own).newest or 0) + 1
@@ -150,7 +150,7 @@ class Trial:
     def _run_one(self, own: Storage, batch_id: int, files: Iterable[tuple[str, bytes]]) -> TrialBatch:
         for path, data in files:
             own.write(path, data)
-        # Spark's other triggers continue with what they find; this one leaves it at the batch that was begun.
+        # Spark's other triggers continue with available input; this one runs only the planned batch.
         for batch in self._run({"once": True}, 1):
             if batch.batch_id == batch_id:
                 return batch
@@ -206,7 +206,7 @@ def _batches(query: StreamingQuery, began: Mapping[int, float]) -> Iterator[Tria
 
 
 def check_sources(sources: Iterable[SourceRead]) -> None:
-    """Raise an error for sources that a trial cannot read while the query reads them too.
+    """Raise an error for sources that a trial cannot read while the query reads them, too.
 
     Raises:
         Unsupported: A source cannot be read twice, or reading it changes it.
@@ -231,15 +231,15 @@ def check_sources(sources: Iterable[SourceRead]) -> None:
 
 
 def chosen(sinks: Iterable[Sink], wanted: str | None, checkpoint: str) -> Sink:
-    """Return the sink that a savepoint belongs to, by name or by the checkpoint that it was taken from.
+    """Return the sink to which a savepoint belongs, by its name or by the checkpoint of the savepoint.
 
     Args:
         sinks: All sinks of the job.
-        wanted: The name that the user gave.
+        wanted: The name given by the user, or None.
         checkpoint: The checkpoint's address; it ends in the sink's name if there are several sinks.
 
     Raises:
-        Invalid: The name is unknown, or the sink cannot be determined.
+        Invalid: The name is unknown, or several sinks match.
     """
     several = list(sinks)
     if len(several) == 1 and wanted is None:

@@ -1,7 +1,7 @@
-"""Windows over event time: tumbling, sliding and session, as Spark's own aggregation.
+"""The windows over event time (tumbling, sliding and session), with Spark's own aggregation.
 
-No Python runs on a row. `windowed(…).agg(…)` is `groupBy(window, …).agg(…)` with the two ends of the window
-as plain columns, and has the same plan.
+No Python code runs per row. `windowed(…).agg(…)` has the plan of `groupBy(window, …).agg(…)`, with the two
+ends of the window as ordinary columns.
 """
 
 from __future__ import annotations
@@ -32,22 +32,22 @@ if TYPE_CHECKING:
 _WHERE = "holdfast.windowed(…)"
 _ENDS = ("window_start", "window_end")
 _Fixed = tuple[str, "str | None", "str | None"]
-# The window of a late row, which the frame may have no column of the name of.
+# The column with the window of a late row; its name cannot occur in the frame.
 _MISSED = "holdfast_missed_window"
 _MERGES_EARLY = "spark.sql.streaming.sessionWindow.merge.sessions.in.local.partition"
 
 
 @dataclass(frozen=True, slots=True)
 class Windowed:
-    """Rows in windows, ready for aggregates; made by `windowed`.
+    """Rows in windows, ready for aggregates; returned by `hf.windowed`.
 
     Attributes:
         frame: The rows.
         window: The window of a row, as a column named `window` (`session_window` for sessions).
-        by: The further columns that rows are grouped by.
+        by: The other columns by which rows are grouped.
         name: The name of the window column.
-        side_outputs: True if late rows are returned as side outputs.
-        session: For sessions, the time column and the gap as Spark writes it.
+        side_outputs: Whether late rows are returned as side outputs.
+        session: For sessions, the time column and the gap in Spark's notation, otherwise None.
     """
 
     frame: DataFrame
@@ -60,13 +60,13 @@ class Windowed:
     def agg(self, *aggregates: Column) -> DataFrame:
         """Aggregate each window.
 
-        Returns a frame of `window_start`, `window_end`, the grouping columns and the aggregates, each named
-        by its `.alias(…)`. The ends are plain times without a watermark: to add a second operator in event
-        time, write both with `F.window` and `F.window_time`.
+        The result has the columns `window_start` and `window_end`, the grouping columns, and the aggregates,
+        each named by its `.alias(…)`. The ends are timestamps without a watermark; to add a second operator
+        in event time, write both operators with `F.window` and `F.window_time`.
 
-        Spark keeps one row of state per window and group. Output modes `append` (a window once, when the
-        watermark has passed its end) and `update` (a window after each change) are supported; for session
-        windows `append` only.
+        Spark stores one row of state per window and group. The output modes `append` (a window is returned
+        once, when the watermark has passed its end) and `update` (a window is returned after each change) are
+        supported; for session windows only `append`.
 
         With `side_outputs=True` a late row is returned once for each window that it missed, with the ends of
         that window and the grouping columns, and nulls for the aggregates.
@@ -103,7 +103,7 @@ class Windowed:
         return with_late_rows(main, [self._late()])
 
     def _late(self) -> DataFrame:
-        """Return the late rows, once for each window that they missed."""
+        """Return the late rows, each once for every window that it missed."""
         from pyspark.sql import functions as F  # noqa: N812 - the package imports without Spark
 
         if self.session is None:
@@ -129,35 +129,36 @@ def windowed(
     watermark: Duration | None = None,
     side_outputs: bool = False,
 ) -> Windowed:
-    """Assign rows to windows of event time; continue with `.agg(…)`.
+    """Assign rows to windows of event time; call `.agg(…)` on the result.
 
-    `size` alone makes tumbling windows, `size` and `slide` sliding ones (a row is in each window that
-    covers it), `gap` makes sessions: windows that end after that long without a row.
+    With `size` alone the windows are tumbling; with `size` and `slide` they are sliding, and a row is in each
+    window that covers its time. With `gap` they are sessions, which end after this time without a row.
 
-    A window includes its start but not its end. Windows begin at whole multiples of their size (or slide)
-    after 1970-01-01T00:00Z, a Thursday: for weeks from Monday, set `size="7 days", offset="4 days"`.
+    A window includes its start but not its end. Windows begin at multiples of their size (or slide) after
+    1970-01-01T00:00Z, a Thursday; for weeks from Monday, set `size="7 days", offset="4 days"`.
 
-    Without a watermark the state of a stream grows for ever, and Spark refuses output mode `append`. With
-    one, a row whose window ended before the watermark is late and dropped; a row older than the watermark
-    whose window is still open is counted. A filter on columns other than the time runs *below* the
-    watermark, wherever it is written, so that the rows it removes do not advance the watermark.
+    Without a watermark the state of a stream is never deleted, and Spark rejects output mode `append`. With a
+    watermark, a row whose window ended before the watermark is late and is dropped; a row older than the
+    watermark whose window is still open is counted. Spark runs a filter on columns other than the time
+    *below* the watermark, wherever you write it, so the rows that it removes do not advance the watermark.
 
     Args:
         df: The rows, streaming or not.
-        time: The column with the event time.
+        time: The event-time column.
         size: The length of a window.
-        by: Further columns to group by.
+        by: The other columns by which rows are grouped.
         slide: The interval between window starts; at most `size`.
-        gap: The silence that ends a session.
+        gap: The time without rows that ends a session.
         offset: The start of the first window, after 1970-01-01T00:00Z.
-        watermark: The allowed lateness of a row. Leave it out if the frame has a watermark already.
-        side_outputs: Return late rows too. The columns `side` ("late", or null for a window),
+        watermark: The allowed lateness of a row; None if the frame already has a watermark.
+        side_outputs: Whether to return late rows, too. The columns `side` ("late", or null for a window),
             `side_stream`, `side_event` (the row as JSON) and `side_error` (always null) are added. The stream
-            is read a second time for it, so Spark counts its rows twice; set it at the first start.
+            is read a second time for late rows, so Spark counts its rows twice. Set it at the first start.
 
     Raises:
-        Invalid: A column or a duration is wrong, `gap` is combined with `size`, `slide` or `offset`, the
-            frame already has a watermark, has it on a different column, or has none with `side_outputs`.
+        Invalid: A column or a duration is invalid, `gap` is combined with `size`, `slide` or `offset`, the
+            frame already has a watermark, or `side_outputs` is set and the frame has no watermark on the time
+            column.
 
     Example:
         from pyspark.sql import functions as F
@@ -199,7 +200,7 @@ def windowed(
 
 
 def _refuse_early_merges(frame: DataFrame) -> None:
-    """Raise an error if Spark merges sessions before it drops late rows: then no single row is late."""
+    """Raise an error if Spark merges sessions before it drops late rows, so that no single row is late."""
     if (frame.sparkSession.conf.get(_MERGES_EARLY, None) or "false").lower() == "true":
         raise Invalid(
             "side_outputs=True cannot identify late rows: Spark merges sessions before it drops late ones",

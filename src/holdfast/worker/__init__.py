@@ -1,1 +1,1 @@
-"""The keyed engine in Spark's Python workers: states, and the rules by which events change them."""
+"""The keyed engine in Spark's Python workers: the stored states, and the code that applies events to them."""

@@ -19,12 +19,12 @@ _LOWEST = np.iinfo(np.int64).min
 
 
 def numbers(column: pa.Array) -> NDArray[Any]:
-    """Return a numeric column without nulls as numpy, without copying if possible."""
+    """Return a numeric column without nulls as a numpy array; avoid a copy if possible."""
     return np.asarray(column.to_numpy(zero_copy_only=False))
 
 
 def whole(column: pa.Array | pa.ChunkedArray) -> pa.Array:
-    """Return a column as one array, without copying if it is one already."""
+    """Return a column as one array; copy only if it has several chunks."""
     if isinstance(column, pa.ChunkedArray):
         return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
     return column
@@ -33,8 +33,8 @@ def whole(column: pa.Array | pa.ChunkedArray) -> pa.Array:
 def of_type(column: Any, kind: pa.DataType) -> Any:
     """Cast an array to a type, without loss.
 
-    Leaves arrays of the type unchanged, and also null structs: Arrow would report the nulls below those as
-    nulls in NOT NULL fields.
+    An array that already has the type is returned unchanged. Null structs keep their children as they are,
+    because Arrow would report the nulls in those children as nulls in NOT NULL fields.
     """
     if column.type == kind:
         return column
@@ -46,7 +46,7 @@ def of_type(column: Any, kind: pa.DataType) -> Any:
 
 
 def placed(column: pa.Array, at: Places, values: pa.Array) -> pa.Array:
-    """Return a column with some cells replaced."""
+    """Return a column with the cells at the indices `at` replaced by `values`."""
     if len(at) == len(column) and (at == np.arange(len(at))).all():
         return values
     order = np.arange(len(column))
@@ -55,33 +55,40 @@ def placed(column: pa.Array, at: Places, values: pa.Array) -> pa.Array:
 
 
 def offsets_of(counts: NDArray[Any]) -> Places:
-    """Return the starts of concatenated parts with these sizes; the last is the end of all."""
+    """Return the start offsets of consecutive parts with these sizes, followed by the total size."""
     return np.concatenate([[0], np.cumsum(counts)])
 
 
 def starts_of(ordered: NDArray[Any]) -> Places:
-    """Return the starts of runs of equal values in a sorted array."""
+    """Return the index at which each run of equal values starts in a sorted array."""
     if not len(ordered):
         return np.zeros(0, np.int64)
     return np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1]))
 
 
 def first_rows(position: Places, size: int) -> Places:
-    """Return the first row of each key, by the key of each row; -1 for a key without rows."""
+    """Return the index of the first row of each key, or -1 for a key without rows; `position` is the key of
+    each row.
+    """
     first = np.full(size, -1)
-    first[position[::-1]] = np.arange(len(position))[::-1]  # the last assignment stays
+    first[position[::-1]] = np.arange(len(position))[::-1]  # the last assignment wins
     return first
 
 
 def last_rows(position: Places, size: int) -> Places:
-    """Return the last row of each key, by the key of each row; -1 for a key without rows."""
+    """Return the index of the last row of each key, or -1 for a key without rows; `position` is the key of
+    each row.
+    """
     last = np.full(size, -1)
     last[position] = np.arange(len(position))
     return last
 
 
 def latest(position: Places, times: NDArray[Any], size: int) -> Places:
-    """Return the latest time of each key, by the key of each row; the lowest int64 for a key without rows."""
+    """Return the latest time of each key; `position` is the key of each row.
+
+    A key without rows gets the lowest int64.
+    """
     newest = np.full(size, _LOWEST)
     np.maximum.at(newest, position, times)
     return newest
@@ -90,7 +97,7 @@ def latest(position: Places, times: NDArray[Any], size: int) -> Places:
 def distinct(h: Hashes, keys: pa.Table) -> tuple[Places, Places]:
     """Return the first row of each distinct key, and the key number of each row.
 
-    Compares hashes and then the keys, so that two keys with equal hashes stay separate.
+    Keys with equal hashes are compared by value, so two different keys are never merged.
     """
     _, first, position = np.unique(h, return_index=True, return_inverse=True)
     taken = keys.take(pa.array(first[position]))
@@ -104,12 +111,14 @@ def distinct(h: Hashes, keys: pa.Table) -> tuple[Places, Places]:
 
 
 def comparable_key(cells: Iterable[Any]) -> tuple[Hashable, ...]:
-    """Return the cells of a key as values to compare and to hash; see `comparable`."""
+    """Return a key as a tuple of values that can be compared and hashed; see `comparable`."""
     return tuple(map(comparable, cells))
 
 
 def comparable(cell: Any) -> Hashable:
-    """Return a cell to compare and to hash: NaN equals NaN, 0.0 equals -0.0, also in structs and lists."""
+    """Return a cell as a value to compare and hash: NaN equals NaN and 0.0 equals -0.0, also in structs and
+    lists.
+    """
     if isinstance(cell, float):
         return "NaN" if cell != cell else cell + 0.0  # noqa: PLR0124 - NaN; -0.0 + 0.0 is 0.0
     if isinstance(cell, dict):
@@ -121,7 +130,7 @@ def comparable(cell: Any) -> Hashable:
 
 
 def same_cells(left: pa.Array, right: pa.Array) -> NDArray[np.bool_]:
-    """Return a mask of certainly equal cells; nested ones count as different unless both are null."""
+    """Return a mask of equal cells; nested cells count as equal only if both are null."""
     left, right = whole(left), whole(right)
     neither: NDArray[np.bool_] = numbers(pc.and_(pc.is_null(left), pc.is_null(right)))
     if pa.types.is_nested(left.type):

@@ -1,4 +1,4 @@
-"""Put an operator together from a processor and what it runs over: for Spark and for tests alike."""
+"""The assembly of an operator from a processor, its streams and its options, for Spark and for tests."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ from holdfast.worker.state.group_numbers import EVEN, Numbering
 from holdfast.worker.state.layout import Layout, form_of
 
 EVENT, PROCESSING = "event", "processing"
-# What errors call the stream of parts of hot keys.
+# The name in error messages for the stream of parts of hot keys.
 PARTS = "parts of hot keys"
 INSTANCES = "instances"
-# How a handler asks for the batch's time.
+# The names by which a handler reads the batch's time.
 TIME_WORDS = frozenset({"now", "now_ms"})
 
 
@@ -46,15 +46,15 @@ class Options:
         name: The operator's name.
         key_groups: The number of key groups.
         event_time: Whether any stream has a watermark.
-        late: "drop" or "keep".
-        on_error: "fail" or "dead-letter".
-        side_outputs: Whether late and failed events are returned.
-        drop: Former states to delete.
+        late: The handling of late events: "drop" or "keep".
+        on_error: The handling of events whose handler raises: "fail" or "dead-letter".
+        side_outputs: Whether late and failed events are returned in side outputs.
+        drop: The former states to delete.
         memory_bytes: The approximate memory limit of a worker for one pass.
         split: The hot keys whose events are merged before the shuffle, or None.
-        placement: The placement of keys into groups, or None for their hashes.
+        placement: The function that places keys into key groups, or None to place them by hash.
         instances: The instances of an hf.Operator, or None.
-        numbering: The numbering of the stored groups.
+        numbering: The numbering of the stored key groups.
         blobs: The database for blobs of its state, or None.
     """
 
@@ -82,19 +82,20 @@ def assemble(
     started_ms: int,
     broadcast: Broadcast | None = None,
 ) -> TaskOperator:
-    """Build the operator of the workers.
+    """Build the operator that runs in the workers.
 
     Args:
-        processor: The processor of the user.
-        definition: The definition of its class.
-        streams: Its inputs; the first names the key.
-        output: The columns of its output.
-        options: The options of the user.
-        started_ms: The start of this run, from which values without a stamp count their age.
-        broadcast: The stream that reaches every key group.
+        processor: The user's processor.
+        definition: The definition of the processor's class.
+        streams: The input streams; the key columns are those of the first.
+        output: The output columns.
+        options: The operator's options.
+        started_ms: The start of this run in epoch milliseconds; values without a timestamp count their age
+            from it.
+        broadcast: The stream that is sent to every key group, or None.
 
     Raises:
-        Invalid: The parts do not fit together.
+        Invalid: The processor, streams, output and options contradict each other.
     """
     _check_clocks(definition, event_time=options.event_time)
     if definition.kind == "table":
@@ -129,7 +130,7 @@ def assemble(
     lane = Lane(
         layout,
         (*streams, *_more(definition, streams[0], keys, options)),
-        # Spark would trust a NOT NULL column, and its values are not checked.
+        # Spark would trust a NOT NULL column, although its values are not checked.
         pa.schema([field.with_nullable(True) for field in (*output, *sides)]),
         keep_late=options.late == "keep",
         side_outputs=options.side_outputs,
@@ -160,7 +161,7 @@ def splitter_of(
     streams: Sequence[InputStream],
     options: Options,
 ) -> Splitter | None:
-    """Return the function that merges the events of hot keys before the shuffle; None if not requested."""
+    """Return the function that merges events of hot keys before the shuffle, or None if splitting is off."""
     if options.split is None:
         return None
     stream, alone = streams[0], apart(definition)
@@ -178,7 +179,7 @@ def splitter_of(
 def _more(
     definition: ProcessorDefinition, stream: InputStream, keys: pa.Schema, options: Options
 ) -> tuple[InputStream, ...]:
-    """Return the internal stream of parts of hot keys, or of instances to be touched."""
+    """Return the internal streams: parts of hot keys, or rows that touch the instances of an hf.Operator."""
     if options.instances is not None:
         return (InputStream(INSTANCES, keys, stream.keys),)
     if options.split is None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-# What an operator counts; each is summed over the tasks of a batch. First what a pass has done …
+# The counts of an operator, each summed over the tasks of a batch. First the work of a pass …
 COUNTS = (
     "events",
     "late",
@@ -18,14 +18,14 @@ COUNTS = (
     "read_us",
     "write_us",
 )
-# … then what the partition holds at the task's end, and how many of its key groups are not counted in it …
+# … then the contents of the partition at the task's end, and the number of its key groups not included …
 TOTALS = ("total_keys", "total_timers", "total_bytes", "uncounted_groups")
-# … and of each state what has expired and was removed, and what the partition holds.
+# … and for each state the values removed after expiry, and the contents of the partition.
 EXPIRED, ENTRIES, BYTES = "expired", "entries", "bytes"
 # States with this prefix are internal and are not reported.
 OWN_PREFIX = "holdfast_"
 
 
 def count_of(state: str, what: str) -> str:
-    """Return the name of a state's count: `state.visits.entries`."""
+    """Return the metric name of a state's count, for example `state.visits.entries`."""
     return f"state.{state}.{what}"

@@ -1,7 +1,7 @@
-"""The daemon from which Spark forks its Python workers, with their modules loaded in advance.
+"""The process from which Spark forks its Python workers, with their modules loaded in advance.
 
-Loading Arrow, NumPy and pandas takes each worker more than a second. The daemon loads them once, before the
-first fork, and freezes them for the garbage collector, which Spark runs after each task.
+Loading Arrow, NumPy and pandas takes more than a second per worker. The daemon loads them once, before the
+first fork, and excludes them from garbage collection, which Spark runs after each task.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The interface between the state of a partition and the code that runs a processor over it.
 
-The state layer finds the keys that a batch touches and passes them as `Touched`; a `Runner` calls the
+The state layer reads the keys that a batch touches and passes them as `Touched`. A `Runner` calls the
 processor and returns an `Outcome`, which the state layer then stores.
 """
 
@@ -26,12 +26,12 @@ DUE_PROCESSING = "due:processing"
 
 @dataclass(frozen=True, slots=True)
 class Elements:
-    """All live elements of one list or map, of all touched keys.
+    """The live elements of one list or map state, for all touched keys.
 
     Attributes:
-        starts: One more than there are keys: the elements of key i are the rows starts[i] to
-            starts[i + 1], in slot order.
-        rows: Columns `slot`, `k` (of a map), `v`, `t` (with a TTL).
+        starts: The start of each key's elements, followed by the total: the elements of key i are the rows
+            from starts[i] to starts[i + 1], in slot order.
+        rows: A table with the columns `slot`, `k` (for a map), `v`, and `t` (with a TTL).
     """
 
     starts: NDArray[np.int64]
@@ -43,20 +43,20 @@ class Touched(Protocol):
 
     @property
     def size(self) -> int:
-        """The number of keys."""
+        """Return the number of keys."""
         ...
 
     @property
     def keys(self) -> pa.Table:
-        """The key columns under the user's names, one row a key."""
+        """Return the key columns under the user's names, one row per key."""
         ...
 
     def stored(self, column: str) -> pa.Array:
-        """Return a column of the row table, one cell per key, null without a value."""
+        """Return a column of the row table, one cell per key; null for a key without a value."""
         ...
 
     def elements(self, state: str) -> Elements:
-        """Return all live elements of a list or map; the first call reads them."""
+        """Return the live elements of a list or map state; the first call reads them from the store."""
         ...
 
 
@@ -65,8 +65,8 @@ class Arrivals:
     """The events of one stream in one pass, in the order of arrival, without late ones.
 
     Attributes:
-        events: The columns of the stream.
-        position: The touched key of each event.
+        events: The events, with the columns of the stream.
+        position: The index of each event's key among the touched keys.
     """
 
     events: pa.Table
@@ -81,7 +81,7 @@ class Moment:
         now_ms: The batch's processing time in epoch milliseconds, constant within a batch; 0 if unknown.
         watermark_ms: The batch's watermark in epoch milliseconds, or None without one.
         batch_id: The id of the batch, or None if unknown.
-        timed: True if the processing time is known.
+        timed: Whether the processing time is known.
     """
 
     now_ms: int
@@ -91,18 +91,18 @@ class Moment:
 
     @property
     def event_time_ms(self) -> int | None:
-        """The event time: the watermark, or None without one, which Spark reports as 0."""
+        """Return the watermark, or None without one; Spark reports a missing watermark as 0."""
         return self.watermark_ms or None
 
 
 @dataclass(frozen=True, slots=True)
 class FailedEvent:
-    """An event that was set aside after an error.
+    """An event that was set aside because its handler raised an error.
 
     Attributes:
-        stream: The name of its stream.
-        event: Its columns as plain Python values.
-        error: The error, in one line.
+        stream: The name of the event's stream.
+        event: The columns of the event as plain Python values.
+        error: The error message, on one line.
     """
 
     stream: str
@@ -112,15 +112,15 @@ class FailedEvent:
 
 @dataclass(slots=True)
 class Outcome:
-    """The result of a pass.
+    """The result of a pass: changes of state, output rows and failed events.
 
     Attributes:
-        columns: The changed columns of the row table, one cell for each touched key; a missing column did
+        columns: The changed columns of the row table, one cell per touched key; a column that is absent did
             not change.
-        elements: The writes to the side table of each list or map: columns `position`, `slot`, `dead`,
-            `k` (of a map), `v`, `t` (with a TTL). A slot is written at most once.
+        elements: The writes to the side table of each list or map, with the columns `position`, `slot`,
+            `dead`, `k` (for a map), `v`, and `t` (with a TTL). A slot is written at most once.
         output: The output rows, in the output's schema.
-        failed: The events set aside.
+        failed: The events that were set aside.
     """
 
     columns: dict[str, pa.Array]
@@ -130,42 +130,43 @@ class Outcome:
 
 
 class Shared(Protocol):
-    """The rows of a broadcast stream as the handlers read them."""
+    """The rows of a broadcast stream, as handlers read them."""
 
     @property
     def by_key(self) -> Mapping[Any, Any]:
-        """The rows by key."""
+        """Return the rows by key."""
         ...
 
     @property
     def table(self) -> pa.Table:
-        """All rows, in the order of their first arrival."""
+        """Return all rows as a table, in the order of their first arrival."""
         ...
 
 
 class Placing(Protocol):
-    """A placement of keys into groups by a function instead of their hash."""
+    """A function that places keys into key groups, instead of their hash."""
 
     def moved(self, keys: pa.Table, h: NDArray[np.uint64]) -> NDArray[np.uint64]:
-        """Return the hashes of keys, each moved into the range of the key's group."""
+        """Return the hash of each key, moved into the range of the key's group."""
         ...
 
     def check(self, keys: pa.Table, h: NDArray[np.uint64]) -> None:
-        """Check that the placement still assigns keys to the group that stores them."""
+        """Check that the function still places keys into the groups in which they are stored."""
         ...
 
 
 class Runner(Protocol):
-    """A runner of one processor over the passes of a task."""
+    """A runner of one processor for the passes of a task."""
 
     def share(self, rows: Shared) -> None:
-        """Set the rows of the broadcast stream for the handlers of later passes."""
+        """Set the rows of the broadcast stream that handlers read in later passes."""
         ...
 
     def run(self, arrivals: Sequence[Arrivals], touched: Touched, moment: Moment) -> Outcome:
-        """Fire due timers, process the events of every stream, and return the changes.
+        """Fire due timers, process the events of every stream, and return the changes of state and the
+        output.
 
         `arrivals` has one entry per stream, in the order in which the streams are connected. The result
-        depends on the arguments only: a runner reads no clock, environment or randomness.
+        depends on the arguments only: a runner does not read a clock or the environment and is not random.
         """
         ...

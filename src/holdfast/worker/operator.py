@@ -1,10 +1,10 @@
-"""An operator in a task: collect the packets of a partition, run them, return the results.
+"""An operator in a task: collects the packets of a partition, runs them and returns the results.
 
-The serializer of `transformWithState` splits the rows one by one and writes a batch for each group, most of
-them empty. For a task with a Holdfast operator the two streams carry tables. Spark's loop over the groups
-runs on no groups: it calls once for timers, and once at the end.
+The serializer of `transformWithState` splits rows one by one and writes a batch for each group, most of them
+empty. In a task with a Holdfast operator, the input and output streams carry tables instead. Spark's loop
+over the groups gets no groups; Spark makes one call for timers and one at the end.
 
-Packets are collected up to a size limit or the end of the input, so that a whole partition is one pass.
+Packets are collected until a size limit or the end of the input, so that a partition is usually one pass.
 """
 
 from __future__ import annotations
@@ -36,19 +36,19 @@ if TYPE_CHECKING:
 
 
 class Exchanging(Protocol):
-    """A reader of a task's rows that returns results as tables."""
+    """A reader of a task's input rows that returns results as tables."""
 
     def receive(self, arriving: Iterator[pa.RecordBatch]) -> None:
         """Set the input of the task."""
         ...
 
     def answers(self) -> Iterator[pa.RecordBatch]:
-        """Return the results since the last call; called after each of Spark's calls."""
+        """Return the results since the last call; called after each call from Spark."""
         ...
 
 
 class _Graft:
-    """Replaces the two methods of Spark's serializer; passes other tasks through."""
+    """A replacement for two methods of Spark's serializer, which leaves other tasks unchanged."""
 
     def __init__(self) -> None:
         self._task: Exchanging | None = None
@@ -63,7 +63,7 @@ class _Graft:
     def _put_in(self) -> None:
         from pyspark.sql.pandas import serializers
 
-        # Up to 4.2 the serializer finds the groups; since then the loop does, over plain tables.
+        # Up to Spark 4.2 the serializer finds the groups; in later versions the loop does, over plain tables.
         of_groups = getattr(serializers, "TransformWithStateInPySparkRowSerializer", None)
         spoken_for: Any = of_groups or serializers.ArrowStreamSerializer
         load, dump = spoken_for.load_stream, spoken_for.dump_stream
@@ -91,16 +91,16 @@ _graft = _Graft()
 
 
 def expect(task: Exchanging) -> None:
-    """Let the task that this worker is setting up exchange tables.
+    """Make the task that this worker is setting up exchange tables with Spark.
 
-    Call it while the worker unpickles the task's function: the serializer's methods are looked up after
-    that. Other functions are not affected.
+    Call it while the worker unpickles the task's function, because the serializer's methods are looked up
+    after that. Other functions are not affected.
     """
     _graft.expect(task)
 
 
 def _no_groups() -> Iterator[Any]:
-    """Return the input of Spark's loop up to 4.2 for a partition without rows."""
+    """Yield the input of Spark's loop, up to Spark 4.2, for a partition without rows."""
     from pyspark.sql.streaming.stateful_processor_util import (
         TransformWithStateInPandasFuncMode as Mode,
     )
@@ -110,7 +110,7 @@ def _no_groups() -> Iterator[Any]:
 
 
 def _write(task: Exchanging, calls: Iterator[Any], stream: IO[bytes]) -> None:
-    """Run Spark's calls and write the task's results of each."""
+    """Run Spark's calls and write the task's results after each call."""
     from pyspark.serializers import write_int
     from pyspark.sql.pandas.serializers import SpecialLengths
 
@@ -118,7 +118,7 @@ def _write(task: Exchanging, calls: Iterator[Any], stream: IO[bytes]) -> None:
     first = next(answers, None)
     if first is None:
         return
-    # Spark waits for this word until the first answer is there, so that an error before it can be told.
+    # Spark waits for this marker until the first result exists, so that an error before it can be reported.
     write_int(SpecialLengths.START_ARROW_STREAM, stream)  # type: ignore[no-untyped-call]  # it carries no types
     with pa.RecordBatchStreamWriter(stream, _column(first).schema) as writer:
         for answer in chain((first,), answers):
@@ -126,23 +126,23 @@ def _write(task: Exchanging, calls: Iterator[Any], stream: IO[bytes]) -> None:
 
 
 def _column(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Return a batch as one struct column, the format that Spark expects."""
+    """Return a batch as a single struct column, the format that Spark expects."""
     return pa.RecordBatch.from_arrays(
         [pa.StructArray.from_arrays(batch.columns, fields=list(batch.schema))], names=["_0"]
     )
 
 
-# Packets are worked off when they have this share of the memory: with what is made of them, a pass takes
-# some twenty times their bytes.
+# Packets are processed when their size reaches this share of the memory: a pass takes about twenty times
+# their bytes.
 _PACKETS_SHARE = 64
-# How many partitions a query's operators have; Spark hands its settings on to the tasks.
+# The number of partitions of a query's operators; Spark passes its settings to the tasks.
 _PARTITIONS = "spark.sql.shuffle.partitions"
 _RETAINED = "spark.sql.streaming.minBatchesToRetain"
 _QUERY_ID = "sql.streaming.queryId"
-# What a start by Holdfast tells the tasks of an operator with blobs in a database: where they write theirs.
+# The property by which a start by Holdfast passes to the tasks the database for an operator's blobs.
 BLOBS_PROPERTY = "holdfast.blobs."
 IN_DATABASE, IN_STORE = "database", "store"
-# Through which periods an operator's state has had which form, as a start by Holdfast noted them.
+# The periods in which an operator's state had each schema, as recorded by a start by Holdfast.
 PERIODS_PROPERTY = "holdfast.periods."
 # A partition with more key groups is not counted: reading so many records in each batch would take too long.
 _MOST_COUNTED = 512
@@ -150,14 +150,14 @@ _MOST_COUNTED = 512
 
 @dataclass(frozen=True, slots=True)
 class TaskOperator:
-    """A keyed operator in the tasks of Spark.
+    """A keyed operator in Spark's tasks.
 
     Attributes:
         lane: The configuration of the workers.
-        runner: Makes the runner that calls the processor, one per task.
-        keeper: Makes the reader of the broadcast stream, or None without one.
+        runner: A factory of the runner that calls the processor, called once per task.
+        keeper: A factory of the reader of the broadcast stream, or None without a broadcast stream.
         event_time: Whether any stream has a watermark.
-        blobs: The database for blobs of its state, or None.
+        blobs: The database for blobs of the operator's state, or None.
         has_timers: Whether the processor has timers.
     """
 
@@ -169,11 +169,11 @@ class TaskOperator:
     has_timers: bool = False
 
     def store(self, spark_store: PartitionStore) -> PartitionStore:
-        """Return the store of a task, including blobs in a database.
+        """Return the store of a task, with blobs in a database if configured.
 
         Raises:
-            Invalid: Blobs are to be written to a database that the checkpoint does not record.
-            Unsupported: The client of the database is not installed.
+            Invalid: The operator has blobs in a database that the checkpoint does not record.
+            Unsupported: The client library of the database is not installed.
         """
         name = self.lane.layout.operator
         if self.blobs is None:
@@ -197,20 +197,20 @@ class TaskOperator:
         return BlobStore(spark_store, self.blobs, task, database)
 
     def passes(self, partition: Partition) -> Pass:
-        """Return the passes over the packets of a partition."""
+        """Return a pass over the packets of a partition."""
         return Pass(self.lane, partition, self.runner(), self.keeper() if self.keeper is not None else None)
 
     def one_group(
         self, store: PartitionStore, group: int, packets: Sequence[Packet], moment: Moment
     ) -> Iterator[TaskOutput]:
-        """Process a single group on a store that holds nothing else, without a working copy."""
+        """Process a single group on a store that contains only this group, without a working copy."""
         partition = Partition(layout_with_history(self.lane.layout), self.store(store), token=fresh_token)
         arrived = [packet for packet in packets if packet.stream != WAKE]
         return self.passes(partition).run(arrived, [group], moment)
 
 
 class Task:
-    """One task of Spark's: the packets so far, and the partition's state."""
+    """One Spark task: its packets so far and the state of its partition."""
 
     def __init__(self, operator: TaskOperator, store: PartitionStore, moment: Moment) -> None:
         prepare()
@@ -226,10 +226,12 @@ class Task:
         self._pass = operator.passes(self._partition)
 
     def collect(self, packets: Iterable[Packet]) -> Iterator[TaskOutput]:
-        """Collect packets, which come group by group; process the earlier ones above the size limit."""
+        """Collect packets, which arrive group by group, and process earlier ones when the size limit is
+        reached.
+        """
         for packet in packets:
             if self._size >= self._limit and packet.group != self._packets[-1].group:
-                # Not in the middle of a group: what is broadcast to it comes before its events.
+                # Not within a group, because broadcast rows come before the group's events.
                 yield from self._answers(())
             if packet.stream == WAKE:
                 self._waking.add(packet.group)
@@ -241,7 +243,7 @@ class Task:
         """Process the remaining packets and the groups with due timers.
 
         Args:
-            waking: The groups that Spark reports as due. With a watermark it ignores processing time.
+            waking: The groups that Spark reports as due. With a watermark Spark ignores processing time.
         """
         yield from self._answers([*waking, *(self._due() if self._has_two_clocks else ())])
         yield from self._totals()
@@ -250,7 +252,7 @@ class Task:
 
     def _answers(self, waking: Sequence[int]) -> Iterator[TaskOutput]:
         packets, self._packets, self._size = self._packets, [], 0
-        # A group that was worked off with its packets has fired its timers then.
+        # The timers of a group that was processed with its packets have already fired.
         woken, self._waking = self._waking | set(waking), set()
         if packets or woken:
             yield from self._pass.run(packets, woken, self.moment)
@@ -263,7 +265,7 @@ class Task:
         return self._partition.due_groups(groups, self.moment)
 
     def _totals(self) -> Iterator[TaskOutput]:
-        """Return the totals of the partition. Each batch also counts one key group of an older Holdfast."""
+        """Yield the totals of the partition, after counting one key group written by an older Holdfast."""
         groups = _groups(self._layout, self._partition, self.moment)
         if groups is None or len(groups) > _MOST_COUNTED:
             return
@@ -277,10 +279,10 @@ class Task:
 
 
 def _groups(layout: Layout, partition: Partition, moment: Moment) -> Sequence[int] | None:
-    """Return the key groups that may be in the task's partition; None if the partition count is unknown.
+    """Return the key groups that may be in the task's partition, or None if the partition count is unknown.
 
     The task's number is that of its partition, unless the operator is part of a union. A store has only its
-    own groups, so groups of other partitions do no harm.
+    own groups, so groups of other partitions have no effect.
     """
     own, setting = partition_id(), local_property(_PARTITIONS)
     if own is None or setting is None or not setting.isdigit():
@@ -296,30 +298,30 @@ def _groups(layout: Layout, partition: Partition, moment: Moment) -> Sequence[in
 
 
 def layout_with_history(layout: Layout) -> Layout:
-    """Return a layout with the periods that the start of the query has recorded."""
+    """Return a layout extended by the periods recorded at the start of the query."""
     text = local_property(f"{PERIODS_PROPERTY}{layout.operator}")
     return layout if text is None else replace(layout, periods=periods_from_text(text))
 
 
 def fresh_token() -> bytes:
-    """Return eight random bytes, unique per write, also across attempts at the same batch."""
+    """Return eight random bytes, unique per write, also between attempts at the same batch."""
     return os.urandom(8)
 
 
 def _copies(layout: Layout) -> Copies | None:
-    """Return the working copies of this partition, in a directory that Spark removes with the executor."""
+    """Return the working copies of this partition, in a directory that Spark deletes with the executor."""
     local, query = os.environ.get("SPARK_LOCAL_DIRS"), local_property(_QUERY_ID)
     if not local or not query:
         return None
     place = Path(local.split(",")[0]) / "holdfast" / query / layout.operator / str(partition_id())
-    # A form that has come back may have other times to live than the files that it left.
+    # A schema that is used again may have other TTLs than the files written earlier.
     times = len([period for period in layout.periods if period.mark == layout.form.fingerprint.hex()])
     form = layout.form.fingerprint + bytes(max(0, times - 1))
     return Copies(place, form, fresh_token().hex())
 
 
 class Dispatcher:
-    """Handles Spark's calls for one operator; unpickled for each task."""
+    """The handler of Spark's calls for one operator; unpickled once per task."""
 
     def __init__(self, operator: TaskOperator) -> None:
         self._operator = operator
@@ -346,7 +348,7 @@ class Dispatcher:
             yield answer_batch(answer, schema, names)
 
     def call(self, client: StatefulProcessorApiClient, mode: Any, _key: Any, _rows: Any) -> Iterator[Any]:
-        """Answer one of Spark's calls."""
+        """Handle one call from Spark."""
         from pyspark.sql.streaming.stateful_processor_api_client import (
             StatefulProcessorHandleState as State,
         )
@@ -368,7 +370,7 @@ class Dispatcher:
         return iter(())
 
     def _run(self, client: StatefulProcessorApiClient) -> Iterator[TaskOutput]:
-        """Run a task: its packets, then the groups with due timers."""
+        """Run a task: process its packets, then the groups with due timers."""
         from pyspark.sql.streaming.stateful_processor_api_client import (
             ExpiredTimerIterator,
             StatefulProcessorHandleState,
@@ -394,7 +396,7 @@ class Dispatcher:
 
 
 def answer_batch(answer: TaskOutput, schema: pa.Schema, names: Sequence[str]) -> pa.RecordBatch:
-    """Return a result as one row for Spark: a list of its rows, and a list of its counts."""
+    """Return a result as one row for Spark: a list of output rows and a list of counts."""
     of_rows = schema.field("rows").type
     if answer.rows is None:
         rows = pa.nulls(1, of_rows)

@@ -1,9 +1,9 @@
-"""Packets of events by key group: packed before the shuffle, unpacked next to the state.
+"""Packets of events by key group: packed before the shuffle, unpacked where the state is.
 
-`Lane` is the configuration of one operator's workers. It is pickled with the plan.
+A `Lane` is the configuration of one operator's workers and is pickled with the plan.
 
-A group is a range of hashes. A key with a placement gets the range of the group that the function returns
-and keeps the rest of its own hash, so all other code is the same.
+A group is a range of hashes. A key with a placement gets a hash in the range of the group that the placement
+returns, and keeps the rest of its own hash, so all other code is the same for both.
 """
 
 from __future__ import annotations
@@ -37,24 +37,24 @@ if TYPE_CHECKING:
 
 
 HASH = "__holdfast_h"
-NOW = "__holdfast_now"  # the batch's processing time, where events are run before the shuffle
+NOW = "__holdfast_now"  # the batch's processing time, if events are processed before the shuffle
 WAKE = -1  # the stream number of a packet that only wakes its group
 PACKET = ("key_group", "stream", "part", "seq", "payload")
 SIDE_COLUMNS = ("side", "side_stream", "side_event", "side_error")
-# Packing waits for so many bytes or the end of the input, so that a group gets few packets.
+# Rows are packed after this many bytes or at the end of the input, so that a group gets few packets.
 PACK_BYTES = 16 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class InputStream:
-    """One input of an operator.
+    """One input stream of an operator.
 
     Attributes:
-        name: The name that the user gave.
-        schema: Its columns, without the hash.
-        keys: Its key columns, in the order of the operator's.
-        time: The event-time column, if the stream has a watermark.
-        counts: The column with the number of events per row, if rows are merged events.
+        name: The user's name of the stream.
+        schema: The columns of the stream, without the hash.
+        keys: The key columns, in the order of the operator's key.
+        time: The event-time column, or None without a watermark.
+        counts: The column with the number of events per row, if rows are merged events, or None.
     """
 
     name: str
@@ -66,15 +66,17 @@ class InputStream:
 
 @dataclass(frozen=True, slots=True)
 class Lane:
-    """The shared configuration of one operator's workers.
+    """The configuration that all workers of one operator share.
 
     Attributes:
-        layout: The layout of its state.
-        streams: Its inputs, as connected; after them the parts of hot keys, if these are split.
-        output: The columns of its result, including side output columns.
+        layout: The layout of the operator's state.
+        streams: The input streams in the order of their connection, followed by the internal stream of parts
+            of hot keys or of touched instances.
+        output: The columns of the result, including side output columns.
         keep_late: Whether the processor also receives late events.
         side_outputs: Whether late and failed events are returned in separate columns.
-        broadcast: The stream that reaches every key group; its packets have the number after the streams'.
+        broadcast: The stream that is sent to every key group, or None; its packets have the next number after
+            `streams`.
     """
 
     layout: Layout
@@ -86,14 +88,14 @@ class Lane:
 
     @property
     def count_names(self) -> tuple[str, ...]:
-        """Return the names of the tasks' counts, in their order."""
+        """Return the names of the counts that a task returns, in the order of the columns."""
         states = (name for name in self.layout.form.states if not name.startswith(OWN_PREFIX))
         of_states = (count_of(name, what) for name in states for what in (EXPIRED, ENTRIES, BYTES))
         return (*COUNTS, *TOTALS, *of_states)
 
 
 class Spreader:
-    """Packs a broadcast stream's rows for every key group, in the tasks before the shuffle."""
+    """A function that packs a broadcast stream's rows for every key group, before the shuffle."""
 
     def __init__(self, schema: pa.Schema, stream: int, layout: Layout) -> None:
         self._schema = schema
@@ -101,13 +103,13 @@ class Spreader:
         self._layout = layout
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Turn the batches of a task into packets, the same for each group."""
+        """Yield the packets of a task's batches, the same for each group."""
         part = partition_id() or 0
         for seq, batch in enumerate(filled for filled in batches if filled.num_rows):
             yield from self.packets(batch, part, seq)
 
     def packets(self, batch: pa.RecordBatch, part: int, seq: int) -> Iterator[pa.RecordBatch]:
-        """Yield the packets of one batch of rows in small portions."""
+        """Yield the packets of one batch of rows, in portions of limited size."""
         payload = conform(batch, self._schema).serialize().to_pybytes()
         every = numbers_of(self._layout.key_groups, self._layout.numbering)
         step = max(1, PACK_BYTES // len(payload))
@@ -118,14 +120,14 @@ class Spreader:
 
 
 class Combiner:
-    """Merges the events of a task with the processor's combine before the shuffle."""
+    """A function that merges the events of a task with the processor's `combine`, before the shuffle."""
 
     def __init__(self, processor: Any, schema: pa.Schema) -> None:
         self._processor = processor
         self._schema = schema
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Turn the batches of a task into fewer rows."""
+        """Yield a task's batches with their events merged."""
         for gathered in gather(batches):
             yield from self._combined(gathered)
 
@@ -145,11 +147,11 @@ class Combiner:
 
 
 class Waker:
-    """Turns any number of ticks into one packet per key group that wakes it.
+    """A function that turns any number of ticks into one wake-up packet per key group.
 
     Args:
         layout: The layout of the operator's state.
-        touching: Makes the packets that touch instances, so that a tick reaches all of them.
+        touching: Returns the packets that touch all instances of an hf.Operator, or None for keyed state.
     """
 
     def __init__(self, layout: Layout, touching: Callable[[], pa.RecordBatch] | None = None) -> None:
@@ -157,7 +159,7 @@ class Waker:
         self._touching = touching
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """One packet for each key group if there was a tick."""
+        """Yield one packet per key group if there was a tick."""
         if not sum(batch.num_rows for batch in batches):
             return
         if self._touching is not None:
@@ -167,7 +169,7 @@ class Waker:
 
 
 def gather(batches: Iterable[pa.RecordBatch]) -> Iterator[list[pa.RecordBatch]]:
-    """Yield lists of non-empty batches, large enough that a group gets few packets."""
+    """Yield lists of non-empty batches, each list large enough that a group gets few packets."""
     waiting: list[pa.RecordBatch] = []
     size = 0
     for batch in batches:
@@ -184,7 +186,7 @@ def gather(batches: Iterable[pa.RecordBatch]) -> Iterator[list[pa.RecordBatch]]:
 def packets_of(
     groups: NDArray[np.int64 | np.int32], stream: int, part: int, seq: int, payloads: pa.Array
 ) -> pa.RecordBatch:
-    """Return packets of one stream and task, one for each group, by the stored group number."""
+    """Return the packets of one stream and task, one per stored group number."""
     same = [pa.array(np.full(len(groups), number, np.int32)) for number in (stream, part, seq)]
     return pa.RecordBatch.from_arrays([pa.array(groups), *same, payloads], names=list(PACKET))
 
@@ -200,13 +202,13 @@ def answer_schema(output: pa.Schema) -> pa.Schema:
 
 
 class Unpacker:
-    """Unpacks results that were packed into bytes."""
+    """A function that unpacks results from bytes."""
 
     def __init__(self, output: pa.Schema) -> None:
         self._output = output
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Turn packed results into batches of the output."""
+        """Yield the packed results as batches of output rows."""
         for batch in batches:
             for payload in batch.column(0):
                 buffer = payload.as_buffer()
@@ -215,21 +217,22 @@ class Unpacker:
 
 
 def conform(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """Return a batch with exactly the types of a schema."""
+    """Return a batch with its columns cast to the types of a schema."""
     arrays = [of_type(column, field.type) for column, field in zip(batch.columns, schema, strict=True)]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
 @dataclass(slots=True)
 class Packer:
-    """Packs one stream's events by key group, in the tasks before the shuffle.
+    """A function that packs one stream's events by key group, before the shuffle.
 
     Args:
         stream: The stream.
-        number: Its number.
+        number: The number of the stream.
         layout: The layout of the operator's state.
-        splitter: Merges the events of hot keys; its parts have the number after the stream's.
-        instances: The instances of an hf.Operator; those to be touched have that number.
+        splitter: The function that merges events of hot keys, or None; its parts have the next stream number.
+        instances: The instances of an hf.Operator, or None; packets that touch them have the next stream
+            number.
     """
 
     stream: InputStream
@@ -241,21 +244,21 @@ class Packer:
 
     @property
     def columns(self) -> str:
-        """The Spark schema of its packets."""
+        """Return the Spark schema of the packets."""
         return packet_columns(self.layout.numbering)
 
     @property
     def timed(self) -> bool:
-        """Return whether events carry the batch's time."""
+        """Return whether events have a column with the batch's processing time."""
         return self.splitter is not None and self.splitter.timed
 
     @property
     def of_instances(self) -> bool:
-        """Return whether the state belongs to instances, and not to keys."""
+        """Return whether the state belongs to instances instead of keys."""
         return self.instances is not None
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Turn the batches of a task into packets."""
+        """Yield the packets of a task's batches."""
         self._dealt_rows = 0
         part = partition_id() or 0
         if self.instances is not None and part == 0:
@@ -264,7 +267,9 @@ class Packer:
             yield from self.packets(gathered, part, seq)
 
     def packets(self, batches: Sequence[pa.RecordBatch], part: int, seq: int) -> Iterator[pa.RecordBatch]:
-        """Yield one packet per key group in these batches, and one per group for parts of hot keys."""
+        """Yield one packet per key group with events in these batches, and one per group with parts of hot
+        keys.
+        """
         hashed = [pa.field(HASH, pa.int64()), *([pa.field(NOW, pa.int64())] if self.timed else [])]
         batch = conform(pa.concat_batches(batches), pa.schema([*self.stream.schema, *hashed]))
         if self.instances is not None:
@@ -278,7 +283,7 @@ class Packer:
             yield self._packed(batch, self.number, part, seq)
 
     def touching(self) -> pa.RecordBatch:
-        """Return packets that touch instances, also without events."""
+        """Return the packets that touch instances, also those without events."""
         count = self.instances.touched() if self.instances is not None else 0
         numbered = [
             pa.array(range(count), self.stream.schema.field(INSTANCE).type),
@@ -288,7 +293,7 @@ class Packer:
         return self._packed(batch, self.number + 1, 0, 0)
 
     def _dealt(self, batch: pa.RecordBatch, count: int, part: int) -> pa.RecordBatch:
-        """Return rows with an instance assigned in turn; tasks start with different ones."""
+        """Return rows with instances assigned in turn; each task starts with a different instance."""
         at = batch.schema.get_field_index(INSTANCE)
         if not batch.column(at).null_count:
             return batch
@@ -297,7 +302,7 @@ class Packer:
         return batch.set_column(at, batch.schema.field(at), pa.array(turn.astype(np.int32)))
 
     def _placed(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Return rows with hashes moved into the groups of the placement."""
+        """Return rows with hashes moved into the groups that the placement returns."""
         if self.layout.placement is None:
             return batch
         at = batch.schema.get_field_index(HASH)
@@ -309,7 +314,7 @@ class Packer:
     def _split(
         self, splitter: Splitter, batch: pa.RecordBatch
     ) -> tuple[pa.RecordBatch, pa.RecordBatch | None]:
-        """Return the unmerged events, and the parts of merged ones."""
+        """Return the events that were not merged, and the parts built from the merged ones."""
         moment = Moment(0, None, batch_number(), timed=False)
         if splitter.timed:
             moment = Moment(batch.column(NOW)[0].as_py(), None, batch_number())
@@ -346,11 +351,11 @@ _ASKED = 256
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """The placement of an operator's keys into groups.
+    """A user's function that places the keys of an operator into key groups.
 
     Attributes:
-        function: Called with the values of the key columns; gives a group's number.
-        key_groups: How many groups there are.
+        function: Takes the values of the key columns and returns the number of a key group.
+        key_groups: The number of key groups.
         operator: The user's name of the operator.
     """
 
@@ -359,11 +364,11 @@ class Placement:
     operator: str
 
     def moved(self, keys: pa.Table, h: Hashes) -> Hashes:
-        """Return the hashes of keys, each moved into the range of the key's group.
+        """Return the hash of each key, moved into the range of the key's group.
 
         Raises:
-            Failed: The function raised.
-            Invalid: It did not return a group.
+            Failed: The user's function raised an exception.
+            Invalid: The user's function did not return the number of a key group.
         """
         if not len(h):
             return h
@@ -377,10 +382,10 @@ class Placement:
         return moved
 
     def check(self, keys: pa.Table, h: Hashes) -> None:
-        """Call the placement again for some stored keys and compare.
+        """Call the user's function again for some stored keys and compare the groups.
 
         Raises:
-            Invalid: The function now returns a different group for a key.
+            Invalid: The function returns a different group than the one in which a key is stored.
         """
         step = -(-len(h) // _ASKED)
         if not step:

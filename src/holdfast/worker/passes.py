@@ -1,4 +1,4 @@
-"""Run a pass over some key groups: find their keys, run the processor, store the changes."""
+"""A pass over some key groups: finds their keys, runs the processor and stores the changes."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ if TYPE_CHECKING:
     from holdfast.worker.state.partition import Partition
 
 
-# What one run of the processor works on has this share of the memory, and so have the elements of lists
-# and maps that it may read; where there is more, key groups are run some at a time.
+# The share of memory for the input of one run of the processor, and for the elements of lists and maps that
+# it may read; if there is more data, key groups are run in several portions.
 _SHARE = 4
-# An event takes so many times its bytes, and so many besides, until its key's row is kept.
+# The memory of an event until its key's row is stored: its bytes times this factor, plus a constant.
 _COPIES, _EVENT_BYTES = 3, 400
 
 
 @dataclass(slots=True)
 class Packet:
-    """One packed row as it reached the state; a wake-up has no payload."""
+    """A packet of rows of one stream for one key group; a wake-up has no payload."""
 
     group: int
     stream: int
@@ -57,18 +57,18 @@ def packets_in(batch: pa.RecordBatch, numbering: Numbering) -> Iterator[Packet]:
 
 @dataclass(slots=True)
 class TaskOutput:
-    """The output of a task: rows, or some of the lane's counts."""
+    """The output of a task: rows, or counts by name."""
 
     rows: pa.RecordBatch | None = None
     counts: dict[str, int] = field(default_factory=dict)
 
     def listed(self, names: Sequence[str]) -> list[int | None] | None:
-        """Return the counts in the order of these names, or None."""
+        """Return the counts in the order of these names, or None without counts."""
         return [self.counts.get(name) for name in names] if self.counts else None
 
 
 class Pass:
-    """Runs the collected packets of some key groups through a processor, over a partition's state."""
+    """A pass of the collected packets of some key groups through a processor, over a partition's state."""
 
     def __init__(
         self, lane: Lane, partition: Partition, runner: Runner, keeper: Keeper | None = None
@@ -80,7 +80,7 @@ class Pass:
         self._side_columns = len(SIDE_COLUMNS) if lane.side_outputs else 0
 
     def run(self, packets: Sequence[Packet], waking: Iterable[int], moment: Moment) -> Iterator[TaskOutput]:
-        """Process all packets and the groups that are to be woken; state is written at the end."""
+        """Process all packets and the groups to wake, and write the state at the end."""
         partition = self._partition
         partition.open(sorted({packet.group for packet in packets} | set(waking)), moment)
         refused = self._share(packets, moment)
@@ -108,12 +108,13 @@ class Pass:
         yield TaskOutput(counts=counts | counted(partition))
 
     def _share(self, packets: Sequence[Packet], moment: Moment) -> list[FailedEvent]:
-        """Take in the rows of the broadcast stream, and show all to the handlers.
+        """Apply the rows of the broadcast stream and make all of its rows visible to the handlers.
 
-        Every group has the same packets of it, so one group's are read and all groups' copies are written.
+        Every group receives the same packets of the broadcast stream, so the packets of one group are read
+        and the copies of all groups are written.
 
         Returns:
-            The rows that were set aside, in one task of the batch only.
+            The rows that were set aside, in only one task of the batch.
         """
         broadcast, keeper = self._lane.broadcast, self._keeper
         if broadcast is None or keeper is None:
@@ -136,7 +137,7 @@ class Pass:
         return failed
 
     def _count(self, streams: Sequence[pa.Table]) -> int:
-        """Count the events; a row may have several."""
+        """Return the number of events; a row of merged events counts as several."""
         return sum(
             events.num_rows if stream.counts is None else pc.sum(events.column(stream.counts)).as_py() or 0
             for stream, events in zip(self._lane.streams, streams, strict=True)
@@ -161,7 +162,7 @@ class Pass:
         return outcome
 
     def _parts(self, streams: Sequence[pa.Table], due: Run) -> Iterator[tuple[Sequence[pa.Table], Run]]:
-        """Yield all events and due rows, or portions by groups if they do not fit in memory."""
+        """Yield all events and due timers, or portions by key group if they do not fit in memory."""
         partition = self._partition
         hashes = [_hashes(events) for events in streams]
         groups = [partition.groups_of(h) for h in (*hashes, due.h)]
@@ -184,7 +185,7 @@ class Pass:
 
     @staticmethod
     def _table(schema: pa.Schema, packets: Sequence[Packet]) -> pa.Table:
-        """Return the rows of packets, by group and in the order of arrival."""
+        """Return the rows of packets, ordered by group and arrival."""
         ordered = sorted(packets, key=lambda packet: (packet.group, packet.part, packet.seq))
         batches = [
             pa.ipc.read_record_batch(pa.py_buffer(packet.payload), schema)
@@ -196,7 +197,7 @@ class Pass:
     def _without_late(
         self, stream: InputStream, events: pa.Table, moment: Moment
     ) -> tuple[pa.Table, pa.Table]:
-        """Return the events in time, and the late ones."""
+        """Return the events that are in time, and the late ones."""
         none = events.slice(0, 0)
         if self._lane.keep_late or stream.time is None or not events.num_rows or not moment.watermark_ms:
             return events, none
@@ -214,14 +215,14 @@ class Pass:
         yield from rows.combine_chunks().to_batches(max_chunksize=limit)
 
     def _failed(self, failed: Sequence[FailedEvent]) -> Iterator[TaskOutput]:
-        """Yield the failed events for the side output, if enabled."""
+        """Yield the failed events for the side output, if it is enabled."""
         if failed and self._lane.side_outputs:
             yield self._side(
                 [("failed", failure.stream, as_text(failure.event), failure.error) for failure in failed]
             )
 
     def _late(self, stream: InputStream, events: pa.Table) -> Iterator[TaskOutput]:
-        """Yield the late events for the side output, if enabled."""
+        """Yield the late events for the side output, if it is enabled."""
         if events.num_rows and self._lane.side_outputs:
             rows = events.drop_columns(HASH).to_pylist()
             yield self._side([("late", stream.name, as_text(row), None) for row in rows])
@@ -236,7 +237,7 @@ class Pass:
 
 
 def counted(partition: Partition) -> dict[str, int]:
-    """Return the work on a partition since the last call, by the names of the lanes."""
+    """Return the counts of work on a partition since the last call, by count name."""
     done, partition.tally = partition.tally, Tally()
     return {
         **{name: getattr(done, name) for name in COUNTS if hasattr(done, name)},
@@ -247,7 +248,7 @@ def counted(partition: Partition) -> dict[str, int]:
 
 
 def totalled(partition: Partition, groups: Iterable[int], moment: Moment) -> tuple[dict[str, int], list[int]]:
-    """Return the totals of these groups of a partition, and the groups not included."""
+    """Return the totals of these groups of a partition, and the groups that could not be included."""
     totals, size, uncounted = partition.totals(groups, moment)
     counts = {
         "total_keys": totals.keys,
@@ -261,7 +262,7 @@ def totalled(partition: Partition, groups: Iterable[int], moment: Moment) -> tup
 
 
 def _cut(load: NDArray[np.float64], limit: float) -> list[int]:
-    """Return where to cut so that each part is within the limit, or a single group."""
+    """Return the start of each part, so that a part is within the limit or consists of one group."""
     starts, room = [0], limit
     for group in np.flatnonzero(load).tolist():
         if load[group] > room and room < limit:
@@ -272,7 +273,7 @@ def _cut(load: NDArray[np.float64], limit: float) -> list[int]:
 
 
 def late_events(times: pa.ChunkedArray, watermark_ms: int) -> NDArray[np.bool_]:
-    """Return a mask of event times that the watermark has reached or passed; a null time is never late."""
+    """Return a mask of late events: the watermark has reached their time. A null time is never late."""
     ticks = whole(times).cast(pa.timestamp("us", "UTC")).cast(pa.int64())
     micros = numbers(ticks.fill_null(np.iinfo(np.int64).max))
     late: NDArray[np.bool_] = micros <= watermark_ms * 1000
@@ -280,7 +281,7 @@ def late_events(times: pa.ChunkedArray, watermark_ms: int) -> NDArray[np.bool_]:
 
 
 def as_text(row: dict[str, Any]) -> str:
-    """Return a row as JSON; other types become text."""
+    """Return a row as JSON; values without a JSON type become strings."""
     return json.dumps(row, default=str, ensure_ascii=False)
 
 

@@ -1,4 +1,4 @@
-"""The facts of a task, and the memory of its process."""
+"""The partition, batch and local properties of a Spark task, and the memory of its process."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pyarrow as pa
 
 
 def prepare() -> None:
-    """Make Arrow use the system's allocator.
+    """Set Arrow's allocator to that of the system.
 
     Arrow's default allocator keeps freed memory, which after large batches exceeds the memory in use.
     """
@@ -22,10 +22,10 @@ def prepare() -> None:
 def give_back(limit_bytes: int) -> None:
     """Return freed memory to the system if the process holds more than half of its limit.
 
-    Below that, the next batch would only allocate it again.
+    With less memory in use, the next batch would only allocate it again.
     """
     if own_bytes() > limit_bytes // 2:
-        with suppress(OSError, AttributeError):  # it is there with the GNU C library only
+        with suppress(OSError, AttributeError):  # only the GNU C library has this function
             ctypes.CDLL(None).malloc_trim(0)
 
 
@@ -39,20 +39,20 @@ def own_bytes() -> int:
 
 
 def partition_id() -> int | None:
-    """Return the partition number of this task; None outside Spark."""
+    """Return the partition number of this task, or None outside Spark."""
     context = _context()
     return None if context is None else int(context.partitionId())
 
 
 def local_property(name: str) -> str | None:
-    """Return a local property that the driver has set for its tasks."""
+    """Return a local property set by the driver for its tasks, or None."""
     context = _context()
     value: str | None = None if context is None else context.getLocalProperty(name)
     return value
 
 
 def batch_number() -> int | None:
-    """Return the id of the batch that this task belongs to; None outside a streaming query."""
+    """Return the id of this task's batch, or None outside a streaming query."""
     number = local_property("streaming.sql.batchId")
     return None if number is None else int(number)
 

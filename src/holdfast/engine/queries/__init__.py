@@ -1,1 +1,1 @@
-"""Queries that run: heard, stopped, paused, rehearsed."""
+"""Running queries: their events, stops, pauses and dry runs."""

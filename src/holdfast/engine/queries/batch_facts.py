@@ -1,11 +1,11 @@
-"""Read the late watermark, the Delta versions and the written batches of a query.
+"""The facts about a batch that Spark does not report: late watermark, Delta versions, and written batches.
 
-Spark decides lateness in batch N by the watermark of batch N - 1, which no expression can read. It is in the
-offset log before batch N is planned, and stays there while batch N can be repeated. So one small task of each
-batch reads it there, and a repeated batch reads the same.
+Spark decides lateness in batch N by the watermark of batch N - 1, which no expression can read. That
+watermark is in the offset log before batch N is planned, and stays there as long as batch N can be repeated.
+So one small task of each batch reads it from the log, and a repeated batch reads the same value.
 
-Delta's source reports its own position, not the table's newest version. A version of a table is a file with
-its number in the table's log, without gaps, so a few checks for a file find the newest one.
+Delta's source reports its own position, not the newest version of the table. A version of a table is a file
+with its number in the table's log, without gaps, so a few checks for a file find the newest version.
 """
 
 from __future__ import annotations
@@ -32,25 +32,25 @@ if TYPE_CHECKING:
     from holdfast.storage.port import Storage
 
 
-# The column of the one row, in milliseconds since 1970.
+# The column of the only row, in milliseconds since 1970.
 COLUMN: Final = "holdfast_late_watermark_ms"
-# What the tasks of a query know its checkpoint by, once Holdfast has started it.
+# The local property with the query's checkpoint, set when Holdfast starts the query.
 CHECKPOINT_PROPERTY: Final = "holdfast.checkpoint"
 
 _BATCH_PROPERTY: Final = "streaming.sql.batchId"
-# Without it Spark judges lateness by the batch's own watermark, as it did before 3.4.
+# If false, Spark decides lateness by the batch's own watermark, as it did before 3.4.
 _CHAINED_KEY: Final = "spark.sql.streaming.statefulOperator.allowMultiple"
 
 
 def late_watermark(spark: SparkSession) -> DataFrame:
-    """Return a one-row frame with the watermark for late rows of the reading batch, in column `COLUMN`."""
+    """Return a one-row frame with the watermark for late rows of the current batch, in column `COLUMN`."""
     batches_back = 1 if (spark.conf.get(_CHAINED_KEY, None) or "true").lower() == "true" else 0
     row = spark.sparkContext.parallelize([batches_back], 1).map(_of_this_batch)
     return spark.createDataFrame(row, f"{COLUMN} long")
 
 
 def reads_late_watermark(frame: DataFrame) -> bool:
-    """Return True if a frame has late rows as a side output; never over Spark Connect."""
+    """Return whether a frame has late rows as a side output; never true over Spark Connect."""
     if is_connect(frame):
         return False
     plan: Any = frame._jdf.queryExecution().analyzed()
@@ -61,12 +61,12 @@ def watermark_before(storage: Storage, batch_id: int, batches_back: int = 1) -> 
     """Return the watermark for late rows of a batch, in milliseconds.
 
     Args:
-        storage: The query's checkpoint.
+        storage: The storage of the query's checkpoint.
         batch_id: The batch.
-        batches_back: The number of batches back to the one with the watermark.
+        batches_back: The number of batches between it and the batch with the watermark.
 
     Raises:
-        Corrupt: The offset log lacks that batch.
+        Corrupt: The offset log lacks the batch with the watermark.
     """
     number = batch_id - batches_back
     if number < 0:
@@ -109,8 +109,8 @@ _TRIES: Final = 3
 class TableVersions:
     """A reader of the newest versions of Delta tables.
 
-    It reads on a separate thread. After a storage has not answered in time, nothing is read any more; a table
-    that fails repeatedly is not read again.
+    It uses a separate thread. If a storage has not answered in time, no table is read any more; a table that
+    fails repeatedly is not read again.
     """
 
     def __init__(self, patience_s: float = _PATIENCE_S) -> None:
@@ -122,9 +122,9 @@ class TableVersions:
         self._is_lost = False
 
     def added(self, progress: Mapping[str, Any], query: StreamingQuery) -> Mapping[str, Any]:
-        """Return a progress report with a `latestOffset` for sources of Delta tables, if their log is found.
+        """Return a progress report with a `latestOffset` for each Delta source whose log is found.
 
-        Costs one request to the table's storage for a source that has read everything, and two for each
+        It costs one request to the table's storage for a source that has read everything, and two for each
         doubling of the backlog.
         """
         if is_connect(query):
@@ -133,7 +133,7 @@ class TableVersions:
         return {**progress, "sources": [self._with_latest(source, query) for source in sources]}
 
     def close(self) -> None:
-        """End the thread."""
+        """Stop the thread."""
         self._asked.put(None)
 
     def _with_latest(self, source: Mapping[str, Any], query: StreamingQuery) -> Mapping[str, Any]:
@@ -164,19 +164,19 @@ class TableVersions:
     def _answer(self) -> None:
         while question := self._asked.get():
             newest = None
-            with suppress(Exception):  # whatever a storage answers, the query goes on, and so does its watch
+            with suppress(Exception):  # an error of a storage must not affect the query or its watch
                 newest = question()
             self._answers.put(newest)
 
 
 def table_of(source: Mapping[str, Any]) -> str | None:
-    """Return the Delta table of a source in a progress report, from its description."""
+    """Return the Delta table of a source in a progress report, read from its description, or None."""
     description = str(source.get("description") or "")
     return description[len(_SOURCE) : -1] if description.startswith(_SOURCE) else None
 
 
 def offset_value(offset: Any) -> Any:
-    """Return an offset of a progress report, parsed if it is text; None for text that is not JSON."""
+    """Return an offset of a progress report, parsed if it is a string; None if the string is not JSON."""
     if not isinstance(offset, str):
         return offset
     try:
@@ -186,7 +186,7 @@ def offset_value(offset: Any) -> Any:
 
 
 def version_of(offset: Any) -> int | None:
-    """Return the version that a source reads next; it may have read a part of it."""
+    """Return the version of a Delta table that a source reads next; it may have read a part of it."""
     offset = offset_value(offset)
     found = offset.get(DELTA_VERSION) if isinstance(offset, dict) else None
     return found if isinstance(found, int) and not isinstance(found, bool) else None
@@ -196,7 +196,7 @@ def newest_version(has: Callable[[int], bool], read: int) -> int:
     """Return the newest version of a table.
 
     Args:
-        has: A function that returns True if the table has a version, from `read` on.
+        has: Returns whether the table has a version; called with versions from `read`.
         read: A version that exists or is the next to be written.
     """
     if not has(read):
@@ -204,7 +204,7 @@ def newest_version(has: Callable[[int], bool], read: int) -> int:
     known, step = read, 1
     while has(known + step):
         known, step = known + step, step * 2
-    # `known` is there, and `known + step` is not.
+    # `known` exists, and `known + step` does not.
     while step > 1:
         step //= 2
         if has(known + step):
@@ -227,23 +227,23 @@ def _versions_of(table: str, query: StreamingQuery) -> Callable[[int], bool]:
 
 
 def newest_in_delta(spark: SparkSession, target: str, *, is_path: bool) -> dict[str, int]:
-    """Return the newest batch of each query in a Delta table, by the query's id.
+    """Return the newest batch of each query in a Delta table, by query id.
 
     Args:
         spark: A session with Delta.
-        target: The table.
-        is_path: True for a path, False for a table of the catalog.
+        target: The path or name of the table.
+        is_path: Whether `target` is a path; otherwise it is a table of the catalog.
 
     Returns:
-        Empty if the table is missing; without queries that Delta has forgotten after
-        `delta.setTransactionRetentionDuration`.
+        The newest batches; empty if the table is missing. Queries that Delta has removed after
+        `delta.setTransactionRetentionDuration` are not included.
     """
     jvm: Any = spark._jvm
     session: Any = spark._jsparkSession
     if not is_path and not spark.catalog.tableExists(target):
         return {}
     log = jvm.org.apache.spark.sql.delta.DeltaLog
-    if type(log).__name__ != "JavaClass":  # no Delta in the session: the writer says so
+    if type(log).__name__ != "JavaClass":  # the session has no Delta, which the writer reports
         return {}
     table = target if is_path else session.sessionState().sqlParser().parseTableIdentifier(target)
     snapshot = log.forTableWithSnapshot(session, table)._2()

@@ -1,8 +1,8 @@
-"""Stop or pause a query between two batches.
+"""A stop or a pause of a query between two batches.
 
-Spark's trigger spaces the starts of batches, and waits on a clock for the next. This module replaces the
-clock by one that does not advance: the query's loop waits at it, as at a gate, until the gate is opened. A
-gate is used once, so a loop that has not yet left a gate cannot pass the next.
+Spark's trigger determines the times at which batches start, and waits on a clock for the next one. This
+module replaces the clock by one that does not advance, called a gate: the query's loop waits until the gate
+is opened. A gate is used once, so a loop that has not left a gate yet cannot pass the next one.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 
-# The batch that was the newest when a run was looked at last, by the run's id.
+# The newest batch at the last check of a run, by the run's id.
 _SEEN: dict[str, int] = {}
-# What Spark calls around the work of a batch.
+# The trigger step in which Spark does the work of a batch.
 _AT_WORK = "SQLExecution$.withNewExecutionId"
 _STATES = "org.apache.spark.sql.execution.streaming.runtime"
 
@@ -29,12 +29,12 @@ _STATES = "org.apache.spark.sql.execution.streaming.runtime"
 def stop_between_batches(query: StreamingQuery) -> bool:
     """Stop a query without interrupting a batch; call it repeatedly until it returns True.
 
-    `StreamingQuery.stop()` interrupts the running batch; a sink without a ledger would then get its rows
-    twice. Spark's loop checks the query's state before each batch, so ending that state lets the running
-    batch commit and starts no other. There is a second check: a batch that finds the state ended after its
-    planning interrupts itself. So the state is ended after that check, or between triggers: when two calls
-    in a row find no active trigger and no newer batch, because of two batches in close succession the second
-    may be planned before the state is ended.
+    `StreamingQuery.stop()` interrupts the running batch, after which a sink without a ledger would get its
+    rows twice. Spark's loop checks the query's state before each batch, so ending that state lets the running
+    batch commit and starts no further batch. Spark checks the state again after planning, and a batch that
+    finds it ended interrupts itself. So the state is ended after the second check, or between triggers, when
+    two successive calls find no active trigger and no newer batch: of two batches in close succession, the
+    second may be planned before the state is ended.
     """
     execution = query._jsq.streamingQuery()
     if not execution.queryExecutionThread().isAlive():
@@ -46,18 +46,18 @@ def stop_between_batches(query: StreamingQuery) -> bool:
         elif not query.status["isTriggerActive"] and _is_idle(query, execution):
             _set_state(execution, "TERMINATED")
             if query.status["isTriggerActive"]:
-                # A batch began in between, and it is as little known how far it is.
+                # A batch began in between, and its progress is unknown, too.
                 _set_state(execution, "ACTIVE")
         return False
     if not query.status["isTriggerActive"]:
-        query.stop()  # wakes one that waits for its trigger; it can begin no batch
+        query.stop()  # wakes a query that waits for its trigger; it cannot begin a batch
         _SEEN.pop(query.runId, None)
         return True
     return False
 
 
 def _is_idle(query: StreamingQuery, execution: Any) -> bool:
-    """Return True if no batch has started since the last call."""
+    """Return whether no batch has started since the last call."""
     newest = int(execution.getLatestExecutionContext().batchId())
     before = _SEEN.get(query.runId)
     _SEEN[query.runId] = newest
@@ -65,7 +65,7 @@ def _is_idle(query: StreamingQuery, execution: Any) -> bool:
 
 
 def _is_planned(execution: Any) -> bool:
-    """Return True if the running batch is past its planning and the check after it."""
+    """Return whether the running batch is past its planning and the check that follows."""
     from py4j.protocol import Py4JError
 
     planned = execution.lastExecution()
@@ -73,20 +73,20 @@ def _is_planned(execution: Any) -> bool:
         return False
     try:
         planned.executedPlan()
-    except Py4JError:  # it could not be planned, which the query itself reports
+    except Py4JError:  # the batch could not be planned, which the query reports itself
         return False
-    # The plan is there a moment before the query's own thread has looked, and continues to the sink.
+    # The plan exists a moment before the query's thread has checked the state and continues to the sink.
     stack = execution.queryExecutionThread().getStackTrace()
     return any(_AT_WORK in frame.toString() for frame in reversed(stack))
 
 
 def _set_state(execution: Any, name: str) -> None:
-    # Py4J finds no Scala object by name, Java's reflection does.
+    # Py4J does not find a Scala object by name, but Java's reflection does.
     loader = execution.getClass().getClassLoader()
     execution.state().set(loader.loadClass(f"{_STATES}.{name}$").getField("MODULE$").get(None))
 
 
-# A query without new rows looks for some so often, as far as its trigger does not say otherwise.
+# The interval at which a query without new rows checks for input, unless its trigger sets one.
 IDLE_MS: Final = 100
 _LOOK_S: Final = 0.05
 _FOREVER: Final = 1 << 62
@@ -99,27 +99,27 @@ class Loop(Protocol):
     """The loop of a query, which runs a batch if there are new rows, and then waits at a gate."""
 
     def waits(self) -> bool:
-        """Return True if the loop waits at the current gate."""
+        """Return whether the loop waits at the current gate."""
         ...
 
     def newest_batch(self) -> str | None:
-        """Return the start time of the newest finished batch; None before the first."""
+        """Return the start time of the newest finished batch, or None before the first one."""
         ...
 
     def let_through(self, now_ms: int) -> None:
-        """Put up the next gate, and open the one where the loop waits."""
+        """Set the next gate, and open the one at which the loop waits."""
         ...
 
 
 class Pause:
-    """The schedule of a query's loop.
+    """The schedule of a query's loop, with a pause after each batch.
 
     Args:
         loop: The loop.
-        pause_ms: The pause after the end of a batch, in milliseconds.
-        interval_ms: The interval of batch starts in milliseconds, if any; as with Spark's trigger, starts are
-            at multiples of it.
-        clock: A function that returns epoch milliseconds.
+        pause_ms: The minimum time between the end of a batch and the next start, in milliseconds.
+        interval_ms: The interval of batch starts in milliseconds, or None; as with Spark's trigger, starts
+            are at multiples of it.
+        clock: Returns the current time in epoch milliseconds.
     """
 
     def __init__(self, loop: Loop, pause_ms: int, interval_ms: int | None, clock: Callable[[], int]) -> None:
@@ -132,7 +132,7 @@ class Pause:
         self._due_ms: int | None = None
 
     def look(self) -> float:
-        """Open the gate if it is time, and return the seconds until the next call."""
+        """Open the gate if the pause is over, and return the seconds until the next call."""
         if not self._loop.waits():
             return _LOOK_S
         now = self._clock()
@@ -145,7 +145,7 @@ class Pause:
         return _LOOK_S
 
     def _due(self, ended_ms: int) -> int:
-        """Return the earliest start of the next trigger after one that ended by this time."""
+        """Return the earliest start of the next trigger, given the time at which the last one had ended."""
         newest = self._loop.newest_batch()
         ran, self._newest = newest != self._newest, newest
         after = ended_ms + (self._pause_ms if ran else 0)
@@ -155,7 +155,7 @@ class Pause:
 
 
 class SparkLoop:
-    """The loop of a Spark query with a replaced clock; uses Spark's internals."""
+    """The loop of a Spark query whose clock is replaced through Spark's internals."""
 
     def __init__(self, query: StreamingQuery) -> None:
         from pyspark import SparkContext
@@ -172,26 +172,28 @@ class SparkLoop:
         self._gate = self._put_up(0)
 
     def waits(self) -> bool:
-        """Return True if the loop waits at the current gate, by the object that its thread waits for."""
+        """Return whether the loop waits at the current gate, determined by the lock for which its thread
+        waits.
+        """
         thread = self._threads.getThreadInfo(self._thread_id)
         lock = None if thread is None else thread.getLockInfo()
         return lock is not None and int(lock.getIdentityHashCode()) == self._gate[1]
 
     def newest_batch(self) -> str | None:
-        """Return the start time of the newest finished batch; a trigger without rows has no batch."""
+        """Return the start time of the newest finished batch; a trigger without rows runs no batch."""
         progress = self._execution.lastProgress()
         if progress is not None and progress.durationMs().containsKey(_WORK):
             self._newest = str(progress.timestamp())
         return self._newest
 
     def let_through(self, now_ms: int) -> None:
-        """Put up the next gate, and open the one where the loop waits."""
+        """Set the next gate, and open the one at which the loop waits."""
         former, _ = self._gate
         self._gate = self._put_up(now_ms)
         former.setTime(_FOREVER)
 
     def set_free(self) -> None:
-        """Restore the loop's own clock."""
+        """Restore the loop's own clock and open the gate."""
         former, _ = self._gate
         self._field.set(self._executor, self._jvm.org.apache.spark.util.SystemClock())
         former.setTime(_FOREVER)
@@ -203,10 +205,10 @@ class SparkLoop:
 
 
 def keep_pause(query: StreamingQuery, pause_ms: int, interval_ms: int | None) -> threading.Thread | None:
-    """Keep a pause between the batches of a query until it ends, on a separate thread.
+    """Keep a pause between the batches of a query until the query ends, on a separate thread.
 
-    Does nothing for a query without intervals, such as one that processes the available input and ends. If
-    Spark's internals are not as expected, only the trigger spaces the batches.
+    The function does nothing for a query without intervals, such as one that processes the available input
+    and ends. If Spark's internals are not as expected, only the trigger determines the starts of batches.
     """
     loop = _loop_of(query)
     if loop is None:
@@ -223,7 +225,7 @@ def _loop_of(query: StreamingQuery) -> SparkLoop | None:
 
     with suppress(AttributeError, TypeError, Py4JError):
         execution: Any = query._jsq.streamingQuery()
-        # The query's own thread makes it, before it begins its first batch.
+        # The query's thread creates the executor before its first batch.
         while execution.triggerExecutor() is None and query.isActive:
             time.sleep(0.001)
         made = execution.triggerExecutor()

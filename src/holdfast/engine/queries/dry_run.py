@@ -1,9 +1,10 @@
-"""Plan a batch of a query without reading or writing, and load code without starting queries.
+"""A dry run of a query: a batch is planned without reading or writing, and code is loaded without starting
+queries.
 
 Each source is replaced by an empty directory of files with the same columns, and the sink by a function that
-ends the query when it is called. By then Spark has planned the batch: it has compared the query's operators
-and their schemas with the checkpoint, and refused what it would refuse in a real run. No task has run, so no
-state is read, and the checkpoint needs no state files.
+ends the query when it is called. By that time Spark has planned the batch: it has compared the query's
+operators and their schemas with the checkpoint, and raised the errors that it would raise in a real run. No
+task has run, so no state is read, and the checkpoint needs no state files.
 """
 
 from __future__ import annotations
@@ -31,11 +32,11 @@ if TYPE_CHECKING:
 
 @contextmanager
 def nothing_starts() -> Iterator[None]:
-    """Raise an error for every start of a streaming query on this thread while the block runs.
+    """Raise an error for every start of a streaming query on this thread within the block.
 
     A script that starts its query itself would run on its real sources before its plan could be checked.
-    PySpark has no switch for that, so the methods that start a query are replaced and restored. Other threads
-    of the process are not affected.
+    PySpark has no setting to prevent that, so the methods that start a query are replaced and then restored.
+    Other threads of the process are not affected.
 
     Raises:
         Invalid: The code started a query.
@@ -73,21 +74,21 @@ _OTHER_SOURCE: Final = (
     "read the stream with spark.readStream; other streams can be tested only in a running query"
 )
 _PLANNED: Final = "the batch was planned, and that was all that was wanted"
-# What Spark says when a task looks for state that is missing on purpose: planning is behind it by then.
+# Spark's message when a task reads state that is missing on purpose, which is after planning.
 _NO_STATE: Final = ("CANNOT_LOAD_STATE_STORE", "STATE_STORE_", "TASK_FAILED")
 _RAN: Final = "Job aborted due to stage failure"
 _CONDITION = re.compile(r"\[([A-Z][A-Z0-9_]+(?:\.[A-Z0-9_]+)*)\]")
-# Conditions that only wrap what is wrong.
+# Error classes that only wrap the cause.
 _WRAPPERS: Final = frozenset({"STREAM_FAILED", "FOREACH_BATCH_USER_FUNCTION_ERROR"})
 _ASSERTION = re.compile(r"assertion failed: .*")
 _STREAMING_LOGGER: Final = "org.apache.spark.sql.execution.streaming"
 _PROXY_LOGGER: Final = "py4j.clientserver"
-# Sorting a result needs its rows to choose the ranges, and changes nothing of the state.
+# Sorting needs rows to choose its ranges, and has no effect on the state.
 _SORT: Final = "Sort"
 
 
 def without_sources(frame: DataFrame, empty: Path) -> tuple[DataFrame, int]:
-    """Return the query over empty sources.
+    """Return the query with its sources replaced by empty ones.
 
     Args:
         frame: A streaming frame.
@@ -97,7 +98,8 @@ def without_sources(frame: DataFrame, empty: Path) -> tuple[DataFrame, int]:
         The frame, and the number of its sources.
 
     Raises:
-        Unsupported: The plan has a stream that cannot be replaced, or this Spark has different internals.
+        Unsupported: The plan has a stream that cannot be replaced, or the internals of this version of Spark
+            differ.
     """
     spark = frame.sparkSession
     nothing: Any = spark.readStream.schema("nothing int").json(empty.as_uri())._jdf
@@ -107,16 +109,17 @@ def without_sources(frame: DataFrame, empty: Path) -> tuple[DataFrame, int]:
 def with_files(
     frame: DataFrame, folder_of: Callable[[StructType], str], most_files: int | None = None
 ) -> DataFrame:
-    """Return the query over files in place of its sources.
+    """Return the query with its sources replaced by files.
 
     Args:
         frame: A streaming frame.
-        folder_of: Called for each of its sources, in the order of `relations`, with the source's schema;
-            returns a directory of Parquet files with these columns.
-        most_files: The number of files that a batch reads of each source; None for all.
+        folder_of: Takes the schema of a source and returns a directory of Parquet files with its columns;
+            called for each source in the order of `relations`.
+        most_files: The maximum number of files of a source that one batch reads, or None for all.
 
     Raises:
-        Unsupported: The plan has a stream that cannot be replaced, or this Spark has different internals.
+        Unsupported: The plan has a stream that cannot be replaced, or the internals of this version of Spark
+            differ.
     """
     from pyspark.sql.types import StructType
 
@@ -153,7 +156,7 @@ def _replaced(frame: DataFrame, stands_in: Callable[[Any], Any]) -> tuple[DataFr
 
 
 class _Replaced:
-    """The replacement of the sources of one plan."""
+    """The replacement of the sources in one plan."""
 
     def __init__(self, jvm: Any, stands_in: Callable[[Any], Any]) -> None:
         self.done: list[tuple[Any, Any]] = []
@@ -192,14 +195,14 @@ class _Replaced:
 
 
 def rehearse(frame: DataFrame, checkpoint: Path, mode: str) -> Try:
-    """Let Spark plan the batch that a checkpoint has in its offset log but not in its commit log.
+    """Make Spark plan the batch that a checkpoint has in its offset log but not in its commit log.
 
-    Takes a second or two and no Spark job. As at every start, the `init` of a processor of transformWithState
-    is called, in a separate process.
+    It takes one or two seconds and no Spark job. As at every start, the `init` method of a transformWithState
+    processor is called, in a separate process.
 
     Args:
-        frame: The result of `without_sources`.
-        checkpoint: A local directory of the caller; Spark writes into it.
+        frame: The frame from `without_sources`.
+        checkpoint: A local directory of the caller, into which Spark writes.
         mode: The output mode.
     """
     planned = Event()
@@ -247,7 +250,7 @@ def _not_ours(record: logging.LogRecord) -> bool:
 
 @contextmanager
 def _in_silence(spark: SparkSession) -> Iterator[None]:
-    """Suppress the stack traces that Spark and Py4J log for failed queries, as all of these are."""
+    """Suppress the stack traces that Spark and Py4J log for failed queries, because every dry run fails."""
     python = logging.getLogger(_PROXY_LOGGER)
     jvm: Any = spark._jvm
     log4j: Any = jvm.org.apache.logging.log4j

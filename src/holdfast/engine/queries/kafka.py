@@ -1,8 +1,8 @@
-"""Query Kafka topics and consumer groups with the client of Spark's connector.
+"""The access to Kafka topics and consumer groups with the client of Spark's connector.
 
-Spark has no public call for a topic's partitions; the client's consumer reads them from the brokers. Spark
-keeps its offsets in the checkpoint and commits none to Kafka. The offsets committed here are a copy that no
-query resumes from. The connector's own client commits them, in the JVM that runs the query.
+Spark has no public call for a topic's partitions, so the client's consumer reads them from the brokers. Spark
+stores its offsets in the checkpoint and commits none to Kafka. The offsets committed here are a copy from
+which no query resumes. The connector's own client commits them, in the JVM that runs the query.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from holdfast.engine.queries.watch import Offsets
 
 
-# How many records at the end of each partition are looked at.
+# The number of records at the end of each partition that are read.
 TAIL: Final = 1000
 SERVERS: Final = "kafka.bootstrap.servers"
 _PREFIX: Final = "kafka."
@@ -41,9 +41,9 @@ class WrittenQuery:
     """A query of Holdfast with records at the end of a topic.
 
     Attributes:
-        query_id: Its id.
-        batch_id: Its newest batch in the topic.
-        generation: The greatest generation in the topic; None if its sink has no ledger.
+        query_id: The id of the query.
+        batch_id: The newest batch of the query in the topic.
+        generation: The highest generation in the topic, or None if the sink has no ledger.
     """
 
     query_id: str
@@ -52,7 +52,7 @@ class WrittenQuery:
 
 
 def ends_of(spark: SparkSession, topic: str, options: Mapping[str, str]) -> dict[int, tuple[int, int]]:
-    """Return the first offset and the next one of each partition of a topic. Creates no topic.
+    """Return the first offset and the next one of each partition of a topic; creates no topic.
 
     Args:
         spark: A session with Spark's connector.
@@ -60,10 +60,10 @@ def ends_of(spark: SparkSession, topic: str, options: Mapping[str, str]) -> dict
         options: The options of Spark's Kafka source or sink.
 
     Raises:
-        Invalid: The client refuses an option.
+        Invalid: The Kafka client rejects an option.
         NotFound: The topic does not exist.
         Unavailable: No broker answers.
-        Unsupported: The session has no connector.
+        Unsupported: The session lacks the Kafka connector.
     """
     consumer = _consumer(spark, options)
     try:
@@ -92,13 +92,13 @@ def ends_of(spark: SparkSession, topic: str, options: Mapping[str, str]) -> dict
 def newest_in_topic(spark: SparkSession, topic: str, options: Mapping[str, str]) -> list[WrittenQuery]:
     """Return the queries of Holdfast with records among the last thousand of each partition.
 
-    Runs one Spark job. A query with only earlier records is not found.
+    It runs one Spark job. A query that has only earlier records is not found.
 
     Raises:
-        Invalid: The client refuses an option.
+        Invalid: The Kafka client rejects an option.
         NotFound: The topic does not exist.
         Unavailable: No broker answers.
-        Unsupported: The session has no connector.
+        Unsupported: The session lacks the Kafka connector.
     """
     from pyspark.sql import functions as F  # noqa: N812
 
@@ -131,7 +131,7 @@ def newest_in_topic(spark: SparkSession, topic: str, options: Mapping[str, str])
 
 
 def client_settings(options: Mapping[str, str]) -> dict[str, str]:
-    """Return the settings of Kafka's client among the options of Spark's source or sink."""
+    """Return the settings of the Kafka client among the options of Spark's source or sink."""
     return {
         name[len(_PREFIX) :]: value for name, value in options.items() if name.lower().startswith(_PREFIX)
     }
@@ -187,7 +187,7 @@ def _silent(options: Mapping[str, str], said: str) -> Unavailable:
     )
 
 
-# Spark's plan of a batch has a source as this, with a path that ends with its number in the offset log.
+# The name of a source in Spark's plan of a batch, with a path that ends with its number in the offset log.
 _SCAN: Final = "StreamingDataSourceV2ScanRelation"
 _SOURCE: Final = re.compile(r"/sources/(\d+)/?$")
 _SERVERS: Final = "bootstrap.servers"
@@ -199,7 +199,7 @@ class ClusterOffsets:
     """The offsets of a query in the topics of one Kafka cluster.
 
     Attributes:
-        client: The query's client settings for the cluster.
+        client: The query's settings of the Kafka client for the cluster.
         offsets: The next offset of each partition.
     """
 
@@ -210,7 +210,8 @@ class ClusterOffsets:
 def read_offsets(query: StreamingQuery, progress: Mapping[str, Any]) -> tuple[ClusterOffsets, ...]:
     """Return the offsets of a batch in the Kafka sources of a running query, one value per source.
 
-    Without sources that are not Kafka's; empty if Spark's internals do not show the sources.
+    Other sources are not included. The result is empty if the sources cannot be read from this version of
+    Spark.
     """
     ends = [offsets_in(source.get("endOffset")) for source in progress.get("sources") or ()]
     return tuple(
@@ -224,7 +225,7 @@ def commit_offsets(group: str, read: ClusterOffsets) -> None:
     """Commit the offsets of one cluster to a consumer group.
 
     Raises:
-        Unavailable: The cluster does not answer or refuses, or the group has consumers.
+        Unavailable: The cluster does not answer or rejects the request, or the group has active consumers.
     """
     from py4j.protocol import Py4JError
     from pyspark import SparkContext
@@ -247,7 +248,7 @@ def commit_offsets(group: str, read: ClusterOffsets) -> None:
             admin.alterConsumerGroupOffsets(group, offsets).all().get(_LONGEST_MS, milliseconds)
         finally:
             admin.close(jvm.java.time.Duration.ofMillis(_LONGEST_MS))
-    except (Py4JError, TypeError) as error:  # a class that is not there is no class to Py4J, and no callable
+    except (Py4JError, TypeError) as error:  # for Py4J a missing class is a package, which is not callable
         raise Unavailable(
             "cannot commit offsets to the consumer group",
             code="HF-E5013",
@@ -282,7 +283,7 @@ def _clients(query: StreamingQuery) -> Iterator[tuple[int, dict[str, str]]]:
 
 
 def _reason(error: BaseException) -> str:
-    """Return the innermost cause of a Java error, in a line."""
+    """Return the innermost cause of a Java error, on one line."""
     java = java_cause(error)
     text = str(error) if java is None else str(java.toString())
     return text.splitlines()[0] if text else type(error).__name__

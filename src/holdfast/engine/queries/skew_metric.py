@@ -1,10 +1,10 @@
-"""Count a stream's keys in a sketch: an observed metric that is read from the progress of its query.
+"""The counts of a stream's keys in a sketch: an observed metric that is read from the progress of the query.
 
-A server of Spark Connect writes a row into a progress as its values and its schema.
+A Spark Connect server sends a row in a progress as its values and its schema.
 
 The sketch is Spark's `approx_top_k`, the frequent-items sketch of Apache DataSketches. It does not support
-null, binary or compound keys, so it counts a text: the key as JSON, preceded by Spark's own hash of it, which
-gives the partition for any number of partitions.
+null, binary or compound keys, so it counts a string: the key as JSON, preceded by Spark's own hash of the
+key, from which the partition follows for any number of partitions.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ _BARE: Final = {"values", "schema"}
 
 
 def observed_metrics(progress: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the metrics of a batch by name: Spark rows, or mappings."""
+    """Return the observed metrics of a batch by name, as Spark rows or as mappings."""
     return {name: _rows_as_mappings(row) for name, row in (progress.get("observedMetrics") or {}).items()}
 
 
 def _rows_as_mappings(value: Any) -> Any:
-    """Return a value with its bare rows, at any depth, as mappings."""
+    """Return a value with rows given as values and schema, at any depth, converted to mappings."""
     if isinstance(value, list):
         return [_rows_as_mappings(item) for item in value]
     fields = value.asDict() if hasattr(value, "asDict") else value
@@ -42,14 +42,14 @@ def _rows_as_mappings(value: Any) -> Any:
     return dict(zip(names, map(_rows_as_mappings, fields["values"]), strict=True))
 
 
-# What the metric is called, before the name of what is watched.
+# The prefix of the metric's name, followed by the name of the report.
 SKEW_METRIC: Final = "holdfast-skew."
-# The sketch keeps at most so many keys, a few megabytes, in each task and in the driver.
+# The maximum number of keys in the sketch, which has a few megabytes in each task and in the driver.
 TRACKED: Final = 10_000
-_MAP_SIZE: Final = 16_384  # what `approx_top_k` makes of it: the next power of two above 10,000 / 0.75
-# The sketch is off by at most 3.5 / map size of the rows it has counted; so its authors.
+_MAP_SIZE: Final = 16_384  # the size that `approx_top_k` chooses: the next power of two above 10,000 / 0.75
+# The maximum error of the sketch is 3.5 / map size of the rows that it counted, according to its authors.
 SKETCH_ERROR: Final = 3.5 / _MAP_SIZE
-# Three standard deviations: what a sample says is further off one time in 370.
+# Three standard deviations: the error of a sample is larger in one of 370 cases.
 _DEVIATIONS: Final = 3.0
 
 _SEED: Final = 20260305
@@ -59,10 +59,10 @@ _JSON: Final = {"ignoreNullFields": "false", "timestampFormat": "yyyy-MM-dd'T'HH
 
 
 def with_item(frame: DataFrame, keys: Sequence[Column], every: int) -> DataFrame:
-    """Add the counted column: the key of one row in `every`, null in the others.
+    """Return the frame with the counted column added: the key of one row in `every`, null in the others.
 
-    Rows are picked at random, so equal rows are not picked together. From a table the same rows are picked
-    each time.
+    Rows are selected at random, so equal rows are not selected together. From a table the same rows are
+    selected each time.
     """
     from pyspark.sql import functions as F  # noqa: N812 - needs Spark
 
@@ -73,11 +73,11 @@ def with_item(frame: DataFrame, keys: Sequence[Column], every: int) -> DataFrame
 
 
 def _picked(frame: DataFrame, every: int) -> Column:
-    """Return a column that selects the counted rows.
+    """Return a boolean column that selects the rows to count.
 
     In a stream Spark gives `rand` a different seed in each batch and writes it into generated code, so each
-    batch would compile its code again and run it cold. Java's own random numbers take no seed. If Spark's
-    internals are not accessible, over Spark Connect or in an unknown version, `rand` is used.
+    batch would compile its code again and run it without warm-up. Java's own random numbers take no seed. If
+    Spark's internals are not accessible, over Spark Connect or in an unknown version, `rand` is used.
     """
     from pyspark.sql import functions as F  # noqa: N812 - as above
 
@@ -90,7 +90,7 @@ def _picked(frame: DataFrame, every: int) -> Column:
 
 
 def _any_number(spark: Any) -> Column:
-    """Return a random whole number for each row, from Java."""
+    """Return a column with a random integer from Java for each row."""
     from pyspark.sql.classic.column import Column
 
     jvm = spark._jvm
@@ -99,7 +99,8 @@ def _any_number(spark: Any) -> Column:
     kind = jvm.org.apache.spark.sql.types.ObjectType(source)
     integer = spark._jsparkSession.parseDataType('"integer"')
     none = jvm.PythonUtils.toSeq([])
-    # No arguments, and no types of them; nulls pass through, the result is never null, and is by chance.
+    # No arguments and no argument types; nulls pass through, the result is never null, and it is not
+    # deterministic.
     how = (none, none, True, False, False)
     here = objects.StaticInvoke(source, kind, "current", *how, jvm.scala.Option.empty())
     number = objects.Invoke(here, "nextInt", integer, *how)
@@ -107,10 +108,10 @@ def _any_number(spark: Any) -> Column:
 
 
 def metric(name: str, by: Sequence[str], every: int, heavy: int) -> list[Column]:
-    """Return the metric to observe in a frame of `with_item`."""
+    """Return the columns of the metric to observe in a frame from `with_item`."""
     from pyspark.sql import functions as F  # noqa: N812 - needs Spark
 
-    # One more than asked for: rows that are not looked at may count as the most frequent item.
+    # One more than requested, because the null of rows that were not sampled may be the most frequent item.
     top = F.call_function("approx_top_k", F.col(_ITEM), F.lit(heavy + 1), F.lit(TRACKED))
     about = json.dumps({"name": name, "by": list(by), "every": every, "heavy": heavy})
     return [
@@ -127,10 +128,10 @@ def without_item(frame: DataFrame) -> DataFrame:
 
 
 def skew_in(progress: Mapping[str, Any]) -> tuple[SkewReport, ...]:
-    """Return the sketches of one batch, by name; empty for a batch without rows.
+    """Return the key-skew reports of one batch, by name; empty for a batch without rows.
 
-    Reads a progress as Spark reports it: `query.lastProgress` or the JSON of a listener's event. The
-    partitions are those of the query's stateful operators, if these all have the same number.
+    The argument is a progress as reported by Spark: `query.lastProgress` or the JSON of a listener's event.
+    The partitions are those of the query's stateful operators, if all of them have the same number.
     """
     numbers = {int(state.get("numShufflePartitions") or 0) for state in progress.get("stateOperators") or ()}
     partitions = numbers.pop() if len(numbers) == 1 else 0
@@ -144,7 +145,7 @@ def skew_in(progress: Mapping[str, Any]) -> tuple[SkewReport, ...]:
 def typed_keys(
     spark: SparkSession, items: Sequence[str], fields: Sequence[StructField]
 ) -> list[tuple[Any, ...]]:
-    """Return the keys of items as Python values; Spark parses the JSON that it wrote."""
+    """Return the keys of items as Python values, which Spark parses from the JSON that it wrote."""
     from pyspark.sql import functions as F  # noqa: N812 - needs Spark
     from pyspark.sql.types import StructField, StructType
 
@@ -158,7 +159,7 @@ def typed_keys(
 
 
 def report_of(values: Any, partitions: int | None, batch_id: int | None = None) -> SkewReport:
-    """Return a metric's values, a Spark row or plain JSON, as a report."""
+    """Return the report for a metric's values, given as a Spark row or as plain JSON."""
     about = json.loads(values["about"])
     looked_at = int(values["looked_at"])
     counted = [(item["item"], int(item["count"])) for item in values["top"] or () if item["item"] is not None]
@@ -177,7 +178,7 @@ def report_of(values: Any, partitions: int | None, batch_id: int | None = None) 
 
 
 def items_of(values: Any) -> list[str]:
-    """Return the items of a metric, the heaviest first, without rows that were not sampled."""
+    """Return the items of a metric in descending order of count, without that of rows not sampled."""
     return [item["item"] for item in values["top"] or () if item["item"] is not None]
 
 
@@ -188,10 +189,10 @@ def _heavy(item: str, rows: int, looked_at: int, partitions: int | None) -> Heav
 
 
 def _error(looked_at: int, every: int) -> float:
-    """Return the largest error of a share, from the sketch and from the sample if there is one."""
+    """Return the maximum error of a share, from the sketch and, if rows were sampled, from the sample."""
     if not looked_at:
         return 1.0
-    # No share has a larger deviation than one half.
+    # The standard deviation of a share is at most one half.
     sample = _DEVIATIONS * math.sqrt(0.25 / looked_at) if every > 1 else 0.0
     return min(1.0, SKETCH_ERROR + sample)
 

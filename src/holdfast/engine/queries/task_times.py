@@ -14,12 +14,12 @@ from holdfast.model import BatchProgress, TaskTimes
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
-# The part of the time that may be spent with asking; a few dozen calls into the JVM a batch.
+# The maximum share of time for reading task times, which takes a few dozen calls into the JVM per batch.
 _SHARE: Final = 0.002
 _SHORTEST_S: Final = 1.0
-# A batch with more jobs than that is left out, and so is one that so many newer jobs have followed.
+# A batch with more jobs than this is skipped, and so is a batch followed by this many newer jobs.
 _MOST_JOBS: Final = 60
-# How Spark's list of tasks calls the order by run time.
+# The name of the order by run time in Spark's list of tasks.
 _BY_RUN_TIME: Final = "ert"
 
 
@@ -32,12 +32,12 @@ class _Stage:
 class TaskClock:
     """A reader of the trigger interval, the task times and the number of parallel tasks of batches.
 
-    Spark keeps the task times in the store of its user interface, which exists even if the interface is off.
-    Only some batches of a query are read, so that reading takes at most a five-hundredth of the time. A batch
-    that is not complete in the store gets no times.
+    Spark keeps the task times in the store of its user interface, which exists even if the interface is
+    disabled. Only some batches of a query are read, so that reading takes at most 0.2 % of the time. A batch
+    that is incomplete in the store gets no times.
 
     Args:
-        clock: A function that returns monotonic seconds.
+        clock: Returns a time in seconds that only increases.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -46,7 +46,8 @@ class TaskClock:
         self._triggers: dict[str, str] = {}
 
     def timed(self, batch: BatchProgress, query: StreamingQuery, run_id: str) -> BatchProgress:
-        """Return a batch with the trigger's interval, and with times and cores if they are due.
+        """Return a batch with the interval of its trigger and, if it is to be read, with task times and
+        cores.
 
         Args:
             batch: The batch.
@@ -65,7 +66,7 @@ class TaskClock:
         if began < self._due.get(run_id, began):
             return batch
         try:
-            # Not in Spark's Python API; public in the JVM.
+            # Not in Spark's Python API, but public in the JVM.
             context: Any = query._jsq.sparkSession().sparkContext()
             cores = _cores(context.statusStore())
             batch = replace(batch, cores=cores, tasks=_of_batch(context, run_id, batch))
@@ -100,11 +101,11 @@ def _of_batch(context: Any, run_id: str, batch: BatchProgress) -> TaskTimes | No
 
 
 def _jobs(context: Any, run_id: str, batch_id: int) -> Iterator[Any]:
-    """Yield the jobs of a batch: Spark groups jobs by the run, and puts the batch into their description."""
+    """Yield the jobs of a batch: the group of a job is the run, and its description has the batch."""
     ids = context.statusTracker().getJobIdsForGroup(run_id)
     mark = f"batch = {batch_id}"
     found = False
-    # The newest come first.
+    # The newest jobs are first.
     for index in range(min(len(ids), 2 * _MOST_JOBS)):
         job = context.statusStore().job(ids[index])
         described = job.description()
@@ -117,7 +118,7 @@ def _jobs(context: Any, run_id: str, batch_id: int) -> Iterator[Any]:
 
 
 def _stage(store: Any, stage_id: int) -> _Stage | None:
-    """Return a stage that has run; None for a skipped one."""
+    """Return a stage that has run, or None for a skipped one."""
     from pyspark import SparkContext
 
     stage = store.lastStageAttempt(stage_id)
@@ -141,7 +142,7 @@ def _cores(store: Any) -> int | None:
 
 
 def _covered(spans: list[tuple[int, int]]) -> int:
-    """Return the total time covered by at least one of several spans."""
+    """Return the total time that is covered by at least one of several intervals."""
     total, until = 0, 0
     for start, end in sorted(spans):
         total += max(end - max(start, until), 0)

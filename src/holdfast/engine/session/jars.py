@@ -1,8 +1,8 @@
-"""Find the jars that a session needs beyond Spark's own, and report errors of fetching them.
+"""The jars that a session needs in addition to Spark's own, and the errors of fetching them.
 
-Spark resolves `spark.jars.packages` in the JVM before that answers. Its errors are only in the JVM's standard
-error, which is this process's. In a driver that is a file, which can be read; on a terminal or in a pipe the
-user sees it.
+Spark resolves `spark.jars.packages` in the JVM before Python can reach the JVM. The errors are only in the
+JVM's standard error, which is that of this process. In a driver it is a file, which can be read; on a
+terminal or in a pipe the user reads it directly.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 S3A: Final = "s3a://"
-# The jars of Hadoop's client for S3, and of the file manager, as their names begin.
+# The prefixes of the jars with Hadoop's client for S3 and with the file manager.
 CLIENT: Final = "hadoop-aws"
 CLOUD: Final = "spark-hadoop-cloud"
 _JAR_SETTINGS: Final = ("spark.jars", "spark.jars.packages")
@@ -49,13 +49,13 @@ def package_hint() -> str:
 
 
 def jar_there(name: str, conf: Mapping[str, str], environ: Mapping[str, str] | None = None) -> str | None:
-    """Return the origin of a jar: Spark's own directory, or a setting that names it; None if absent.
+    """Return the origin of a jar, which is Spark's own directory or a setting, or None without the jar.
 
-    Reads the names of files; starts nothing.
+    It reads the names of files and starts nothing.
 
     Args:
         name: The prefix of the jar's name.
-        conf: Settings in addition to the machine's own.
+        conf: The settings in addition to those of the machine.
         environ: The environment; by default that of this process.
     """
     environ = os.environ if environ is None else environ
@@ -67,7 +67,7 @@ def jar_there(name: str, conf: Mapping[str, str], environ: Mapping[str, str] | N
     return next((str(jar) for jar in jars_of_spark(environ, f"{name}*.jar")), None)
 
 
-# Every setting here is a list that a user may have begun; ours are added behind his.
+# Each of these settings is a list that the user may have set; Holdfast's entries are appended.
 APPENDED = (
     "spark.jars",
     "spark.jars.packages",
@@ -81,7 +81,7 @@ _DELTA = {
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
 }
 
-# A version that is missing here is one for which no build is known to work.
+# No build is known to work with a version that is not listed.
 EXTRAS: dict[str, dict[tuple[int, int], dict[str, str]]] = {
     "delta": {(4, 2): _DELTA},
     "kafka": {
@@ -92,13 +92,13 @@ EXTRAS: dict[str, dict[tuple[int, int], dict[str, str]]] = {
 
 
 def extra_settings(extras: Iterable[str], spark: str) -> dict[str, str]:
-    """Return the Spark settings for the jars of the named extras.
+    """Return the Spark settings for the jars of the given extras.
 
     Spark fetches them from Maven Central at the first start and caches them.
 
     Raises:
         Invalid: An extra is unknown.
-        Unsupported: No build of it works with this Spark.
+        Unsupported: No build of an extra works with this version of Spark.
     """
     settings: dict[str, str] = {}
     for extra in extras:
@@ -128,28 +128,28 @@ def extra_settings(extras: Iterable[str], spark: str) -> dict[str, str]:
 
 
 def has_build(extra: str) -> bool:
-    """Return True if a build of an extra works with the installed Spark."""
+    """Return whether a build of an extra works with the installed version of Spark."""
     version = installed("pyspark")
     return version is not None and minor(version) in EXTRAS[extra]
 
 
 def joined(first: str, more: str) -> str:
-    """Return two comma-separated lists as one, each entry once, in order."""
+    """Return two comma-separated lists joined in order, without duplicates."""
     entries = [entry.strip() for entry in f"{first},{more}".split(",")]
     return ",".join(dict.fromkeys(entry for entry in entries if entry))
 
 
 PACKAGES_KEY: Final = "spark.jars.packages"
 _NO_JVM: Final = "JAVA_GATEWAY_EXITED"
-# More than Spark and Ivy write about a hundred packages.
+# More than the output of Spark and Ivy for about a hundred packages.
 _MOST_BYTES: Final = 4 << 20
 _FACT: Final = "Spark could not fetch packages"
-# Ivy's words in the JVM's last error, with group, artifact and version.
+# The message of Ivy in the JVM's last error, with group, artifact and version.
 _UNRESOLVED: Final = re.compile(
     r"(?:unresolved dependency|download failed): "
     r"(?P<group>[^\s#]+)#(?P<name>[^\s;]+);(?P<version>[^\s:!,\]]+)"
 )
-# What Ivy says of a server that did not answer, rather than that it has no such package.
+# The message of Ivy for a server that did not answer, as opposed to a missing package.
 _NO_SERVER: Final = re.compile(
     r"Host \S+ not found|through a proxy server|(?:SERVER|CLIENT) ERROR|Server access error"
     r"|Connect\w*Exception|Connection (?:refused|reset|closed|timed out)|timed out|UnknownHost"
@@ -169,14 +169,14 @@ _WRONG: Final = (
 
 @contextmanager
 def unresolved_told(packages: str) -> Iterator[None]:
-    """Translate the error of a start of Spark within the block, if its JVM ends because of packages.
+    """Raise a Holdfast error if Spark's JVM ends within the block because packages cannot be resolved.
 
     Args:
         packages: The value of `spark.jars.packages`.
 
     Raises:
-        NotFound: The packages do not exist.
-        Unavailable: Servers that may have them were not reached, or the cause is unknown.
+        NotFound: A package does not exist.
+        Unavailable: A package server was not reached, or the cause is unknown.
     """
     sys.stderr.flush()
     begin = _end_of_stderr()
@@ -195,11 +195,11 @@ def unresolved_told(packages: str) -> Iterator[None]:
 
 
 def unresolved_error(text: str) -> HoldfastError | None:
-    """Return the error for Spark's output; None if it is not about packages."""
+    """Return the error for Spark's output, or None if the output does not mention unresolved packages."""
     found = [f"{match['group']}:{match['name']}:{match['version']}" for match in _UNRESOLVED.finditer(text)]
     if not found:
         return None
-    # A person may not see more than the fact, so the packages are in it.
+    # The packages are in the fact, because some places show only the fact.
     fact = f"{_FACT}: {', '.join(dict.fromkeys(found))}"
     if _NO_SERVER.search(text):
         return Unavailable(
@@ -221,7 +221,7 @@ def _unknown(packages: str) -> Unavailable:
 
 
 def _end_of_stderr() -> int | None:
-    """Return the length of standard error, if it is a file."""
+    """Return the length of standard error, or None if it is not a file."""
     try:
         found = os.fstat(2)
     except OSError:
@@ -231,7 +231,7 @@ def _end_of_stderr() -> int | None:
 
 def _stderr_from(begin: int) -> str | None:
     try:
-        # Opened anew, since standard error itself is open for writing.
+        # Opened again, because standard error is open for writing.
         with Path("/dev/fd/2").open("rb") as file:
             file.seek(begin)
             return file.read(_MOST_BYTES).decode("utf-8", "replace")
@@ -241,12 +241,12 @@ def _stderr_from(begin: int) -> str | None:
 
 JARS_KEY: Final = "spark.jars"
 LISTENERS_KEY: Final = "spark.sql.streaming.streamingQueryListeners"
-# Notes which batch was committed last, for services that read state.
+# Records the last committed batch, for services that read state.
 LISTENER: Final = "holdfast.state.CommittedBatches"
 
-# The client of each store, and a class of it that tells whether a session has it already.
+# The client library of each store, and a class by which it is detected in a session.
 _CLIENTS: Final[Mapping[str, tuple[str, str]]] = {
-    # The build that has Netty and Jackson under names of its own: Spark has others.
+    # The build with its own copies of Netty and Jackson, whose versions differ from Spark's.
     CASSANDRA_PROVIDER: (
         "org.apache.cassandra:java-driver-core-shaded:4.19.3",
         "com.datastax.oss.driver.api.core.CqlSession",
@@ -257,9 +257,9 @@ _CLIENTS: Final[Mapping[str, tuple[str, str]]] = {
 
 
 def state_jar() -> Path:
-    """Return the path of the jar of the state stores, for the `spark.jars` of your own session.
+    """Return the path of the jar with Holdfast's state stores, for the `spark.jars` of your own session.
 
-    `hf.session` and `hf.configure` add the jar themselves if the state is in a database.
+    `hf.session` and `hf.configure` add the jar if the state is in a database.
 
     Example:
         from pyspark.sql import SparkSession
@@ -271,10 +271,10 @@ def state_jar() -> Path:
 
 
 def external_settings(given: Mapping[str, str]) -> dict[str, str]:
-    """Return the further settings that a session with one of Holdfast's state stores needs.
+    """Return the additional settings of a session that uses one of Holdfast's state stores.
 
     Args:
-        given: The session's settings.
+        given: The settings of the session.
     """
     provider = given.get(PROVIDER_KEY)
     if provider not in EXTERNAL_PROVIDERS:
@@ -282,7 +282,7 @@ def external_settings(given: Mapping[str, str]) -> dict[str, str]:
     needed = {
         JARS_KEY: str(state_jar()),
         LISTENERS_KEY: LISTENER,
-        # Both are ways of RocksDB's files to notice damage.
+        # Both settings detect damage in RocksDB's files.
         FORMAT_KEY: "1",
         ROW_CHECKSUM_KEY: "false",
     }
@@ -294,10 +294,10 @@ def external_settings(given: Mapping[str, str]) -> dict[str, str]:
 
 
 def check_state_jar(spark: SparkSession) -> None:
-    """Check that a session with state in a database has the jar of this release and the client.
+    """Check that a session with state in a database has the jar of this release and the client library.
 
     Raises:
-        Unsupported: The jar or the client is missing or of a different release.
+        Unsupported: The jar or the client library is missing, or is of a different release.
     """
     provider = spark.conf.get(PROVIDER_KEY, "")
     if provider not in EXTERNAL_PROVIDERS:
@@ -342,6 +342,6 @@ def _has_class(spark: SparkSession, name: str) -> bool:
 
 
 def _layout(spark: SparkSession) -> str | None:
-    """Return the layout version of the session's jar; None without a jar."""
+    """Return the layout version of the session's jar, or None without the jar."""
     jvm: Any = spark._jvm
     return str(jvm.holdfast.state.Layout.Version()) if _has_class(spark, "holdfast.state.Layout") else None

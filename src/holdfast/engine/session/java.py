@@ -1,4 +1,4 @@
-"""Find a Java that runs Spark, and handle the signals of its process."""
+"""The Java installation that runs Spark, and the signals of its process."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ CACHES_CLASSES = 25
 VECTOR_MODULE = "jdk.incubator.vector"
 WAYS_OUT = "install Java 17, 21 or 25 and set JAVA_HOME, or run: pip install 'holdfast[java]'"
 
-# Spark's launcher always asks for the vector module. A trimmed runtime without it refuses to start,
-# although Spark works without it, so this stand-in leaves the request out.
+# Spark's launcher always requests the vector module. A trimmed runtime without it does not start, although
+# Spark works without it, so this wrapper removes the request.
 _LAUNCHER = """#!/usr/bin/env bash
 args=()
 for arg in "$@"; do
@@ -43,13 +43,13 @@ exec "{java}" "${{args[@]}}"
 
 @dataclass(frozen=True, slots=True)
 class JavaRuntime:
-    """A Java runtime, as described by its own files.
+    """A Java runtime, as described by the files in its directory.
 
     Attributes:
         home: The directory to use as JAVA_HOME.
-        version: The version in its `release` file; None if the file does not exist.
-        source: The origin: `JAVA_HOME`, `PATH` or `holdfast[java]`.
-        modules: Its modules; empty if its `release` file does not list them.
+        version: The version in the `release` file, or None without that file.
+        source: The origin of the runtime: `JAVA_HOME`, `PATH` or `holdfast[java]`.
+        modules: The modules of the runtime; empty if the `release` file does not list them.
     """
 
     home: Path
@@ -59,7 +59,7 @@ class JavaRuntime:
 
     @property
     def major(self) -> int | None:
-        """The major version: 17 for `17.0.15`, 8 for `1.8.0_392`."""
+        """Return the major version: 17 for `17.0.15`, 8 for `1.8.0_392`."""
         found = re.match(r"(?:1\.)?(\d+)", self.version or "")
         return int(found.group(1)) if found else None
 
@@ -75,20 +75,21 @@ class JavaRuntime:
 
     @property
     def lacks_vector_module(self) -> bool:
-        """True if Spark's launcher would fail with it without further settings."""
+        """Return whether Spark's launcher fails with this runtime unless the wrapper is used."""
         return bool(self.modules) and VECTOR_MODULE not in self.modules
 
 
 def find_java(environ: Mapping[str, str]) -> JavaRuntime:
-    """Find Java in JAVA_HOME, then on PATH, then in the `holdfast[java]` extra.
+    """Return the Java installation from JAVA_HOME, otherwise from PATH, otherwise from the `holdfast[java]`
+    extra.
 
-    Reads `release` files and starts no process. A JAVA_HOME without a usable Java is an error; no other Java
-    is searched for then.
+    It reads `release` files and starts no process. If JAVA_HOME is set but has no usable Java, that is an
+    error, and no other location is searched.
 
     Raises:
-        Invalid: JAVA_HOME is set and has no Java.
-        Unsupported: JAVA_HOME, or the only Java on PATH, is older than Spark accepts.
-        NotFound: No Java was found.
+        Invalid: JAVA_HOME is set and is not a Java installation.
+        Unsupported: Java in JAVA_HOME, or the only Java on PATH, is older than Spark requires.
+        NotFound: No Java installation was found.
     """
     named = environ.get("JAVA_HOME")
     if named:
@@ -117,11 +118,11 @@ def find_java(environ: Mapping[str, str]) -> JavaRuntime:
 
 
 def java_home_for_spark(java: JavaRuntime, state_home: Path) -> Path:
-    """Return a JAVA_HOME that Spark's launcher can use: the runtime's own, or a wrapper of it.
+    """Return a JAVA_HOME that Spark's launcher can use: the runtime's own, or a wrapper around it.
 
     With the vector module, Java 25 does not use its cache of linked classes, so the wrapper leaves it out.
 
-    The wrapper is a small directory below the state home; it is created once, atomically, and its name
+    The wrapper is a small directory in the state home. It is created once and atomically, and its name
     depends on the runtime.
     """
     if not java.lacks_vector_module and not java.caches_linked_classes:
@@ -142,7 +143,7 @@ def java_home_for_spark(java: JavaRuntime, state_home: Path) -> Path:
     try:
         building.rename(home)
     except OSError:
-        # Another process made it first; the two are the same.
+        # A different process has created it; both are equal.
         shutil.rmtree(building)
     return home
 
@@ -185,10 +186,10 @@ def _supported(java: JavaRuntime) -> JavaRuntime:
 
 @contextmanager
 def no_jvm_left() -> Iterator[None]:
-    """Let Ctrl-C within the block also end the child processes that started in it.
+    """Make Ctrl-C within the block also end the child processes that were started in it.
 
-    On an exception PySpark's launcher deletes the directory in which the JVM reports its port. A JVM that
-    cannot report it then never ends, because it has not reached the code that ends it with its parent. Once
+    On an exception, PySpark's launcher deletes the directory in which the JVM reports its port. A JVM that
+    cannot report its port never ends, because it has not reached the code that ends it with its parent. After
     PySpark has its session, it handles Ctrl-C itself.
     """
     former = signal.getsignal(signal.SIGINT)
@@ -220,18 +221,18 @@ def end_jvm() -> None:
 
 
 def end_children(but: Collection[int] = ()) -> None:
-    """End the live child processes of this one, except some."""
+    """Kill the live child processes of this process, except those in `but`."""
     for child in _children() - set(but):
         with suppress(ProcessLookupError, PermissionError):
             os.kill(child, signal.SIGKILL)
 
 
 def _children() -> frozenset[int]:
-    """Return the live child processes of this one; empty if the system does not list them."""
+    """Return the live child processes of this process; empty if the system does not list them."""
     found = set()
     for folder in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
-            # The name is in parentheses and may hold anything; state and parent follow it.
+            # The name is in parentheses and may contain any character; state and parent process follow.
             parent = (folder / "stat").read_text(errors="replace").rpartition(")")[2].split()[1]
             if int(parent) == os.getpid():
                 found.add(int(folder.name))
@@ -239,7 +240,7 @@ def _children() -> frozenset[int]:
 
 
 class _Handler:
-    """A Java `SignalHandler` that is called in this process."""
+    """A Java `SignalHandler` whose calls are made in this process."""
 
     def __init__(self, told: Callable[[], None]) -> None:
         self._told = told
@@ -248,14 +249,14 @@ class _Handler:
         self._told()
 
     class Java:
-        """The marker that Py4J expects."""
+        """The marker class that Py4J requires."""
 
         implements = ("sun.misc.SignalHandler",)
 
 
 @contextmanager
 def answered_sigterm(spark: SparkSession, told: Callable[[], None]) -> Iterator[None]:
-    """Let a SIGTERM to the JVM within the block call `told`, on a thread of Py4J, and do nothing else.
+    """Make a SIGTERM to the JVM within the block call `told` on a thread of Py4J, without ending the JVM.
 
     Under `spark-submit` a platform sends the signal to the JVM, the parent of this process. If Java does not
     allow a handler, nothing is changed.
@@ -275,5 +276,5 @@ def answered_sigterm(spark: SparkSession, told: Callable[[], None]) -> Iterator[
     try:
         yield
     finally:
-        with suppress(Exception):  # the JVM may be gone, and with it all signals to it
+        with suppress(Exception):  # the JVM may have ended, after which it gets no signals
             jvm.sun.misc.Signal.handle(term, former)

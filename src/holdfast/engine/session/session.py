@@ -1,4 +1,4 @@
-"""Create or configure a SparkSession with Holdfast's defaults."""
+"""The creation and configuration of a SparkSession with Holdfast's defaults."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ FILES_KEY = "spark.files"
 # Options of the driver's JVM: those of whoever sets Spark up, and after them those of the user.
 JVM_OPTIONS_KEY = "spark.driver.defaultJavaOptions"
 USER_OPTIONS_KEY = "spark.driver.extraJavaOptions"
-# A place, and no choice of behaviour, so it is not among the defaults.
+# A directory, which does not change behavior, so it is not among the defaults.
 SOCKET_FOLDER_KEY = "spark.python.unix.domain.socket.dir"
 
 
@@ -70,25 +70,25 @@ def session(
     backend: Backend | None = None,
     py_files: Iterable[str | os.PathLike[str]] = (),
 ) -> SparkSession:
-    """Start Spark, or return the running session, with Holdfast's defaults.
+    """Start Spark with Holdfast's defaults, or return the running session.
 
-    On a cluster the executors get this package from the driver, and new state gets as many partitions as
-    tasks run at once.
+    On a cluster, the executors get this package from the driver, and new state gets one partition for each
+    task that can run in parallel.
 
     Args:
-        name: The application's name.
-        master: The master; by default that of the user's settings, or `local[*]`.
-        conf: Spark settings; they take precedence over Holdfast's defaults.
-        extras: Extra jars: `delta`, `kafka`.
+        name: The name of the application.
+        master: The address of the master; by default that of the user's settings, or `local[*]`.
+        conf: The Spark settings, which take precedence over Holdfast's defaults.
+        extras: The extras whose jars are added: `delta`, `kafka`.
         home: The state home; see `Settings`.
-        backend: The state backend; by default that of `conf`, or RocksDB.
-        py_files: Modules, archives and directories of code that tasks import.
+        backend: The state backend; by default the one in `conf`, or RocksDB.
+        py_files: The modules, archives and directories with code that tasks import.
 
     Raises:
         NotFound: Java, pyspark, a path of `py_files` or a package of `spark.jars.packages` is missing.
-        Unavailable: Packages could not be fetched.
-        Invalid: A setting is wrong.
-        Unsupported: This Java or Spark version is not supported, or the extra `spark` is not installed.
+        Unavailable: Packages could not be fetched, because a server did not answer.
+        Invalid: A setting has an invalid value.
+        Unsupported: The version of Java or Spark is not supported, or the extra `spark` is not installed.
 
     Example:
         conf = {"spark.sql.shuffle.partitions": "2"}
@@ -114,7 +114,8 @@ def session(
     fit(spark, given=partitioned)
     send_package(spark, place)
     send_code(spark, code)
-    # Not with the others: those are arguments of the JVM's command, which everybody on the machine can read.
+    # Passed separately: the others are arguments of the JVM's command line, which all users of the machine
+    # can read.
     for key, value in (backend.secrets() if isinstance(backend, ExternalStore) else {}).items():
         spark.conf.set(key, value)
     return spark
@@ -141,7 +142,7 @@ def scratch_of(spark: SparkSession) -> tuple[str, ...]:
 
 
 def running_session() -> SparkSession | None:
-    """Return the running session of this process, if any."""
+    """Return the running session of this process, or None."""
     from pyspark.sql import SparkSession
 
     return SparkSession.getActiveSession()
@@ -150,7 +151,8 @@ def running_session() -> SparkSession | None:
 def configure(
     builder: SparkSession.Builder, *, extras: Iterable[str] = (), home: str | Path | None = None
 ) -> SparkSession.Builder:
-    """Add Holdfast's defaults to your own builder; your settings, on it or elsewhere, take precedence.
+    """Add Holdfast's defaults to your own builder; your settings, on the builder or elsewhere, take
+    precedence.
 
     The call sets JAVA_HOME and PYSPARK_PYTHON in this process's environment, from which Spark's launcher and
     workers read them. Call it before the first session of the process: Java and jars cannot be changed in a
@@ -158,13 +160,13 @@ def configure(
 
     Args:
         builder: The builder of a classic session.
-        extras: Extra jars: `delta`, `kafka`.
-        home: The state home.
+        extras: The extras whose jars are added: `delta`, `kafka`.
+        home: The state home; see `Settings`.
 
     Raises:
-        NotFound: Java is missing.
-        Invalid: A setting is wrong.
-        Unsupported: The builder is one of Spark Connect, or this Java or Spark version is not supported.
+        NotFound: No Java installation was found.
+        Invalid: A setting has an invalid value.
+        Unsupported: The builder is for Spark Connect, or the version of Java or Spark is not supported.
 
     Example:
         from pyspark.sql import SparkSession
@@ -179,8 +181,8 @@ def configure(
 def _configured(
     builder: SparkSession.Builder, extras: Iterable[str], home: str | Path | None
 ) -> tuple[SparkSession.Builder, dict[str, str]]:
-    """Return the configured builder, and all settings of the user, on it or elsewhere."""
-    # The builder offers no way to read what was set on it.
+    """Return the configured builder, and all settings of the user, on the builder or elsewhere."""
+    # The builder has no public method that returns its settings.
     own: dict[str, str] = dict(builder._options)
     given = {key: value for key, (value, _) in given_settings(os.environ).items()}
     given |= submitted_settings(os.environ)
@@ -204,7 +206,7 @@ def _configured(
             chosen.setdefault(key, value)
     shipped = needs_code(master)
     workers = chosen.get(WORKERS_KEY, given.get(WORKERS_KEY, os.environ["PYSPARK_PYTHON"]))
-    # Spark takes the setting from `spark-submit` alone; a Python program has to say it in its environment.
+    # Spark reads this setting only from `spark-submit`; a Python program must set it in its environment.
     os.environ["PYSPARK_PYTHON"] = workers
     for default in defaults_for(master, {**given, **chosen}):
         if default.key == DAEMON_KEY and workers != sys.executable and not shipped:
@@ -234,7 +236,7 @@ def _jvm_settings(java: JavaRuntime, home: Path, settings: Mapping[str, str]) ->
 
 
 def _partitioned(running: SparkSession | None) -> bool:
-    """Return True if the partitions of a running session were set; Spark's default does not count."""
+    """Return whether the partitions of a running session were set, as opposed to Spark's default."""
     if running is None:
         return False
     session: Any = running
@@ -242,7 +244,7 @@ def _partitioned(running: SparkSession | None) -> bool:
 
 
 def prepare_environment(settings: Settings) -> JavaRuntime:
-    """Set a supported Java for Spark's launcher, and this interpreter for its workers; return the Java."""
+    """Set a supported Java for Spark's launcher, and this Python for its workers; return the Java."""
     java = find_java(os.environ)
     os.environ["JAVA_HOME"] = str(java_home_for_spark(java, settings.home))
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -253,11 +255,12 @@ def defaults_for(master: str, conf: Mapping[str, str] | None = None) -> tuple[De
     """Return Holdfast's defaults for a master.
 
     The number of shuffle partitions follows from the cores for tasks: the machine's own, or those that the
-    settings request from a cluster. For a standalone cluster it is known only once the session exists.
+    settings request from a cluster. For a standalone cluster the number is known only after the session has
+    started.
 
     Args:
-        master: The master.
-        conf: The session's settings so far.
+        master: The address of the master.
+        conf: The settings of the session so far.
     """
     manager = manager_of(master)
     slots = available_cores() if manager is Manager.LOCAL else asked_cores(master, conf or {}).slots
@@ -269,7 +272,7 @@ def defaults_for(master: str, conf: Mapping[str, str] | None = None) -> tuple[De
 
 
 def available_cores() -> int:
-    """Return the number of cores that this process may use, possibly fewer than the machine's."""
+    """Return the number of cores that this process may use, which may be lower than the machine's."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
@@ -280,9 +283,9 @@ def _settings(home: str | Path | None) -> Settings:
 
 
 def submitted_settings(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the settings of the `spark-submit` that has started this program; empty otherwise.
+    """Return the settings of the `spark-submit` that started this program; otherwise an empty dict.
 
-    They are in its JVM, which this process connects to. Settings of a builder take precedence.
+    The settings are in its JVM, to which this process connects. Settings on a builder take precedence.
     """
     if GATEWAY_VARIABLE not in environ:
         return {}

@@ -1,4 +1,4 @@
-"""Manage the sockets of Spark's Python workers, and send them modules and files.
+"""The sockets of Spark's Python workers, and the modules and files sent to the workers.
 
 A JVM removes its sockets when it ends, but not when it is killed. In a separate directory, sockets that no
 process has open can be identified and removed.
@@ -18,24 +18,24 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-# The system's limit for a socket's path is 104 bytes or more, and Spark's names take 42.
+# The system limits the path of a socket to 104 bytes or more, and Spark's names take 42.
 _LONGEST = 60
-# A younger one may be about to be opened.
+# A newer socket may be about to be opened.
 _OLD_S = 60.0
 _OPEN = Path("/proc/net/unix")
 _NETWORK = Path("/proc/self/ns/net")
 
 
 def socket_folder(base: Path | None = None) -> Path | None:
-    """Return this user's socket directory, cleared of unused sockets; None if it cannot be used."""
+    """Return this user's socket directory after removing unused sockets; None if it cannot be used."""
     try:
-        # Containers may share a directory, and do not see each other's sockets.
+        # Containers may share a directory but cannot detect each other's use of sockets.
         folder = (base or Path(tempfile.gettempdir())) / f"holdfast-{os.getuid()}-{_NETWORK.stat().st_ino}"
         if len(os.fsencode(folder)) > _LONGEST:
             return None
         folder.mkdir(mode=0o700, exist_ok=True)
         if folder.is_symlink() or folder.stat().st_uid != os.getuid():
-            return None  # somebody else was here first
+            return None  # the directory belongs to a different user
         _clear(folder)
     except OSError:
         return None
@@ -63,14 +63,14 @@ def ship_by_value(module: ModuleType) -> None:
 
 
 def send_file(spark: SparkSession, name: str, write: Callable[[str], None]) -> None:
-    """Make a file available in every task from now on, as `SparkFiles.get(name)`.
+    """Make a file available to every later task, as `SparkFiles.get(name)`.
 
-    Workers fetch it from the driver when they first run a task, so it stays on the driver until the session
-    ends.
+    Workers fetch the file from the driver when they first run a task, so it remains on the driver until the
+    session ends.
 
     Args:
         spark: The session.
-        name: The file's name, unique in the session.
+        name: The name of the file, unique in the session.
         write: A function that writes the file to a local path.
     """
     context: Any = spark.sparkContext

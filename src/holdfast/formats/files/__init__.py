@@ -1,1 +1,1 @@
-"""Files of state: changelogs, snapshots, SST files, compression, checksums."""
+"""The formats of state files: changelogs, snapshots, SST files, compression and checksums."""

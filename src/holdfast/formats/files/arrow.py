@@ -1,7 +1,7 @@
-"""Check Arrow messages before Arrow reads them.
+"""The check of Arrow messages before Arrow decodes them.
 
-Arrow decompresses the buffers of a message to any stated size. Holdfast never writes compressed buffers, so a
-compressed one comes from a different writer and is refused.
+Arrow decompresses the buffers of a message to any size that it states. Holdfast never writes compressed
+buffers, so a message with compressed buffers comes from a different writer and is rejected.
 """
 
 from __future__ import annotations
@@ -10,16 +10,16 @@ import struct
 from typing import Final
 
 _CONTINUED: Final = 0xFFFFFFFF
-# Fields of the two tables, by their places: `Message.header` and `RecordBatch.compression`.
+# The indices of fields in two tables: `Message.header` and `RecordBatch.compression`.
 _HEADER: Final = 2
 _COMPRESSION: Final = 3
 
 
 def is_packed(message: bytes) -> bool:
-    """Return whether the buffers of a record batch's message are compressed.
+    """Return whether the buffers in the message of a record batch are compressed.
 
     Raises:
-        ValueError: It is not a message.
+        ValueError: The bytes are not an Arrow message.
     """
     try:
         mark, size = struct.unpack_from("<II", message)
@@ -37,7 +37,7 @@ def is_packed(message: bytes) -> bool:
 
 
 def _field(table: bytes, at: int, index: int) -> int | None:
-    """Return the offset of a table's field; None if it has none."""
+    """Return the offset of a table's field, or None if the table lacks the field."""
     (back,) = struct.unpack_from("<i", table, at)
     fields = at - back
     if fields < 0:

@@ -1,7 +1,7 @@
 """The checksum files that Spark and Hadoop write next to a file.
 
-`<name>.crc` is Spark's, in JSON: a CRC-32C of the whole file, written for state files in state-checkpoint
-format 2. `.<name>.crc` is Hadoop's: a CRC-32 per 512 bytes by default, written with every local file.
+Spark writes `<name>.crc` for state files in state-checkpoint format 2: JSON with a CRC-32C of the complete
+file. Hadoop writes `.<name>.crc` with every local file: a CRC-32 per 512 bytes by default.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ _HADOOP = "a checksum of Hadoop's"
 _MAGIC: Final = b"crc\0"
 _HEAD: Final = 8
 _SUM: Final = 4
-# Fewer checksums are compared one by one.
+# A smaller number of checksums is compared one by one.
 _MANY: Final = 8
 _PORTION: Final = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class SparkChecksum:
-    """Spark's checksum of a file.
+    """Spark's checksum of a file, as stored in `<name>.crc`.
 
     Attributes:
         value: The CRC-32C, signed as Java writes it.
-        size: The file's bytes.
-        fields: All fields, unchanged.
+        size: The size of the file in bytes.
+        fields: All fields of the checksum file, unchanged.
     """
 
     value: int
@@ -43,7 +43,11 @@ class SparkChecksum:
     fields: Mapping[str, Any]
 
     def mismatch(self, data: bytes) -> str | None:
-        """Return a description of the mismatch, or None. Speed: ten gigabytes per second."""
+        """Return a description of the mismatch between the checksum and a file's bytes, or None if they
+        match.
+
+        The speed is about ten gigabytes per second.
+        """
         if len(data) != self.size:
             return f"{len(data)} bytes, but the checksum covers {self.size}"
         found = crc32c(data)
@@ -57,11 +61,11 @@ class SparkChecksum:
 
 
 def spark_checksum(data: bytes, made_ms: int) -> SparkChecksum:
-    """Compute the checksum that Spark would write for a file.
+    """Return the checksum that Spark would write for a file.
 
     Args:
-        data: The whole file.
-        made_ms: The time in epoch milliseconds; Spark writes it and never reads it.
+        data: The bytes of the complete file.
+        made_ms: The time in epoch milliseconds, which Spark writes and never reads.
     """
     value = crc32c(data)
     signed = value - (1 << 32) if value & 0x80000000 else value
@@ -76,7 +80,7 @@ def spark_checksum(data: bytes, made_ms: int) -> SparkChecksum:
 
 
 def parse_spark_checksum(data: bytes, where: str) -> SparkChecksum:
-    """Read `<name>.crc`.
+    """Parse a `<name>.crc` file.
 
     Raises:
         Corrupt: The file is not in the format that Spark writes.
@@ -99,10 +103,10 @@ def parse_spark_checksum(data: bytes, where: str) -> SparkChecksum:
 
 @dataclass(frozen=True, slots=True)
 class HadoopChecksum:
-    """Hadoop's checksums of a file: one for each `step` bytes of it.
+    """Hadoop's checksums of a file: one for each `step` bytes.
 
     Attributes:
-        step: The number of bytes that each checksum covers; the last may cover fewer.
+        step: The number of bytes that each checksum covers; the last one may cover fewer.
         packed: The checksums, four bytes each.
     """
 
@@ -110,11 +114,15 @@ class HadoopChecksum:
     packed: bytes
 
     def mismatch(self, data: bytes) -> str | None:
-        """Return a description of the mismatch, or None. Speed: eight gigabytes per second."""
+        """Return a description of the mismatch between the checksums and a file's bytes, or None if they
+        match.
+
+        The speed is about eight gigabytes per second.
+        """
         many, expected = len(self.packed) // _SUM, -(-len(data) // self.step)
         if expected != many:
             return f"{len(data)} bytes, but the checksums cover about {many * self.step}"
-        # In portions, which stay in the processor's caches.
+        # Portions fit in the processor's caches.
         portion = self.step * max(1, _PORTION // self.step)
         view = memoryview(data)
         compared = ChecksumComparison(self)
@@ -148,22 +156,24 @@ class ChecksumComparison:
     _room: bytearray = field(default_factory=bytearray, init=False)
 
     def see(self, portion: bytes | memoryview) -> None:
-        """Compare the next portion."""
+        """Compare the next portion with its checksums."""
         end = self._seen + _SUM * -(-len(portion) // self.sums.step)
         self._fits = self._fits and self._fit(portion, self.sums.packed[self._seen : end])
         self._seen = end
 
     @property
     def fits(self) -> bool:
-        """Return True if the portions match, and the checksums cover no further bytes."""
+        """Return whether all portions matched and no checksums remain."""
         return self._fits and self._seen == len(self.sums.packed)
 
     def _fit(self, data: bytes | memoryview, packed: bytes) -> bool:
-        """Return whether bytes have these checksums; computed at once, which is many times faster.
+        """Return whether bytes have these checksums; all are compared in one step, which is many times
+        faster.
 
-        A CRC is a remainder, and those of the parts combine to that of the whole: replace each part with
-        zeros, xor its remainder into the four bytes after it, and the CRC stays the same. One wrong checksum
-        is always detected; several cancel out with the probability of any CRC collision.
+        A CRC is a remainder, and the CRCs of parts can be combined into that of the whole: if each part is
+        replaced with zeros and its remainder is XORed into the four bytes that follow, the CRC stays the
+        same. A single wrong checksum is always detected; several cancel out with the probability of any CRC
+        collision.
         """
         step, view = self.sums.step, memoryview(data)
         many = len(view) // step
@@ -172,7 +182,8 @@ class ChecksumComparison:
             return _each(view, step) == packed
         if _each(view[whole:], step) != packed[many * _SUM :]:
             return False
-        # What a part adds to the CRC of zeros; the first byte of a checksum is the last of a remainder.
+        # The contribution of a part to the CRC of zeros; the first byte of a checksum is the last of a
+        # remainder.
         zeros = crc32(bytes(step)).to_bytes(_SUM, "big") * many
         remainders = int.from_bytes(packed[: len(zeros)], "big") ^ int.from_bytes(zeros, "big")
         added = remainders.to_bytes(len(zeros), "big")
@@ -184,7 +195,7 @@ class ChecksumComparison:
 
 
 def hadoop_checksum(data: bytes, step: int = 512) -> HadoopChecksum:
-    """Compute the checksum that Hadoop would write for a file."""
+    """Return the checksums that Hadoop would write for a file."""
     return HadoopChecksum(step, _each(data, step))
 
 
@@ -195,7 +206,7 @@ def _each(data: bytes | memoryview, step: int) -> bytes:
 
 
 def parse_hadoop_checksum(data: bytes, where: str) -> HadoopChecksum:
-    """Read `.<name>.crc`.
+    """Parse a `.<name>.crc` file.
 
     Raises:
         Corrupt: The file is not in the format that Hadoop writes.

@@ -1,7 +1,7 @@
-"""The compressed streams of state files, LZF included.
+"""The compressed streams of state files, including LZF.
 
 A stream of LZF is a sequence of chunks without an end mark. A chunk has `ZV`, its kind, and the length of its
-body in two bytes; in front of a packed body two more bytes have the length that it unpacks to.
+body in two bytes. If the body is compressed, two more bytes before it have the uncompressed length.
 
 Spark writes state files with one of its codecs, `lz4` unless a setting names `lzf`, `snappy` or `zstd`, in
 the framing of the Java library that it uses.
@@ -18,17 +18,17 @@ from typing import Any, Final
 from holdfast.errors import Corrupt, Unsupported
 from holdfast.formats.text import LZ4_RATIO, SNAPPY_RATIO, Allowance, damaged
 
-# What one `writeUTF` can hold; longer text is cut into chunks, counted in Java's characters.
+# The maximum for one `writeUTF`; longer text is split into chunks, counted in Java's characters.
 CHUNK = 65_535
 
 
 class ByteReader:
-    """Takes values off the front of bytes.
+    """A reader of values from the start of bytes.
 
     Args:
         data: The bytes.
-        what: The file's role, for messages.
-        where: The file, for messages.
+        what: The kind of file, for error messages.
+        where: The file, for error messages.
     """
 
     def __init__(self, data: bytes, what: str, where: str) -> None:
@@ -38,15 +38,15 @@ class ByteReader:
         self.at = 0
 
     def integer(self) -> int:
-        """Four bytes, signed."""
+        """Read a signed integer of four bytes."""
         return int(struct.unpack(">i", self._take(4))[0])
 
     def short(self) -> int:
-        """Two bytes, signed."""
+        """Read a signed integer of two bytes."""
         return int(struct.unpack(">h", self._take(2))[0])
 
     def text(self) -> str:
-        """Read the text that `writeUTF` wrote."""
+        """Read a string written by Java's `writeUTF`."""
         (length,) = struct.unpack(">H", self._take(2))
         start = self.at
         try:
@@ -55,7 +55,7 @@ class ByteReader:
             raise self.damaged(f"invalid text at byte {start}") from error
 
     def end(self) -> None:
-        """Check that nothing follows the last value.
+        """Check that no bytes follow the last value.
 
         Raises:
             Corrupt: More bytes follow.
@@ -77,10 +77,10 @@ class ByteReader:
 
 
 def decode_utf(data: bytes) -> str:
-    """Text from Java's modified UTF-8.
+    """Decode a string from Java's modified UTF-8.
 
     Raises:
-        UnicodeDecodeError: It is not.
+        UnicodeDecodeError: The bytes are not valid modified UTF-8.
     """
     if data.isascii():
         return data.decode("ascii")
@@ -89,13 +89,13 @@ def decode_utf(data: bytes) -> str:
 
 
 def encode_utf(text: str) -> bytes:
-    """Text as `writeUTF` puts it, with its length before it."""
+    """Return a string as written by Java's `writeUTF`: its length, then modified UTF-8."""
     data = modified_utf8(text)
     return struct.pack(">H", len(data)) + data
 
 
 def modified_utf8(text: str) -> bytes:
-    """Text as Java writes it: by UTF-16 units, and without a zero byte."""
+    """Encode a string as Java's modified UTF-8: by UTF-16 units, and without a zero byte."""
     if text.isascii() and "\0" not in text:
         return text.encode("ascii")
     units = struct.iter_unpack("<H", text.encode("utf-16-le", "surrogatepass"))
@@ -107,17 +107,17 @@ _MAGIC: Final = b"ZV"
 _RAW, _PACKED = 0, 1
 _HEAD: Final = 5
 _LONGEST_LZF: Final = 0xFFFF
-# Below this a control byte begins bytes that are copied as they are, one more than it says.
+# A control byte below this is followed by literal bytes, one more than its value.
 _LITERALS: Final = 32
-# A length of this many is continued in the next byte.
+# A length of this value is continued in the next byte.
 _LONG: Final = 7
 
 
 def lzf_chunks(data: bytes) -> Iterator[bytes]:
-    """Unpack a stream chunk by chunk, at most 64 KiB each.
+    """Decompress an LZF stream, chunk by chunk, with at most 64 KiB per chunk.
 
     Raises:
-        ValueError: The stream is damaged or truncated.
+        ValueError: The stream is malformed or truncated.
     """
     at = 0
     while at < len(data):
@@ -134,7 +134,7 @@ def lzf_chunks(data: bytes) -> Iterator[bytes]:
 
 
 def to_lzf(data: bytes) -> bytes:
-    """Return a stream of these bytes in uncompressed chunks, which every reader accepts."""
+    """Return bytes as an LZF stream of uncompressed chunks, which every reader accepts."""
     parts = []
     for at in range(0, len(data), _LONGEST_LZF):
         chunk = data[at : at + _LONGEST_LZF]
@@ -143,10 +143,10 @@ def to_lzf(data: bytes) -> bytes:
 
 
 def _unpack_lzf(body: bytes, length: int) -> bytes:
-    """Unpack the body of a chunk.
+    """Decompress the body of an LZF chunk.
 
     Raises:
-        ValueError: It is damaged, or unpacks to a different length.
+        ValueError: The body is malformed, or has a different length.
     """
     out = bytearray()
     at, end = 0, len(body)
@@ -173,7 +173,7 @@ def _unpack_lzf(body: bytes, length: int) -> bytes:
 
 
 def _repeat(out: bytearray, start: int, count: int) -> None:
-    """Append bytes that exist already; a run that reaches its own end repeats."""
+    """Append earlier bytes of the output; a run longer than the distance to its start repeats."""
     if start < 0:
         raise ValueError(f"a run that starts {-start} bytes before its chunk")
     there = out[start : start + count]
@@ -187,7 +187,7 @@ SNAPPY: Final = "snappy"
 ZSTD: Final = "zstd"
 LZF: Final = "lzf"
 READABLE: Final = (LZ4, LZF, SNAPPY, ZSTD)
-# A setting may name the class in place of the codec.
+# A setting may have the name of a class instead of a codec.
 _CLASSES: Final = {
     "LZ4CompressionCodec": LZ4,
     "SnappyCompressionCodec": SNAPPY,
@@ -204,44 +204,44 @@ _LZ4_HEAD: Final = struct.Struct("<8sBIII")
 _LZ4_RAW: Final = 0x10
 _LZ4_PACKED: Final = 0x20
 _LZ4_SEED: Final = 0x9747B28C
-# The Java library keeps 28 bits of each hash.
+# The Java library uses 28 bits of each hash.
 _LZ4_HASH: Final = 0x0FFFFFFF
 _SNAPPY_HEAD: Final = b"\x82SNAPPY\0" + struct.pack(">ii", 1, 1)
-# The size of a block that Spark writes, and how LZ4's token says it.
+# The size of a block that Spark writes, and its code in LZ4's token.
 _BLOCK: Final = 1 << 15
 _BLOCK_TOKEN: Final = 0x05
-# A number of ten groups has more bits than any that RocksDB or Snappy writes.
+# A number of ten groups has more bits than any number that RocksDB or Snappy writes.
 _LONGEST: Final = 10
-# What is unpacked before it is counted.
+# The number of bytes that may be decompressed before the limit is checked.
 _PORTION: Final = 1 << 20
 
 
 def codec_name(setting: str) -> str:
-    """Return the codec of a setting, given by its short name or a class name."""
+    """Return the name of the codec for a setting, which is a short name or the name of a class."""
     name = setting.rsplit(".", 1)[-1]
     return _CLASSES.get(name, name.lower())
 
 
 def decompressed(data: bytes, codec: str, where: str) -> bytes:
-    """Return the bytes in a stream, read to its end.
+    """Decompress a complete stream.
 
     Args:
-        data: The whole stream.
-        codec: A name as `codec_name` gives it.
-        where: The file, for messages.
+        data: The bytes of the complete stream.
+        codec: The name of the codec, as returned by `codec_name`.
+        where: The file, for error messages.
 
     Raises:
-        Corrupt: The stream is damaged or truncated, or continues after its end.
+        Corrupt: The stream is malformed or truncated, or bytes follow its end.
         Unsupported: The codec is not one of `READABLE`.
     """
     return b"".join(_unpacked(data, codec, where))
 
 
 def beginning(data: bytes, codec: str, where: str, size: int) -> bytes:
-    """Return at least this many of the first bytes in a stream, or all; the rest is not read.
+    """Decompress at least the first `size` bytes of a stream, or all of a shorter one.
 
     Raises:
-        Corrupt: The part that was read is damaged.
+        Corrupt: The part that was read is malformed or truncated.
         Unsupported: The codec is not one of `READABLE`.
     """
     blocks, there = [], 0
@@ -254,11 +254,11 @@ def beginning(data: bytes, codec: str, where: str, size: int) -> bytes:
 
 
 def compressed(data: bytes, codec: str) -> bytes:
-    """Return a stream of these bytes, as Spark would write it.
+    """Compress bytes as Spark would.
 
     Args:
         data: The bytes.
-        codec: A name as `codec_name` gives it.
+        codec: The name of the codec, as returned by `codec_name`.
 
     Raises:
         Unsupported: The codec is not one of `READABLE`.
@@ -281,10 +281,10 @@ def compressed(data: bytes, codec: str) -> bytes:
 
 
 def lz4_block(data: bytes, length: int) -> bytes:
-    """Return the bytes of a raw LZ4 block.
+    """Decompress a raw LZ4 block.
 
     Raises:
-        ValueError: It is damaged, or has a different length.
+        ValueError: The block is malformed, or has a different length.
     """
     import lz4.block
 
@@ -297,10 +297,10 @@ def lz4_block(data: bytes, length: int) -> bytes:
 
 
 def snappy_block(data: bytes) -> bytes:
-    """Return the bytes of a raw Snappy block.
+    """Decompress a raw Snappy block.
 
     Raises:
-        ValueError: It is damaged.
+        ValueError: The block is malformed, or states an impossible length.
     """
     try:
         length, _ = varint(data, 0)
@@ -321,11 +321,11 @@ def snappy_block(data: bytes) -> bytes:
 
 
 def zstd_bytes(data: bytes, allowance: Allowance) -> bytes:
-    """Return the bytes of Zstandard frames, unpacked in portions and counted.
+    """Decompress Zstandard frames in portions, and check their size against the limit.
 
     Raises:
-        Corrupt: They exceed the limit.
-        ValueError: A frame is damaged.
+        Corrupt: The decompressed size exceeds the limit.
+        ValueError: A frame is malformed or truncated.
     """
     zstd = _zstd_library()
     parts: list[bytes] = []
@@ -376,7 +376,7 @@ def _to_snappy(data: bytes) -> bytes:
 
 
 def _unpacked(data: bytes, codec: str, where: str) -> Iterator[bytes]:
-    """Yield the contents of a stream's blocks in order."""
+    """Yield the decompressed blocks of a stream in order."""
     readers = {LZ4: _lz4, LZF: _lzf, SNAPPY: _snappy, ZSTD: _zstd}
     if codec not in readers:
         raise Unsupported(
@@ -455,11 +455,11 @@ def _snappy(data: bytes, where: str) -> Iterator[bytes]:
 
 
 def varint(data: bytes, at: int) -> tuple[int, int]:
-    """Read a number in groups of seven bits, lowest first; return it and its end.
+    """Return the integer stored in groups of seven bits, lowest first, and the offset after it.
 
     Raises:
-        ValueError: It is too long.
-        IndexError: It continues past the end of the data.
+        ValueError: The integer has too many groups.
+        IndexError: The data ends within the integer.
     """
     value = shift = 0
     while True:

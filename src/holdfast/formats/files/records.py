@@ -1,8 +1,8 @@
-"""Records of state: what changelogs of RocksDB, and deltas and snapshots of the memory provider, hold.
+"""The records of state files: RocksDB changelogs, and deltas and snapshots of the memory provider.
 
-All are compressed streams of keys and values with their lengths. A changelog of version 2 or 4 marks each
-record with a byte; those of version 3 and 4 begin with the lineage, the unique ids of the versions before it
-back to a base. Version 1 has no head at all, as deltas and snapshots have none.
+All of these are compressed streams of keys and values with their lengths. A changelog of version 2 or 4 marks
+each record with a byte. Changelogs of version 3 and 4 begin with the lineage: the unique ids of the earlier
+versions back to a base. A changelog of version 1 has no header, and deltas and snapshots have none either.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from holdfast.formats.text import damaged, is_plain, json_value
 from holdfast.layout import FileKind
 
 CHANGELOG_VERSIONS: Final = (1, 2, 3, 4)
-# A head is at most so long: two texts, each of up to 65,535 bytes with its length before it.
+# The maximum length of a header: two strings, each of up to 65,535 bytes, with their lengths.
 HEAD_BYTES: Final = 2 * (2 + 0xFFFF)
 _WHAT = "a changelog"
 _MARKED: Final = (2, 4)
@@ -29,19 +29,19 @@ _END: Final = -1
 
 
 class RecordKind(IntEnum):
-    """The kinds of records, by the byte that marks them."""
+    """The kind of a record; the values are the bytes in a changelog."""
 
     PUT = 0x01
     DELETE = 0x10
     MERGE = 0x11
 
 
-# The byte of a record that ends a stream.
+# The byte of the record that ends a stream.
 _LAST: Final = 0x00
 
 
 class StateRecord(NamedTuple):
-    """One change of one key. A delete has no value."""
+    """One change of a key; a delete has no value."""
 
     change: RecordKind
     key: bytes
@@ -50,7 +50,7 @@ class StateRecord(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class VersionLineage:
-    """One version of a store, and the unique id of the file that it was committed with."""
+    """One version of a store, and the unique id of the file with which it was committed."""
 
     version: int
     unique_id: str
@@ -58,12 +58,12 @@ class VersionLineage:
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """The head of a changelog.
+    """The header of a changelog.
 
     Attributes:
-        version: 1 to 4.
-        lineage: The versions before it, oldest first, from its base on; empty without unique ids.
-        size: The bytes of the head.
+        version: The version of the changelog format, 1 to 4.
+        lineage: The earlier versions since the base, the oldest first; empty without unique ids.
+        size: The size of the header in bytes.
     """
 
     version: int
@@ -72,14 +72,14 @@ class Head:
 
 
 def parse_head(stream: bytes, where: str) -> Head:
-    """Read the header of a changelog; a stream without one is version 1.
+    """Parse the header of a changelog; a stream without a header has version 1.
 
     Raises:
-        Corrupt: The header is damaged.
+        Corrupt: The header is malformed or truncated.
     """
     version_text, at = _utf(stream, 0)
     number = version_text[1:] if version_text is not None and version_text[:1] == "v" else ""
-    # As Spark does: what does not read as a version is the first record of a stream without a head.
+    # As in Spark: a string that is not a version belongs to the first record of a stream without a header.
     if not (number.isascii() and number.isdigit()):
         return Head(1, (), 0)
     version = int(number)
@@ -94,17 +94,17 @@ def parse_head(stream: bytes, where: str) -> Head:
 
 
 def records_of(kind: FileKind, stream: bytes, where: str) -> Iterator[StateRecord]:
-    """Yield the records of a changelog, a delta or a snapshot in order, up to its end.
+    """Yield the records of a changelog, a delta or a snapshot in order, up to the end mark.
 
     Raises:
-        Corrupt: A record is damaged, the end is missing, or something follows it.
+        Corrupt: A record is malformed, the end mark is missing, or bytes follow it.
     """
     head = parse_head(stream, where) if kind is FileKind.CHANGELOG else Head(1, (), 0)
     return _marked(stream, head.size, where) if head.version in _MARKED else _plain(stream, head.size, where)
 
 
 def render_records(records: Sequence[StateRecord], version: int = 1) -> bytes:
-    """Return the bytes of records with their end, without a header."""
+    """Return the bytes of records with the end mark, without a header."""
     parts = []
     for record in records:
         mark = bytes([record.change]) if version in _MARKED else b""
@@ -121,17 +121,17 @@ def without_keys(
     deleted: Callable[[bytes], bytes],
     head: Head | None = None,
 ) -> bytes:
-    """Return a stream without the records of some keys, otherwise unchanged.
+    """Return a stream without the records of some keys, and otherwise unchanged.
 
     Args:
-        stream: The whole stream.
-        records: All its records.
+        stream: The bytes of the complete stream.
+        records: All records of the stream.
         keys: The keys to remove.
         deleted: Returns the key that a delete record refers to.
-        head: The header of a changelog; None for a delta or a snapshot.
+        head: The header of a changelog, or None for a delta or a snapshot.
 
     Raises:
-        Corrupt: A record is damaged.
+        Corrupt: A record is malformed.
     """
     lengths = 9 if head is not None and head.version in _MARKED else 8
     kept, begin, at = [], 0, 0 if head is None else head.size
@@ -207,7 +207,7 @@ def _nothing_behind(stream: bytes, at: int, where: str) -> None:
 
 
 def _utf(stream: bytes, at: int) -> tuple[str | None, int]:
-    """Return the text that `writeUTF` wrote there and its end; None if it cannot be one."""
+    """Return the string written by `writeUTF` at an offset and its end, or None if it is not valid."""
     end = at + 2 + int.from_bytes(stream[at : at + 2], "big")
     if len(stream) < at + 2 or len(stream) < end:
         return None, at

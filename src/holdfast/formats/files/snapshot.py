@@ -1,10 +1,10 @@
-"""RocksDB snapshots: the zip of small files, its list of large ones, and the manifest.
+"""RocksDB snapshots: a zip file of small files, its list of large files, and RocksDB's manifest.
 
-RocksDB checks the checksums too, but may loop forever on a record with a damaged kind. So the records are
-checked before RocksDB opens a snapshot.
+RocksDB also verifies the checksums of its manifest, but may loop forever on a record with an invalid kind. So
+the records are checked before RocksDB opens a snapshot.
 
-The zip has RocksDB's manifest, options and log, and `metadata`, which maps RocksDB's names of data files to
-their names in `SSTs/` and `logs/`.
+The zip file has RocksDB's manifest, options and log, and the entry `metadata`, which maps RocksDB's names of
+data files to their names in `SSTs/` and `logs/`.
 """
 
 from __future__ import annotations
@@ -37,22 +37,22 @@ from holdfast.formats.text import (
 )
 
 _MANIFEST_FILE: Final = "a manifest of RocksDB"
-# The masked checksum of the rest, the length of what follows the head, and the record's kind.
+# The masked checksum of the rest, the length of the data after the header, and the record's kind.
 _HEAD: Final = struct.Struct("<IHB")
 _SUM: Final = 4
-# No record goes over the end of a block; what is left of one is filled with zeros.
+# A record does not cross the end of a block; the rest of a block is filled with zeros.
 _BLOCK: Final = 32 << 10
-# A whole record, or the first, a middle or the last part of one.
+# The kinds: a complete record, or the first, a middle or the last part of one.
 _KINDS: Final = range(1, 5)
 _DELTA: Final = 0xA282EAD8
 _WORD: Final = 0xFFFFFFFF
 
 
 def check_manifest(data: bytes, where: str) -> None:
-    """See that a manifest consists of whole records. Cost: a gigabyte a second.
+    """Check that a manifest consists of complete, valid records; speed about one gigabyte per second.
 
     Raises:
-        Corrupt: It does not.
+        Corrupt: A record is truncated, has an invalid kind or a wrong checksum.
     """
     at = 0
     while at < len(data):
@@ -79,18 +79,19 @@ def masked_crc32c(data: bytes) -> int:
     return (((crc >> 15) | (crc << 17)) + _DELTA) & _WORD
 
 
-# The second has the same fields. Spark 4.0 writes it under state format 2, and takes no other there.
+# The second version has the same fields. Spark 4.0 writes it in state format 2, where it accepts no other.
 VERSIONS: Final = (1, 2)
 METADATA: Final = "metadata"
 # The last eight bytes of a data file in RocksDB's block-based table format, little-endian.
 SST_MAGIC: Final = 0x88E241B785F4CFF7.to_bytes(8, "little")
 _WHAT = "a snapshot"
-# A local head: magic, version, flags, method, time, date, CRC, packed size, size, lengths of name and extra.
+# A local header: magic, version, flags, method, time, date, CRC, packed size, size, lengths of name and
+# extra.
 _LOCAL: Final = struct.Struct("<4sHHHHHIIIHH")
-# What follows an entry whose sizes were not known when its head was written: magic, CRC and sizes.
+# The data descriptor after an entry whose sizes were not known in its header: magic, CRC and sizes.
 _BEHIND: Final = struct.Struct("<4sIII")
 _SIZES_BEHIND: Final = 8
-# A runtime error: an entry that claims to be encrypted.
+# RuntimeError is raised for an entry with the encryption flag.
 _ZIP_ERRORS: Final = (
     zipfile.BadZipFile,
     zipfile.LargeZipFile,
@@ -109,13 +110,13 @@ _NEEDED: Final = (_MANIFEST, "CURRENT", "OPTIONS-")
 
 @dataclass(frozen=True, slots=True)
 class SharedFile:
-    """A data file of RocksDB.
+    """A data file of RocksDB, shared by snapshots.
 
     Attributes:
-        local_name: The name that RocksDB knows it by.
-        folder: `SSTs` or `logs`.
-        name: Its name there.
-        size_bytes: Its size.
+        local_name: RocksDB's name of the file.
+        folder: The directory of the file: `SSTs` or `logs`.
+        name: The name of the file in that directory.
+        size_bytes: The size of the file in bytes.
     """
 
     local_name: str
@@ -126,13 +127,13 @@ class SharedFile:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotMetadata:
-    """Spark's metadata of a snapshot.
+    """The metadata that Spark stores in a snapshot.
 
     Attributes:
-        version: 1, or 2 in state format 2 of Spark 4.0.
-        shared: The data files it needs.
-        keys: The number of its keys; negative if Spark did not count.
-        fields: All fields, unchanged.
+        version: The metadata version: 1, or 2 in state format 2 of Spark 4.0.
+        shared: The data files that the snapshot needs.
+        keys: The number of keys; negative if Spark did not count them.
+        fields: All fields of the metadata, unchanged.
     """
 
     version: int
@@ -142,26 +143,26 @@ class SnapshotMetadata:
 
     @property
     def size_bytes(self) -> int:
-        """The bytes of the data files."""
+        """Return the total size of the data files in bytes."""
         return sum(file.size_bytes for file in self.shared)
 
     def render(self) -> bytes:
-        """Return the entry `metadata`."""
+        """Return the bytes of the entry `metadata`."""
         return f"v{self.version}\n{compact(self.fields)}".encode()
 
 
 def parse_snapshot(data: bytes, where: str, *, whole: bool = True) -> SnapshotMetadata:
-    """Read a snapshot's zip.
+    """Parse the zip file of a snapshot, and return its metadata.
 
     Args:
-        data: The zip.
-        where: The file, for messages.
-        whole: Unpack every entry and compare its checksum, and those of RocksDB's manifest, and not only the
-            metadata.
+        data: The bytes of the zip file.
+        where: The file, for error messages.
+        whole: Whether to decompress every entry and verify its checksum and those of RocksDB's manifest;
+            otherwise only the metadata is read.
 
     Raises:
-        Corrupt: The zip or an entry is damaged, or an entry that RocksDB needs is missing.
-        Unsupported: The version of its metadata is unknown.
+        Corrupt: The zip file or an entry is malformed, or an entry that RocksDB needs is missing.
+        Unsupported: The version of the metadata is unknown.
     """
     with _readable(data, where) as archive:
         names = archive.namelist()
@@ -183,21 +184,22 @@ def parse_snapshot(data: bytes, where: str, *, whole: bool = True) -> SnapshotMe
 
 
 def snapshot_entries(data: bytes, where: str) -> Iterator[tuple[str, bytes]]:
-    """Yield RocksDB's small files in a snapshot's zip by name, without Spark's metadata and folders.
+    """Yield the name and content of RocksDB's small files in a snapshot, without Spark's metadata and
+    directories.
 
     Raises:
-        Corrupt: The zip or an entry is damaged.
+        Corrupt: The zip file or an entry is malformed.
     """
     with _readable(data, where) as archive:
         for name in archive.namelist():
-            # What a log archive of RocksDB's holds is in the data files already.
+            # The data of RocksDB's archived logs is already in the data files.
             if name != METADATA and is_plain(name):
                 yield name, archive.read(name)
 
 
 @contextmanager
 def _readable(data: bytes, where: str) -> Iterator[zipfile.ZipFile]:
-    """Open an archive after checking the size of its entries, which bounds what `zipfile` unpacks."""
+    """Open a zip file after checking the stated sizes, which limit what `zipfile` decompresses."""
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
             entries = archive.infolist()
@@ -207,7 +209,7 @@ def _readable(data: bytes, where: str) -> Iterator[zipfile.ZipFile]:
                     f"{len(entries):,} entries of {sum(info.file_size for info in entries):,} bytes",
                     f"at most {ZIP_ENTRIES:,} entries of {ZIP_BYTES:,} bytes",
                 )
-            # Java knows no others, and some of Python's take gigabytes to begin with.
+            # Java supports no other methods, and Python's decompressors for some need gigabytes at the start.
             if any(info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED) for info in entries):
                 raise _not_whole(where, "an entry with an unsupported compression")
             yield archive
@@ -216,10 +218,10 @@ def _readable(data: bytes, where: str) -> Iterator[zipfile.ZipFile]:
 
 
 def _gap(data: bytes, archive: zipfile.ZipFile) -> int | None:
-    """Return where the entries do not match the archive's directory; None if they do.
+    """Return the offset at which the entries do not match the zip file's directory, or None if they match.
 
-    Java reads an archive from its beginning, entry by entry, and Python from the directory at its end. An
-    archive is whole only if both would find the same.
+    Java reads a zip file from the beginning, entry by entry, and Python from the directory at the end. A zip
+    file is accepted only if both read the same entries.
     """
     at = 0
     for info in sorted(archive.infolist(), key=lambda info: info.header_offset):
@@ -244,11 +246,11 @@ def _gap(data: bytes, archive: zipfile.ZipFile) -> int | None:
 
 
 def parse_metadata(data: bytes, where: str) -> SnapshotMetadata:
-    """Read the entry `metadata` of a snapshot.
+    """Parse the entry `metadata` of a snapshot.
 
     Raises:
-        Corrupt: Spark cannot have written it.
-        Unsupported: Its version is unknown.
+        Corrupt: The entry is not in the format that Spark writes.
+        Unsupported: The version of the metadata is unknown.
     """
     version_line, newline, rest = decoded(data, _WHAT, where).partition("\n")
     version = version_of(version_line, VERSIONS, _WHAT, where)
@@ -282,8 +284,8 @@ def snapshot_metadata(
 
     Args:
         version: The metadata version of the checkpoint's snapshots.
-        shared: The data files that it needs.
-        fields: The other fields: the number of keys, and the column families.
+        shared: The data files that the snapshot needs.
+        fields: The other fields: the number of keys and the column families.
     """
     listed = [
         {"localFileName": file.local_name, "dfsSstFileName": file.name, "sizeBytes": file.size_bytes}

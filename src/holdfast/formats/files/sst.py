@@ -1,10 +1,10 @@
-"""Read RocksDB's data files entry by entry, including deleted and overwritten rows.
+"""A reader of RocksDB's data files, entry by entry, including deleted and overwritten rows.
 
-RocksDB returns only current rows. A search for a key in a file must also read obsolete ones: a deleted row
-stays in its file until that is rewritten.
+RocksDB returns only current rows. A search for a key in a file must also read obsolete rows, because a
+deleted row remains in its file until the file is rewritten.
 
-A file ends with a footer, which locates the index; the index locates the blocks of rows. Within a block each
-key omits the prefix that it shares with the previous one.
+A file ends with a footer that has the location of the index; the index has the locations of the blocks of
+rows. Within a block each key omits the prefix that it shares with the previous key.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from holdfast.formats.text import FREE_BYTES, LZ4_RATIO, RATIO, SNAPPY_RATIO, Al
 _WHAT = "a data file of RocksDB"
 _FOOTER: Final = 53
 _TRAILER: Final = 5
-# Behind each key stand the number of the write and what it did: eight bytes.
+# Eight bytes after each key have the sequence number of the write and its kind.
 _NUMBERED: Final = 8
 _NONE, _SNAPPY, _BZIP2, _LZ4, _LZ4HC, _ZSTD = 0, 1, 3, 4, 5, 7
 _KNOWN: Final = frozenset({_NONE, _SNAPPY, _BZIP2, _LZ4, _LZ4HC, _ZSTD})
-# The RocksDB that reads whole snapshots here is built without these.
+# The RocksDB library that reads complete snapshots is built without these compressions.
 _OTHERS: Final = {2: "zlib", 6: "xpress"}
 UNREADABLE: Final = frozenset(_OTHERS.values())
 _OTHER_COMPRESSION: Final = (
@@ -38,7 +38,7 @@ _PROPERTIES: Final = b"rocksdb.properties"
 _BARE_BOUNDS: Final = b"rocksdb.index.key.is.user.key"
 _VERSIONS: Final = range(2, 6)
 
-# What RocksDB sums up a block and the byte of its compression with, by the first byte of the footer.
+# The checksum types for a block and its compression byte, by the first byte of the footer.
 _NO_SUM, _CRC32C, _XXH32, _XXH64, _XXH3 = range(5)
 _LAST_BYTE: Final = 0x6B9083D9
 _WORD: Final = 0xFFFFFFFF
@@ -52,16 +52,16 @@ Handle = tuple[int, int]
 def sst_entries(data: bytes, where: str, keys: Collection[bytes] | None = None) -> Iterator[Entry]:
     """Yield every key and value in a file; the value of a delete is empty.
 
-    Cost: about half a microsecond per entry.
+    It takes about half a microsecond per entry.
 
     Args:
-        data: The file.
-        where: Its path, for messages.
-        keys: Limit to the blocks that may have one of these keys.
+        data: The bytes of the file.
+        where: The path of the file, for error messages.
+        keys: If given, only blocks that may have one of these keys are read.
 
     Raises:
-        Corrupt: It is damaged.
-        Unsupported: Its version or compression is not supported.
+        Corrupt: The file is malformed or truncated, or a checksum is wrong.
+        Unsupported: The version or the compression of the file is not supported.
     """
     try:
         file = _open_table(lambda start, size: data[start : start + size], len(data), where)
@@ -74,17 +74,17 @@ def sst_entries(data: bytes, where: str, keys: Collection[bytes] | None = None) 
 def sst_sample(read: Read, size: int, where: str, count: int) -> list[bytes]:
     """Return keys of the first, the middle and the last block of rows, up to `count` of each.
 
-    Cost: the footer, the index and three blocks are read.
+    The footer, the index and three blocks are read.
 
     Args:
-        read: Returns a number of bytes from an offset; fewer at the end.
+        read: Returns a number of bytes from an offset; fewer at the end of the file.
         size: The size of the file in bytes.
-        where: Its path, for messages.
-        count: The number of keys per block.
+        where: The path of the file, for error messages.
+        count: The maximum number of keys per block.
 
     Raises:
-        Corrupt: It is damaged.
-        Unsupported: Its version or compression is not supported.
+        Corrupt: The file is malformed or truncated, or a checksum is wrong.
+        Unsupported: The version or the compression of the file is not supported.
     """
     try:
         file = _open_table(read, size, where)
@@ -99,18 +99,18 @@ def sst_sample(read: Read, size: int, where: str, count: int) -> list[bytes]:
 def check_sst(read: Read, size: int, where: str, *, blocks: bool = True) -> None:
     """Check the footer of a file and the checksums of its blocks.
 
-    RocksDB checks a block when it reads it, and trusts the lengths in it. This unpacks only the index, and
-    refuses a block with an impossible length.
+    RocksDB verifies the checksum of a block when it reads the block, but trusts the lengths in it. This
+    function decompresses only the index, and rejects a block with an impossible length.
 
     Args:
-        read: Returns a number of bytes from an offset; fewer at the end.
+        read: Returns a number of bytes from an offset; fewer at the end of the file.
         size: The size of the file in bytes.
-        where: Its path, for messages.
-        blocks: Also check the blocks of rows; otherwise read only the end of the file.
+        where: The path of the file, for error messages.
+        blocks: Whether to check the blocks of rows, too; otherwise only the end of the file is read.
 
     Raises:
-        Corrupt: It is damaged.
-        Unsupported: Its version or compression is not supported.
+        Corrupt: The file is malformed or truncated, or a checksum is wrong.
+        Unsupported: The version or the compression of the file is not supported.
     """
     try:
         file = _open_table(read, size, where)
@@ -133,17 +133,17 @@ def _damage(where: str, error: Exception) -> Corrupt:
 
 @dataclass(frozen=True, slots=True)
 class _File:
-    """A file whose footer has been read.
+    """A data file whose footer has been read.
 
     Attributes:
-        read: Returns bytes from an offset.
-        size: Its size in bytes.
-        where: Its path.
-        sums: The kind of its checksums.
-        version: The version of its format.
-        others: The handle of the index of metadata.
+        read: Returns a number of bytes from an offset.
+        size: The size of the file in bytes.
+        where: The path of the file.
+        sums: The type of the checksums.
+        version: The version of the file format.
+        others: The handle of the index of metadata blocks.
         index: The handle of the index of rows.
-        allowance: The limit for unpacking it.
+        allowance: The limit on decompressed bytes.
     """
 
     read: Read
@@ -156,11 +156,12 @@ class _File:
     allowance: Allowance
 
     def checked(self, handle: Handle) -> tuple[int, bytes]:
-        """Return the compression of a block, and its stored bytes.
+        """Return the compression of a block, and its stored bytes, after verifying the checksum.
 
         Raises:
-            ValueError: It is not in the file, does not have its checksum, or claims more than it can hold.
-            Unsupported: Its compression is not known here.
+            ValueError: The block is outside the file, its checksum is wrong, or its stated length is
+                impossible.
+            Unsupported: The compression of the block is not supported.
         """
         start, size = handle
         if start < 0 or size < 4 or start + size + _TRAILER > self.size:
@@ -187,12 +188,12 @@ class _File:
         return kind, block
 
     def block(self, handle: Handle) -> bytes:
-        """Return the bytes in a block.
+        """Return the decompressed bytes of a block.
 
         Raises:
-            ValueError: It is damaged.
-            Corrupt: It unpacks to more than it may hold.
-            Unsupported: Its compression is not known here.
+            ValueError: The block is malformed, or its checksum is wrong.
+            Corrupt: The decompressed size exceeds the limit.
+            Unsupported: The compression of the block is not supported.
         """
         kind, block = self.checked(handle)
         if kind == _NONE:
@@ -215,8 +216,8 @@ class _File:
 
     def _claims(self, kind: int, block: bytes) -> None:
         length, _ = varint(block, 0)
-        # What a packed byte can hold; of Zstandard and bzip2 what a whole file may, in which one block is
-        # nearly all.
+        # The maximum compression ratios; for Zstandard and bzip2 that of a complete file, because one block
+        # may be nearly all of a file.
         most = {_SNAPPY: SNAPPY_RATIO * len(block), _LZ4: LZ4_RATIO * len(block)}
         if length > most.get(_LZ4 if kind == _LZ4HC else kind, length):
             raise ValueError(f"{length} bytes in a block of {len(block)}")
@@ -225,10 +226,10 @@ class _File:
 
 
 def _bzip2_block(data: bytes, length: int) -> bytes:
-    """Return the bytes in a block of bzip2, at most one more than stated.
+    """Decompress a bzip2 block, up to one byte more than the stated length.
 
     Raises:
-        ValueError: It is damaged.
+        ValueError: The block is malformed or has a different length.
     """
     unpacker = bz2.BZ2Decompressor()
     try:
@@ -260,7 +261,7 @@ def _open_table(read: Read, size: int, where: str) -> _File:
 
 
 def _has_sum(sums: int, block: bytes, kind: int, stored: int) -> bool:
-    """Return whether the checksum of a block and its type byte matches."""
+    """Return whether the checksum of a block and its compression byte is correct."""
     if sums == _NO_SUM:
         return True
     if sums == _CRC32C:
@@ -276,20 +277,20 @@ def _has_sum(sums: int, block: bytes, kind: int, stored: int) -> bool:
 
 
 def _blocks(file: _File, keys: Collection[bytes] | None) -> Iterator[bytes]:
-    """Yield the blocks of rows, unpacked."""
+    """Yield the decompressed blocks of rows."""
     index = file.block(file.index)
     numbered = keys is not None and not _bare_bounds(file)
     before = b""
     for bound, start, size in _handles(index, delta=file.version >= 4):
         until = bound[:-_NUMBERED] if numbered else bound
-        # A key may continue in the block behind the one that it bounds: there are its older values.
+        # A key may continue in the block after the one that it bounds, which has its older values.
         if keys is None or any(before <= key <= until for key in keys):
             yield file.block((start, size))
         before = until
 
 
 def _bare_bounds(file: _File) -> bool:
-    """Return whether the bounds in the index have no sequence numbers, by the file's properties."""
+    """Return whether the bounds in the index have no sequence numbers, according to the file's properties."""
     for name, value in _pairs(file.block(file.others)):
         if name == _PROPERTIES:
             block = file.block(_handle(value, 0)[0])
@@ -298,7 +299,7 @@ def _bare_bounds(file: _File) -> bool:
 
 
 def _pairs(block: bytes) -> Iterator[Entry]:
-    """Yield the entries of a block that has no rows."""
+    """Yield the keys and values of a block without rows."""
     end = _end_of_rows(block)
     at, key = 0, b""
     while at < end:
@@ -313,10 +314,10 @@ def _pairs(block: bytes) -> Iterator[Entry]:
 
 
 def _handles(index: bytes, *, delta: bool) -> Iterator[tuple[bytes, int, int]]:
-    """Return the blocks of the index: of each an upper bound of its keys, its offset and its size.
+    """Yield the blocks of the index: an upper bound of the keys, the offset and the size of each.
 
-    Since version 4 an entry has no length of its value, and one that shares a key prefix with the previous
-    entry stores only the difference of their sizes.
+    Since version 4 an entry has no length of its value, and an entry that shares a key prefix with the
+    previous one stores only the difference of their sizes.
     """
     end = _end_of_rows(index)
     at = start = size = behind = 0
@@ -341,14 +342,14 @@ def _handles(index: bytes, *, delta: bool) -> Iterator[tuple[bytes, int, int]]:
 
 
 def _rows(block: bytes) -> list[Entry]:
-    """Return the rows of a block, with keys without the sequence number."""
+    """Return the rows of a block; the keys have no sequence number."""
     end = _end_of_rows(block)
     at, key = 0, b""
     rows = []
-    # A key costs nothing but what it does not share, so many long ones fit into a small block.
+    # A key takes only the bytes that it does not share, so many long keys fit into a small block.
     left = max(FREE_BYTES, RATIO * len(block))
     while at < end:
-        # Lengths are below 128 as a rule, and then one byte each.
+        # Lengths are usually below 128, and then take one byte each.
         shared, own, size = block[at], block[at + 1], block[at + 2]
         if shared | own | size < 128:
             at += 3
@@ -367,9 +368,9 @@ def _rows(block: bytes) -> list[Entry]:
 
 
 def _end_of_rows(block: bytes) -> int:
-    """Return the end of a block's rows, before the restart offsets, and the number of these."""
+    """Return the end of a block's rows, which are followed by the restart offsets and their number."""
     (count,) = struct.unpack_from("<I", block, len(block) - 4)
-    # The highest bit says that the block has an index by hashes behind its rows too.
+    # The highest bit shows that the block has a hash index after its rows.
     if len(block) < 4 or count >> 31:
         raise ValueError("a block with a hash index")
     end = len(block) - 4 - 4 * int(count)

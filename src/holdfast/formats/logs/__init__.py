@@ -1,1 +1,1 @@
-"""The small text files of a checkpoint: logs, metadata, schemas, notes."""
+"""The formats of a checkpoint's small text files: logs, metadata, schemas and notes."""

@@ -1,10 +1,10 @@
-"""The offset log, the commit log and the file `metadata`.
+"""The offset log, the commit log, and the file `metadata` of a checkpoint.
 
-A file of the commit log is a version line and a line of metadata. Version 2 names the state files of the
-batch by unique ids, version 3 adds facts of the sink.
+A file of the commit log has a version line and a line of metadata. Version 2 has the unique ids of the
+batch's state files; version 3 also has facts about the sink.
 
-A file of the offset log is a version line, a line of metadata, and a line for each source: by position in
-version 1, as `name:offset` in version 2. An offset is the source's JSON, or `-` for none yet.
+A file of the offset log has a version line, a line of metadata, and a line for each source: by position in
+version 1, as `name:offset` in version 2. An offset is the source's JSON, or `-` before the first one.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from holdfast.formats.text import (
 COMMIT_LOG_VERSIONS: Final = (1, 2, 3)
 _COMMIT_LOG = "the commit log"
 
-# By operator, by partition, by store: in the order in which the operator's metadata names its stores.
+# By operator, partition and store, in the order in which the operator's metadata lists its stores.
 StateIds = Mapping[int, tuple[tuple[str, ...], ...]]
 
 
@@ -40,9 +40,9 @@ class CommitLog:
     """One batch of the commit log.
 
     Attributes:
-        version: 1, 2 or 3.
-        fields: The metadata, unchanged, newer fields included.
-        state_ids: The unique ids of the batch's state files; None under state-checkpoint format 1.
+        version: The version of the file format: 1, 2 or 3.
+        fields: The fields of the metadata, unchanged, including unknown ones.
+        state_ids: The unique ids of the batch's state files, or None in state-checkpoint format 1.
     """
 
     version: int
@@ -51,20 +51,20 @@ class CommitLog:
 
     @property
     def next_watermark_ms(self) -> int:
-        """The watermark of the next batch."""
+        """Return the watermark of the next batch, in epoch milliseconds."""
         return int(self.fields.get("nextBatchWatermarkMs", 0))
 
     def render(self) -> bytes:
-        """Return the file."""
+        """Return the bytes of the file."""
         return f"v{self.version}\n{compact(self.fields)}".encode()
 
 
 def parse_commit(data: bytes, where: str) -> CommitLog:
-    """Read a file of the commit log.
+    """Parse a file of the commit log.
 
     Raises:
-        Corrupt: Spark cannot have written it.
-        Unsupported: Its version is unknown.
+        Corrupt: The file is not in the format that Spark writes.
+        Unsupported: The version of the file is unknown.
     """
     version_line, *lines = decoded(data, _COMMIT_LOG, where).split("\n")
     version = version_of(version_line.strip(), COMMIT_LOG_VERSIONS, _COMMIT_LOG, where)
@@ -84,10 +84,10 @@ def _state_ids(given: Any, where: str) -> StateIds:
             for operator, partitions in given.items()
         }
         ids = [store_id for parts in found.values() for part in parts for store_id in part]
-        # Each is a part of a file's name.
+        # Each id is a part of a file's name.
         if all(isinstance(store_id, str) and is_plain(store_id) for store_id in ids):
             return found
-    except (AttributeError, TypeError, ValueError):  # none of Spark's
+    except (AttributeError, TypeError, ValueError):  # not an id that Spark writes
         pass
     raise damaged(_COMMIT_LOG, where, f"`stateUniqueIds` is {given!r}", "lists of ids per operator")
 
@@ -100,9 +100,9 @@ ROW_CHECKSUM: Final = "spark.sql.streaming.stateStore.rowChecksum.enabled"
 ENCODING: Final = "spark.sql.streaming.stateStore.encodingFormat"
 MERGE_OPERATOR: Final = "spark.sql.streaming.stateStore.rocksdb.mergeOperatorVersion"
 NO_OFFSET: Final = "-"
-# The one field of an offset of Holdfast's source of ticks, which stands beside a stream that may be idle.
+# The only field in an offset of Holdfast's source of ticks, which is added to a stream that may be idle.
 TICK_AT: Final = "at_ms"
-# The field of an offset of a Delta table that says which of its versions is read next.
+# The field in an offset of a Delta table with the version that is read next.
 DELTA_VERSION: Final = "reservoirVersion"
 _OFFSET_LOG = "the offset log"
 
@@ -112,9 +112,9 @@ class OffsetLog:
     """One batch of the offset log.
 
     Attributes:
-        version: 1 or 2.
-        fields: The metadata, unchanged, newer fields included; None if the line is empty.
-        offsets: The end of each source in this batch, as its own JSON, by position or name.
+        version: The version of the file format: 1 or 2.
+        fields: The fields of the metadata, unchanged, including unknown ones; None if the line is empty.
+        offsets: The end offset of each source in the batch, as the source's JSON, by position or name.
     """
 
     version: int
@@ -123,36 +123,37 @@ class OffsetLog:
 
     @property
     def watermark_ms(self) -> int:
-        """The watermark of the batch; 0 for none."""
+        """Return the watermark of the batch in epoch milliseconds, or 0 without one."""
         return int((self.fields or {}).get("batchWatermarkMs", 0))
 
     @property
     def timestamp_ms(self) -> int:
-        """The planned time of the batch."""
+        """Return the time at which the batch was planned, in epoch milliseconds."""
         return int((self.fields or {}).get("batchTimestampMs", 0))
 
     @property
     def confs(self) -> Mapping[str, str]:
-        """The settings fixed by the checkpoint, which override those of the session."""
+        """Return the settings that the checkpoint fixes, which override those of the session."""
         confs: Mapping[str, str] = (self.fields or {}).get("conf", {})
         return confs
 
     @property
     def partitions(self) -> int | None:
-        """The number of state partitions, or None if not recorded."""
+        """Return the number of state partitions, or None if not recorded."""
         text = self.confs.get(SHUFFLE_PARTITIONS, "")
         known = text.isascii() and text.isdigit() and len(text) <= len(str(PARTITIONS))
         return int(text) if known and 0 < int(text) <= PARTITIONS else None
 
     @property
     def notes_operators(self) -> bool:
-        """Return whether the Spark that planned it writes metadata of its operators."""
+        """Return whether the version of Spark that planned the batch writes operator metadata."""
         return of_spark_4(self.confs)
 
     def is_maintenance_after(self, before: OffsetLog) -> bool:
-        """Return True if this batch read nothing and changed only state, as a repartition does.
+        """Return whether this batch read nothing and changed only state, as a repartition does.
 
-        Such a batch has the offsets, the watermark and the time of the batch before it. No sink sees it.
+        Such a batch has the offsets, the watermark and the time of the previous batch. Sinks do not receive
+        it.
         """
         return (
             self.offsets == before.offsets
@@ -161,7 +162,7 @@ class OffsetLog:
         )
 
     def render(self) -> bytes:
-        """Return the file."""
+        """Return the bytes of the file."""
         lines = [f"v{self.version}", "" if self.fields is None else compact(self.fields)]
         for name, offset in self.offsets.items():
             text = NO_OFFSET if offset is None else offset
@@ -170,19 +171,19 @@ class OffsetLog:
 
 
 def of_spark_4(confs: Mapping[str, str]) -> bool:
-    """Return whether a batch's fixed settings are those of Spark 4.0 or later.
+    """Return whether the fixed settings of a batch are those of Spark 4.0 or later.
 
-    Since then Spark fixes the encoding of state, notes metadata of operators, and has a second state format.
+    Since 4.0 Spark fixes the encoding of state, writes operator metadata, and has a second state format.
     """
     return ENCODING in confs
 
 
 def parse_offsets(data: bytes, where: str) -> OffsetLog:
-    """Read a file of the offset log.
+    """Parse a file of the offset log.
 
     Raises:
-        Corrupt: Spark cannot have written it.
-        Unsupported: Its version is unknown.
+        Corrupt: The file is not in the format that Spark writes.
+        Unsupported: The version of the file is unknown.
     """
     version_line, *lines = decoded(data, _OFFSET_LOG, where).split("\n")
     version = version_of(version_line, OFFSET_LOG_VERSIONS, _OFFSET_LOG, where)
@@ -202,7 +203,7 @@ def parse_offsets(data: bytes, where: str) -> OffsetLog:
 
 
 def log_offset(offset: str | None) -> int | None:
-    """Return the newest entry of a source's log that an offset covers; None for sources without a log."""
+    """Return the newest entry of a source's log that an offset includes, or None without a log."""
     if offset is None:
         return None
     value = json_value(offset, _OFFSET_LOG, "an offset")
@@ -212,7 +213,7 @@ def log_offset(offset: str | None) -> int | None:
 
 
 def is_tick(offset: str | None) -> bool:
-    """Return whether an offset is from Holdfast's tick source, which has no log."""
+    """Return whether an offset is from Holdfast's source of ticks, which has no log."""
     value = None if offset is None else json_value(offset, _OFFSET_LOG, "an offset")
     return isinstance(value, dict) and list(value) == [TICK_AT]
 
@@ -239,20 +240,20 @@ _QUERY_ID = "the query's metadata"
 
 @dataclass(frozen=True, slots=True)
 class QueryMetadata:
-    """The permanent id of a query, by which sinks such as Delta recognize committed batches."""
+    """The permanent id of a query, by which sinks such as Delta identify committed batches."""
 
     query_id: str
 
     def render(self) -> bytes:
-        """Return the file."""
+        """Return the bytes of the file."""
         return compact({"id": self.query_id}).encode()
 
 
 def parse_query(data: bytes, where: str) -> QueryMetadata:
-    """Read the file.
+    """Parse the file `metadata` of a checkpoint.
 
     Raises:
-        Corrupt: It has no valid id.
+        Corrupt: The file has no valid id.
     """
     query_id = string(json_object(decoded(data, _QUERY_ID, where), _QUERY_ID, where), "id", _QUERY_ID, where)
     try:

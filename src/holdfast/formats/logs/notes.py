@@ -1,12 +1,12 @@
-"""Holdfast's own files in a checkpoint: the plan of its query, and the sinks with a ledger.
+"""Holdfast's own files in a checkpoint: the plan of the query, and its sinks with a ledger.
 
-A ledger without a batch of a query is either new to the query or has lost its batches. The ledger file in
-the checkpoint distinguishes the two: it exists from the first batch with a ledger on.
+If a ledger has no batch of a query, it is either new to the query or has lost the query's batches. The ledger
+file in the checkpoint distinguishes the two: it exists since the first batch with a ledger.
 
 Spark stores the state of a query but not its plan, so a checkpoint alone does not show, for example, a new
-filter. A query started by Holdfast writes its plan next to its state. One file has all plans of the query,
-each with its first batch, so that a copy at any batch finds its plan, and a failed start does not affect
-earlier batches.
+filter. A query that Holdfast starts writes its plan next to its state. One file has all plans of the query,
+each with its first batch, so that the plan is found for a copy of the checkpoint at any batch, and a failed
+start does not affect earlier batches.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class LedgerNote:
 
     Attributes:
         query_id: The query that wrote the note; a fork of the checkpoint has a different id.
-        first_batches: For each sink the first batch in its ledger.
+        first_batches: The first batch in the ledger, by sink.
     """
 
     query_id: str
@@ -43,20 +43,20 @@ class LedgerNote:
         return LedgerNote(query_id, {**known, sink: first})
 
     def has_written(self, query_id: str, sink: str, batch_id: int) -> bool:
-        """Return True if the query wrote an earlier batch than this one to the sink."""
+        """Return whether the query has written a batch before this one to the sink."""
         return query_id == self.query_id and self.first_batches.get(sink, batch_id) < batch_id
 
     def render(self) -> str:
-        """Return the file's text."""
+        """Return the text of the file."""
         fields = {"version": _VERSION, "query_id": self.query_id, "first_batches": dict(self.first_batches)}
         return json.dumps(fields)
 
 
 def parse_ledger_note(text: str, where: str) -> LedgerNote:
-    """Read a ledger note; one of a later version is read as empty.
+    """Parse a ledger note; a note of a later version is returned as an empty one.
 
     Raises:
-        Corrupt: Holdfast cannot have written it.
+        Corrupt: The note is not in the format that Holdfast writes.
     """
     fields = json_object(text, _LEDGER_NOTE, where)
     if fields.get("version") != _VERSION:
@@ -71,19 +71,19 @@ def parse_ledger_note(text: str, where: str) -> LedgerNote:
 
 PLAN_NOTE: Final = layout.PLAN
 VERSION: Final = 1
-# The number of plans kept; a checkpoint retains fewer batches than this many code changes take.
+# The maximum number of plans; a checkpoint retains fewer batches than this many code changes take.
 _KEPT: Final = 20
 _PLAN_NOTE = "the note of a plan"
 
 
 @dataclass(frozen=True, slots=True)
 class PlanSource:
-    """A source in the code.
+    """A source in the code of a query.
 
     Attributes:
-        name: Its number in the query, or its name.
-        kind: Its format, such as `kafka`.
-        options: Its options; secrets are left out.
+        name: The number of the source in the query, or its name.
+        kind: The format of the source, such as `kafka`.
+        options: The options of the source, without secrets.
         columns: The type of each column, by name.
     """
 
@@ -95,13 +95,13 @@ class PlanSource:
 
 @dataclass(frozen=True, slots=True)
 class PlanStep:
-    """One node of the plan.
+    """One node of a query's plan.
 
     Attributes:
-        kind: Spark's name for it, such as `Filter`.
-        text: Its description, without parts that differ between runs.
-        bare: The same without column names, so that a renamed column changes nothing.
-        stateful: Whether it has state.
+        kind: Spark's name of the node, such as `Filter`.
+        text: The description of the node, without parts that differ between runs.
+        bare: The description without column names, so that a renamed column does not change it.
+        stateful: Whether the node has state.
     """
 
     kind: str
@@ -110,14 +110,14 @@ class PlanStep:
     stateful: bool
 
     def same_as(self, other: PlanStep) -> bool:
-        """Return whether both do the same to their rows."""
-        # A function of Python's may be in another order in `bare` from one process to the next.
+        """Return whether both nodes do the same to their rows."""
+        # In `bare`, a Python function may be in a different position from one process to the next.
         return self.kind == other.kind and (self.text == other.text or self.bare == other.bare)
 
 
 @dataclass(frozen=True, slots=True)
 class PlanSink:
-    """The sink of the rows: kind, output mode, and the address if known."""
+    """The sink in the code of a query: its kind, its output mode, and its address if known."""
 
     kind: str
     mode: str
@@ -126,14 +126,14 @@ class PlanSink:
 
 @dataclass(frozen=True, slots=True)
 class QueryPlan:
-    """The code of a query, as its plan.
+    """The plan of a query's code.
 
     Attributes:
-        sources: Its sources, in Spark's order.
-        steps: Its steps, the last one first.
+        sources: The sources, in Spark's order.
+        steps: The nodes of the plan, the last one first.
         operators: The names of Holdfast's keyed operators, in the order of Spark's numbers.
-        sink: Its sink, or None.
-        trigger: Its trigger, or None if the job sets none.
+        sink: The sink, or None.
+        trigger: The trigger, or None if the code sets none.
     """
 
     sources: tuple[PlanSource, ...]
@@ -145,36 +145,36 @@ class QueryPlan:
 
 @dataclass(frozen=True, slots=True)
 class PlanNote:
-    """All plans of a query.
+    """The plans of a query since its first start.
 
     Attributes:
-        plans: The first batch of each plan and the plan, ascending.
+        plans: Pairs of the first batch of a plan and the plan, in ascending order.
     """
 
     plans: tuple[tuple[int, QueryPlan], ...] = field(default=())
 
     def at(self, batch_id: int) -> QueryPlan | None:
-        """Return the plan of a batch; None if no plan was recorded by then."""
+        """Return the plan of a batch, or None if no plan was recorded up to the batch."""
         return next((plan for first, plan in reversed(self.plans) if first <= batch_id), None)
 
     def with_plan(self, plan: QueryPlan, batch_id: int) -> PlanNote:
-        """Return the note after a query with this plan has started with this batch."""
+        """Return the note after a query with this plan has started at this batch."""
         kept = [plan for plan in self.plans if plan[0] < batch_id]
         if not kept or kept[-1][1] != plan:
             kept.append((batch_id, plan))
         return PlanNote(tuple(kept[-_KEPT:]))
 
     def render(self) -> str:
-        """Return the file."""
+        """Return the text of the file."""
         plans = [{"from_batch": first, **asdict(plan)} for first, plan in self.plans]
         return json.dumps({"version": VERSION, "plans": plans})
 
 
 def parse_note(data: bytes | str, where: str) -> PlanNote | None:
-    """Read a plan note; None if its version is unknown.
+    """Parse a plan note; return None if its version is unknown.
 
     Raises:
-        Corrupt: Holdfast cannot have written it.
+        Corrupt: The note is not in the format that Holdfast writes.
     """
     text = data if isinstance(data, str) else decoded(data, _PLAN_NOTE, where)
     fields = json_object(text, _PLAN_NOTE, where)

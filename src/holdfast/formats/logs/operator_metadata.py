@@ -1,10 +1,10 @@
-"""Spark's metadata of a stateful operator, with the schemas of its state.
+"""The metadata that Spark writes for a stateful operator, with the schemas of its state.
 
-Schema files of version 1 and 2 have one family, those of version 3 several, each with the encoding of its
-keys. The schemas are Spark's JSON and stay as text here.
+Schema files of version 1 and 2 have one column family; those of version 3 have several, each with the
+encoding of its keys. The schemas are Spark's JSON and stay as text in this module.
 
-The metadata is a version line and a line of JSON. Version 2 also names each store's schema files, by absolute
-path: a copied checkpoint still names the directory that it was copied from.
+The metadata file has a version line and a line of JSON. Version 2 also has the absolute paths of each store's
+schema files: a copied checkpoint still has the paths of the original directory.
 """
 
 from __future__ import annotations
@@ -37,16 +37,16 @@ _STATE_SCHEMA = "a state schema"
 
 @dataclass(frozen=True, slots=True)
 class ColumnFamily:
-    """Keys and values of one kind.
+    """A column family of a store: its name and the schemas of its keys and values.
 
     Attributes:
-        name: The family's name; that of a state variable in transformWithState.
-        key_schema: The keys' schema as JSON.
-        value_schema: The values' schema as JSON.
-        key_schema_id: Counts the changes of the keys' schema. Version 3.
-        value_schema_id: Counts the changes of the values' schema. Version 3.
-        encoder: How keys become bytes, as JSON. Version 3.
-        user_key: The schema of a map's own keys, as JSON. Version 3.
+        name: The name of the family; in transformWithState that of the state variable.
+        key_schema: The schema of the keys, as JSON.
+        value_schema: The schema of the values, as JSON.
+        key_schema_id: The number of changes of the key schema; only in version 3.
+        value_schema_id: The number of changes of the value schema; only in version 3.
+        encoder: The encoding of keys as bytes, as JSON; only in version 3.
+        user_key: The schema of a map's own keys, as JSON; only in version 3.
     """
 
     name: str
@@ -60,13 +60,13 @@ class ColumnFamily:
 
 @dataclass(frozen=True, slots=True)
 class StateSchema:
-    """The schema of a store."""
+    """The schema of a store: its version and its column families."""
 
     version: int
     families: tuple[ColumnFamily, ...]
 
     def render(self) -> bytes:
-        """Return the file."""
+        """Return the bytes of the file."""
         head = encode_utf(f"v{self.version}")
         if self.version < 3:
             only, write = self.families[0], encode_utf if self.version == 1 else _chunks
@@ -86,11 +86,11 @@ class StateSchema:
 
 
 def parse_schema(data: bytes, where: str) -> StateSchema:
-    """Read a schema file.
+    """Parse a schema file.
 
     Raises:
-        Corrupt: Spark cannot have written it.
-        Unsupported: Its version is unknown.
+        Corrupt: The file is not in the format that Spark writes.
+        Unsupported: The version of the file is unknown.
     """
     reader = ByteReader(data, _STATE_SCHEMA, where)
     version = version_of(reader.text(), STATE_SCHEMA_VERSIONS, _STATE_SCHEMA, where)
@@ -129,7 +129,7 @@ def _json(text: str, where: str) -> str:
 
 
 def _chunks(text: str) -> bytes:
-    """Text in as many chunks as Spark makes of it: at least one, none longer than `writeUTF` can take."""
+    """Return text in chunks as Spark writes it: at least one chunk, each short enough for `writeUTF`."""
     parts = [text[start : start + CHUNK] for start in range(0, max(len(text), 1), CHUNK)]
     return struct.pack(">i", len(parts)) + b"".join(encode_utf(part) for part in parts)
 
@@ -141,12 +141,12 @@ _PATHS = "stateSchemaFilePaths"
 
 @dataclass(frozen=True, slots=True)
 class StoreInfo:
-    """A store of an operator in each partition.
+    """A store that an operator has in each partition.
 
     Attributes:
         name: The name of the store; its index among the operator's stores is its index in the commit log.
         partitions: The number of partitions.
-        schema_paths: The paths of its schemas, as Spark wrote them; empty in version 1.
+        schema_paths: The absolute paths of its schema files, as written by Spark; empty in version 1.
     """
 
     name: str
@@ -156,14 +156,14 @@ class StoreInfo:
 
 @dataclass(frozen=True, slots=True)
 class OperatorMetadata:
-    """A stateful operator.
+    """The metadata of a stateful operator.
 
     Attributes:
-        version: 1 or 2.
-        operator_id: Its number in the plan.
-        name: Spark's name for what it does, such as `stateStoreSave`.
-        stores: Its stores.
-        fields: Everything as it is.
+        version: The version of the file format: 1 or 2.
+        operator_id: The number of the operator in the plan.
+        name: Spark's name of the operation, such as `stateStoreSave`.
+        stores: The stores of the operator.
+        fields: All fields of the file, unchanged.
     """
 
     version: int
@@ -174,7 +174,9 @@ class OperatorMetadata:
 
     @property
     def properties(self) -> Mapping[str, Any]:
-        """The properties that the operator notes: transformWithState has its time mode and variables."""
+        """Return the properties that the operator records; for transformWithState, its time mode and
+        variables.
+        """
         try:
             value = foreign_json(self.fields.get("operatorPropertiesJson", "{}"))
         except ValueError:
@@ -182,10 +184,10 @@ class OperatorMetadata:
         return value if isinstance(value, dict) else {}
 
     def moved_to(self, root: str) -> OperatorMetadata:
-        """Return the metadata with its schema files moved to a different checkpoint.
+        """Return the metadata with the paths of schema files moved to a different checkpoint.
 
         Args:
-            root: The checkpoint's address in Hadoop's form, such as `file:/data/checkpoint`.
+            root: The address of the checkpoint in Hadoop's notation, such as `file:/data/checkpoint`.
         """
         stores = [
             {**store, _PATHS: [_moved(path, root) for path in store[_PATHS]]} if _PATHS in store else store
@@ -200,7 +202,7 @@ class OperatorMetadata:
         )
 
     def renumbered(self, operator_id: int) -> OperatorMetadata:
-        """Return the metadata for a different number in the plan."""
+        """Return the metadata with a different number of the operator in the plan."""
         before, after = (f"/{layout.STATE}/{number}/" for number in (self.operator_id, operator_id))
         stores = [
             {**store, _PATHS: [_other_number(path, before, after) for path in store[_PATHS]]}
@@ -216,16 +218,16 @@ class OperatorMetadata:
         return replace(self, stores=_stores(stores, ""), fields={**self.fields, "stateStoreInfo": stores})
 
     def render(self) -> bytes:
-        """Return the file."""
+        """Return the bytes of the file."""
         return f"v{self.version}\n{compact(self.fields)}".encode()
 
 
 def parse_operator(data: bytes, where: str) -> OperatorMetadata:
-    """Read an operator's metadata.
+    """Parse the metadata file of an operator.
 
     Raises:
-        Corrupt: Spark cannot have written it.
-        Unsupported: Its version is unknown.
+        Corrupt: The file is not in the format that Spark writes.
+        Unsupported: The version of the file is unknown.
     """
     version_line, *lines = decoded(data, _OPERATOR_METADATA, where).split("\n")
     version = version_of(version_line, OPERATOR_METADATA_VERSIONS, _OPERATOR_METADATA, where)
@@ -242,7 +244,7 @@ def parse_operator(data: bytes, where: str) -> OperatorMetadata:
 
 
 def schema_place(path: str) -> str | None:
-    """Return the path of a schema file in a checkpoint, from the absolute path that Spark wrote down."""
+    """Return the path of a schema file within its checkpoint, given its absolute path, or None."""
     head, slash, tail = path.rpartition(f"/{layout.STATE_SCHEMA}/")
     operator = head.rpartition("/")[2]
     relative = f"{layout.STATE}/{operator}/{layout.STATE_SCHEMA}/{tail}"
@@ -251,7 +253,7 @@ def schema_place(path: str) -> str | None:
 
 
 def schema_root(path: str) -> str | None:
-    """Return the checkpoint of an absolute path of a schema file, or None."""
+    """Return the checkpoint in the absolute path of a schema file, or None for other paths."""
     relative = schema_place(path)
     return None if relative is None else path[: -len(relative) - 1]
 

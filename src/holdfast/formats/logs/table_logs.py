@@ -1,20 +1,21 @@
 """The logs of Spark's sources and of its file sink.
 
-A streaming query that writes files lists the files of each batch in `_spark_metadata`, one log file per
-batch. A file that is in no log belongs to a failed batch. Spark reads the log; a plain `*.parquet` glob does
-not, and may count such a batch twice.
+A streaming query that writes files lists the files of each batch in `_spark_metadata`, with one log file per
+batch. A file that is not listed belongs to a failed batch. Spark reads the log; a reader with a `*.parquet`
+glob does not, and may read the rows of such a batch twice.
 
-The log is a set of files named by batch id. Every few batches one is named `N.compact` and repeats all
-earlier entries. The first line is the version, each further line one JSON entry.
+The files of the log are named by batch id. Every few batches a file is named `N.compact` and repeats all
+earlier entries. The first line is the version, and each further line is one JSON entry.
 
 Spark compacts at every batch N where N + 1 is a multiple of the interval, and then reads the compacted entry
 before N and every entry since. If one is missing, the query fails permanently, up to an interval after the
-missing batch. The interval is that between the two newest compacted entries; with one compacted entry N, a
-divisor of N + 1; else the session's `spark.sql.streaming.fileSink.log.compactInterval`, by default 10.
+missing batch. The interval is the distance between the two newest compacted entries. With one compacted entry
+N it is a divisor of N + 1; without any it is the session's
+`spark.sql.streaming.fileSink.log.compactInterval`, by default 10.
 
 A file source lists the files that it has read, entry by entry; every few entries a file named `N.compact`
-repeats all earlier ones. Kafka records its initial offsets, a rate source its start time. Each is a version
-line and lines of JSON; Kafka writes a zero byte before the version.
+repeats all earlier entries. Kafka records its initial offsets, and a rate source its start time. Each of
+these files has a version line and lines of JSON; Kafka writes a zero byte before the version.
 """
 
 from __future__ import annotations
@@ -40,18 +41,18 @@ _BATCH_FILE = re.compile(r"(\d+)(\.compact)?")
 def committed_files(path: str | Path) -> list[Path]:
     """Return the files that a streaming query has committed under `path`, in the order of their batches.
 
-    Reads the newest compacted log file and the ones after it, but no data file. A path is returned as
-    recorded by the writer, so a table that was moved must be read at its original path. Does not check that
-    the files still exist.
+    The newest compacted log file and the ones after it are read, but no data file. A path is returned as
+    recorded by the writer, so a table that was moved must be read at its original path. The function does not
+    check that the files exist.
 
     Args:
-        path: The directory that the query writes to.
+        path: The directory to which the query writes.
 
     Raises:
         NotFound: The directory has no sink log.
-        Corrupt: A log file is missing or damaged.
+        Corrupt: A log file is missing or malformed.
         Unsupported: The log has a newer version, or lists files outside the local disk.
-        Unavailable: A log file cannot be read at the moment.
+        Unavailable: The storage of a log file does not answer.
 
     Example:
         query = (
@@ -83,16 +84,16 @@ def committed_files(path: str | Path) -> list[Path]:
 
 
 def newest_batch(names: Iterable[str]) -> int | None:
-    """Return the newest batch among the names of a log's files, or None.
+    """Return the newest batch in a log, given the names of its files, or None for an empty log.
 
-    Spark writes nothing for batches up to this one, whatever the checkpoint.
+    Spark writes nothing for batches up to this one, whatever the checkpoint says.
     """
     found = (_BATCH_FILE.fullmatch(name) for name in names)
     return max((int(name.group(1)) for name in found if name), default=None)
 
 
 def missing_batch(names: Iterable[str], first: int) -> int | None:
-    """Return the first batch that Spark needs from a log and that is missing, or None.
+    """Return the first batch that Spark needs from a log but that is missing, or None.
 
     Args:
         names: The names of the log's files.
@@ -105,17 +106,18 @@ def missing_batch(names: Iterable[str], first: int) -> int | None:
 
 
 def empty_log(batch_id: int) -> dict[str, bytes]:
-    """Return the log of a table without files whose query resumes after a batch, as content by name.
+    """Return the log of a table without files for a query that resumes after a batch, as content by file
+    name.
 
-    From batch 19 on, two compacted entries fix the interval at 10. Before batch 9 there is none, and a
-    session with an interval of 9 or less may find an entry missing; between the two, one with an interval of
-    4 or less.
+    From batch 19, two compacted entries fix the interval at 10. Before batch 9 there is no compacted entry,
+    and a session with an interval of 9 or less may lack an entry; from batch 9 to 18, a session with an
+    interval of 4 or less may lack one.
 
     Args:
         batch_id: The newest batch that the checkpoint has committed.
     """
     entry = VERSION.encode()
-    newest = (batch_id + 1) // INTERVAL * INTERVAL - 1  # the newest batch at which Spark has compacted
+    newest = (batch_id + 1) // INTERVAL * INTERVAL - 1  # the newest batch at which Spark compacts
     compacted = [number for number in (newest - INTERVAL, newest) if number >= 0]
     plain = range(newest + 1, batch_id + 1)
     return {f"{number}.compact": entry for number in compacted} | {str(number): entry for number in plain}
@@ -214,7 +216,7 @@ def _local(uri: str, log: Path) -> Path:
             expected="paths on the local disk, such as file:///data/part-0.parquet",
             hint="read the table with Spark, which uses the same log",
         )
-    # Hadoop writes the path of a URI percent-encoded, on top of what Spark escaped in partition names.
+    # Hadoop percent-encodes the path of a URI, in addition to Spark's escapes in partition names.
     return Path(unquote(parts.path))
 
 
@@ -226,7 +228,7 @@ _WHAT = "a source's log"
 
 @dataclass(frozen=True, slots=True)
 class SeenFile:
-    """A file that a file source has taken, and the entry of its log that did so."""
+    """A file that a file source has read, and the entry of its log that lists the file."""
 
     path: str
     timestamp_ms: int
@@ -235,12 +237,12 @@ class SeenFile:
 
 @dataclass(frozen=True, slots=True)
 class SourceLog:
-    """One file of a source's log.
+    """One file in the log of a source.
 
     Attributes:
-        version: Always 1 so far.
-        lines: The lines after the version.
-        zero: Whether it begins with a zero byte.
+        version: The version of the file format; so far always 1.
+        lines: The lines after the version line.
+        zero: Whether the file begins with a zero byte.
     """
 
     version: int
@@ -248,10 +250,10 @@ class SourceLog:
     zero: bool = False
 
     def list_files(self, where: str) -> tuple[SeenFile, ...]:
-        """List the files that a file source has recorded here; empty for other sources.
+        """Return the files that a file source has recorded in this file; empty for other sources.
 
         Raises:
-            Corrupt: Some lines name a file and others do not.
+            Corrupt: Some lines have a file and others do not.
         """
         values = [json_value(line, _WHAT, where) for line in self.lines]
         files = [value for value in values if isinstance(value, dict) and "path" in value]
@@ -267,25 +269,25 @@ class SourceLog:
             raise damaged(_WHAT, where, f"a file without {error}", "path, timestamp and batchId") from error
 
     def render(self) -> bytes:
-        """Return the file."""
+        """Return the bytes of the file."""
         return b"\0" * self.zero + "\n".join([f"v{self.version}", *self.lines]).encode()
 
     def between(self, first: int, last: int, where: str) -> SourceLog:
-        """Return the log limited to a range of entries.
+        """Return the log with only the entries from `first` to `last`.
 
         Raises:
-            Corrupt: A line cannot be read.
+            Corrupt: A line is malformed.
         """
         lines = zip(self.lines, self.list_files(where), strict=True)
         return replace(self, lines=tuple(line for line, seen in lines if first <= seen.entry <= last))
 
 
 def parse_source(data: bytes, where: str) -> SourceLog:
-    """Read a file of a source's log.
+    """Parse a file of a source's log.
 
     Raises:
-        Corrupt: Spark cannot have written it.
-        Unsupported: Its version is unknown.
+        Corrupt: The file is not in the format that Spark writes.
+        Unsupported: The version of the file is unknown.
     """
     zero = data[:1] == b"\0"
     version_line, *lines = decoded(data[zero:], _WHAT, where).split("\n")
@@ -298,10 +300,10 @@ def parse_source(data: bytes, where: str) -> SourceLog:
 
 
 def compact_interval(compacted: Iterable[int]) -> int:
-    """Return the number of entries between two compacted ones, computed as Spark does.
+    """Return the number of entries from one compacted entry to the next, computed as in Spark.
 
     Args:
-        compacted: The numbers of the compacted entries that are still there.
+        compacted: The numbers of the existing compacted entries.
     """
     newest = sorted(compacted, reverse=True)
     if not newest:

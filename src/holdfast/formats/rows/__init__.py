@@ -1,1 +1,1 @@
-"""Rows as Spark holds them: their bytes, their hashes, their types."""
+"""The rows of state in Spark's formats: their bytes, hashes and types."""

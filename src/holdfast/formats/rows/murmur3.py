@@ -1,13 +1,13 @@
 """Spark's hash of numbers, Murmur3 in 32 bits, and its inverse.
 
-Each step of the hash can be undone, so a number with a chosen hash is computed and not searched for.
+Each step of the hash can be inverted, so a number with a given hash is computed instead of searched.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-# The seed of Spark's `hash` function, which decides the partition of a row.
+# The seed of Spark's `hash` function, which determines the partition of a row.
 SEED: Final = 42
 _MASK: Final = 0xFFFFFFFF
 _C1: Final = 0xCC9E2D51
@@ -22,7 +22,7 @@ _C1_INVERSE, _C2_INVERSE, _F1_INVERSE, _F2_INVERSE, _5_INVERSE = (
 
 
 def mix(seed: int, word: int) -> int:
-    """Return the hash after four more bytes."""
+    """Return the hash after mixing in four more bytes."""
     word = word * _C1 & _MASK
     word = (word << 15 | word >> 17) & _MASK
     seed ^= word * _C2 & _MASK
@@ -31,7 +31,7 @@ def mix(seed: int, word: int) -> int:
 
 
 def finish(seed: int, length: int) -> int:
-    """Return the hash of the `length` bytes that were mixed."""
+    """Return the final hash of the `length` bytes that were mixed in."""
     seed ^= length
     seed = (seed ^ seed >> 16) * _F1 & _MASK
     seed = (seed ^ seed >> 13) * _F2 & _MASK
@@ -39,27 +39,27 @@ def finish(seed: int, length: int) -> int:
 
 
 def hash_int(value: int, seed: int) -> int:
-    """Return Spark's hash of an `int`, signed; `seed` is the hash of the columns before it."""
+    """Return Spark's signed hash of an `int`; `seed` is the hash of the preceding columns."""
     hashed = finish(mix(seed & _MASK, value), _INT)
     return hashed - (1 << 32) if hashed >> 31 else hashed
 
 
 def long_with_hash(hashed: int) -> int:
-    """Return the long below 2**32 that has this hash."""
-    # The upper four bytes are zero, which leave the hash as it is but for the last step of `mix`.
+    """Return the long below 2**32 with this hash."""
+    # The upper four bytes are zero, so they change the hash only through the last step of `mix`.
     word = (_unmixed(_unmixed(_unfinished(hashed, _LONG))) ^ SEED) * _C2_INVERSE & _MASK
     word = (word >> 15 | word << 17) & _MASK
     return word * _C1_INVERSE & _MASK
 
 
 def _unmixed(seed: int) -> int:
-    """Invert the last step of `mix`: return the hash so far, xored with the word."""
+    """Return the inverse of the last step of `mix`: the previous hash XORed with the word."""
     seed = (seed - _M) * _5_INVERSE & _MASK
     return (seed >> 13 | seed << 19) & _MASK
 
 
 def _unfinished(hashed: int, length: int) -> int:
-    """Invert `finish`."""
+    """Return the inverse of `finish`."""
     hashed ^= hashed >> 16
     hashed = hashed * _F2_INVERSE & _MASK
     hashed ^= hashed >> 13 ^ hashed >> 26

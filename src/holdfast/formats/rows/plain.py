@@ -1,4 +1,4 @@
-"""Values of state as JSON has them, for people and programs to read."""
+"""The values of state as JSON types, for users and programs."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from typing import Any
 
 
 def plain(value: Any) -> Any:
-    """Convert a value to types that JSON has.
+    """Convert a value to JSON types.
 
-    Bytes become hexadecimal text after `0x`; dates and timestamps ISO 8601 text; decimals text, to keep all
-    digits, as do NaN and infinite numbers; intervals become seconds. Keys of a map become text. Lists and
-    structs keep their shape.
+    Bytes become hexadecimal strings after `0x`. Dates and timestamps become ISO 8601 strings. Decimals become
+    strings, which keep all digits, as do NaN and infinite numbers. Intervals become seconds. The keys of a
+    map become strings. Lists and structs keep their structure.
     """
     if value is None or isinstance(value, (bool, int)):
         return value
     if isinstance(value, float):
         return value if math.isfinite(value) else str(value)
     if isinstance(value, str):
-        # Text that is no UTF-8 cannot be printed as it is.
+        # A string that is not valid UTF-8 cannot be printed unchanged.
         return value.encode("utf-8", "backslashreplace").decode()
     if isinstance(value, Mapping):
         return {key if isinstance(key, str) else str(plain(key)): plain(item) for key, item in value.items()}

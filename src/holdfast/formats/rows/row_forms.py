@@ -1,9 +1,9 @@
 """The layout of state rows in Spark's stores: marks, checksums, lengths, and keys in two parts.
 
-The memory provider stores a row unchanged. RocksDB's provider puts a byte before each row, and the number of
-its column family before a key; several values of one key, as in lists, follow each other with their lengths,
-and with RocksDB's delimiter if it has merged them. With row checksums, one is put before each value, and
-before the key of a delete.
+The memory provider stores a row unchanged. The RocksDB provider puts a byte before each row, and the number
+of the column family before a key. Several values of one key, as in lists, follow each other with their
+lengths, separated by RocksDB's delimiter if RocksDB has merged them. With row checksums, a checksum is put
+before each value, and before the key of a delete.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ class ValueForm:
     """The byte layout of a store's values.
 
     Attributes:
-        rocksdb: By RocksDB's provider, else by that of memory.
-        checksums: Whether each has a checksum before it.
-        delimiter: What RocksDB puts between values that it merges.
-        avro: Whether rows are Avro's and not UnsafeRow.
+        rocksdb: Whether the RocksDB provider stores the values; otherwise the memory provider does.
+        checksums: Whether each value has a checksum before it.
+        delimiter: The bytes that RocksDB puts between values that it merges.
+        avro: Whether rows are Avro instead of UnsafeRow.
     """
 
     rocksdb: bool
@@ -50,13 +50,13 @@ class ValueForm:
     avro: bool = False
 
     def deleted(self, key: bytes) -> bytes:
-        """Return the key in the record of a delete."""
+        """Return the key from the record of a delete."""
         return key[CHECKSUM_BYTES:] if self.checksums else key
 
     def bare_all(self, values: Sequence[bytes]) -> list[bytes]:
-        """Return the bytes of rows without their surroundings, for hashes.
+        """Return the bytes to hash for each value, without marks and checksums.
 
-        A single value gives the row itself; a list gives each row after its length.
+        For a single value the result is the row; for a list it is each row after its length.
 
         Raises:
             ValueError, IndexError, struct.error: The bytes are not a valid value.
@@ -74,7 +74,9 @@ class ValueForm:
 
     @property
     def before_row(self) -> int | None:
-        """The bytes before the row of a single value; None if it has further surroundings."""
+        """Return the number of bytes before the row of a single value, or None if it also has other
+        additions.
+        """
         if self.avro:
             return None
         return (CHECKSUM_BYTES if self.checksums else 0) + (
@@ -82,9 +84,11 @@ class ValueForm:
         )
 
     def all_single(self, values: Sequence[bytes]) -> bool:
-        """Return whether each value is a single one, with `before_row` before its row and nothing behind.
+        """Return whether each value is a single one, with `before_row` bytes before its row and none after
+        it.
 
-        A quick check for values of equal length: False means only that they must be read one by one.
+        This is a fast check for values of equal length; False only means that the values must be read one at
+        a time.
         """
         if self.before_row is None or not values:
             return False
@@ -104,7 +108,7 @@ class ValueForm:
         return lengths == _INT.pack(size - CHECKSUM_BYTES - 4) * len(values)
 
     def rows(self, value: bytes, where: str) -> tuple[tuple[bytes, ...], bool]:
-        """Return the rows of a value, and whether it is a list.
+        """Return the rows of a value, and whether the value is a list.
 
         Raises:
             Corrupt: The bytes are not a valid value.
@@ -113,7 +117,7 @@ class ValueForm:
             if not self.rocksdb or self.avro:
                 return (self._unmarked(value),), False
             if self.checksums:
-                # The length of a single value is that of all that follows.
+                # The length in a single value is that of all following bytes.
                 single = value[8] == 0 and int.from_bytes(value[4:8], "little") == len(value) - 8
                 return ((value[9:],), False) if single else (tuple(self._checked(value)), True)
             return ((value[1:],), False) if value[0] == 0 else (tuple(self._plain(value)), True)
@@ -121,11 +125,11 @@ class ValueForm:
             raise damaged(_WHAT, where, f"a value of {len(value)} bytes: {error}") from error
 
     def stored(self, keys: Sequence[bytes], rows: Sequence[bytes]) -> list[bytes]:
-        """Single values as they are stored, of their rows.
+        """Return the stored bytes of single values.
 
         Args:
-            keys: The keys as they are stored, with the number of their column family: checksums are of both.
-            rows: The rows; UnsafeRows, or Avro where the store has that.
+            keys: The stored keys, with the number of their column family; a checksum is of key and value.
+            rows: The rows, as UnsafeRow, or as Avro if the store uses it.
         """
         if not self.rocksdb:
             if not self.checksums:
@@ -138,11 +142,11 @@ class ValueForm:
         return [_UINT.pack(crc) + _INT.pack(len(row)) + row for crc, row in zip(crcs, marked, strict=True)]
 
     def stored_list(self, key: bytes, rows: Sequence[bytes]) -> bytes:
-        """Return the stored bytes of a list, which only RocksDB's provider has.
+        """Return the stored bytes of a list, which only the RocksDB provider supports.
 
         Args:
             key: The stored key, with the number of its column family.
-            rows: Its elements, at least one: an empty list is not stored.
+            rows: The elements of the list, at least one, because an empty list is not stored.
         """
         parts = [_INT.pack(len(row) + 1) + b"\0" + row for row in rows]
         if self.checksums:
@@ -153,7 +157,7 @@ class ValueForm:
         return self.delimiter.join(parts)
 
     def _unmarked(self, value: bytes) -> bytes:
-        """Return the row of a value without a mark, of the memory provider or in Avro."""
+        """Return the row of a value without a mark byte, as stored by the memory provider or in Avro."""
         if not self.checksums:
             return value
         if self.rocksdb:
@@ -170,7 +174,7 @@ class ValueForm:
         return [row for part in self._parts(value) for row in self._plain(part)]
 
     def _parts(self, value: bytes) -> list[bytes]:
-        """Return the parts of a value that have checksums."""
+        """Return the parts of a value with checksums."""
         parts, at = [], 0
         while at < len(value):
             part = _part(value, at + CHECKSUM_BYTES)
@@ -189,7 +193,7 @@ class ValueForm:
         return rows
 
     def _behind(self, value: bytes, at: int) -> int:
-        """Return the start of the next value."""
+        """Return the start of the next value in a list, after the delimiter."""
         if at == len(value) or not self.delimiter:
             return at
         if value[at : at + len(self.delimiter)] != self.delimiter:
@@ -209,7 +213,7 @@ def _part(value: bytes, at: int) -> bytes:
 
 
 class KeyKind(str, Enum):
-    """The key encoders, by Spark's names."""
+    """The encoders of keys, with Spark's names."""
 
     ROW = "NoPrefixKeyStateEncoderSpec"
     PREFIX = "PrefixKeyScanStateEncoderSpec"
@@ -220,11 +224,11 @@ class KeyKind(str, Enum):
 
 @dataclass(frozen=True, slots=True)
 class KeyForm:
-    """The byte layout of a family's keys.
+    """The byte layout of a column family's keys.
 
     Attributes:
-        kind: The encoder: one part, or two parts with a searchable first one.
-        first: The positions of the fields in the first part; empty for one part.
+        kind: The encoder: keys in one part, or in two parts of which the first can be searched.
+        first: The indices of the fields in the first part; empty for keys in one part.
     """
 
     kind: KeyKind = KeyKind.ROW
@@ -232,11 +236,11 @@ class KeyForm:
 
 
 def parse_encoder(text: str, where: str) -> KeyForm:
-    """Read the encoder of a schema of version 3; an empty text is the plain one.
+    """Parse the key encoder in a schema of version 3; an empty text is the encoder for keys in one part.
 
     Raises:
-        Corrupt: Spark cannot have written it.
-        Unsupported: It is unknown.
+        Corrupt: The encoder is not in the format that Spark writes.
+        Unsupported: The encoder is unknown.
     """
     if not text.strip():
         return KeyForm()
@@ -262,12 +266,13 @@ def parse_encoder(text: str, where: str) -> KeyForm:
 
 
 class KeyCodec:
-    """Reads and writes the keys of one family as RocksDB's provider stores them, without the family's number.
+    """A reader and writer of one family's keys, as stored by the RocksDB provider without the family's
+    number.
 
     Args:
-        form: How they are put into bytes.
-        type_: Their type.
-        where: The family, for messages.
+        form: The byte layout of the keys.
+        type_: The type of the keys.
+        where: The family, for error messages.
     """
 
     def __init__(self, form: KeyForm, type_: Struct, where: str) -> None:
@@ -286,7 +291,7 @@ class KeyCodec:
         self._range_codec = RowCodec(ranges)
 
     def row(self, key: bytes) -> bytes:
-        """Return the key as one UnsafeRow, as the memory provider would store it.
+        """Return a stored key as one UnsafeRow, as the memory provider would store it.
 
         Raises:
             Corrupt: The bytes are not a valid key.
@@ -296,7 +301,7 @@ class KeyCodec:
         return self._whole.encode(self.values(key))
 
     def values(self, key: bytes) -> dict[str, Any]:
-        """Return the key's values, by the names of its fields.
+        """Return the values of a stored key, by field name.
 
         Raises:
             Corrupt: The bytes are not a valid key.
@@ -307,7 +312,7 @@ class KeyCodec:
         return {name: found[name] for name in self.type.names}
 
     def stored(self, row: bytes) -> bytes:
-        """Return the stored key of an UnsafeRow, the reverse of `row`.
+        """Return the stored key for an UnsafeRow; the inverse of `row`.
 
         Raises:
             Corrupt: The bytes are not a valid key.
@@ -329,7 +334,7 @@ class KeyCodec:
         return _INT.pack(len(head)) + head + rest
 
     def _in_order(self, values: Mapping[str, Any]) -> dict[str, bytes]:
-        """The reverse of `_ordered`."""
+        """Return the order-preserving bytes of values; the inverse of `_ordered`."""
         found = {}
         for name, type_ in zip(self._first.names, self._first.types, strict=True):
             atom = type_.name if isinstance(type_, Atom) else ""
@@ -346,17 +351,17 @@ class KeyCodec:
         return found
 
     def start(self, values: Mapping[str, Any]) -> bytes | None:
-        """Return the prefix of keys with these values; the whole key if every field is given.
+        """Return the prefix of stored keys with these values; the complete key if every field is given.
 
         Args:
-            values: The searchable fields: those of the first part of a key in two parts, without a time at
-                its end; all fields of any other key.
+            values: The searchable fields: for a key in two parts those of the first part, without a time at
+                its end; otherwise all fields.
 
         Returns:
-            None if keys of this form begin with something else.
+            The prefix, or None if keys with this layout do not begin with these fields.
 
         Raises:
-            Invalid: A value does not match its field's type.
+            Invalid: A value does not match the type of its field.
         """
         kind = self.form.kind
         if kind is KeyKind.ROW:
@@ -389,7 +394,7 @@ class KeyCodec:
         return values
 
     def _ordered(self, parts: Mapping[str, bytes]) -> dict[str, Any]:
-        """Return values from their order-preserving bytes."""
+        """Return the values for order-preserving bytes."""
         found = {}
         for name, type_ in zip(self._first.names, self._first.types, strict=True):
             atom = type_.name if isinstance(type_, Atom) else ""
@@ -425,7 +430,7 @@ def _unordered(data: bytes, atom: str, packed: struct.Struct) -> Any:
 
 
 def _in_order(value: Any, atom: str, packed: struct.Struct) -> bytes:
-    """The reverse of `_unordered`."""
+    """Return the order-preserving bytes of a number; the inverse of `_unordered`."""
     if value is None:
         return bytes([_NULL]) + bytes(packed.size)
     body = packed.pack(value)
@@ -437,7 +442,7 @@ def _in_order(value: Any, atom: str, packed: struct.Struct) -> bytes:
 
 
 def _time_bytes(row: bytes, index: int, width: int) -> bytes:
-    """The reverse of `_time`, of a field of a row."""
+    """Return the bytes of a time field in a row, with the sign flipped; the inverse of `_time`."""
     at = (width + 63) // 64 * 8 + 8 * index
     return (int.from_bytes(row[at : at + 8], "little", signed=True) + (1 << 63)).to_bytes(8, "big")
 
@@ -450,7 +455,7 @@ def _time(data: bytes, where: str) -> int:
 
 
 def _unmarked(data: bytes, where: str) -> bytes:
-    """Return a row without the byte before it."""
+    """Return a row without the mark byte before it."""
     if not data or data[0] != 0:
         raise damaged(_WHAT, where, f"{data[:1]!r} before a key's row", "a zero byte")
     return data[1:]

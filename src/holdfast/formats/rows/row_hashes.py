@@ -1,10 +1,10 @@
-"""Spark's hash of rows, one by one and vectorised, which decides the partition of a key.
+"""Spark's hash of rows, which determines the partition of a key, for one row or for many rows at once.
 
-It is 32-bit Murmur3 over the fields in order, each seeded with the hash so far, the first with 42. It is
-computed on the bytes of an UnsafeRow, without decoding the key.
+The hash is 32-bit Murmur3 over the fields in order, each seeded with the hash of the preceding fields, the
+first one with 42. It is computed on the bytes of an UnsafeRow, without decoding the key.
 
-The vectorised form is for the most frequent keys: numbers, times and text. It is a hundred times faster if
-many rows have text of the same length.
+The vectorized computation is for the most frequent types of keys: numbers, times and strings. It is a hundred
+times faster if many rows have strings of the same length.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ _Q = struct.Struct("<q")
 
 
 def row_hash(row: bytes, fields: Sequence[Mapping[str, Any]], count: int, where: str) -> int:
-    """Return Spark's hash of the first fields of a row, as a signed number.
+    """Return Spark's signed hash of the first fields of a row.
 
     Args:
         row: An UnsafeRow.
-        fields: The fields of its schema, as in Spark's JSON.
+        fields: The fields of the row's schema, as in Spark's JSON.
         count: The number of fields to hash.
-        where: The file, for messages.
+        where: The file, for error messages.
 
     Raises:
-        Corrupt: The row does not have these fields.
+        Corrupt: The row is too short for these fields.
         Unsupported: A field has a type without a hash function.
     """
     value = SEED
@@ -53,10 +53,10 @@ def row_hash(row: bytes, fields: Sequence[Mapping[str, Any]], count: int, where:
 
 
 def require_hashed(kind: Any, where: str) -> None:
-    """Check that a type has a hash function.
+    """Check that Spark has a hash function for a type.
 
     Raises:
-        Unsupported: It has none.
+        Unsupported: The type or a part of it has no hash function.
     """
     if isinstance(kind, dict):
         if kind.get("type") == "struct":
@@ -73,12 +73,12 @@ def require_hashed(kind: Any, where: str) -> None:
 def partition_of(
     row: bytes, fields: Sequence[Mapping[str, Any]], count: int, partitions: int, where: str
 ) -> int:
-    """Return Spark's partition of a row."""
+    """Return the Spark partition of a row."""
     return row_hash(row, fields, count, where) % partitions
 
 
 def _field(row: bytes, base: int, width: int, index: int, kind: Any, seed: int, where: str) -> int:
-    """Hash one field of a struct; an empty one leaves the hash as it is."""
+    """Return the hash after one field of a struct; a null leaves the hash unchanged."""
     bits = (width + 63) // 64 * _WORD
     at = base + bits + index * _WORD
     if at + _WORD > len(row):
@@ -144,7 +144,7 @@ def _array(row: bytes, start: int, kind: Any, seed: int, where: str) -> int:
 
 
 def _extent(row: bytes, base: int, at: int, where: str) -> tuple[int, int]:
-    """Return the offset and the length of a field without a fixed size."""
+    """Return the offset and the length of a field of variable size."""
     size, offset = struct.unpack_from("<II", row, at)
     if base + offset + size > len(row):
         raise damaged(_WHAT, where, f"{len(row)} bytes", f"at least {base + offset + size}")
@@ -160,11 +160,11 @@ def _decimal(row: bytes, base: int, at: int, kind: str, seed: int, where: str) -
 
 
 def _without_sign_of_zero(data: bytes) -> int:
-    """Return the bits of a float as a number; both zeros are one value, and so are all NaNs."""
+    """Return the bits of a float as an integer, the same for both zeros, and the same for all NaNs."""
     value = struct.unpack("<f" if len(data) == 4 else "<d", data)[0]
     if value == 0:
         return 0
-    if value != value:  # noqa: PLR0124 - what a NaN is known by
+    if value != value:  # noqa: PLR0124 - true only for NaN
         return 0x7FC00000 if len(data) == 4 else 0x7FF8 << 48
     return int.from_bytes(data, "little", signed=True)
 
@@ -178,7 +178,7 @@ def _long(value: int, seed: int) -> int:
 
 
 def _bytes(data: bytes, seed: int) -> int:
-    """Four bytes at a time, then byte by byte: each of the last is a word of its own, with its sign."""
+    """Return the hash after bytes: four bytes at a time, then each remaining byte as a signed integer."""
     whole = len(data) - len(data) % 4
     for (word,) in struct.iter_unpack("<I", data[:whole]):
         seed = mix(seed, word)
@@ -187,10 +187,10 @@ def _bytes(data: bytes, seed: int) -> int:
     return finish(seed, len(data))
 
 
-# Of fewer of one shape numpy's calls cost more than the loop.
+# With fewer rows of the same layout, numpy's calls take longer than the loop.
 _FEW: Final = 16
 _TEXT: Final = ("string", "binary")
-# Spark's type, as numpy reads it from a row, and whether it is hashed as a long.
+# The numpy type for each Spark type in a row, and whether it is hashed as a long.
 _NUMBERS: Final = {
     "boolean": ("u1", False),
     "byte": ("i1", False),
@@ -206,16 +206,16 @@ _NUMBERS: Final = {
 def row_hashes(
     rows: Sequence[bytes], fields: Sequence[Mapping[str, Any]], count: int, where: str
 ) -> list[int]:
-    """Return Spark's hash of the first fields of each row, as `row_hash` does.
+    """Return Spark's signed hash of the first fields of each row, as `row_hash` does.
 
     Args:
-        rows: UnsafeRows of one schema.
+        rows: UnsafeRows with the same schema.
         fields: The fields of the schema, as in Spark's JSON.
         count: The number of fields to hash.
-        where: The file, for messages.
+        where: The file, for error messages.
 
     Raises:
-        Corrupt: A row does not have these fields.
+        Corrupt: A row is too short for these fields.
         Unsupported: A field has a type without a hash function.
     """
     kinds = [field["type"] for field in fields[:count]]
@@ -243,7 +243,7 @@ def row_hashes(
 
 
 def _is_whole(row: bytes, head: int, texts: Sequence[int]) -> bool:
-    """Return whether all offsets in the head are within the row; if not, the slow path reports it."""
+    """Return whether all offsets in a row are within it; otherwise the slow path reports the error."""
     if len(row) < head:
         return False
     places = [struct.unpack_from("<II", row, at) for at in texts]

@@ -1,4 +1,4 @@
-"""Spark's data types, parsed from JSON, and as Arrow types."""
+"""Spark's data types, parsed from JSON, and their Arrow types."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ _ATOMS: Final = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Atom:
-    """A type without parts.
+    """A type without element types.
 
     Attributes:
-        name: Spark's name of it; `months` and `micros` are intervals, `calendar` is the old one of both,
-            `time` a time of day.
+        name: Spark's name of the type; `months` and `micros` are intervals, `calendar` is the old combined
+            interval, and `time` a time of day.
     """
 
     name: str
@@ -40,7 +40,7 @@ class Atom:
 
 @dataclass(frozen=True, slots=True)
 class Decimal:
-    """A decimal number."""
+    """A decimal type with precision and scale."""
 
     precision: int
     scale: int
@@ -48,14 +48,14 @@ class Decimal:
 
 @dataclass(frozen=True, slots=True)
 class Array:
-    """A list of elements."""
+    """An array type with the type of its elements."""
 
     element: DataType
 
 
 @dataclass(frozen=True, slots=True)
 class Map:
-    """Keys and values."""
+    """A map type with the types of its keys and values."""
 
     key: DataType
     value: DataType
@@ -63,11 +63,12 @@ class Map:
 
 @dataclass(frozen=True, slots=True)
 class Struct:
-    """Named fields.
+    """A struct type with the names and types of its fields.
 
     Attributes:
-        names: The names; where two are the same, the later ones get a number, as in `ts`, `ts#1`.
-        types: The types, in the same order.
+        names: The names of the fields; later fields with the same name get a number, for example `ts#1` after
+            `ts`.
+        types: The types of the fields, in the same order.
     """
 
     names: tuple[str, ...]
@@ -78,11 +79,11 @@ DataType = Atom | Decimal | Array | Map | Struct
 
 
 def parse_struct(text: str, where: str) -> Struct:
-    """Return the type in a schema's JSON.
+    """Parse the struct type in the JSON of a schema.
 
     Raises:
-        Corrupt: Spark cannot have written it.
-        Unsupported: It contains an unknown type.
+        Corrupt: The text is not in the format that Spark writes.
+        Unsupported: The schema contains an unknown type.
     """
     found = _type(json_value(text, _WHAT, where), where)
     if not isinstance(found, Struct):
@@ -146,7 +147,7 @@ def _unknown(name: str, where: str) -> Unsupported:
 
 
 def arrow_atoms() -> dict[str, pa.DataType]:
-    """Return the types without parts, by Spark's names."""
+    """Return the Arrow types for types without element types, by Spark's names."""
     import pyarrow as pa
 
     return {
@@ -171,14 +172,14 @@ def arrow_atoms() -> dict[str, pa.DataType]:
 
 
 def arrow_type(type_: DataType, atoms: Mapping[str, pa.DataType] | None = None) -> pa.DataType:
-    """Arrow's type for one of Spark's.
+    """Return the Arrow type for a Spark type.
 
     Args:
-        type_: The type.
-        atoms: The types without parts; by default those of `arrow_atoms`.
+        type_: The Spark type.
+        atoms: The Arrow types for types without element types; by default those of `arrow_atoms`.
 
     Raises:
-        KeyError: `atoms` does not have one of its parts.
+        KeyError: A type without element types is missing in `atoms`.
     """
     import pyarrow as pa
 

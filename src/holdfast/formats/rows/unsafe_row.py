@@ -1,8 +1,8 @@
-"""Convert Spark's UnsafeRow, the format of rows of state, to values and back.
+"""The conversion between Spark's UnsafeRow, the format of rows of state, and Python values.
 
-A row has a null bit and eight bytes for each field, followed by the values that do not fit into eight bytes,
-each at a multiple of eight. Lists and maps inside a row are alike. Numbers are little-endian, as on all
-machines that Spark supports today.
+A row has null bits, eight bytes for each field, and then the values that do not fit into eight bytes, each at
+a multiple of eight. Lists and maps inside a row have a similar format. Numbers are little-endian, as on all
+machines that Spark supports.
 """
 
 from __future__ import annotations
@@ -45,24 +45,25 @@ _NAIVE_EPOCH: Final = datetime(1970, 1, 1)
 _LAST_DAY: Final = date.max.toordinal()
 _FIRST_MICRO: Final = (datetime.min - _NAIVE_EPOCH) // timedelta(microseconds=1)
 _LAST_MICRO: Final = (datetime.max - _NAIVE_EPOCH) // timedelta(microseconds=1)
-# More digits than any decimal of Spark's has, so that none is rounded.
+# More digits than any Spark decimal has, so that no value is rounded.
 _EXACT: Final = decimal.Context(prec=80)
 
-# Both are given the bytes and the position of a slot; a reader also what offsets are counted from.
+# Both take the bytes and the offset of a slot; a reader also takes the base of offsets.
 _Reader = Callable[[bytes, int, int], Any]
 
 
 class RowCodec:
-    """Reads and writes rows of one type.
+    """A reader and writer of rows of one type.
 
-    Values are Python's: numbers, `str`, `bytes`, `bool`, `decimal.Decimal`, `date`, `datetime` (in UTC for
-    timestamps, without a zone for those that have none), `timedelta` for intervals of days, a number of
-    months for those of years, `(months, days, microseconds)` for the old kind of both, nanoseconds for a time
-    of day, `dict` for structs, `list`, and `dict` for maps, or a list of pairs where keys cannot be keys of a
-    `dict`. A date or timestamp outside the years 1 to 9999 is the number of days or microseconds since 1970.
+    Values are Python values: numbers, `str`, `bytes`, `bool`, `decimal.Decimal`, `date`, `datetime` (in UTC
+    for timestamps, without a time zone for timestamp_ntz), `timedelta` for day-time intervals, a number of
+    months for year-month intervals, `(months, days, microseconds)` for the old combined interval, nanoseconds
+    for a time of day, `dict` for structs, `list` for arrays, and `dict` for maps, or a list of pairs if the
+    keys cannot be keys of a `dict`. A date or timestamp outside the years 1 to 9999 is the number of days or
+    microseconds since 1970.
 
     Args:
-        type_: The rows' type.
+        type_: The type of the rows.
     """
 
     def __init__(self, type_: Struct) -> None:
@@ -72,14 +73,14 @@ class RowCodec:
         self._least = self._width + 8 * len(type_.types)
 
     def decode(self, data: bytes, where: str = "") -> dict[str, Any]:
-        """Return the values of a row by field name. Cost: about a microsecond per field.
+        """Return the values of a row, by field name; takes about a microsecond per field.
 
         Args:
-            data: The row.
-            where: What it belongs to, for messages.
+            data: The bytes of the row.
+            where: The source of the row, for error messages.
 
         Raises:
-            Corrupt: Spark cannot have written it as a row of this type.
+            Corrupt: The bytes are not a valid row of this type.
         """
         if len(data) < self._least or len(data) % 8:
             raise damaged(_WHAT, where, f"{len(data)} bytes", f"{self._least} or more, in multiples of 8")
@@ -89,10 +90,10 @@ class RowCodec:
             raise damaged(_WHAT, where, str(error), "a row of its schema") from error
 
     def encode(self, values: Mapping[str, Any]) -> bytes:
-        """Return the bytes of a row, as Spark would write them.
+        """Return the bytes of a row, in the format that Spark writes.
 
         Args:
-            values: A value, or None, for each field.
+            values: A value or None for each field, by name.
 
         Raises:
             Invalid: A field is missing, or a value does not match its type.
@@ -120,7 +121,7 @@ class RowCodec:
 
 
 def _bits(count: int) -> int:
-    """Return the size in bytes of this many null bits."""
+    """Return the size in bytes of the null bits for this number of fields."""
     return (count + 63) // 64 * 8
 
 
@@ -147,14 +148,14 @@ def _reader(type_: DataType) -> _Reader:
 
 
 def _format(type_: DataType) -> str | None:
-    """Return the packing of a value that fits into a slot; None if it is stored behind the slots."""
+    """Return the format of a value that fits into a slot, or None if it is stored after the slots."""
     if isinstance(type_, Decimal):
         return "<q" if type_.precision <= _MOST_DIGITS_OF_A_LONG else None
     return _FORMATS.get(type_.name) if isinstance(type_, Atom) else None
 
 
 def is_fixed(type_: DataType) -> bool:
-    """Return whether a field's value is in its slot, and not behind them."""
+    """Return whether values of a type are stored in the slot of their field."""
     return _format(type_) is not None
 
 
@@ -183,7 +184,7 @@ def _moment(micros: int, epoch: datetime) -> datetime | int:
 
 
 def _part_reader(type_: DataType) -> Callable[[bytes, int, int], Any]:
-    """Reads what follows the slots: from the bytes, where it begins, and its size."""
+    """Return a function that reads a value after the slots, given the bytes, its start and its size."""
     if isinstance(type_, Decimal):
         return lambda data, start, size: decimal.Decimal(
             int.from_bytes(data[start : start + size], "big", signed=True)
@@ -199,7 +200,7 @@ def _part_reader(type_: DataType) -> Callable[[bytes, int, int], Any]:
 
 def _atom_reader(name: str) -> Callable[[bytes, int, int], Any]:
     if name == "string":
-        # Spark does not check text; what is no UTF-8 must still come out of here as it went in.
+        # Spark does not validate strings; invalid UTF-8 must be written back unchanged.
         return lambda data, start, size: data[start : start + size].decode("utf-8", "surrogateescape")
     if name == "calendar":
         return lambda data, start, _: _CALENDAR.unpack_from(data, start)
@@ -238,14 +239,14 @@ def _map_reader(type_: Map) -> Callable[[bytes, int, int], Any]:
 
 
 def _width(type_: DataType) -> int:
-    """Return the size in bytes of an element in a list."""
+    """Return the size in bytes of a list element."""
     fixed = _format(type_)
     if fixed is not None:
         return struct.calcsize(fixed)
     return 1 if type_ == Atom("void") else 8
 
 
-# And back
+# Writing
 
 
 def _struct_bytes(type_: Struct, values: Mapping[str, Any]) -> bytes:
@@ -272,7 +273,7 @@ def _map_bytes(type_: Map, value: Any) -> bytes:
 def _filled(
     head: bytearray, bits: int, begin: int, width: int, types: Sequence[DataType], values: Iterable[Any]
 ) -> bytes:
-    """Put values into the slots of a head, and what does not fit behind it."""
+    """Write values into the slots of a header, and the values that do not fit after it."""
     behind = bytearray()
     for index, (type_, value) in enumerate(zip(types, values, strict=True)):
         at = begin + index * width
@@ -294,7 +295,7 @@ def _filled(
 
 
 def _reserves(type_: DataType) -> bool:
-    """Return whether Spark reserves space even for a null, to allow changes in place."""
+    """Return whether Spark reserves space for a null value, so that it can be changed in place."""
     return isinstance(type_, Decimal) or type_ == Atom("calendar")
 
 
@@ -323,7 +324,7 @@ def _unscaled(type_: Decimal, value: Any) -> int:
 def _part_bytes(type_: DataType, value: Any) -> bytes:
     if isinstance(type_, Decimal):
         unscaled = _unscaled(type_, value)
-        # As Java's BigInteger: the fewest bytes that hold the number and its sign.
+        # As Java's BigInteger: the minimum number of bytes for the number and its sign.
         bits = (unscaled if unscaled >= 0 else ~unscaled).bit_length()
         return unscaled.to_bytes(bits // 8 + 1, "big", signed=True)
     if isinstance(type_, Struct):

@@ -1,7 +1,7 @@
-"""Spark's hash of 64 bits, which finds the keys of Holdfast's keyed state and puts them into key groups.
+"""Spark's 64-bit hash, by which keys of Holdfast's keyed state are found and assigned to key groups.
 
-It is xxHash64, column after column, each seeded with the hash so far, the first with 42. Whole columns are
-hashed at once; a null leaves the hash as it is.
+The hash is xxHash64, column by column, each seeded with the hash of the preceding columns, the first one with
+42. Complete columns are hashed at once; a null leaves the hash unchanged.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ _SMALL_DECIMAL: Final = 18
 
 
 def xxhash64(keys: pa.Table) -> Hashes:
-    """Return the unsigned hash of each row, equal to Spark's `xxhash64`.
+    """Return the unsigned hash of each row, equal to the result of Spark's `xxhash64`.
 
-    Both zeros are one value, and so are all NaNs. Cost: about 0.1 microseconds per number, and 0.3 per short
-    text; lists and decimals in keys are hashed one by one.
+    Both zeros have the same hash, and so do all NaNs. A number takes about 0.1 microseconds and a short
+    string 0.3; lists and decimals in keys are hashed one at a time.
 
     Raises:
         Unsupported: A column has a type without a hash function.
@@ -48,7 +48,7 @@ def xxhash64(keys: pa.Table) -> Hashes:
 
 
 def key_hashes(keys: pa.Table) -> Hashes:
-    """Return the hashes of keys in keyed state; a 32-bit float is hashed as a double.
+    """Return the hashes of keys in keyed state, in which a 32-bit float is hashed as a double.
 
     Raises:
         Unsupported: A column has a type without a hash function.
@@ -74,7 +74,7 @@ def _column(column: Any, seeds: Any) -> Any:
 
 
 def _values(column: Any, seeds: Any) -> Any:
-    """Return the hashes of a column without nulls."""
+    """Return the hashes after a column without nulls."""
     import pyarrow as pa
     import pyarrow.types as kinds
 
@@ -82,7 +82,7 @@ def _values(column: Any, seeds: Any) -> Any:
     if kinds.is_int64(kind) or kinds.is_timestamp(kind):
         return _longs(column.cast(pa.int64()).to_numpy().view("u8"), seeds)
     if kinds.is_boolean(kind) or kinds.is_signed_integer(kind) or kinds.is_date32(kind):
-        # A date is a number of days, which Arrow makes of it only as of a number of four bytes.
+        # A date is a number of days, which Arrow converts only to an integer of four bytes.
         return _ints(column.cast(pa.int32()).to_numpy(zero_copy_only=False).view("u4"), seeds)
     for of, hashed in (
         (kinds.is_floating, _floats),

@@ -1,1 +1,1 @@
-"""Keyed, operator and broadcast state written in Python."""
+"""Keyed, operator and broadcast state, with handlers written in Python."""

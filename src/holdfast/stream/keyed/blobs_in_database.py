@@ -1,4 +1,4 @@
-"""Keyed state with its blobs in a database: check the configuration, and pass it to the workers."""
+"""The configuration of keyed state with its blobs in a database, checked and passed to the workers."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ if TYPE_CHECKING:
     from holdfast.worker.state.redis_blobs import RedisBlobServer
     from holdfast.worker.state.store import MemoryStore
 
-# Smaller blobs cost no more in Spark's store than their names would.
+# Smaller blobs take no more space in Spark's store than their names would.
 BLOBS_FROM: Final = "512b"
 
 
 def blobs_of(database: Redis | Cassandra | None, least: Size | None, where: str) -> Blobs | None:
-    """Return the workers' configuration of blobs in a database; None without a database.
+    """Return the workers' configuration of blobs in a database, or None without a database.
 
     Raises:
-        Invalid: A setting does not fit Python's client, or the type is not supported.
-        Unsupported: The client is not installed.
+        Invalid: The type of database is not supported, or its client library does not support a setting.
+        Unsupported: The client library of the database is not installed.
     """
     from holdfast.worker.state.blob_store import Blobs
 
@@ -108,7 +108,7 @@ def refuse_external_provider(spark: SparkSession, where: str) -> None:
     """Raise an error for keyed state in a session whose state store provider does not support it.
 
     Raises:
-        Unsupported: The session keeps all state in a database.
+        Unsupported: The state store provider of the session stores all state in a database.
     """
     provider = spark.conf.get(PROVIDER_KEY, None)
     if provider in EXTERNAL_PROVIDERS:
@@ -125,7 +125,7 @@ def refuse_external_provider(spark: SparkSession, where: str) -> None:
 
 
 def with_blobs(store: MemoryStore, blobs: Blobs | None, operator: str) -> MemoryStore:
-    """Return the groups with their blobs in place of the blobs' names."""
+    """Return a copy of a store with its blobs in place of their names."""
     from holdfast.worker.state.blob_store import BlobReader, database_at
     from holdfast.worker.state.store import MemoryStore
 
@@ -140,7 +140,8 @@ def with_blobs(store: MemoryStore, blobs: Blobs | None, operator: str) -> Memory
 def groups_elsewhere(frame: DataFrame, checkpoint: str, layout: Layout, forms: Mapping[str, Any]) -> int:
     """Return the number of an operator's key groups with blobs in a database.
 
-    Runs some small Spark jobs over the query's state. Operators with the same tables are not distinguished.
+    This runs a few small Spark jobs over the query's state. Operators with the same tables are not
+    distinguished.
     """
     from holdfast.engine.spark_state import stored_groups
     from holdfast.worker.state.blob_store import is_name

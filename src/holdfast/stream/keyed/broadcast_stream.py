@@ -1,4 +1,4 @@
-"""Broadcast streams, which every key sees in full: rules, rates, settings."""
+"""Broadcast streams, such as rules, rates or settings, which are visible to every key."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ _NO_ORDER = (*_NO_KEY, "boolean")
 
 @dataclass(frozen=True, slots=True)
 class BroadcastStream:
-    """A stream for `KeyedStream.with_broadcast`; made by `broadcast`.
+    """A broadcast stream for `KeyedStream.with_broadcast`, returned by `hf.broadcast`.
 
     Attributes:
         frame: The rows of the stream.
-        described: The workers' description of the stream.
+        described: The definition of the stream for the workers.
     """
 
     frame: DataFrame
@@ -60,24 +60,25 @@ def broadcast(
     withdrawn: str | None = None,
     name: str = "broadcast",
 ) -> BroadcastStream:
-    """Declare a stream of rows, such as rules, that all keys of a keyed stream see in their current version.
+    """Declare a stream of rows, such as rules, whose current version is visible to all keys of a keyed
+    stream.
 
     A row replaces the one with its key. All rows that arrive in a batch are applied before the batch's
-    events, so that all keys see the same set; it is kept in the checkpoint with the keyed state.
-    Write an `on_broadcast(self, row, rows, ctx)` on the processor to apply a row to `rows` yourself, or to
-    reject it by raising an exception: `rows` then stays unchanged.
+    events, so that all keys see the same rows. The checkpoint stores them with the keyed state. Define
+    `on_broadcast(self, row, rows, ctx)` on the processor to apply a row to `rows` yourself, or to reject it
+    by raising an exception, which leaves `rows` unchanged.
 
-    Every key group keeps a copy, so that groups can move between partitions. Use it for some thousands of
-    rows that change now and then; join a larger table as a separate stream.
+    Every key group stores a copy of all rows, so that groups can move between partitions. Use it for a few
+    thousand rows that rarely change; join a larger table as a separate stream.
 
     Args:
-        df: A stream without a watermark: it may be silent for days, and would hold event time back.
+        df: A stream without a watermark, because a stream without new rows would hold event time back.
         key: The columns that identify a row.
         version: A column that orders the rows of a key; a row that is not newer than the stored one is
-            ignored. Without it the order of arrival counts, which sources keep within a partition
-            only.
-        withdrawn: A boolean column; true in a row that deletes the row with its key.
-        name: The name of the stream and of its state.
+            ignored. Without it, the last row to arrive counts, and sources keep the order of rows only within
+            a partition.
+        withdrawn: A boolean column; a row in which it is true deletes the row with the same key.
+        name: The name of the stream and of the state that stores it.
 
     Raises:
         Invalid: The frame is not a stream or has a watermark, or a column is missing or has an
@@ -150,7 +151,7 @@ def _check_type(df: DataFrame, column: str, refused: tuple[str, ...], use: str) 
 
 
 def not_an_identifier(name: str, where: str) -> Invalid:
-    """Return the error for a stream name that is not a Python identifier; handlers and states use it."""
+    """Return the error for a stream name that is not a Python identifier, as handlers and states require."""
     return Invalid(
         "invalid stream name",
         code="HF-E2317",

@@ -1,4 +1,4 @@
-"""Explain a processor's state and its cost before it runs."""
+"""The description of a processor's state and its cost, without running it."""
 
 from __future__ import annotations
 
@@ -39,16 +39,16 @@ def _by_name(handlers: tuple[tuple[str, str], ...]) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class StateExplanation(JsonShape):
-    """The contents, TTL, size and access cost of one state.
+    """The contents, TTL, size and access cost of one declared state.
 
     Attributes:
         name: The name of the state.
-        kind: The kind of state: a value, a list, a map, ….
-        schema: The type of its values.
-        bytes_per_key: The size per key, in bytes.
+        kind: The kind of state, for example a value, a list or a map.
+        schema: The type of the state's values.
+        bytes_per_key: The size per key in bytes.
         exact: True if the size is exact, false if it is estimated.
-        ttl: The TTL of its values, in words.
-        cost: The cost of an access, in words.
+        ttl: The TTL of the state's values, as text.
+        cost: The cost of an access, as text.
     """
 
     name: str
@@ -62,16 +62,16 @@ class StateExplanation(JsonShape):
 
 @dataclass(frozen=True, slots=True)
 class Explanation(JsonShape):
-    """The explanation of a processor; `str()` gives the text, `as_dict()` the values for JSON.
+    """The description of a processor's state; `str()` returns it as text, `as_dict()` as values for JSON.
 
     Attributes:
-        name: The class of the processor.
+        name: The name of the processor's class.
         kind: The unit of a handler call: "event", "key" or "table".
-        handlers: The handlers, each with the occasion on which it is called.
+        handlers: The handlers, each with a description of when it is called.
         states: The states in the order of their declaration.
         timers: The cost of timers, or "none".
         key_bytes: The estimated size of a key without its states, in bytes.
-        assumptions: The assumptions of the estimates, in words.
+        assumptions: The assumptions behind the estimates, as text.
     """
 
     name: str
@@ -85,7 +85,7 @@ class Explanation(JsonShape):
     @property
     @in_json
     def bytes_per_key(self) -> int:
-        """The estimated size of a key with all of its states, in bytes."""
+        """Return the estimated size of a key with all of its states, in bytes."""
         return self.key_bytes + sum(state.bytes_per_key for state in self.states)
 
     def __str__(self) -> str:
@@ -124,20 +124,20 @@ def explain(
     elements: int = 10,
     nested: int = 4,
 ) -> Explanation:
-    """Explain a processor's state: its contents and size per key, and the cost of each access.
+    """Describe a processor's state: its contents and size per key, and the cost of each access.
 
-    Reads the class and starts nothing. Sizes are those of the Arrow columns, before compression and
-    without copies in checkpoints; the metrics of a running job have measured sizes.
+    The class is inspected and nothing is started. Sizes are those of Arrow columns, before compression and
+    without copies in checkpoints. The metrics of a running job have measured sizes.
 
     Args:
         processor: An instance of a subclass of `hf.Keyed` or `hf.KeyedTable`.
-        key: The columns of the key, as in "customer string, shop int".
+        key: The key columns, for example "customer string, shop int".
         text_bytes: The assumed length of a string or binary, in bytes.
         elements: The assumed number of elements per key in each list and map state.
         nested: The assumed number of elements in an array or map inside a value.
 
     Raises:
-        Invalid: The class has a mistake that would stop a job from starting.
+        Invalid: The class has an error that would prevent a job from starting.
 
     Example:
         class Visits(hf.Keyed):
@@ -174,7 +174,7 @@ def explain(
 
 
 def ttl_words(ttl: Ttl | None) -> str:
-    """Return a state's TTL as a line of text."""
+    """Return a state's TTL as text."""
     if ttl is None:
         return "kept for ever"
     since = "write" if ttl.update == "create_and_write" else "write or read"

@@ -1,4 +1,4 @@
-"""Hot keys: check them, assign their rows to parts, and number the parts.
+"""Hot keys: their checks, the assignment of their rows to parts, and the numbers of the parts.
 
 A part is a number that is added to the key, so that Spark's shuffle puts the parts of a key into different
 partitions. Rows of all other keys are in part 0.
@@ -22,9 +22,9 @@ from holdfast.stream.event_time import quoted, type_of
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-# The column that says in which part of its key a row is.
+# The column with the part of each row.
 PART: Final = "_holdfast_part"
-# More keys than that cannot each have a share worth splitting.
+# The maximum number of hot keys: with more, not every key can have a share worth splitting.
 MOST_HOT: Final = 100
 MOST_PARTS: Final = 1024
 
@@ -51,12 +51,12 @@ class HotKeys:
     """The hot keys of a frame, and the number of parts of each.
 
     Attributes:
-        by: The columns of the key.
-        keys: The hot keys, each with a value for every column.
+        by: The key columns.
+        keys: The hot keys, each with a value for every key column.
         parts: The number of parts of each key.
-        labels: The numbers of the parts of each key. They are chosen so that Spark's hash puts the parts of
-            a key into different partitions if `parts` equals, divides or is a multiple of the number of
-            partitions; parts numbered 0, 1, 2 … would collide in some and leave others empty.
+        labels: The numbers of the parts of each key. They are chosen so that Spark's hash puts the parts of a
+            key into different partitions if `parts` equals, divides or is a multiple of the number of
+            partitions; parts numbered 0, 1, 2, … would share some partitions and leave others empty.
     """
 
     by: tuple[str, ...]
@@ -65,18 +65,19 @@ class HotKeys:
     labels: tuple[tuple[int, ...], ...]
 
     def split(self, frame: DataFrame, salt: Column | None = None) -> DataFrame:
-        """Add the part of each row as a column."""
+        """Return the frame with the part of each row as an additional column."""
         return frame.withColumn(PART, self.part(frame, salt))
 
     def part(self, frame: DataFrame, salt: Column | None = None, *, of: str = "") -> Column:
-        """Return the part of a row of a hot key, by the hash of the row or of `salt`.
+        """Return the part of each row: for a hot key it is chosen by the hash of the row or of `salt`,
+        otherwise it is 0.
 
-        It is never random: a repeated task must assign its rows to the same parts.
+        The part is never random, because a repeated task must assign its rows to the same parts.
 
         Args:
             frame: The rows.
-            salt: The column to hash; all columns by default.
-            of: The prefix of column names where the part is computed, as in `l.`.
+            salt: The column to hash, or None for all columns.
+            of: The prefix of column names, for example `l.`.
         """
         from pyspark.sql import functions as F  # noqa: N812 - the package imports without Spark
 
@@ -84,11 +85,11 @@ class HotKeys:
             salt = F.xxhash64(*_hashable(frame, of))
         place = F.pmod(salt, F.lit(self.parts)).cast("int")
         part = self._of_each(frame, lambda labels: F.get(labels, place), F.lit(0), of)
-        # It is never null; said so, Spark does not look for nulls in it below the watermark.
+        # The column is never null; declared so, Spark does not check it for nulls below the watermark.
         return F.coalesce(part, F.lit(0))
 
     def replicate(self, frame: DataFrame) -> DataFrame:
-        """Copy each row of a hot key into all parts."""
+        """Return the frame with each row of a hot key copied into all of its parts."""
         from pyspark.sql import functions as F  # noqa: N812 - the package imports without Spark
 
         parts = self._of_each(frame, lambda labels: labels, F.array(F.lit(0)))
@@ -97,7 +98,7 @@ class HotKeys:
     def _of_each(
         self, frame: DataFrame, made: Callable[[Column], Column], otherwise: Column, of: str = ""
     ) -> Column:
-        """Return a column made from the labels of a row's key, or `otherwise` if the key is not hot."""
+        """Return a column computed from the labels of a row's key, or `otherwise` if the key is not hot."""
         from pyspark.sql import functions as F  # noqa: N812 - the package imports without Spark
 
         chosen: Column | None = None
@@ -114,7 +115,7 @@ class HotKeys:
         return reduce(and_, (F.col(of + quoted(name)).eqNullSafe(literal) for name, literal in pairs))
 
     def note(self) -> dict[str, Any]:
-        """Return the settings that must not change while there is state, as JSON."""
+        """Return the settings that must not change while the query has state, as JSON values."""
         keys = sorted(json.dumps([_plain(value) for value in key], ensure_ascii=False) for key in self.keys)
         return {"by": list(self.by), "hot": keys, "parts": self.parts if self.keys else 0}
 
@@ -123,8 +124,8 @@ def hot_keys(df: DataFrame, by: Sequence[str], hot: Iterable[Any], parts: int, *
     """Check the hot keys against the frame's types, and choose the numbers of their parts.
 
     Raises:
-        Invalid: A key has too few or too many values or one of a wrong type, is given twice, or there
-            are too many keys.
+        Invalid: There are too many keys, a key is given twice, has the wrong number of values, or has a value
+            of the wrong type.
     """
     keys = tuple(checked_key(df, by, key, where) for key in hot)
     if len(keys) > MOST_HOT:
@@ -149,7 +150,7 @@ def hot_keys(df: DataFrame, by: Sequence[str], hot: Iterable[Any], parts: int, *
 
 
 def literals_of(df: DataFrame, by: Sequence[str], key: Sequence[Any]) -> list[Column]:
-    """Return a key's values as literals of the columns' types."""
+    """Return a key's values as literal columns with the types of the key columns."""
     from pyspark.sql import functions as F  # noqa: N812 - the package imports without Spark
 
     return [F.lit(value).cast(df.schema[name].dataType) for name, value in zip(by, key, strict=True)]
@@ -159,7 +160,7 @@ def checked_key(df: DataFrame, by: Sequence[str], key: Any, where: str) -> tuple
     """Return a hot key as a tuple with one value per key column.
 
     Raises:
-        Invalid: It has too few or too many values, or one of a wrong type.
+        Invalid: The key has the wrong number of values, or a value has the wrong type.
     """
     values = tuple(key) if isinstance(key, (tuple, list)) else (key,)
     if len(values) != len(by):
@@ -188,14 +189,14 @@ def checked_key(df: DataFrame, by: Sequence[str], key: Any, where: str) -> tuple
 
 
 def _like(value: Any, kind: str) -> Any:
-    """Convert a whole number to the floating-point or decimal type of its column."""
+    """Convert an integer to the floating-point or decimal type of its column."""
     if value is not None and kind in ("float", "double"):
         return float(value)
     return Decimal(value) if value is not None and kind.startswith("decimal") else value
 
 
 def _plain(value: Any) -> Any:
-    """Return a value for JSON, the same for equal values."""
+    """Return a value for JSON; equal values give equal results."""
     if isinstance(value, dt.datetime):
         return value.astimezone(dt.timezone.utc).isoformat()
     if isinstance(value, (bytes, bytearray)):
@@ -208,35 +209,36 @@ def _plain(value: Any) -> Any:
 def _labels(
     df: DataFrame, by: Sequence[str], keys: Sequence[tuple[Any, ...]], parts: int
 ) -> tuple[tuple[int, ...], ...]:
-    """Return for each key the labels of its parts; see `labels_of`."""
+    """Return the labels of the parts of each key; see `labels_of`."""
     from pyspark.sql import functions as F  # noqa: N812 - the package imports without Spark
 
     if not keys:
         return ()
-    # A frame without a source, which Spark works out while it plans: no job.
+    # A frame without a source, which Spark evaluates while planning, without a job.
     one = df.sparkSession.sql("SELECT 1")
     hashes = one.select(*(F.hash(*literals_of(df, by, key)) for key in keys)).collect()[0]
     return tuple(labels_of(seed, parts) for seed in hashes)
 
 
 def labels_of(seed: int, parts: int) -> tuple[int, ...]:
-    """Return the smallest numbers whose hashes have each remainder by `parts`, in the order of remainders.
+    """Return the smallest number whose hash has each remainder modulo `parts`, in the order of the
+    remainders.
 
     Args:
-        seed: Spark's hash of the key; its hash of the key and a number continues from there.
+        seed: Spark's hash of the key; the hash of the key and a number continues from it.
         parts: The number of labels.
     """
     labels: dict[int, int] = {}
     number = 0
     while len(labels) < parts:
-        # 0 is the part of all other keys; a hot key may have it too, for its parts are its own.
+        # 0 is also the part of all other keys, which does no harm, because a part belongs to its key.
         labels.setdefault(hash_int(number, seed) % parts, number)
         number += 1
     return tuple(labels[remainder] for remainder in range(parts))
 
 
 def _hashable(frame: DataFrame, of: str) -> list[Column]:
-    """Return the columns that Spark can hash: all but maps, variants and types that contain one."""
+    """Return the columns that Spark can hash: all except maps, variants and types that contain one."""
     from pyspark.sql import functions as F  # noqa: N812 - the package imports without Spark
 
     types = {field.name: field.dataType.simpleString() for field in frame.schema.fields}

@@ -1,4 +1,4 @@
-"""`hf.keyed`: state by key in Python, over packets of rows."""
+"""Keyed streams (`hf.keyed`): state per key, with handlers in Python, over packets of rows."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Input:
-    """One stream of a keyed operator: its frame, key columns and name."""
+    """One input stream of a keyed operator: its frame, key columns and name."""
 
     frame: DataFrame
     by: tuple[str, ...]
@@ -51,7 +51,7 @@ class Input:
 
 
 def stream_of(source: Input, processor: Keyed | KeyedTable, *, combines: bool) -> InputStream:
-    """Return a stream as it reaches the state: its rows, or the combined events of a processor."""
+    """Return a stream as it reaches the state: its rows, or those that the processor's `combine` returns."""
     from holdfast.worker.declarations.types import schema_of
     from holdfast.worker.packets import InputStream
 
@@ -80,7 +80,7 @@ def packed(source: Input, packer: Packer, combiner: Combiner | None) -> DataFram
     if combiner is not None:
         columns = ", ".join(f"{quoted(field.name)} {type_text(field.type)}" for field in schema)
         frame = frame.mapInArrow(combiner.__call__, columns)
-    # An instance is where its group is: it needs no hash.
+    # An instance's key group is its number, so it needs no hash.
     added = [(F.lit(0).cast("long") if packer.of_instances else hash_of(frame, source.by)).alias(HASH)]
     if packer.timed:
         added.append(batch_time_ms().alias(NOW))
@@ -96,7 +96,7 @@ def hash_of(frame: DataFrame, keys: Sequence[str]) -> Column:
 
 
 def _one_zero(frame: DataFrame, key: str) -> Column:
-    """Return a key column with equal bytes for equal values: one zero and one NaN."""
+    """Return a key column with equal bytes for equal values: a single zero and a single NaN."""
     from pyspark.sql import functions as F  # noqa: N812 - the package imports without Spark
 
     column = F.col(quoted(key))
@@ -116,14 +116,14 @@ def ticks_of(frame: DataFrame, packer: Packer) -> DataFrame:
 
 
 def unpacked(answers: DataFrame, metric: str, lane: Lane, marked: Column) -> DataFrame:
-    """Return the answers as rows, with the counts of each batch as an observed metric."""
+    """Return the operator's results as rows, with the counts of each batch as an observed metric."""
     from pyspark.sql import functions as F  # noqa: N812 - the package imports without Spark
 
     from holdfast.worker.declarations.types import schema_text
     from holdfast.worker.packets import Unpacker
 
     counts = [F.sum(F.get("counts", F.lit(at))).alias(name) for at, name in enumerate(lane.count_names)]
-    # The definition's number first: Spark prints no more than some 25 columns of a plan's node.
+    # The definition's number comes first, because Spark prints only about 25 columns of a plan's node.
     watched = answers.observe(metric, marked, *counts)
     if "rows" in watched.columns:
         return watched.select(F.inline("rows"))
@@ -141,18 +141,18 @@ MEMORY = "256m"
 
 @dataclass(frozen=True, slots=True)
 class Hot:
-    """The keys whose events are merged before the shuffle.
+    """The user's choice of keys whose events are merged before the shuffle.
 
     Attributes:
-        keys: The hot keys; None: each task finds its own.
-        share: The share of a task's events from which a key is hot.
+        keys: The hot keys, or None if each task detects its own.
+        share: The minimum share of a task's events for a detected hot key.
     """
 
     keys: tuple[Any, ...] | None
     share: float
 
     def described(self, stream: Input) -> Split:
-        """Return the workers' description, with the keys' hashes, which Spark computes."""
+        """Return the choice for the workers, with the hashes of the keys as computed by Spark."""
         from holdfast.worker.runtime.partial_aggregates import Split
 
         if self.keys is None:
@@ -166,7 +166,7 @@ class Hot:
 
 @dataclass(frozen=True, slots=True)
 class KeyedStream:
-    """Streams with a key, ready for a processor; made by `keyed`."""
+    """One or more streams with a key, ready for a processor; returned by `hf.keyed`."""
 
     inputs: tuple[Input, ...]
     key_groups: int
@@ -176,13 +176,13 @@ class KeyedStream:
     instances: int | None = None
 
     def connect(self, df: DataFrame, *, by: str | Iterable[str], name: str) -> KeyedStream:
-        """Add a stream that shares the state; the processor handles its events in `on_<name>`.
+        """Add a stream that shares the state; its events are handled by the processor's `on_<name>`.
 
-        The key columns must have the same types as the first stream's, in the same order; their names may
-        differ, and the processor sees the first stream's names in `ctx.key`.
+        The key columns must have the same types as those of the first stream, in the same order. Their names
+        may differ; `ctx.key` has the names of the first stream.
 
         Raises:
-            Invalid: The keys do not match, or the name is taken.
+            Invalid: The key columns do not match in number or type, or the name is in use.
         """
         added = _input(df, by, name)
         first = self.inputs[0]
@@ -200,13 +200,14 @@ class KeyedStream:
         return replace(self, inputs=(*self.inputs, added))
 
     def with_broadcast(self, rules: BroadcastStream) -> KeyedStream:
-        """Let the processor read all rows of a broadcast stream: `ctx.broadcast`, a mapping by their key.
+        """Make the rows of a broadcast stream available to the processor in `ctx.broadcast`, a mapping by
+        key.
 
         The rows of a batch are applied before its events and timers. A `KeyedTable` reads them as a table,
         `state.broadcast`. See `hf.broadcast`.
 
         Raises:
-            Invalid: There already is a broadcast stream, or a stream has its name.
+            Invalid: The operator already has a broadcast stream, or a stream has the same name.
         """
         if self.broadcast is not None:
             raise Invalid(
@@ -220,26 +221,27 @@ class KeyedStream:
         return replace(self, broadcast=rules)
 
     def split_hot(self, hot: Iterable[Any] | None = None, *, share: float = 0.01) -> KeyedStream:
-        """Combine the events of hot keys in each task, before the shuffle.
+        """Merge the events of hot keys in each task, before the shuffle.
 
-        Each task runs the processor's `on_event` over such a key's events, starting from empty state, and
-        the processor's `merge` merges the result into the key's state. The results equal those of the
-        unsplit run if `merge` does not depend on how the events are divided. The state does not record what
-        was split, so this can be changed at every start.
+        Each task runs the processor's `on_event` over such a key's events, starting from empty state, and the
+        processor's `merge` merges the result into the key's state. The results equal those without a split if
+        `merge` does not depend on how the events are divided. The state does not record which keys were
+        split, so the setting can change at every start.
 
-        A part knows the batch's time: it travels with the events if `on_event`, or a function that it calls
-        by name, uses `now` or `now_ms`. If it reads the time in a different way, its events are not split.
+        The batch's time is available in a part: it is sent with the events if `on_event`, or a function that
+        it calls by name, uses `now` or `now_ms`. If `on_event` reads the time in a different way, its events
+        are not split.
 
-        It helps if the events of a key come from several tasks. If the source itself is partitioned by the
-        key, as a topic may be, put a `repartition(n)` before `hf.keyed`.
+        A split is useful if the events of a key come from several tasks. If the source is partitioned by the
+        key, as a topic may be, call `repartition(n)` before `hf.keyed`.
 
         Args:
             hot: The hot keys: values of the key column, or tuples for several key columns. By default each
-                task finds its own, batch by batch.
-            share: The share of a task's events from which a key is hot.
+                task detects hot keys in each batch.
+            share: The minimum share of a task's events for a detected hot key.
 
         Raises:
-            Invalid: There are connected streams, or an argument is wrong.
+            Invalid: There are connected streams, or an argument is invalid.
         """
         if len(self.inputs) > 1:
             raise Invalid(
@@ -269,36 +271,37 @@ class KeyedStream:
     ) -> DataFrame:
         """Run a processor over the streams, and return its output as a stream.
 
-        Within a key and a batch, due timers come first, in the order of their time, then the events: stream
-        by stream as connected, each in its order of arrival. The order between keys is undefined. The result
-        has no watermark.
+        For each key, a batch first fires the due timers, in the order of their times, and then handles the
+        events: stream by stream in the order of connection, and in the order of arrival within a stream. The
+        order of keys is undefined. The result has no watermark.
 
         Write the result in output mode `append` or `update`; both have the same effect.
 
         Args:
             processor: An instance of your processor class.
-            output: The columns of the output: "customer string, visits long", or a schema.
+            output: The columns of the output, as text such as "customer string, visits long" or as a schema.
             name: The name of the operator in errors, metrics and savepoints; unique in the query.
-            ticks: True adds a source with one tick a second, so that timers in processing time fire
-                when nothing arrives. The default adds it if the processor has timers and no stream has a
-                watermark. A query's sources cannot change, so neither can this.
-            late: The handling of events behind the watermark: "drop" drops and counts them, "keep"
-                passes them to the processor.
+            ticks: Whether to add a source with one tick per second, so that timers in processing time fire
+                when no rows arrive. The default adds it if the processor has timers and no stream has a
+                watermark. A query's sources cannot change, so this setting cannot change either.
+            late: The handling of events behind the watermark: "drop" drops and counts them, "keep" passes
+                them to the processor.
             on_error: The handling of an event for which the processor raises an exception: "fail" stops the
                 query; "dead-letter" returns it as a side output and runs the key again without it.
-            side_outputs: Add the columns `side` ("late", "failed", or null for a row of the processor),
-                `side_stream`, `side_event` (JSON) and `side_error`.
-            drop: Former states to delete.
-            memory: The approximate memory of a worker, independent of the size of the state.
-            blobs: A Redis or a Cassandra for the rows of the state, which are stored in blobs; Spark's store
-                then keeps a short record per key group and the names of the blobs. Start the query with
-                Holdfast. `retain` and `cache` are not used here, and `trust_store` is a PEM file.
-            blobs_from: The smallest size of a blob in the database. None writes no new blobs there, and
-                moves existing ones back, a key group at a time as groups are folded.
+            side_outputs: Whether to add the columns `side` ("late", "failed", or null for a row of the
+                processor), `side_stream`, `side_event` (JSON) and `side_error`.
+            drop: The former states to delete.
+            memory: The approximate memory limit of a worker, independent of the size of the state.
+            blobs: A Redis or Cassandra database for the blobs with the rows of the state; Spark's store then
+                has only a short record per key group and the names of the blobs. Start the query with
+                Holdfast. `retain` and `cache` of the database are ignored, and `trust_store` must be a PEM
+                file.
+            blobs_from: The minimum size of a blob in the database. With None, no new blobs are stored there,
+                and existing ones are moved back, one key group at a time, when groups are folded.
 
         Raises:
-            Invalid: The processor, the output, a name or a choice is wrong.
-            Unsupported: The session keeps all state in a database, or the client for that of `blobs` is not
+            Invalid: The processor, the output, a name or an option is invalid.
+            Unsupported: The session stores all state in a database, or the client library for `blobs` is not
                 installed.
         """
         from pyspark.sql import DataFrame
@@ -310,7 +313,8 @@ class KeyedStream:
 
         self._check_kind(processor)
         if self.instances is None and (self.key_groups != KEY_GROUPS or not self._numbering().even):
-            # A start with another number would find no key again, and no note could tell it.
+            # With a different number, existing keys would not be found, and the operator's note does not
+            # record it.
             refuse_connect(
                 self.inputs[0].frame,
                 "a number or order of key groups other than the default",
@@ -397,7 +401,7 @@ class KeyedStream:
             )
 
     def _numbering(self) -> Numbering:
-        """Return the numbering of key groups that the session requests."""
+        """Return the numbering of key groups that the session's configuration sets."""
         conf = self.inputs[0].frame.sparkSession.conf
         word = (conf.get(SPREAD_KEY, None) or "true").lower()
         return Numbering(even=one_of(word, SPREAD_KEY, ("true", "false")) == "true")
@@ -411,24 +415,24 @@ def keyed(
     key_groups: int = KEY_GROUPS,
     placement: Callable[..., int] | None = None,
 ) -> KeyedStream:
-    """Key a stream, so that a processor can keep state per key.
+    """Return a stream with a key, so that a processor can store state per key.
 
     Continue with `.process(processor, output=…, name=…)`, which returns the output as a stream; before it,
     `.connect(…)` adds a stream and `.with_broadcast(…)` a broadcast stream.
 
-    Null is a key like any other. NaN is one key, and 0.0 and -0.0 are the same key.
+    Null is a valid key. All NaNs are the same key, and so are 0.0 and -0.0.
 
     Args:
-        df: A stream. With `withWatermark`, timers and event-time TTL run on its watermark.
+        df: A stream. With `withWatermark`, timers and TTLs in event time use its watermark.
         by: The key columns.
         name: The stream's name; with several connected streams its handler is `on_<name>`.
-        key_groups: The number of key groups, fixed at the first start. A group is the unit that moves
-            between partitions, so more partitions than groups are of no use. Group g is in partition g
-            modulo the number of partitions.
-        placement: A function that returns the group of a key, from 0 to `key_groups` - 1, called with
-            the values of the key columns; by default the key's hash decides. It must depend on the key
-            alone and return the same group in every run: if it returns a different group for a stored
-            key, the query fails before it commits anything.
+        key_groups: The number of key groups, fixed at the first start. A group is the unit that moves between
+            partitions, so partitions in excess of it stay empty. Group g is in partition g modulo the number
+            of partitions.
+        placement: A function that takes the values of the key columns and returns the key group, from 0 to
+            `key_groups` - 1; by default the hash of the key decides. The result must depend on the key alone
+            and be the same in every run: if it differs for a stored key, the query fails before it commits
+            anything.
 
     Raises:
         Invalid: The frame is not a stream, or a key column is missing or has an unsupported type.
@@ -477,7 +481,7 @@ def _prepared(
     *,
     ticks: bool | None,
 ) -> tuple[TaskOperator, list[tuple[Packer, Combiner | None]], bool]:
-    """Return the checked operator for the workers, the packers, and True if ticks are needed."""
+    """Return the checked operator for the workers, the packers, and whether ticks are needed."""
     from holdfast.worker.build import assemble, splitter_of
     from holdfast.worker.declarations.processor import definition_of
     from holdfast.worker.declarations.types import schema_of
@@ -512,7 +516,7 @@ def check_share(share: float, where: str) -> None:
     """Raise an error for a share that is out of range.
 
     Raises:
-        Invalid: It is not above 0, or it is above 1.
+        Invalid: The share is not above 0, or is above 1.
     """
     if not 0 < share <= 1:
         raise Invalid(

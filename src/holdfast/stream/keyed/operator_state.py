@@ -1,9 +1,9 @@
-"""State of parallel instances: `hf.operate(df, instances=…).process(…)`, and changes of their number.
+"""State of parallel instances (`hf.operate`), and changes of the number of instances.
 
 The number of instances is independent of Spark's partitions: an instance is a key group, and moves with it.
 If a query starts with a different number than its checkpoint has, the lists are read from the last committed
-batch, redistributed, and sent along; the first batch loads them. Until it is committed the checkpoint is
-unchanged, and a second start redistributes the same lists again.
+batch, redistributed and sent to the tasks, and the first batch loads them. Until that batch is committed the
+checkpoint is unchanged, and a repeated start redistributes the same lists again.
 """
 
 from __future__ import annotations
@@ -45,21 +45,22 @@ _WHERE = "holdfast.operate(…)"
 def operate(df: DataFrame, *, instances: int, by: str | Iterable[str] = ()) -> KeyedStream:
     """Distribute a stream's rows to parallel instances, each with its own state.
 
-    Use it for state that belongs to a worker and not to a key: a buffer of rows to write together, or the
-    position in a side input. Continue with `.process(operator, output=…, name=…)`, where the operator is an
-    `hf.Operator`.
+    Use it for state that belongs to a worker instead of a key, such as a buffer of rows to write together, or
+    the position in a side input. Continue with `.process(operator, output=…, name=…)`, where the operator is
+    an `hf.Operator`.
 
-    The number of instances may change from one start to the next: lists are split evenly among them, and
-    each gets all elements of union lists. Start the query with Holdfast for that; a query that is started
-    otherwise fails before it commits anything.
+    The number of instances may change from one start to the next: lists are split evenly among the instances,
+    and each instance gets all elements of union lists. This requires that Holdfast starts the query; if it is
+    started in a different way, it fails before it commits anything.
 
     Args:
         df: A stream.
-        instances: The number of instances, at most 128. More instances than cores are of no use.
-        by: Columns whose equal values go to the same instance; by default rows are distributed one by one.
+        instances: The number of instances, at most 128. Instances in excess of the number of cores do not
+            increase throughput.
+        by: The columns whose equal values go to the same instance; by default rows are distributed in turn.
 
     Raises:
-        Invalid: The frame is not a stream, has a column `instance`, or the number is out of range.
+        Invalid: The frame is not a stream or has a column `instance`, or the number is out of range.
 
     Example:
         class Trays(hf.Operator):
@@ -91,7 +92,8 @@ def operate(df: DataFrame, *, instances: int, by: str | Iterable[str] = ()) -> K
         )
     columns = names_of(by, where=_WHERE)
     require_columns(df, columns, where=_WHERE)
-    # Rows without an instance are dealt out where they are packed: Spark has no running number for a stream.
+    # Rows without an instance get one where they are packed, because Spark has no running number for a
+    # stream.
     chosen = F.pmod(F.xxhash64(*map(quoted, columns)), F.lit(instances)) if columns else F.lit(None)
     numbered = df.withColumn(INSTANCE, chosen.cast("int"))
     return KeyedStream(
@@ -106,13 +108,13 @@ def checked_operators(frame: DataFrame, checkpoint: str, *, trial: bool = False)
     Call it while no query uses the checkpoint, and start the query inside.
 
     Args:
-        frame: The query's frame.
-        checkpoint: Its checkpoint.
-        trial: True if its output is discarded, so that it must not write blobs to a database.
+        frame: The frame of the query.
+        checkpoint: The checkpoint of the query.
+        trial: Whether the output is discarded, so that the query must not write blobs to a database.
 
     Raises:
-        Invalid: State would be lost or misread.
-        Unavailable: The checkpoint's storage does not answer.
+        Invalid: The code would lose or misread state.
+        Unavailable: The storage of the checkpoint does not answer.
     """
     from holdfast.worker.operator import BLOBS_PROPERTY, IN_DATABASE, IN_STORE, PERIODS_PROPERTY
     from holdfast.worker.state.layout import periods_as_text
@@ -153,15 +155,15 @@ def checked_operators(frame: DataFrame, checkpoint: str, *, trial: bool = False)
         yield
     finally:
         for key in told:
-            context.setLocalProperty(key, None)  # type: ignore[arg-type]  # None takes it away
+            context.setLocalProperty(key, None)  # None removes the property
 
 
 def _check_over_connect(frame: DataFrame, checkpoint: str) -> None:
-    """Check operators over Spark Connect, where a client cannot set properties of the driver.
+    """Check operators over Spark Connect, where a client cannot set properties on the driver.
 
     Raises:
-        Invalid: State would be lost or misread.
-        Unsupported: State would have to be redistributed.
+        Invalid: The code would lose or misread state.
+        Unsupported: The number of instances has changed, so state would have to be redistributed.
     """
     for operator, before in check_operators(frame, checkpoint):
         if not isinstance(operator, Defined):
@@ -184,10 +186,10 @@ def _check_over_connect(frame: DataFrame, checkpoint: str) -> None:
 def _refuse_blobs_elsewhere(
     frame: DataFrame, checkpoint: str, operator: Defined, noted: Mapping[str, Any], product: str
 ) -> None:
-    """Raise an error for an operator without its former blobs=, if blobs are left there.
+    """Raise an error for an operator whose `blobs=` was removed while blobs remain in that database.
 
     Raises:
-        Invalid: Some blobs are still in that database.
+        Invalid: Some blobs are still in the database.
     """
     from holdfast.worker.state.blob_store import blobs_elsewhere
 
@@ -199,9 +201,9 @@ def _refuse_blobs_elsewhere(
 
 
 def _shares(frame: DataFrame, checkpoint: str, operator: Defined, before: Sequence[int]) -> Shares | None:
-    """Return the redistributed state of an operator's instances; None if their number is unchanged.
+    """Return the redistributed state of an operator's instances, or None if their number is unchanged.
 
-    Runs some small Spark jobs over the state of this operator.
+    This runs a few small Spark jobs over the state of the operator.
     """
     from holdfast.engine.spark_state import stored_groups
     from holdfast.worker.runtime.runner_spec import redistributed, settled_counts, settled_in
@@ -231,7 +233,7 @@ def _shares(frame: DataFrame, checkpoint: str, operator: Defined, before: Sequen
 
 
 def _open_instances(store: MemoryStore, operator: Defined) -> Keys:
-    """Return all instances with their state, in the current form."""
+    """Return all instances with their state, converted to the current schema."""
     from holdfast.worker.interface import Moment
     from holdfast.worker.state.partition import Partition
 

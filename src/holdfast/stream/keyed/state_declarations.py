@@ -7,7 +7,7 @@ class Regulars(hf.Keyed):
     spend = hf.reducing("decimal(12,2)", hf.add)
 ```
 
-Durations and choices are checked here, so that a mistake is reported at its line.
+The factories check durations and options, so that an error is reported at the line of the declaration.
 """
 
 from __future__ import annotations
@@ -102,23 +102,23 @@ def value(
     fields_were: FieldsWere | None = None,
     field_defaults: Mapping[str, Any] | None = None,
 ) -> Any:
-    """Declare one value for each key.
+    """Declare a state with one value per key.
 
-    A handler reads and writes it as an attribute: `state.visits += 1`; `del state.visits` clears it.
+    A handler reads and writes the value as an attribute: `state.visits += 1`; `del state.visits` clears it.
 
     Args:
-        type: Spark DDL ("long", "struct<a: int, b: string>"), or int, float, str, bool, bytes, datetime,
-            date or Decimal, or a pyspark `DataType`.
-        default: The value while it is unset or after it has expired. Each key gets its own copy;
-            nothing is stored until a value is written.
+        type: The type: Spark DDL ("long", "struct<a: int, b: string>"), a Python type (int, float, str, bool,
+            bytes, datetime, date or Decimal) or a pyspark `DataType`.
+        default: The value that is read while the state is unset or after it has expired. Each key gets its
+            own copy; nothing is stored until a value is written.
         ttl: The TTL of a value: a duration such as "7 days", or `hf.ttl(…)`.
-        was: The former name of the state, or names, newest first; values stored under them are read
-            as this state.
-        fields_were: For each renamed field of a struct, its new path and its former name, or names.
-        field_defaults: For each field that was added later, its path and its value in older values.
+        was: The former name of the state, or several, newest first; values stored under them are read as this
+            state.
+        fields_were: The former name, or names, of each renamed struct field, by the new path of the field.
+        field_defaults: The value of each later added struct field in older values, by the path of the field.
 
     Raises:
-        Invalid: An argument is not valid, or does not fit the type.
+        Invalid: An argument is invalid, or does not match the type.
 
     Example:
         from holdfast.testing import Harness
@@ -169,13 +169,14 @@ def list_state(
     fields_were: FieldsWere | None = None,
     field_defaults: Mapping[str, Any] | None = None,
 ) -> Any:
-    """Declare a list of values for each key; each element expires on its own.
+    """Declare a state with a list per key, each element of which expires separately.
 
-    Appending costs the same for any length of the list. Arguments are those of `hf.value`; `type` is the
-    type of an element. Use a map where new values replace old ones: a list without a TTL grows for ever.
+    Appending costs the same for any length of the list. `type` is the type of an element; the other arguments
+    are those of `hf.value`. If new values replace old ones, use a map, because a list without a TTL only
+    grows.
 
     Raises:
-        Invalid: As `hf.value`.
+        Invalid: An argument is invalid, or does not match the type.
 
     Example:
         from holdfast.testing import Harness
@@ -224,14 +225,14 @@ def union_list(
     fields_were: FieldsWere | None = None,
     field_defaults: Mapping[str, Any] | None = None,
 ) -> Any:
-    """Declare a list per instance; when the number of instances changes, each gets the lists of all.
+    """Declare a list per instance; when the number of instances changes, each gets the elements of all lists.
 
-    For state that an instance needs from all others before it can drop the elements that are not its own,
-    such as positions in a side input. Each change multiplies the stored elements, unless `on_restore` drops
-    those that are not needed. Arguments are those of `hf.list`.
+    Use it for state of which an instance must have all elements before it can drop those that are not its
+    own, such as positions in a side input. Each change of the number multiplies the stored elements, unless
+    `on_restore` drops those that are not needed. The arguments are those of `hf.list`.
 
     Raises:
-        Invalid: As `hf.list`.
+        Invalid: An argument is invalid, or does not match the type.
 
     Example:
         from holdfast.testing import Harness
@@ -288,13 +289,13 @@ def map_state(
     fields_were: FieldsWere | None = None,
     field_defaults: Mapping[str, Any] | None = None,
 ) -> Any:
-    """Declare a map for each key; each entry expires on its own.
+    """Declare a state with a map per key, each entry of which expires separately.
 
-    Arguments are those of `hf.value`; `key_type` is a simple type, and `type` is the type of the values. The
-    type of the keys cannot change: a changed one is refused when the job starts.
+    `key_type` is a simple type, and `type` is the type of the values; the other arguments are those of
+    `hf.value`. The type of the keys cannot change: the job does not start with a different one.
 
     Raises:
-        Invalid: As `hf.value`, and if `key_type` is a nested type.
+        Invalid: An argument is invalid or does not match the type, or `key_type` is a nested type.
 
     Example:
         from holdfast.testing import Harness
@@ -348,14 +349,14 @@ def reducing(
     fields_were: FieldsWere | None = None,
     field_defaults: Mapping[str, Any] | None = None,
 ) -> Any:
-    """Declare one value for each key into which new values are merged: `state.spend.add(amount)`.
+    """Declare a state with one value per key, into which new values are merged: `state.spend.add(amount)`.
 
     `function` merges two values into one; it must be commutative and associative. With `hf.add`, `hf.least`
-    and `hf.greatest` (or `operator.add`, `min` and `max`, which mean the same here) whole batches are merged
-    at once. Other arguments are those of `hf.value`.
+    and `hf.greatest` (or `operator.add`, `min` and `max`, which have the same meaning here) complete batches
+    are merged at once. The other arguments are those of `hf.value`.
 
     Raises:
-        Invalid: As `hf.value`, and if `function` does not take two values.
+        Invalid: An argument is invalid or does not match the type, or `function` does not take two values.
 
     Example:
         from holdfast.testing import Harness
@@ -377,7 +378,7 @@ def reducing(
         )
         assert shop.send({"customer": "ann", "price": 2}, {"customer": "ann", "price": 3})[-1] == {"spend": 5}
     """
-    # min and max would depend on the order where there is a NaN; these two do not.
+    # With a NaN, the result of min and max depends on the order of values; these two functions avoid that.
     meant = next((ours for theirs, ours in _MEANT if theirs is function), function)
     return _declared(StateKind.REDUCING, type, ttl, was, fields_were, field_defaults, function=meant)
 
@@ -391,15 +392,15 @@ def aggregating(
     fields_were: FieldsWere | None = None,
     field_defaults: Mapping[str, Any] | None = None,
 ) -> State[AggregatingState]:
-    """Declare an accumulator for each key; its type may differ from the input and the result.
+    """Declare a state with an accumulator per key, whose type may differ from the input and the result.
 
     `state.average.add(x)` adds a value; `state.average.get()` returns the result, or None while there is no
-    accumulator. `accumulator_type` is the stored type, which `create` and `add` of the aggregate return;
-    `aggregate` is an instance of a subclass of `hf.Aggregate`. Its `create` is called once here, to check
-    the type of its result. Other arguments are those of `hf.value`.
+    accumulator. `accumulator_type` is the stored type, which `create` and `add` of the aggregate return.
+    `aggregate` is an instance of a subclass of `hf.Aggregate`; this function calls its `create` once, to
+    check the type of the result. The other arguments are those of `hf.value`.
 
     Raises:
-        Invalid: As `hf.value`, and if the aggregate is not an `hf.Aggregate` or does not fit the type.
+        Invalid: An argument is invalid, or the aggregate is not an `hf.Aggregate` or does not match the type.
 
     Example:
         from holdfast.testing import Harness
@@ -440,26 +441,28 @@ def ttl(
     age_from: str | int | dt.datetime = "restore",
     on_disable: str = "keep",
 ) -> Ttl:
-    """Return a TTL for the values of a state, with all its choices.
+    """Return a TTL for the values of a state, with all options.
 
-    A value expires when its clock has reached its timestamp plus the duration, to the millisecond. Each
+    A value expires at the millisecond at which its clock reaches its timestamp plus the duration. Each
     element of a list and each entry of a map has its own timestamp. Timers do not expire.
 
     Args:
         duration: The duration, such as "7 days".
-        update: "create_and_write" counts from the last write, "read_and_write" also from the last read.
-        visibility: "never_return_expired" hides an expired value at once; "return_if_not_cleaned_up" may
-            return it one last time, to the read that removes it.
-        clock: "processing" uses the batch's time; "event" uses the watermark, and values carry the times
-            of events. Event time expires the same values at any speed of a replay.
-        age_from: The timestamp of values that were written before the state had a TTL: "restore" is the
-            start of the first run with it, in event time the watermark at which they are first read; or
-            give an aware `datetime` or epoch milliseconds.
-        on_disable: The values to keep when a later version removes the TTL: "keep" also keeps expired
-            values that have not been removed yet, "drop_expired" drops these.
+        update: The event that sets the timestamp: "create_and_write" is the last write, "read_and_write" the
+            last write or read.
+        visibility: "never_return_expired" hides an expired value immediately; "return_if_not_cleaned_up"
+            returns an expired value to the read that removes it.
+        clock: The clock for expiry: "processing" is the batch's processing time; "event" is the watermark,
+            with the times of events as timestamps. In event time the same values expire at any speed of a
+            replay.
+        age_from: The timestamp of values written before the state had a TTL: "restore" is the start of the
+            first run with the TTL, or, in event time, the watermark at their first read; otherwise an aware
+            `datetime` or epoch milliseconds.
+        on_disable: The values to keep when a later version removes the TTL: "keep" also keeps expired values
+            that have not been removed yet, "drop_expired" drops them.
 
     Raises:
-        Invalid: The duration is not valid, or a choice is unknown.
+        Invalid: The duration is invalid, or an option has an unknown value.
 
     Example:
         from datetime import datetime, timezone
@@ -500,7 +503,7 @@ def _declared(
     field_defaults: Mapping[str, Any] | None,
     **more: Any,
 ) -> State:
-    """Build a declaration from the arguments of its factory, and check it."""
+    """Return a checked declaration for the arguments of its factory."""
     if lifetime is not None and not isinstance(lifetime, Ttl):
         lifetime = Ttl(parse_duration(lifetime, "ttl"))
     former = {

@@ -1,1 +1,1 @@
-"""The sinks of a query's rows, and the guarantee of each."""
+"""The sinks for a query's rows, and the guarantee of each."""

@@ -1,4 +1,4 @@
-"""Batch functions of sinks: their arguments, their errors and the id of their query."""
+"""The batch functions of sinks: their arguments, their errors and the id of their query."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ if TYPE_CHECKING:
 
 BatchFunction: TypeAlias = Callable[..., object]
 
-# Spark sets it on the thread that runs a batch, and nowhere else.
+# Spark sets this property on the thread that runs a batch, and on no other.
 QUERY_ID_PROPERTY: Final = "sql.streaming.queryId"
 
 
 @dataclass(slots=True)
 class Fault:
-    """State that one start of a sink shares with its batch function.
+    """The state that one start of a sink shares with its batch function.
 
     Attributes:
-        error: The exception of the batch function; Spark passes on only its text.
+        error: The exception of the batch function, of which Spark passes on only the text.
         term: The term of the leader that started the query.
-        token: The ledger's token for this start.
-        repeats: True if batches run again with the same input.
+        token: The token of this start in the ledger.
+        repeats: Whether a batch may run again with the same input.
         checkpoint: The checkpoint of the query.
     """
 
@@ -45,10 +45,11 @@ class Fault:
 def query_id_of(session: SparkSession, checkpoint: str) -> str:
     """Return the id of the query whose batch runs on this thread.
 
-    Over Spark Connect the function runs in a process next to the server, so the checkpoint is read.
+    Over Spark Connect the batch function runs in a process next to the server, so the id is read from the
+    checkpoint.
 
     Raises:
-        Unsupported: The id cannot be determined.
+        Unsupported: The id is neither on the thread nor in a readable checkpoint.
     """
     if is_connect(session):
         text = read_text(session, checkpoint, METADATA, folder=".")
@@ -71,7 +72,7 @@ def query_id_of(session: SparkSession, checkpoint: str) -> str:
 
 
 def keep_fault(fault: Fault, fn: BatchFunction) -> Callable[[DataFrame, int], None]:
-    """Return the function with its exception stored in the fault."""
+    """Return a function that calls the batch function and stores its exception in the fault."""
 
     def call(batch: DataFrame, batch_id: int) -> None:
         try:
@@ -84,10 +85,10 @@ def keep_fault(fault: Fault, fn: BatchFunction) -> Callable[[DataFrame, int], No
 
 
 def requires_three(fn: BatchFunction) -> bool:
-    """Return True if a batch function also takes a transaction.
+    """Return whether a batch function takes three arguments, the third of which is a transaction.
 
     Raises:
-        Invalid: It takes neither two arguments nor three.
+        Invalid: The function takes neither two nor three arguments.
     """
     signature = inspect.signature(fn)
     for count in (2, 3):

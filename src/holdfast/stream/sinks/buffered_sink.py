@@ -1,4 +1,4 @@
-"""A sink that writes a table in large steps: rows wait in operator state until a limit is reached."""
+"""A sink that writes a table in large steps: rows are stored in operator state until a limit is reached."""
 
 from __future__ import annotations
 
@@ -27,26 +27,26 @@ _TALLY = "struct<rows: long, bytes: long, since: long>"
 
 @dataclass(frozen=True, slots=True)
 class BufferedSink:
-    """A sink that writes a table of a ledger's database in steps of a size or an age, exactly once.
+    """A sink that writes a table in a ledger's database in steps of a given size or age, exactly once.
 
-    A database is slow with few rows at a time, and a short trigger makes small batches. Each instance keeps
-    its rows in operator state, and writes all of them when any limit is reached. Waiting rows are in the
-    checkpoint: a restart, a kill or a change of the number of instances neither loses nor repeats a row.
-    When a query stops, waiting rows stay in the checkpoint, and the next run writes them. The age is checked
-    once a second and when events arrive. `age` adds a source of ticks, so it cannot be added or removed
-    after the first start.
+    Writing few rows at a time is slow in a database, and a short trigger interval makes small batches. Each
+    instance stores its rows in operator state, and writes all of them when any limit is reached. Waiting rows
+    are in the checkpoint, so a restart, a kill or a change of the number of instances neither loses nor
+    repeats a row. When a query stops, waiting rows remain in the checkpoint, and the next run writes them.
+    The age is checked once a second and when events arrive. `age` adds a source of ticks, so it cannot be
+    added or removed after the first start.
 
     Args:
-        table: The table; created if it is missing.
-        ledger: A ledger or its address, as in `hf.sink(…).append(…)`.
-        rows: The number of rows of an instance that are written together.
-        bytes: The approximate size of the rows of an instance that are written together.
-        age: The longest time that a row waits.
+        table: The table, created if missing.
+        ledger: The ledger or its address, as in `hf.sink(…).append(…)`.
+        rows: The number of rows in an instance at which they are written.
+        bytes: The approximate size of the rows in an instance at which they are written.
+        age: The maximum time that a row waits.
         instances: The number of buffers; each is written separately.
-        name: The name of the operator and the sink; by default the table's.
+        name: The name of the operator and of the sink; by default that of the table.
 
     Raises:
-        Invalid: There is no limit, or a limit is not valid.
+        Invalid: No limit is given, or a limit is out of range.
 
     Example:
         buffer = hf.BufferedSink("orders", "sqlite:///shop.db", rows=10_000, age="1 minute")
@@ -63,7 +63,7 @@ class BufferedSink:
     name: str | None = None
 
     def __post_init__(self) -> None:
-        """Check the limits."""
+        """Check that at least one limit is given and that the limits are valid."""
         if self.rows is None and self.bytes is None and self.age is None:
             raise Invalid(
                 "no limit given for the buffer",
@@ -80,10 +80,10 @@ class BufferedSink:
             parse_duration(self.age, f"{_WHERE}: age")
 
     def sink(self, df: DataFrame) -> Sink:
-        """Return the sink for a stream, to return from a job or to start.
+        """Return a sink for a stream, to return from a job or to start.
 
         Raises:
-            Invalid: The frame is not a stream, or a table cannot hold its columns.
+            Invalid: The frame is not a stream, or a table cannot store its columns.
         """
         name = self.name or self.table
         buffer = buffer_of(df.schema.simpleString(), self.rows, self.bytes, self.age)
@@ -94,7 +94,7 @@ class BufferedSink:
 
 
 class Buffer(Operator):
-    """An operator that keeps rows until a limit is reached, then returns them all."""
+    """An operator that stores rows until a limit is reached, and then returns all of them."""
 
     waiting: Any
     tally = list_state(_TALLY)
@@ -114,7 +114,7 @@ class Buffer(Operator):
         return self._written_if_full(count, size, since, state, ctx)
 
     def on_restore(self, state: Any, ctx: Any) -> None:
-        """Count the rows of this instance again, with the current time as their arrival."""
+        """Count the rows of this instance again, with the current time as their time of arrival."""
         rows = list(state.waiting)
         state.tally.set([(len(rows), sum(map(size_of, rows)), ctx.now_ms)] if rows else [])
 
@@ -128,15 +128,15 @@ class Buffer(Operator):
 
 
 class AgedBuffer(Buffer):
-    """A buffer that also returns its rows when the oldest one has waited too long."""
+    """A buffer that also returns its rows when the oldest one has reached the maximum age."""
 
     def on_key(self, key: Any, events: Any, state: Any, ctx: Any) -> Iterator[Any]:
-        """Store the rows, and set the timer for their age."""
+        """Store the rows, and set the timer for the maximum age of the oldest one."""
         yield from super().on_key(key, events, state, ctx)
         self._set_timer(state, ctx)
 
     def on_timer(self, timer: Any, state: Any, ctx: Any) -> Iterator[Any]:  # noqa: ARG002 - a handler's arguments
-        """Return the rows if the oldest has waited too long."""
+        """Return the rows if the oldest one has reached the maximum age."""
         for count, size, since in list(state.tally):
             yield from self._written_if_full(count, size, since, state, ctx)
         self._set_timer(state, ctx)
@@ -153,7 +153,7 @@ class AgedBuffer(Buffer):
 
 
 def buffer_of(row: str, rows: int | None, size: Size | None, age: Duration | None) -> Buffer:
-    """Return the operator that buffers rows of this Spark type."""
+    """Return an operator that buffers rows of this Spark type."""
     base = Buffer if age is None else AgedBuffer
     made = type(base.__name__, (base,), {"waiting": list_state(row)})
     return made(  # type: ignore[no-any-return]
@@ -164,7 +164,7 @@ def buffer_of(row: str, rows: int | None, size: Size | None, age: Duration | Non
 
 
 def size_of(value: Any) -> int:
-    """Return the approximate size of a value in a table's row, in bytes."""
+    """Estimate the size of a value in a row of a table, in bytes."""
     if value is None:
         return 1
     if isinstance(value, str):

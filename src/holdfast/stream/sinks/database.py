@@ -1,4 +1,4 @@
-"""Interface, tables and errors of a ledger's database."""
+"""The interface to a ledger's database: connections, tables and errors."""
 
 from __future__ import annotations
 
@@ -69,11 +69,11 @@ def does_not_fit(table: str, address: str, found: str) -> Invalid:
     )
 
 
-# sqlite3.Connection, psycopg.Connection, or MySQL's driver with a method `execute` as these have it.
+# A sqlite3.Connection, a psycopg.Connection, or MySQL's driver with an `execute` method like theirs.
 Connection: TypeAlias = Any
 Change: TypeAlias = Literal["append", "upsert", "replace"]
 
-# The last column of a staging table: the number of the task that brought the row.
+# The last column of a staging table: the number of the task that wrote the row.
 TASK: Final = "holdfast_task"
 
 TABLES = (
@@ -86,22 +86,22 @@ TABLES = (
 
 
 class PartitionLoader(Protocol):
-    """A loader of rows on executors; it is pickled with the task."""
+    """A function that writes rows from executors to a database; it is pickled with the task."""
 
     def load_partition(self, table: str, batches: Iterable[Any], task: int) -> int:
         """Copy Arrow batches into a table in a separate transaction; return the number of rows.
 
         Args:
-            table: The table, as SQL names it: the columns of the batches, and one for the task.
+            table: The table as an SQL name; it has the columns of the batches, and one for the task.
             batches: The rows.
             task: The value of the last column.
         """
 
     def translate(self, error: BaseException) -> HoldfastError | None:
-        """Return the error to raise for a driver's error; None if the statement is wrong."""
+        """Return the error to raise for a driver's error, or None if the statement is wrong."""
 
     def refused(self, error: BaseException, table: str) -> HoldfastError | None:
-        """Return the error for a table that rejects a batch's rows; None for any other cause."""
+        """Return the error to raise if a table rejects a batch's rows, or None for any other cause."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,12 +109,12 @@ class StagedMove:
     """A move of rows from a staging table into a table.
 
     Attributes:
-        stage: The staging table, as SQL names it.
-        condition: The SQL condition of the rows to move.
-        table: The table, as SQL names it.
+        stage: The staging table, as an SQL name.
+        condition: The SQL condition on the rows to move.
+        table: The target table, as an SQL name.
         names: The columns.
-        keys: The columns of an upsert's key.
-        change: The effect on existing rows.
+        keys: The key columns of an upsert.
+        change: The change of the target: "append", "upsert" or "replace".
     """
 
     stage: str
@@ -126,7 +126,7 @@ class StagedMove:
 
     @property
     def insert(self) -> str:
-        """The statement that adds the rows."""
+        """Return the SQL statement that inserts the rows."""
         names = identifiers(self.names)
         return (
             f"INSERT INTO {self.table} ({names}) SELECT {names} FROM {self.stage}"  # noqa: S608  quoted names
@@ -135,19 +135,19 @@ class StagedMove:
 
     @property
     def others(self) -> tuple[str, ...]:
-        """The columns that are not in the key."""
+        """Return the columns that are not key columns."""
         return tuple(name for name in self.names if name not in self.keys)
 
 
 class Database(ABC):
-    """The interface of a ledger's database. Statements use `?` as the placeholder of a value.
+    """The interface to a ledger's database. In statements, `?` is the placeholder of a value.
 
     Attributes:
         mark: The driver's placeholder of a value.
         begins: The statement that begins a writing transaction.
         row_lock: The suffix of a SELECT that locks its row until the transaction ends.
         own_schema: The default schema, in SQL.
-        drops_within: True if DROP TABLE is part of a transaction and is rolled back with it.
+        drops_within: Whether DROP TABLE is part of a transaction and is rolled back with it.
     """
 
     mark: ClassVar[str]
@@ -155,7 +155,8 @@ class Database(ABC):
     row_lock: ClassVar[str]
     own_schema: ClassVar[str] = "current_schema()"
     drops_within: ClassVar[bool] = True
-    # A claim's token is one more than the last, or the first of the leader's term; none beyond that term.
+    # The token of a claim is one more than the last one, or the first of the leader's term, but never beyond
+    # the term.
     claims: ClassVar[str] = """
         INSERT INTO holdfast_fence (sink, token, claimed_ms, owner) VALUES (?, ?, ?, ?)
         ON CONFLICT (sink) DO UPDATE SET token = CASE
@@ -167,7 +168,7 @@ class Database(ABC):
     @property
     @abstractmethod
     def address(self) -> str:
-        """The address of the database for messages, without a password."""
+        """Return the address of the database for error messages, without a password."""
 
     @abstractmethod
     def connect(self, sink: str, token: int | None = None) -> Connection:
@@ -183,56 +184,57 @@ class Database(ABC):
 
     @abstractmethod
     def in_transaction(self, connection: Connection) -> bool:
-        """Return True if a transaction is open, also a failed one; called after an error of a statement."""
+        """Return whether a transaction is open or has failed; called after an error of a statement."""
 
     def came_between(
         self,
         error: BaseException | None,  # noqa: ARG002  for those with many writers
         change: Change | None = None,  # noqa: ARG002
     ) -> bool:
-        """Return True if a concurrent transaction may have caused the error, so that a retry may help.
+        """Return whether a concurrent transaction may have caused the error, so that a retry may succeed.
 
         Args:
             error: The driver's error.
-            change: The change that failed, if it was one of `moves`.
+            change: The kind of change that failed, if the statement is from `moves`.
         """
         return False
 
     @abstractmethod
     def evict(self, sink: str) -> bool:
-        """End the sessions of a sink's owners if the database can; return True if a retry may help."""
+        """End the sessions of a sink's owners, if the database can; return whether a retry may succeed."""
 
     @abstractmethod
     def translate(self, error: BaseException) -> HoldfastError | None:
-        """Return the error to raise for a driver's error; None if the statement is wrong."""
+        """Return the error to raise for a driver's error, or None if the statement is wrong."""
 
     @abstractmethod
     def column_type(self, kind: str) -> str | None:
-        """Return the SQL type for Spark's type `kind`, or None."""
+        """Return the SQL type for a Spark type, or None if there is none."""
 
     def key_type(self, kind: str, keys: int) -> str | None:  # noqa: ARG002  for those that bound a key's length
-        """Return the SQL type of a key column in a new table, or None.
+        """Return the SQL type of a key column in a new table, or None if there is none.
 
         Args:
-            kind: Spark's type.
+            kind: The Spark type of the column.
             keys: The number of key columns.
         """
         return self.column_type(kind)
 
     def table_options(self, connection: Connection) -> str:  # noqa: ARG002  for those that have versions
-        """Return the table options of a CREATE TABLE statement."""
+        """Return the table options at the end of a CREATE TABLE statement."""
         return ""
 
     def check_table(self, connection: Connection, table: str, keys: Sequence[str]) -> None:  # noqa: B027
-        """Check the properties of a table that its batches rely on and that `moves` does not test.
+        """Check the properties of a table that batches rely on and that the statements of `moves` do not
+        test.
 
         Args:
             connection: A connection.
-            table: The table, `table` or `schema.table`.
-            keys: The columns of an upsert's key; empty for other changes.
+            table: The name of the table, `table` or `schema.table`.
+            keys: The key columns of an upsert; empty for other changes.
 
         Raises:
-            Invalid: The table lacks one of them.
+            Invalid: The table lacks a required property.
         """
 
     def stage_types(
@@ -246,29 +248,31 @@ class Database(ABC):
 
         Args:
             connection: A connection.
-            table: The table, `table` or `schema.table`.
+            table: The name of the table, `table` or `schema.table`.
             types: The columns, each with its `column_type`.
-            keys: The columns of an upsert's key.
+            keys: The key columns of an upsert.
         """
         return list(types)
 
     def makes_stage(self, connection: Connection, stage: str, columns: str) -> str:
-        """Return the statement that creates a table for the rows of one attempt, which executors write."""
+        """Return the statement that creates a staging table, into which executors write the rows of one
+        attempt.
+        """
         return f"CREATE TABLE {stage} ({columns}){self.table_options(connection)}"
 
     def drop_stage(self, connection: Connection, stage: str) -> None:
         """Drop a staging table, unless a task is writing to it; called within a transaction, which continues.
 
-        An abandoned task may still write to it, or it belongs to a different owner. Its rows are never used,
-        and the next batch tries again.
+        An abandoned task may still be writing to the table, or the table may belong to a different owner. Its
+        rows are never used, and the next batch tries to drop it again.
         """
         raise NotImplementedError
 
     def moves(self, move: StagedMove) -> tuple[str, ...]:
         """Return the statements that move staged rows into a table, in order.
 
-        An upsert finds existing rows by its key only: a row that violates a different constraint of the table
-        is refused.
+        An upsert matches existing rows by its key only; a row that violates a different constraint of the
+        table is rejected.
         """
         if move.change == "append":
             return (move.insert,)
@@ -280,21 +284,21 @@ class Database(ABC):
 
     @abstractmethod
     def refused(self, error: BaseException, table: str) -> HoldfastError | None:
-        """Return the error for a table that rejects a batch's rows; None for any other cause.
+        """Return the error to raise if a table rejects a batch's rows, or None for any other cause.
 
         Args:
             error: The driver's error.
-            table: The table's name.
+            table: The name of the table.
         """
 
     def loader(self) -> PartitionLoader | None:
-        """Return the loader of rows on executors; None if only the driver reaches the database."""
+        """Return the loader for executors, or None if only the driver can reach the database."""
         return None
 
     def load(
         self, connection: Connection, table: str, kinds: Sequence[str], rows: Iterable[tuple[Any, ...]]
     ) -> int:
-        """Insert rows into the temporary table `table` outside any transaction; return their number.
+        """Insert rows into the temporary table `table` outside any transaction, and return their number.
 
         Called only if `loader` returns None.
         """
@@ -302,18 +306,18 @@ class Database(ABC):
 
 
 def sink_digest(sink: str) -> str:
-    """Return a digest of a sink's name, for labels of sessions and names of staging tables."""
+    """Return a digest of a sink's name, for the labels of sessions and the names of staging tables."""
     return hashlib.sha256(sink.encode()).hexdigest()[:16]
 
 
 def identifiers(names: Iterable[str]) -> str:
-    """Return quoted names, separated by commas."""
+    """Return quoted SQL names, separated by commas."""
     return ", ".join(map(sql_identifier, names))
 
 
 @contextmanager
 def translated(database: Database | PartitionLoader) -> Iterator[None]:
-    """Raise Holdfast's error for an error of the database."""
+    """Raise a Holdfast error in place of an error of the database."""
     try:
         yield
     except HoldfastError:
@@ -327,7 +331,7 @@ def translated(database: Database | PartitionLoader) -> Iterator[None]:
 
 @contextmanager
 def refusals(database: Database | PartitionLoader, table: str) -> Iterator[None]:
-    """Raise Holdfast's error for an error of the database, or for rows that the table rejects."""
+    """Raise a Holdfast error in place of an error of the database, or if the table rejects rows."""
     try:
         yield
     except HoldfastError:

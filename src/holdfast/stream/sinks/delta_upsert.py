@@ -1,8 +1,8 @@
-"""Upsert the rows of a query into a Delta table, each batch once.
+"""An upsert of a query's rows into a Delta table, each batch exactly once.
 
-A batch is one MERGE, which carries the id of the query and the number of the batch. Delta stores both in the
-commit, and skips a MERGE that it already has. The two are settings of the session, and each query has its own
-session, so queries of one driver do not mix them up.
+A batch is one MERGE with the id of the query and the number of the batch. Delta stores both in the commit and
+skips a MERGE that it already has. The id and the number are settings of the session, and each query has its
+own session, so queries of one driver do not interfere.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ if TYPE_CHECKING:
 
 
 def require_keys(keys: Sequence[str], columns: Sequence[str], table: str) -> None:
-    """Check that the columns of a key exist, each once.
+    """Check that the key columns exist and are given once.
 
     Raises:
-        Invalid: A key is not a column of the query or is given twice, or there is none.
+        Invalid: There is no key column, or one is not a column of the query or is given twice.
     """
     if not keys or len(set(keys)) < len(keys) or not set(keys) <= set(columns):
         raise Invalid(
@@ -42,7 +42,7 @@ def require_keys(keys: Sequence[str], columns: Sequence[str], table: str) -> Non
 
 
 def null_key(where: str, rows: int, keys: Sequence[str]) -> Invalid:
-    """Return the error for a batch in which a key is null."""
+    """Return the error for a batch with a null in a key column."""
     return Invalid(
         "the key of an upsert is null",
         code="HF-E2356",
@@ -53,7 +53,7 @@ def null_key(where: str, rows: int, keys: Sequence[str]) -> Invalid:
 
 
 def repeated_key(where: str, rows: int, key: str) -> Invalid:
-    """Return the error for a batch with several rows for a key."""
+    """Return the error for a batch with several rows for the same key."""
     return Invalid(
         "a batch has several rows for one key",
         code="HF-E2357",
@@ -67,7 +67,7 @@ def repeated_key(where: str, rows: int, key: str) -> Invalid:
 _TXN: Final = "spark.databricks.delta.write.txn"
 _VIEW: Final = "holdfast_batch"
 _DELETES: Final = "holdfast_deletes"
-# What Delta calls it where another writer was quicker.
+# Delta's error classes for a conflict with a concurrent writer.
 _BEATEN: Final = re.compile(
     r"DELTA_(CONCURRENT_\w+|METADATA_CHANGED\w*|PROTOCOL_CHANGED\w*)|Concurrent(Append|DeleteRead|DeleteDelete"
     r"|Transaction|Write)Exception|(MetadataChanged|ProtocolChanged)Exception"
@@ -79,15 +79,15 @@ _LONGEST_WAIT_S: Final = 5.0
 
 @dataclass(frozen=True, slots=True)
 class DeltaUpsert:
-    """An upsert of a query's rows into a Delta table.
+    """The upsert of a query's rows into a Delta table.
 
     Attributes:
-        table: The table, as SQL names it.
-        target: The table, as the user named it.
+        table: The table as an SQL name.
+        target: The table or path as given by the user.
         columns: The columns of the query.
         keys: The key columns.
-        delete_when: The SQL condition on a row of the query under which it deletes the row with its key.
-        evolves: True if missing columns are added to the table.
+        delete_when: The SQL condition under which a row of the query deletes the row with its key, or None.
+        evolves: Whether missing columns are added to the table.
     """
 
     table: str
@@ -108,20 +108,20 @@ class DeltaUpsert:
         is_path: bool,
         evolves: bool,
     ) -> DeltaUpsert:
-        """Check the keys against a query's schema; opens and creates nothing.
+        """Return an upsert after checking the keys against a query's schema; opens and creates nothing.
 
         Raises:
-            Invalid: A key is not a column of the query or is given twice, or there is none.
+            Invalid: There is no key column, or one is not a column of the query or is given twice.
         """
         require_keys(keys, schema.names, target)
         table = _table_of_path(target) if is_path else target
         return cls(table, target, tuple(schema.names), tuple(keys), delete_when, evolves)
 
     def prepare(self, spark: SparkSession, schema: StructType, partition_by: Sequence[str]) -> None:
-        """Create the table if it is missing, and check or add the query's columns.
+        """Create the table if missing, and check that it has the query's columns, or add them.
 
         Raises:
-            Invalid: The table lacks a column.
+            Invalid: The table lacks a column, and columns are not added.
         """
         spread = f" PARTITIONED BY ({', '.join(map(quoted, partition_by))})" if partition_by else ""
         spark.sql(f"CREATE TABLE IF NOT EXISTS {self.table} ({_definitions(schema)}) USING delta{spread}")
@@ -136,15 +136,15 @@ class DeltaUpsert:
                 hint='add the columns with ALTER TABLE, or write .delta(…, mergeSchema="true")',
             )
         if missing:
-            # A MERGE takes on new columns by `SET *` alone, which would take our own column with them.
+            # A MERGE adds new columns only with `SET *`, which would also add Holdfast's own column.
             try:
                 spark.sql(f"ALTER TABLE {self.table} ADD COLUMNS ({_definitions(missing)})")
             except Exception:
                 if self._missing(spark, schema):
-                    raise  # else another query was quicker
+                    raise  # otherwise a concurrent query has added them
 
     def _there(self, spark: SparkSession) -> set[str]:
-        """Return the columns of the table, in lower case."""
+        """Return the names of the table's columns, in lower case."""
         return {name.lower() for name in spark.sql(f"SELECT * FROM {self.table}").columns}  # noqa: S608 - quoted names
 
     def _missing(self, spark: SparkSession, schema: StructType) -> list[StructField]:
@@ -155,14 +155,14 @@ class DeltaUpsert:
     def write(
         self, batch: DataFrame, query_id: str, batch_id: int, pause: Callable[[float], None] = time.sleep
     ) -> None:
-        """Merge a batch's rows into the table by key, once.
+        """Merge a batch's rows into the table by key, exactly once.
 
-        The batch is computed once and persisted until it is written; that also saves its state if the table
+        The batch is computed once and persisted until it is written. Its state is computed even if the table
         already has the batch.
 
         Raises:
             Invalid: A key is null, or occurs twice in the batch.
-            Unavailable: Each attempt conflicted with a different writer.
+            Unavailable: Every attempt conflicted with a concurrent writer.
         """
         kept = batch.persist()
         try:
@@ -175,10 +175,10 @@ class DeltaUpsert:
             kept.unpersist()
 
     def merge(self, session: SparkSession, pause: Callable[[float], None]) -> None:
-        """Run the MERGE, and repeat it after a conflict with a concurrent writer.
+        """Run the MERGE; repeat it after a conflict with a concurrent writer.
 
         Raises:
-            Unavailable: Each attempt conflicted with a concurrent writer.
+            Unavailable: Every attempt conflicted with a concurrent writer.
         """
         statement, wait_s = self.statement(), _FIRST_WAIT_S
         for tried in range(1, _TRIES + 1):
@@ -202,7 +202,7 @@ class DeltaUpsert:
             wait_s = min(wait_s * 2, _LONGEST_WAIT_S)
 
     def statement(self) -> str:
-        """Return the MERGE of a batch."""
+        """Return the MERGE statement for a batch."""
         on = " AND ".join(f"t.{quoted(key)} = s.{quoted(key)}" for key in self.keys)
         others = [quoted(column) for column in self.columns if column not in self.keys]
         names = ", ".join(map(quoted, self.columns))
@@ -223,7 +223,7 @@ class DeltaUpsert:
         return "false" if self.delete_when is None else f"coalesce({self.delete_when}, false)"
 
     def _rows(self, batch: DataFrame) -> int:
-        """Count the rows of a batch; reads all of it."""
+        """Return the number of a batch's rows, after checking their keys; reads all of the batch."""
         from pyspark.sql import functions as F  # noqa: N812
 
         keys = [F.col(quoted(key)) for key in self.keys]
@@ -243,19 +243,19 @@ class DeltaUpsert:
 
 
 def _definitions(fields: Iterable[StructField]) -> str:
-    """Return columns as SQL definitions."""
+    """Return columns as SQL column definitions."""
     return ", ".join(f"{quoted(field.name)} {field.dataType.simpleString()}" for field in fields)
 
 
 def _table_of_path(path: str) -> str:
-    """Return the SQL name of a path; a relative path is below the working directory."""
+    """Return the SQL name of a path; a relative path is resolved against the working directory."""
     whole = path if ":/" in path else str(Path(path).absolute())
     return f"delta.{quoted(whole)}"
 
 
 @contextmanager
 def _as_batch(session: SparkSession, query_id: str, batch_id: int) -> Iterator[None]:
-    """Mark the writes of a query's session with its id and the batch."""
+    """Set the query's id and the batch for all Delta writes of the session in the block."""
     session.conf.set(f"{_TXN}AppId", query_id)
     session.conf.set(f"{_TXN}Version", str(batch_id))
     try:

@@ -1,8 +1,8 @@
-"""Write the rows of a query to a Kafka topic, each record with an identifying header.
+"""A Kafka topic with a query's rows, each record with a header that identifies repeats.
 
 Spark's writer sends the rows of a batch again when the batch runs again. Their order and their distribution
 over partitions may then differ, but the set of rows is the same. So a record is identified by a digest of its
-contents and its number among equal records: the set of these is the same in each repeat, in any order.
+contents and its number among equal records: the set of these identities is the same in each repeat.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 
 _WHERE: Final = "holdfast.sink(…).kafka(…)"
 _TEXT: Final = ("string", "binary")
-# Of Spark's own options, what this sink says itself.
+# The options of Spark's sink that this sink sets.
 _OURS: Final = ("topic", "includeheaders", SERVERS)
 _IDENTITY_DIGITS: Final = 32
 _POSITION: Final = "holdfast_position"
-# What Kafka refuses for good, with its words; and what comes of a broker or a topic that is gone.
+# Kafka's messages for permanent rejections, and for a missing broker or topic.
 _REFUSED: Final = re.compile(
     r"kafka\.common\.errors\.(RecordTooLargeException|InvalidRecordException|\w*AuthorizationException"
     r"|InvalidTopicException|PolicyViolationException): ?(.*)"
@@ -39,14 +39,14 @@ _OF_KAFKA: Final = re.compile(r"org\.apache\.kafka\.")
 
 @dataclass(frozen=True, slots=True)
 class KafkaTopic:
-    """A topic that a query writes to.
+    """A Kafka topic that a query writes to.
 
     Attributes:
-        topic: The topic.
+        topic: The name of the topic.
         options: The options of Spark's sink.
         columns: The columns of the query.
-        key: The column for the key; None: the column `key`, if it exists.
-        identify_by: The columns that identify a record in its batch; empty: all of its contents.
+        key: The column with the key, or None for the column `key`, if it exists.
+        identify_by: The columns that identify a record within its batch; empty for all of its contents.
     """
 
     topic: str
@@ -65,10 +65,10 @@ class KafkaTopic:
         identify_by: Sequence[str],
         options: Mapping[str, str],
     ) -> KafkaTopic:
-        """Check a query's columns and the options; contacts no broker.
+        """Return a topic after checking a query's columns and the options; contacts no broker.
 
         Raises:
-            Invalid: A column or an option is not valid.
+            Invalid: A column or an option is invalid.
         """
         if not servers or not topic:
             raise Invalid(
@@ -113,10 +113,10 @@ class KafkaTopic:
         return made
 
     def partitions(self, spark: SparkSession) -> int:
-        """Return the number of the topic's partitions.
+        """Return the number of partitions of the topic.
 
         Raises:
-            Invalid: The client refuses an option.
+            Invalid: The Kafka client rejects an option.
             NotFound: The topic does not exist.
             Unavailable: No broker answers.
             Unsupported: The session lacks the Kafka connector.
@@ -124,16 +124,16 @@ class KafkaTopic:
         return len(ends_of(spark, self.topic, self.options))
 
     def newest(self, spark: SparkSession) -> list[WrittenQuery]:
-        """Return the queries with records at the end of the topic; raises as `partitions` does."""
+        """Return the queries with records at the end of the topic; raises the errors of `partitions`."""
         return newest_in_topic(spark, self.topic, self.options)
 
     def write(
         self, batch: DataFrame, query_id: str, batch_id: int, generation: int | None, partitions: int
     ) -> None:
-        """Send a batch's rows. Costs a shuffle of the batch by key, and one Spark job.
+        """Send a batch's rows, in one Spark job with a shuffle of the batch by key.
 
         Raises:
-            Invalid: The brokers or their client refuse a record.
+            Invalid: The brokers or the Kafka client reject a record.
             NotFound: The topic does not exist any more.
             Unavailable: No broker answers.
         """
@@ -147,14 +147,14 @@ class KafkaTopic:
     def records(
         self, batch: DataFrame, query_id: str, batch_id: int, generation: int | None, partitions: int
     ) -> DataFrame:
-        """Return a batch's rows as records: key, value, headers and partition.
+        """Return a batch's rows as records with key, value, headers and partition.
 
         Records with the same key are in one task, in the order of the batch.
         """
         from pyspark.sql import Window
         from pyspark.sql import functions as F  # noqa: N812
 
-        # A record without a key goes where its identity says: in a repeat of the batch to the same partition.
+        # The partition of a record without a key depends on its identity, so that it is the same in a repeat.
         owner = NO_GENERATION if generation is None else str(generation)
         made = batch.select(*self._record(), F.monotonically_increasing_id().alias(_POSITION))
         made = made.withColumn("identity", self._identity()).withColumn("content", self._content())
@@ -178,7 +178,7 @@ class KafkaTopic:
         )
 
     def _explain(self, spark: SparkSession, error: Exception) -> None:
-        """Raise Holdfast's error for an error of Kafka; return for any other."""
+        """Raise a Holdfast error in place of an error of Kafka; return for any other error."""
         refusal = _REFUSED.search(str(error))
         if refusal is not None:
             raise Invalid(
@@ -191,19 +191,19 @@ class KafkaTopic:
                 " once",
             ) from error
         if _OF_KAFKA.search(str(error)):
-            self.partitions(spark)  # which says that the topic is gone, or that no broker answers
+            self.partitions(spark)  # raises the error for a missing topic, or for brokers that do not answer
 
     def require_in_step(self, written: WrittenQuery | None, first: int, token: int | None) -> None:
-        """Raise an error for a start whose records readers of the topic would drop as repeats.
+        """Raise an error if readers of the topic would drop the records of this start as repeats.
 
         Args:
-            written: The query's newest records in the topic.
+            written: The newest records of the query in the topic, or None.
             first: The first batch that the query has not planned.
-            token: The ledger's token for this start.
+            token: The token of this start in the ledger, or None without a ledger.
 
         Raises:
-            Conflict: The topic has batches that the checkpoint does not have, or was written under a
-                different ledger.
+            Conflict: The topic has batches that the checkpoint does not have, or was written with a different
+                ledger.
         """
         if written is None:
             return
@@ -261,7 +261,7 @@ class KafkaTopic:
 
         as_it_is = "value" in self.columns
         key = self.key or "key"
-        # Through text: a number's own bytes are nobody's key.
+        # Converted to text, because the binary encoding of a number is not useful as a key.
         text = F.col(quoted(key)).cast("string").cast("binary") if self.key else None
         whole = F.to_json(F.struct(*(quoted(name) for name in self.columns)))
         identity = (
@@ -280,7 +280,7 @@ class KafkaTopic:
         ]
 
     def _identity(self) -> Column:
-        """Return the columns that distinguish a record from others of its batch; equal ones are numbered."""
+        """Return a digest that distinguishes a record from others of its batch; equal ones are numbered."""
         from pyspark.sql import functions as F  # noqa: N812
 
         if not self.identify_by:
@@ -306,7 +306,7 @@ class KafkaTopic:
 
 
 def _digest(column: Any) -> Column:
-    """Return a digest of a text or of bytes; null for null."""
+    """Return a digest of a string or of bytes; null for null."""
     from pyspark.sql import functions as F  # noqa: N812
 
     return F.sha2((F.col(column) if isinstance(column, str) else column).cast("binary"), 256)
@@ -314,12 +314,12 @@ def _digest(column: Any) -> Column:
 
 @dataclass(slots=True)
 class KafkaStart:
-    """The state of a topic sink for one start of a query.
+    """The state of a Kafka sink for one start of a query.
 
     Attributes:
-        topic: The topic and the mapping of rows to records.
-        partitions: The number of the topic's partitions.
-        fault: The state shared by the sink and its batches.
+        topic: The topic, and the conversion of rows to records.
+        partitions: The number of partitions of the topic.
+        fault: The state that the sink shares with its batch function.
     """
 
     topic: KafkaTopic
@@ -327,7 +327,7 @@ class KafkaStart:
     fault: Fault = field(default_factory=Fault)
 
     def prepare(self, spark: SparkSession) -> None:
-        """Read the number of the topic's partitions; raises as `KafkaTopic.partitions` does."""
+        """Read the number of partitions of the topic; raises the errors of `KafkaTopic.partitions`."""
         self.partitions = self.topic.partitions(spark)
 
     def write(self, batch: DataFrame, query_id: str, batch_id: int) -> None:
@@ -335,12 +335,13 @@ class KafkaStart:
         self.topic.write(batch, query_id, batch_id, self.fault.token, self.partitions)
 
     def require_in_step(self, spark: SparkSession, checkpoint: str) -> None:
-        """Check that readers would not drop the next batches; warn of a different query's records.
+        """Check that readers would not drop the next batches; warn if the topic has records of a different
+        query.
 
         Raises:
-            Conflict: The topic has batches that the checkpoint does not have, or was written under a
-                different ledger.
-            Corrupt: The checkpoint's metadata does not have the query's id.
+            Conflict: The topic has batches that the checkpoint does not have, or was written with a different
+                ledger.
+            Corrupt: The metadata of the checkpoint lacks the query's id.
             Unavailable: The storage or the brokers do not answer.
         """
         query_id = query_id_in(spark, checkpoint)

@@ -1,13 +1,14 @@
-"""The batch ledger: each batch is written once, by the current owner of its sink.
+"""The batch ledger, with which each batch is written once, by the current owner of its sink.
 
-Spark repeats a batch if it is not recorded as finished. And a process that was frozen or cut off may
-continue after a different one has taken over. A ledger is two small tables in the database of the results:
+Spark repeats a batch that is not recorded as committed. Also, a process that was frozen or disconnected may
+continue after a different process has taken over. A ledger consists of two small tables in the database of
+the results:
 
 - `holdfast_fence`: a token per sink. Each start of a query claims the sink and raises the token; a writer
-  with an older token is refused.
+  with an older token is rejected.
 - `holdfast_batches`: the written batches, with the query that wrote them.
 
-Results, batch record and fence share one transaction: all of them are committed, or none.
+Results, batch record and fence are in one transaction: either all of them are committed, or none.
 """
 
 from __future__ import annotations
@@ -27,20 +28,23 @@ from holdfast.stream.sinks.postgresql import PostgreSQL
 from holdfast.stream.sinks.sqlite import SQLite
 
 Clock: TypeAlias = Callable[[], int]
-# Given the newest batch of a query in a ledger, returns the newest earlier batch that the ledger must have.
+# Takes the newest batch of a query in a ledger; returns the newest earlier batch that the ledger must have.
 Owed: TypeAlias = Callable[[int | None], int | None]
 
-# A former owner that is alive may come back between its eviction and the next try, but not for long.
+# A former owner that still runs may reconnect between its eviction and the next attempt, but only for a
+# while.
 EVICTIONS = 3
-# A leader's term takes this many bits of a token's left side; on the right its claims are counted.
+# The number of low bits of a token, which count the claims within a leader's term; the high bits are the
+# term.
 CLAIM_BITS = 20
-# Set as a batch's transaction begins. It is gone once that has ended, whatever has begun since.
+# A savepoint set when a batch's transaction begins. It is gone after that transaction, even if a new one
+# began.
 _BEGINNING = "holdfast_batch"
 
 
 @dataclass(frozen=True, slots=True)
 class Fence:
-    """The owner of a sink."""
+    """The owner of a sink and its token."""
 
     sink: str
     token: int
@@ -50,7 +54,7 @@ class Fence:
 
 @dataclass(frozen=True, slots=True)
 class BatchRecord:
-    """A written batch. `rows` is None if the writer did not count them."""
+    """The record of a written batch; `rows` is None if the writer did not count them."""
 
     sink: str
     query_id: str
@@ -61,18 +65,18 @@ class BatchRecord:
 
 
 class Transaction:
-    """The transaction of one batch. It begins, and locks the sink, with the first statement.
+    """The transaction of one batch. The first statement begins it and locks the sink.
 
-    Until then nothing is locked, so do slow work (reading the batch, computing) first. Statements use the
-    driver's placeholders: `?` in SQLite, `%s` in PostgreSQL and MySQL. Never commit or roll back yourself:
-    the record of the batch must be in the same transaction.
+    Nothing is locked before the first statement, so do slow work, such as reading the batch, first.
+    Statements use the driver's placeholders: `?` in SQLite, `%s` in PostgreSQL and MySQL. Do not commit or
+    roll back yourself, because the record of the batch must be in the same transaction.
 
     Attributes:
-        rows: The number of rows that the batch wrote, for the record; None if not counted.
+        rows: The number of rows that the batch wrote, for its record, or None if not counted.
         stage: The prefix of the names of this sink's staging tables.
         token: The token of the writer.
-        batch_id: The batch.
-        afterwards: The steps after the commit; their errors are ignored.
+        batch_id: The id of the batch.
+        afterwards: The steps after the commit, whose errors are ignored.
     """
 
     def __init__(
@@ -99,13 +103,13 @@ class Transaction:
 
     @property
     def connection(self) -> Connection:
-        """The driver's connection, inside the transaction.
+        """Return the driver's connection, inside the transaction.
 
         Raises:
             Conflict: A different owner has claimed the sink.
-            Unavailable: The sink's lock was not granted in time, or an error such as a deadlock has ended the
-                transaction.
-            Invalid: A different error of a statement has ended it.
+            Unavailable: The lock of the sink was not granted in time, or an error such as a deadlock has
+                ended the transaction.
+            Invalid: A different error of a statement has ended the transaction.
         """
         if self._ended:
             raise self._gone(self._error) from self._error
@@ -116,7 +120,7 @@ class Transaction:
 
     @property
     def staging(self) -> Connection:
-        """The same connection before its transaction has begun, for temporary tables only."""
+        """Return the connection before its transaction has begun, for temporary tables only."""
         if self._locked:
             raise Invalid(
                 "the transaction has begun, so rows can no longer be staged",
@@ -126,12 +130,12 @@ class Transaction:
         return self._connection
 
     def execute(self, statement: str, values: Sequence[object] | Mapping[str, object] = ()) -> Any:
-        """Run one statement and return the driver's cursor; raises as `connection` does."""
+        """Run one statement and return the driver's cursor; raises the errors of `connection`."""
         with self._watched() as connection:
             return connection.execute(statement, values)
 
     def executemany(self, statement: str, values: Iterable[Sequence[object]]) -> None:
-        """Run one statement for each tuple of values; raises as `connection` does."""
+        """Run one statement for each tuple of values; raises the errors of `connection`."""
         with self._watched() as connection:
             connection.cursor().executemany(statement, values)
 
@@ -142,11 +146,12 @@ class Transaction:
         self._locked = False
 
     def require_whole(self) -> None:
-        """Check that all statements so far are in one transaction; begins it if there was none.
+        """Check that all statements so far are in one transaction; begin it if there was no statement.
 
         Raises:
-            Unavailable: An error such as a deadlock has ended it, or the database cannot be reached.
-            Invalid: A different error, or a statement that commits or rolls back, has ended it.
+            Unavailable: An error such as a deadlock has ended the transaction, or the database cannot be
+                reached.
+            Invalid: A different error, or a statement that commits or rolls back, has ended the transaction.
         """
         connection = self.connection
         try:
@@ -159,7 +164,7 @@ class Transaction:
 
     @contextmanager
     def _watched(self) -> Iterator[Connection]:
-        """Record if an error ends the transaction: later statements would be committed at once."""
+        """Record an error that ends the transaction, because later statements would be committed at once."""
         connection = self.connection
         try:
             with translated(self.database):
@@ -183,14 +188,14 @@ class Transaction:
 
 @dataclass(frozen=True, slots=True)
 class Ledger:
-    """The ledger of one database. Holds no connection: each call opens one and closes it.
+    """The batch ledger of one database. It keeps no connection: each call opens one and closes it.
 
-    Make it with `Ledger.sqlite`, `Ledger.postgres`, `Ledger.mysql` or `ledger`.
+    Create it with `hf.ledger(address)`, `Ledger.sqlite`, `Ledger.postgres` or `Ledger.mysql`.
 
     Args:
         database: The database.
-        clock: The current time in milliseconds.
-        retain: The number of batches to keep per sink and query. Only the newest is needed.
+        clock: Returns the current time in epoch milliseconds.
+        retain: The number of batches to keep per sink and query. Only the newest one is required.
 
     Example:
         ledger = hf.ledger("sqlite:///shop.db")
@@ -220,66 +225,69 @@ class Ledger:
 
     @classmethod
     def sqlite(cls, path: str | Path, *, patience_s: float = 30.0, clock: Clock = now_ms) -> Ledger:
-        """Return a ledger in an SQLite file on a local disk; created if it is missing.
+        """Return a ledger in an SQLite file on a local disk; the file is created if missing.
 
-        One writer at a time for the whole file. Do not use it on network file systems, which lock unreliably.
+        The file allows one writer at a time. Do not use it on a network file system, where locks are
+        unreliable.
 
         Args:
-            path: The file. Its directory must exist.
-            patience_s: The longest wait for a lock in seconds, before Unavailable is raised.
-            clock: The current time in milliseconds.
+            path: The path of the file. Its directory must exist.
+            patience_s: The maximum wait for a lock in seconds; then Unavailable is raised.
+            clock: Returns the current time in epoch milliseconds.
         """
         return cls(SQLite(Path(path).absolute(), patience_s), clock)
 
     @classmethod
     def postgres(cls, dsn: str, *, patience_s: float = 30.0, clock: Clock = now_ms) -> Ledger:
-        """Return a ledger in a PostgreSQL database. Needs `pip install 'holdfast[postgres]'`.
+        """Return a ledger in a PostgreSQL database. Requires `pip install 'holdfast[postgres]'`.
 
         Args:
-            dsn: `postgresql://user@host:port/database`, or libpq's `key=value` form.
-            patience_s: The longest wait for a connection or a lock in seconds, before Unavailable is
-                raised. A claim that has waited that long ends the sessions of the sink's former owner.
-            clock: The current time in milliseconds.
+            dsn: The address, `postgresql://user@host:port/database` or libpq's `key=value` format.
+            patience_s: The maximum wait for a connection or a lock in seconds; then Unavailable is raised. A
+                claim that has waited that long ends the sessions of the sink's former owner.
+            clock: Returns the current time in epoch milliseconds.
 
         Raises:
             Unavailable: The driver is not installed.
-            Invalid: The address is not valid.
+            Invalid: The address is malformed.
         """
         return cls(PostgreSQL(dsn, patience_s), clock)
 
     @classmethod
     def mysql(cls, address: str, *, patience_s: float = 30.0, clock: Clock = now_ms) -> Ledger:
-        """Return a ledger in a database of MySQL or MariaDB. Needs `pip install 'holdfast[mysql]'`.
+        """Return a ledger in a MySQL or MariaDB database. Requires `pip install 'holdfast[mysql]'`.
 
         Args:
-            address: `mysql://user@host:port/database`. `?tls=on` encrypts the connection and checks the
-                server's certificate; `?tls=/path/to/ca.pem` checks it with the certificates of that file.
-            patience_s: As for `postgres`.
-            clock: The current time in milliseconds.
+            address: The address, `mysql://user@host:port/database`. `?tls=on` encrypts the connection and
+                checks the server's certificate; `?tls=/path/to/ca.pem` checks it with the certificates in
+                that file.
+            patience_s: The maximum wait for a connection or a lock in seconds; then Unavailable is raised. A
+                claim that has waited that long ends the sessions of the sink's former owner.
+            clock: Returns the current time in epoch milliseconds.
 
         Raises:
             Unavailable: The driver is not installed.
-            Invalid: The address is not valid.
+            Invalid: The address is malformed.
         """
         return cls(MySQL(address, patience_s), clock)
 
     def claim(self, sink: str, owner: str, *, term: int | None = None) -> int:
-        """Become the owner of a sink and return the token to write with.
+        """Claim a sink, and return the token to write with.
 
-        Called once, when a query starts. From then on, the ledger refuses every older token. If a former
+        Call it once, when a query starts. After the claim, the ledger rejects every older token. If a former
         owner still holds the sink's lock after `patience_s`, the claim ends that owner's session in
-        PostgreSQL and MySQL. In SQLite the claim fails instead: end the former owner's process, then start
-        the query again.
+        PostgreSQL and MySQL. In SQLite the claim fails: end the process of the former owner, then start the
+        query again.
 
         Args:
-            sink: The sink.
-            owner: The name of the owner, for messages.
-            term: With several supervisors, the token of the leader's term. A claim under an earlier term
-                than the last one is refused. Without it the last claim wins.
+            sink: The name of the sink.
+            owner: The name of the owner, for error messages.
+            term: With several supervisors, the token of the leader's term. A claim in an earlier term than
+                the last one is rejected. Without a term, the last claim wins.
 
         Raises:
             Conflict: The sink has been claimed under a later term.
-            Unavailable: The database cannot be reached or stays locked.
+            Unavailable: The database cannot be reached, or the sink stays locked.
         """
         if not sink:
             raise Invalid(
@@ -305,7 +313,7 @@ class Ledger:
                     (sink, least + 1, self.clock(), owner, above),
                 )
                 fence = self._fence(connection, sink)
-            assert fence is not None  # noqa: S101  it is there now, whoever has claimed it
+            assert fence is not None  # noqa: S101  the sink has just been claimed
             if fence.token >= above:
                 raise Conflict(
                     f"a later leader has claimed the sink {sink!r}",
@@ -318,7 +326,7 @@ class Ledger:
             return fence.token
 
     def holder(self, sink: str) -> Fence | None:
-        """Return the owner of a sink; None if it was never claimed."""
+        """Return the owner of a sink, or None if it was never claimed."""
         with self._connected(sink) as connection, translated(self.database):
             return self._fence(connection, sink)
 
@@ -335,33 +343,33 @@ class Ledger:
     ) -> Iterator[Transaction | None]:
         """Write a batch and its record in one transaction.
 
-        Yields None if the batch is already recorded: then there is nothing to write. Otherwise yields the
-        transaction to write with. Leaving the block records the batch and commits; an exception rolls
-        everything back. If the transaction has ended meanwhile, by a deadlock that the caller ignored or by a
-        statement that commits, the batch is not recorded either.
+        The value of the `with` statement is the transaction to write with, or None if the batch is already
+        recorded and must not be written again. At the end of the block, the batch is recorded and committed;
+        an exception rolls everything back. The batch is not recorded if the transaction ended within the
+        block, through a deadlock that the caller ignored or a statement that commits.
 
-        A Spark query repeats only its last batch. An older batch means that its checkpoint was replaced by
-        an older one, and its batches may have different rows than the recorded ones of the same number.
-        That is refused, not skipped: skipping would lose rows. With `repeats` the caller guarantees that the
-        batch has the same input as before; then an older one counts as recorded.
+        A Spark query repeats only its last batch. An older batch means that the query's checkpoint was
+        replaced by an older one, whose batches may have different rows than the recorded batches with the
+        same ids. Such a batch is rejected, because skipping it would lose rows. With `repeats` the caller
+        guarantees that batches have the same input as before; then an older batch counts as recorded.
 
         A database that was restored from a backup, or replaced by a lagging replica, has lost batches that
-        the checkpoint has committed. With `owed` such a ledger is refused.
+        the checkpoint has committed. With `owed` such a ledger is rejected.
 
         Args:
-            sink: The sink.
-            query_id: The query.
-            batch_id: The batch.
-            token: The token of the claim.
-            repeats: True if batches run again with the same input.
+            sink: The name of the sink.
+            query_id: The id of the query.
+            batch_id: The id of the batch.
+            token: The token returned by the claim.
+            repeats: Whether a batch that runs again has the same input as before.
             owed: A function that takes the newest recorded batch and returns the newest earlier batch that
-                the ledger must have, or None. Called only if the batch before this one is not recorded.
+                the ledger must have, or None. It is called only if the previous batch is not recorded.
 
         Raises:
-            Conflict: The token is stale, the ledger is ahead of the query's checkpoint, or it has lost
-                batches.
-            Unavailable: The database cannot be reached or stays locked.
-            Invalid: The transaction has ended before the batch could be recorded.
+            Conflict: The token is outdated, the ledger is ahead of the query's checkpoint, or the ledger has
+                lost batches.
+            Unavailable: The database cannot be reached, or the sink stays locked.
+            Invalid: The transaction ended before the batch could be recorded.
         """
         with self._connected(sink, token) as connection:
             with translated(self.database):
@@ -397,7 +405,7 @@ class Ledger:
                     step()
 
     def history(self, sink: str) -> list[BatchRecord]:
-        """Return the recorded batches of a sink, oldest first."""
+        """Return the recorded batches of a sink, the oldest first."""
         with self._connected(sink) as connection, translated(self.database):
             rows = self.database.run(
                 connection,
@@ -410,8 +418,8 @@ class Ledger:
     def rewind(self, sink: str, query_id: str, batch_id: int) -> int:
         """Delete the records of a query's batches after `batch_id`, so that they can be written again.
 
-        For a checkpoint that was replaced by an older one on purpose. Remove the rows of those batches
-        yourself.
+        Use it after a checkpoint was deliberately replaced by an older one. The rows of those batches are not
+        deleted; delete them yourself.
         """
         with self._connected(sink) as connection, translated(self.database), self._begun(connection):
             forgotten = self.database.run(
@@ -424,15 +432,15 @@ class Ledger:
     def accept_loss(self, sink: str, query_id: str, batch_id: int) -> None:
         """Record a batch that the database has lost, so that the query can continue without its rows.
 
-        For a database that was restored to an earlier state, if no newer backup exists.
+        Use it after a database was restored to an earlier state, if there is no newer backup.
 
         Args:
-            sink: The sink.
-            query_id: The query.
+            sink: The name of the sink.
+            query_id: The id of the query.
             batch_id: The newest batch that the query's checkpoint has committed.
 
         Raises:
-            Conflict: The sink was never claimed here, or the ledger has this batch or a later one.
+            Conflict: The sink was never claimed in this ledger, or the ledger has this batch or a later one.
         """
         with self._connected(sink) as connection, translated(self.database), self._begun(connection):
             fence = self._fence(connection, sink, lock=True)
@@ -460,7 +468,7 @@ class Ledger:
 
     @contextmanager
     def _begun(self, connection: Connection) -> Iterator[None]:
-        # A failure needs no rollback of its own: the connection is closed at once, and that rolls back.
+        # After a failure the connection is closed immediately, which rolls back.
         self.database.begin(connection)
         yield
         self.database.run(connection, "COMMIT")
@@ -547,7 +555,7 @@ class Ledger:
         )
 
     def _abandon(self, connection: Connection, sink: str, token: int, error: BaseException) -> None:
-        """Roll back by closing; if a new owner ended the session, raise the error for that instead."""
+        """Roll back by closing the connection; if a new owner ended the session, raise the error for that."""
         connection.close()
         if isinstance(error, Unavailable):
             try:
@@ -562,7 +570,8 @@ def ledger(address: str | Path | Ledger) -> Ledger:
     """Return the ledger at an address.
 
     Args:
-        address: `postgresql://…`, `mysql://…`, `sqlite:///relative`, `sqlite:////absolute`, or a file.
+        address: The address: `postgresql://…`, `mysql://…`, `sqlite:///relative`, `sqlite:////absolute`, or
+            the path of an SQLite file.
 
     Raises:
         Invalid: The database is not supported.
@@ -591,7 +600,7 @@ def ledger(address: str | Path | Ledger) -> Ledger:
     return Ledger.sqlite(text)
 
 
-# No token is as great: without a term any claim is in order.
+# Above every token: without a term, every claim is accepted.
 _NO_TERM = (1 << 63) - 1
 
 

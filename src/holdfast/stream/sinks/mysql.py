@@ -1,6 +1,6 @@
 """The batch ledger's database in MySQL or MariaDB, through PyMySQL.
 
-The driver formats values one by one in Python; this module formats whole columns with Arrow.
+The driver formats values one at a time in Python; this module formats complete columns with Arrow.
 """
 
 from __future__ import annotations
@@ -40,41 +40,41 @@ _GONE: Final = frozenset((1146,))  # no such table
 _LACKS_COLUMN: Final = frozenset((1054,))  # unknown column
 _BREAKS_RULE: Final = frozenset(
     (
-        *(1048, 1364),  # null, or no value for a column that has no default
+        *(1048, 1364),  # null, or no value for a column without a default
         *REPEATED,
         *(1216, 1217, 1451, 1452),  # foreign keys
-        *(3819, 4025),  # CHECK, of MySQL and of MariaDB
+        *(3819, 4025),  # CHECK, in MySQL and in MariaDB
     )
 )
 _DOES_NOT_FIT: Final = frozenset(
     (
         *(1153, 1406),  # larger than a packet, or than the column
         *(1264, 1367, 1690),  # a number that is too large
-        *(1265, 1292, 1366, 1411, 3140, 3854),  # no value of the type
+        *(1265, 1292, 1366, 1411, 3140, 3854),  # not a value of the type
     )
 )
 _AWAY: Final = frozenset(
     (
-        *(0, *range(2000, 2062)),  # the client's own: no connection, or one that was lost
+        *(0, *range(2000, 2062)),  # from the client: no connection, or a lost connection
         *(1040, 1129, 1203, 1226),  # too many connections
-        *(1042, 1043, 1044, 1045, 1049, 1130),  # not let in, or no such database
+        *(1042, 1043, 1044, 1045, 1049, 1130),  # access denied, or unknown database
         *(1053, 1077, 1079),  # shutting down
         *(1152, 1158, 1159, 1160, 1161, 1184),  # the network
         *(1290, 1792, 1836),  # read-only, such as a standby
-        *(1317, 1927, 3169, 4031),  # ended by somebody
+        *(1317, 1927, 3169, 4031),  # ended by a user or administrator
     )
 )
 
 
 def numbered(error: BaseException) -> tuple[int, str]:
-    """Return the number and the message of a driver's error, in one line."""
+    """Return the number and the message of a driver's error, on one line."""
     number = error.args[0] if error.args and isinstance(error.args[0], int) else -1
     text = str(error.args[1] if len(error.args) > 1 else error)
     return number, text.partition("\n")[0] or type(error).__name__
 
 
 def of_server(error: BaseException, address: str, patience_s: float) -> HoldfastError | None:
-    """Return the error for a server that is unreachable, full or locked; None for a wrong statement."""
+    """Return the error for a server that is unreachable, full or locked, or None for a wrong statement."""
     number, text = numbered(error)
     if number in LOCKED:
         return Unavailable(
@@ -106,7 +106,7 @@ def of_server(error: BaseException, address: str, patience_s: float) -> Holdfast
 
 
 def of_table(error: BaseException, address: str, table: str) -> HoldfastError | None:
-    """Return the error for a table that rejects a batch's rows; None for any other cause."""
+    """Return the error for a table that rejects a batch's rows, or None for any other cause."""
     number, text = numbered(error)
     for numbers, told in (
         (_GONE, gone),
@@ -119,7 +119,7 @@ def of_table(error: BaseException, address: str, table: str) -> HoldfastError | 
     return None
 
 
-# A server takes 16 MiB or more in a packet, unless told otherwise. A longer row is a statement of its own.
+# By default a server accepts packets of 16 MiB or more. A longer row gets its own statement.
 MOST_CHARACTERS: Final = 1 << 20
 
 
@@ -127,12 +127,12 @@ def insert_statements(table: str, batch: Any, task: int) -> Iterator[str]:
     """Yield statements that insert a batch's rows into a staging table, each with many rows.
 
     Args:
-        table: The table, as SQL names it.
+        table: The table as an SQL name.
         batch: An Arrow record batch.
-        task: The value of the task column.
+        task: The value for the task column.
 
     Raises:
-        Invalid: A number is infinite; MySQL cannot store infinity.
+        Invalid: A number is infinite, which MySQL cannot store.
     """
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -152,7 +152,7 @@ def insert_statements(table: str, batch: Any, task: int) -> Iterator[str]:
 
 
 def _literals(column: Any) -> Any:
-    """Return a column's values as literals; null stays null."""
+    """Return a column's values as SQL literals; null stays null."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -173,7 +173,7 @@ def _literals(column: Any) -> Any:
         values = [None if value is None else f"x'{value.hex()}'" for value in column.to_pylist()]
         return pa.array(values, pa.string())
     if pa.types.is_timestamp(kind):
-        # A time comes without its zone, as UTC has it.
+        # A timestamp is written in UTC, without a time zone.
         column = column.cast(pa.timestamp("us"))
     text = column.cast(pa.string())
     for sign in ("\\", "'"):
@@ -182,17 +182,17 @@ def _literals(column: Any) -> Any:
 
 
 _LOGIN: Final = ("user", "password")
-# What an option `ssl-…` names.
+# The parts of option names that begin with `ssl-`.
 _CERTIFICATES: Final = ("ca", "capath", "cert", "key", "password", "cipher")
 
 
 def client_options() -> dict[str, Any]:
-    """Return the login and the certificates for the driver, from group `[client]` of `~/.my.cnf`.
+    """Return the login and the certificates for the driver, from the group `[client]` of `~/.my.cnf`.
 
-    The address is not read: a `socket` could lead to a different server than the ledger's address.
+    The address is not read, because a `socket` could refer to a different server than the ledger's address.
 
     Raises:
-        Invalid: The file cannot be read.
+        Invalid: The file cannot be read or parsed.
     """
     file = os.path.expanduser("~/.my.cnf")  # noqa: PTH111  that of Path fails for a user without a home
     parser = _Options(allow_no_value=True, strict=False)
@@ -205,7 +205,7 @@ def client_options() -> dict[str, Any]:
             where=file,
             expected="a section [client] with lines such as password=…",
             hint="fix the file or its permissions; `mysql --print-defaults` shows its contents",
-        ) from None  # the error repeats a line, password and all
+        ) from None  # the error message contains a line of the file, possibly with the password
     found: dict[str, Any] = {name: parser.option(name) for name in _LOGIN}
     found["ssl"] = {name: value for name in _CERTIFICATES if (value := parser.option(f"ssl-{name}"))}
     return {name: value for name, value in found.items() if value}
@@ -224,11 +224,11 @@ class _Options(configparser.RawConfigParser):
 
 
 COLUMN_TYPES: Final = {
-    "tinyint": "SMALLINT",  # MySQL's TINYINT(1) is a boolean to many clients
+    "tinyint": "SMALLINT",  # many clients treat MySQL's TINYINT(1) as a boolean
     "smallint": "SMALLINT",
     "int": "INTEGER",
     "bigint": "BIGINT",
-    "float": "DOUBLE",  # FLOAT is shown with six digits
+    "float": "DOUBLE",  # FLOAT is displayed with six digits
     "double": "DOUBLE",
     "decimal": "DECIMAL",
     "string": "LONGTEXT",
@@ -238,14 +238,14 @@ COLUMN_TYPES: Final = {
     "date": "DATE",
     "binary": "LONGBLOB",
 }
-# A decimal of Spark's may have more digits behind the point than MySQL has.
+# A Spark decimal may have more digits after the point than a MySQL decimal.
 MOST_SCALE: Final = 30
-# A key has 3,072 bytes at the most, and a character up to four. The rest is for the numbers beside them.
+# A key has at most 3,072 bytes, and a character up to four. The rest is for numeric key columns.
 KEY_CHARACTERS: Final = 700
 OLDEST: Final = {"MySQL": (8, 0, 17), "MariaDB": (10, 2, 0)}
-# Compares texts byte by byte, blanks at the end included.
+# Collations that compare texts byte by byte, including spaces at the end.
 COLLATIONS: Final = {"MySQL": "utf8mb4_0900_bin", "MariaDB": "utf8mb4_nopad_bin"}
-# Strict, or a value that does not fit would be cut; and names in double quotes, as everywhere else here.
+# Strict mode, because otherwise a value that does not fit is truncated; and names in double quotes.
 MODE: Final = "ANSI_QUOTES,STRICT_ALL_TABLES,NO_ZERO_DATE,NO_ZERO_IN_DATE,ERROR_FOR_DIVISION_BY_ZERO"
 
 
@@ -253,7 +253,7 @@ def driver() -> ModuleType:
     """Return the pymysql module, loaded when the first ledger needs it.
 
     Raises:
-        Unavailable: It is not installed.
+        Unavailable: The driver is not installed.
     """
     try:
         import pymysql
@@ -269,7 +269,7 @@ def driver() -> ModuleType:
 
 
 class MySQLSession:
-    """A connection of PyMySQL with a method `execute`, as other drivers have."""
+    """A connection of PyMySQL with an `execute` method, as in other drivers."""
 
     def __init__(self, connection: Any) -> None:
         self.raw = connection
@@ -277,23 +277,24 @@ class MySQLSession:
     def execute(self, statement: str, values: Any = ()) -> Any:
         """Run a statement and return the driver's cursor."""
         cursor = self.raw.cursor()
-        # None and not an empty tuple: with values the driver looks for its marks, and a name may hold a `%`.
+        # None instead of an empty tuple: with values the driver replaces placeholders, and a name may contain
+        # `%`.
         cursor.execute(statement, values or None)
         return cursor
 
     def cursor(self) -> Any:
-        """Return a cursor of the driver."""
+        """Return a cursor of the driver's connection."""
         return self.raw.cursor()
 
     def close(self) -> None:
-        """Close the connection; uncommitted changes are rolled back."""
+        """Close the connection, which rolls back uncommitted changes."""
         if self.raw.open:
             self.raw.close()
 
 
 @dataclass(frozen=True, slots=True)
 class MySQL(Database):
-    """A ledger's database in MySQL or MariaDB. A batch locks only the row of its sink in the ledger."""
+    """A ledger's database in MySQL or MariaDB. In the ledger, a batch locks only the row of its sink."""
 
     mark = "%s"
     begins = "START TRANSACTION"
@@ -310,7 +311,7 @@ class MySQL(Database):
           token = IF(holdfast_fence.token < claim.above,
                      GREATEST(holdfast_fence.token + 1, claim.token), holdfast_fence.token)"""
 
-    url: str = field(repr=False)  # may hold a password
+    url: str = field(repr=False)  # may contain a password
     patience_s: float
 
     def __post_init__(self) -> None:
@@ -319,17 +320,17 @@ class MySQL(Database):
 
     @property
     def address(self) -> str:
-        """Host, port and database."""
+        """Return the host, port and database, without user and password."""
         parts = _arguments(self.url)
         return f"mysql://{parts['host']}:{parts['port']}/{parts['database']}"
 
     def connect(self, sink: str, token: int | None = None) -> MySQLSession:
-        """Connect; an owner's session holds a lock by which a later owner can find and end it."""
+        """Connect; the session of an owner holds a named lock by which a later owner can find and end it."""
         session = self._open()
         try:
             _make_tables(session, self.table_options(session))
             if token is not None:
-                with suppress(driver().Error):  # some clusters know no such locks: there nobody can be ended
+                with suppress(driver().Error):  # some clusters lack named locks, so no session can be ended
                     session.execute("SELECT GET_LOCK(%s, 0)", (_label(sink, token),))
         except BaseException:
             session.close()
@@ -337,21 +338,23 @@ class MySQL(Database):
         return session
 
     def in_transaction(self, connection: MySQLSession) -> bool:
-        """Return True if a transaction is open; only the reply to a successful statement shows that."""
+        """Return whether a transaction is open, which only the reply to a successful statement shows."""
         connection.execute("DO 0")
         return bool(connection.raw.server_status & driver().constants.SERVER_STATUS.SERVER_STATUS_IN_TRANS)
 
     def came_between(self, error: BaseException | None, change: Change | None = None) -> bool:
-        """Return True for a deadlock or a changed row, and in an upsert for a new row with the same key."""
+        """Return whether the error is a deadlock, a changed row or, in an upsert, a new row with the same
+        key.
+        """
         passing = CAME_BETWEEN | REPEATED if change == "upsert" else CAME_BETWEEN
         return error is not None and numbered(error)[0] in passing
 
     def evict(self, sink: str) -> bool:
-        """End the session of the sink's owner. Needs the same user, or the right to end others' sessions."""
+        """End the session of the sink's owner. Requires the same user, or the right to end other sessions."""
         try:
             session = self._open()
         except (driver().Error, HoldfastError):
-            return False  # the claim's own error says more
+            return False  # the error of the claim is more specific
         try:
             row = session.execute("SELECT token FROM holdfast_fence WHERE sink = %s", (sink,)).fetchone()
             if row is None:
@@ -361,7 +364,7 @@ class MySQL(Database):
             if owner is None:
                 return False
             session.execute(f"KILL {int(owner)}")
-            # The lock is free once the session has ended, and all that it did is rolled back.
+            # After the session has ended, its lock is released and its changes are rolled back.
             (ended,) = session.execute("SELECT GET_LOCK(%s, 5)", (label,)).fetchone()
         except driver().Error:
             return False
@@ -370,21 +373,21 @@ class MySQL(Database):
         return bool(ended)
 
     def translate(self, error: BaseException) -> HoldfastError | None:
-        """Return the error for an unreachable or locked server; None for a wrong statement."""
+        """Return the error for an unreachable or locked server, or None for a wrong statement."""
         if not isinstance(error, driver().Error):
             return None
         return of_server(error, self.address, self.patience_s)
 
     def refused(self, error: BaseException, table: str) -> HoldfastError | None:
-        """Return the error for a missing table, a missing column or a rejected row; None for others."""
+        """Return the error for a missing table, a missing column or a rejected row, or None for others."""
         return of_table(error, self.address, table) if isinstance(error, driver().Error) else None
 
     def loader(self) -> PartitionLoader:
-        """Return this database: executors connect to it directly."""
+        """Return this database, to which executors connect directly."""
         return self
 
     def load_partition(self, table: str, batches: Iterable[Any], task: int) -> int:
-        """Insert Arrow batches with statements of many rows, formatted by Arrow without a Python loop."""
+        """Insert Arrow batches with multi-row statements, formatted by Arrow without a Python loop."""
         count, session = 0, self._open()
         try:
             session.execute(self.begins)
@@ -398,7 +401,7 @@ class MySQL(Database):
         return count
 
     def column_type(self, kind: str) -> str | None:
-        """Return the type of a column; a decimal keeps its precision and scale."""
+        """Return the SQL type for a Spark type; a decimal keeps its precision and scale."""
         base, bracket, rest = kind.partition("(")
         name = COLUMN_TYPES.get(base)
         if name is None or (bracket and int(rest.rstrip(")").rpartition(",")[2]) > MOST_SCALE):
@@ -406,7 +409,7 @@ class MySQL(Database):
         return name + bracket + rest
 
     def key_type(self, kind: str, keys: int) -> str | None:
-        """Return the type of a key column; texts have a maximum length."""
+        """Return the SQL type of a key column; a string has a maximum length."""
         if kind == "string":
             return f"VARCHAR({KEY_CHARACTERS // keys})"
         if kind == "binary":
@@ -414,11 +417,11 @@ class MySQL(Database):
         return self.column_type(kind)
 
     def table_options(self, connection: MySQLSession) -> str:
-        """Return the options for a table with transactions that compares texts by their bytes."""
+        """Return the options for a table with transactions and a collation that compares bytes."""
         return f" ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 COLLATE={COLLATIONS[_product(connection)]}"
 
     def check_table(self, connection: MySQLSession, table: str, keys: Sequence[str]) -> None:
-        """Check that a table has transactions and a unique key."""
+        """Check that a table supports transactions and has a unique index on the key."""
         schema, _, name = table.rpartition(".")
         (engine, keeps) = connection.execute(
             """SELECT t.engine, e.transactions FROM information_schema.tables AS t
@@ -446,7 +449,7 @@ class MySQL(Database):
     def stage_types(
         self, connection: MySQLSession, table: str, types: Sequence[tuple[str, str]], keys: Sequence[str]
     ) -> list[tuple[str, str]]:
-        """Return types that match the table's in the key, so that its index is used and equal keys match."""
+        """Return types that match the table's key columns, so that its index is used and equal keys match."""
         schema, _, name = table.rpartition(".")
         rows = connection.execute(
             """SELECT lower(column_name), column_type, character_set_name, collation_name
@@ -461,12 +464,12 @@ class MySQL(Database):
         return [(column, own.get(column.lower(), kind) if column in keys else kind) for column, kind in types]
 
     def makes_stage(self, connection: MySQLSession, stage: str, columns: str) -> str:
-        """Return the statement with a primary key, which some servers require for every table."""
+        """Return the statement with an added primary key, which some servers require for every table."""
         row = "holdfast_row BIGINT NOT NULL AUTO_INCREMENT PRIMARY KEY"
         return f"CREATE TABLE {stage} ({columns}, {row}){self.table_options(connection)}"
 
     def drop_stage(self, connection: MySQLSession, stage: str) -> None:
-        """Drop the table; wait at most a second for a task that writes to it."""
+        """Drop the staging table; wait at most one second for a task that writes to it."""
         connection.execute("SET SESSION lock_wait_timeout = 1")
         try:
             connection.execute(f"DROP TABLE IF EXISTS {stage}")
@@ -477,13 +480,14 @@ class MySQL(Database):
             connection.execute("SET SESSION lock_wait_timeout = DEFAULT")
 
     def moves(self, move: StagedMove) -> tuple[str, ...]:
-        """Return two statements for an upsert: ON DUPLICATE KEY would match any unique key of the table.
+        """Return the statements; an upsert needs two, because ON DUPLICATE KEY would match any unique key of
+        the table.
 
-        The insert comes first: it sees the rows committed before it, the update also those committed since.
+        The insert comes first: it reads the rows committed before it, the update also those committed since.
         In the opposite order, both would miss a row that a different writer adds between the two.
 
         Keys that differ only in letters that the table's collation treats as equal are distinguished, so that
-        the table rejects the second and does not overwrite the first.
+        the table rejects the second key and the first row is not overwritten.
         """
         if move.change != "upsert":
             return super(MySQL, self).moves(move)
@@ -531,7 +535,8 @@ class MySQL(Database):
 def _arguments(url: str) -> dict[str, Any]:
     """Return the driver's arguments for an address.
 
-    `tls` is None, or the file of certificates: empty for the system's certificates.
+    `tls` is None without encryption, or the path of the certificate file, which is empty for the system's
+    certificates.
     """
     wrong = Invalid(
         "invalid address of a MySQL ledger",
@@ -544,7 +549,7 @@ def _arguments(url: str) -> dict[str, Any]:
         asked = parse_qs(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query))
         port = parts.port or 3306
     except ValueError:
-        raise wrong from None  # its text repeats the address, password and all
+        raise wrong from None  # the message contains the address with the password
     database = unquote(parts.path.removeprefix("/"))
     tls = asked.pop("tls", [None])[-1]
     if not parts.hostname or not database or "/" in database or asked or tls == "" or parts.fragment:
@@ -559,10 +564,10 @@ def _arguments(url: str) -> dict[str, Any]:
 
 
 def _context(certificates: str) -> ssl.SSLContext:
-    """Return a TLS context that checks the server's certificate, by default with the system's."""
+    """Return a TLS context that checks the server's certificate, by default with the system's own."""
     try:
         return ssl.create_default_context(cafile=certificates or None)
-    except OSError as error:  # an SSLError is one
+    except OSError as error:  # includes SSLError
         raise Invalid(
             "cannot read the certificate file",
             code="HF-E2374",
@@ -578,9 +583,9 @@ def _product(session: MySQLSession) -> str:
 
 
 def _require_known(session: MySQLSession, address: str) -> None:
-    """Raise an error for a server that is too old for the tables."""
+    """Raise an error if the version of the server is not supported."""
     product, said = _product(session), session.raw.get_server_info()
-    # An older MariaDB calls itself 5.5.5 first, for clients that know no greater number.
+    # Older versions of MariaDB report 5.5.5 first, for clients that do not accept higher versions.
     numbers = said.removeprefix("5.5.5-").partition("-")[0].split(".")
     version = tuple(int(number) for number in numbers if number.isdecimal())
     if version < OLDEST[product]:
@@ -594,7 +599,7 @@ def _require_known(session: MySQLSession, address: str) -> None:
 
 
 def _label(sink: str, token: int) -> str:
-    """Return the lock name of a sink's owner; names have at most 64 characters, so a digest."""
+    """Return the name of the lock of a sink's owner; a digest, because names have at most 64 characters."""
     return f"holdfast:{sink_digest(sink)}:{token}"
 
 
@@ -604,7 +609,7 @@ def _make_tables(session: MySQLSession, options: str) -> None:
            AND table_name IN ('holdfast_fence', 'holdfast_batches')"""
     ).fetchone()
     if there == 2:
-        return  # a user who may only use the tables need not be able to make them
+        return  # a user without the right to create tables may use existing ones
     session.execute(
         f"""CREATE TABLE IF NOT EXISTS holdfast_fence (
               sink VARCHAR(500) PRIMARY KEY, token BIGINT NOT NULL, claimed_ms BIGINT NOT NULL,
@@ -619,7 +624,7 @@ def _make_tables(session: MySQLSession, options: str) -> None:
 
 
 def _unique_keys(session: MySQLSession, schema: str, table: str) -> set[frozenset[str]]:
-    """Return the sets of columns with a unique index over their whole values."""
+    """Return the sets of columns that have a unique index over their complete values."""
     rows = session.execute(
         """SELECT index_name, lower(column_name), sub_part FROM information_schema.statistics
            WHERE table_schema = coalesce(%s, database()) AND table_name = %s AND non_unique = 0""",
@@ -627,6 +632,6 @@ def _unique_keys(session: MySQLSession, schema: str, table: str) -> set[frozense
     ).fetchall()
     columns: dict[str, set[str]] = {}
     for index, column, part in rows:
-        # Of an expression or the beginning of a text it says nothing.
+        # An index on an expression or a prefix is ignored.
         columns.setdefault(index, set()).add("" if part is not None or column is None else column)
     return {frozenset(names) for names in columns.values()}

@@ -37,12 +37,12 @@ COLUMN_TYPES = {
     "date": "date",
     "binary": "bytea",
 }
-# Read-only, such as a standby; and sessions and transactions that were idle or took too long.
+# Read-only servers, such as a standby; and sessions and transactions that were idle or took too long.
 _ENDED: Final = frozenset(("25006", "25P03", "25P04"))
-# Also waits for standby servers where the server names them; `remote_apply` waits for more.
+# Waits for the standby servers that the server is configured to wait for; `remote_apply` waits longer.
 _DURABLE: Final = """SELECT set_config('synchronous_commit', 'on', false)
     WHERE current_setting('synchronous_commit') <> 'remote_apply'"""
-# Any number will do, as long as all of Holdfast's sessions agree on it.
+# An arbitrary number that all sessions of Holdfast use.
 TABLES_LOCK = 0x486F6C64
 
 
@@ -50,7 +50,7 @@ def driver() -> ModuleType:
     """Return the psycopg module, loaded when the first ledger needs it.
 
     Raises:
-        Unavailable: It is not installed.
+        Unavailable: The driver is not installed.
     """
     try:
         import psycopg
@@ -66,13 +66,13 @@ def driver() -> ModuleType:
 
 @dataclass(frozen=True, slots=True)
 class PostgreSQL(Database):
-    """A ledger's database in PostgreSQL. A batch locks only the row of its sink in the ledger."""
+    """A ledger's database in PostgreSQL. In the ledger, a batch locks only the row of its sink."""
 
     mark = "%s"
     begins = "BEGIN"
     row_lock = " FOR UPDATE"
 
-    dsn: str = field(repr=False)  # may hold a password
+    dsn: str = field(repr=False)  # may contain a password
     patience_s: float
 
     def __post_init__(self) -> None:
@@ -80,7 +80,7 @@ class PostgreSQL(Database):
         try:
             psycopg.conninfo.conninfo_to_dict(self.dsn)
         except psycopg.ProgrammingError:
-            # Without the cause: its text repeats the address, password and all.
+            # Without the cause, whose message contains the address with the password.
             raise Invalid(
                 "invalid address of a PostgreSQL ledger",
                 code="HF-E2375",
@@ -90,7 +90,7 @@ class PostgreSQL(Database):
 
     @property
     def address(self) -> str:
-        """Host, port and database."""
+        """Return the host, port and database, without user and password."""
         parts = driver().conninfo.conninfo_to_dict(self.dsn)
         host, port = parts.get("host") or "localhost", parts.get("port") or 5432
         return f"postgresql://{host}:{port}/{parts.get('dbname') or ''}"
@@ -104,9 +104,10 @@ class PostgreSQL(Database):
         try:
             connection.execute(f"SET lock_timeout = {max(1, round(self.patience_s * 1000))}")
             connection.execute("SET client_min_messages = warning")
-            # Or times that go to a column without a zone would be those of the role, the server or PGTZ.
+            # Otherwise times in a column without a time zone would be in the zone of the role, the server or
+            # PGTZ.
             connection.execute("SET timezone = 'UTC'")
-            # A batch counts as written once COMMIT returns, so a crash of the server must not lose it.
+            # A batch counts as written when COMMIT returns, so a crash of the server must not lose it.
             connection.execute(_DURABLE)
             _make_tables(connection)
         except BaseException:
@@ -115,16 +116,16 @@ class PostgreSQL(Database):
         return connection
 
     def in_transaction(self, connection: Any) -> bool:
-        """Return True if a transaction is open; a failed one stays open until it is rolled back."""
+        """Return whether a transaction is open; a failed one stays open until it is rolled back."""
         return bool(connection.info.transaction_status != driver().pq.TransactionStatus.IDLE)
 
     def came_between(self, error: BaseException | None, change: Change | None = None) -> bool:  # noqa: ARG002
-        """Return True for a deadlock or a serialization failure."""
+        """Return whether the error is a deadlock or a serialization failure."""
         errors = driver().errors
         return isinstance(error, errors.SerializationFailure | errors.DeadlockDetected)
 
     def evict(self, sink: str) -> bool:
-        """End the sessions that hold a sink's transaction open. Needs the same role, or pg_signal_backend."""
+        """End the sessions with an open transaction of a sink; needs the same role or pg_signal_backend."""
         psycopg = driver()
         try:
             with psycopg.connect(self.dsn, autocommit=True) as connection:
@@ -135,14 +136,14 @@ class PostgreSQL(Database):
                     (_label(sink) + "%", _label(sink) + "claim"),
                 ).fetchall()
         except psycopg.Error:
-            return False  # the claim's own error says more
+            return False  # the error of the claim is more specific
         return any(row[0] for row in ended)
 
     def translate(self, error: BaseException) -> HoldfastError | None:
-        """Return the error for an unreachable or locked server; None for a wrong statement."""
+        """Return the error for an unreachable or locked server, or None for a wrong statement."""
         psycopg = driver()
         if isinstance(error, psycopg.errors.InvalidSavepointSpecification):
-            return None  # to psycopg it is operational, and says nothing of the server
+            return None  # an OperationalError in psycopg, but not an error of the server
         if isinstance(error, psycopg.errors.LockNotAvailable):
             return Unavailable(
                 "the ledger is locked by a different session",
@@ -174,7 +175,7 @@ class PostgreSQL(Database):
         return None
 
     def refused(self, error: BaseException, table: str) -> HoldfastError | None:
-        """Return the error for a missing table, a missing column or a rejected row; None for others."""
+        """Return the error for a missing table, a missing column or a rejected row, or None for others."""
         errors = driver().errors
         found = _first_line(error)
         if isinstance(error, errors.UndefinedTable):
@@ -189,11 +190,11 @@ class PostgreSQL(Database):
         return None
 
     def loader(self) -> PartitionLoader:
-        """Return this database: executors connect to it directly."""
+        """Return this database, to which executors connect directly."""
         return self
 
     def load_partition(self, table: str, batches: Iterable[Any], task: int) -> int:
-        """Copy Arrow batches as CSV, which Arrow writes and the server reads without a Python loop."""
+        """Copy Arrow batches as CSV, written by Arrow without a Python loop."""
         import pyarrow.csv
 
         count, without_names = 0, pyarrow.csv.WriteOptions(include_header=False)
@@ -201,7 +202,7 @@ class PostgreSQL(Database):
         parts["application_name"] = "holdfast:stage"
         parts.setdefault("connect_timeout", max(2, round(self.patience_s)))
         with driver().connect(**parts) as connection, connection.cursor() as cursor:
-            # A time comes without its zone, as UTC has it.
+            # A timestamp is written in UTC, without a time zone.
             cursor.execute("SET LOCAL timezone = 'UTC'")
             with cursor.copy(f"COPY {table} FROM STDIN (FORMAT csv, ENCODING 'UTF8')") as copy:
                 for batch in batches:
@@ -212,11 +213,11 @@ class PostgreSQL(Database):
         return count
 
     def makes_stage(self, connection: Any, stage: str, columns: str) -> str:  # noqa: ARG002
-        """Return a statement for an unlogged table: if the server crashes, the batch runs again."""
+        """Return the statement for an unlogged table; after a crash of the server the batch runs again."""
         return f"CREATE UNLOGGED TABLE {stage} ({columns})"
 
     def drop_stage(self, connection: Any, stage: str) -> None:
-        """Drop the table after a savepoint, to which a failure rolls back."""
+        """Drop the staging table after setting a savepoint, to which a failure rolls back."""
         connection.execute("SAVEPOINT holdfast_stage")
         try:
             connection.execute("SET LOCAL lock_timeout = 1000")
@@ -225,14 +226,14 @@ class PostgreSQL(Database):
             connection.execute("ROLLBACK TO SAVEPOINT holdfast_stage")
 
     def column_type(self, kind: str) -> str | None:
-        """Return the type of a column; a decimal keeps its precision and scale."""
+        """Return the SQL type for a Spark type; a decimal keeps its precision and scale."""
         base, bracket, rest = kind.partition("(")
         name = COLUMN_TYPES.get(base)
         return name + bracket + rest if name else None
 
 
 def _as_text(batch: Any, task: int) -> Any:
-    """Return an Arrow batch in types that CSV supports, with a column for the task."""
+    """Return an Arrow batch with types that CSV supports and with a column for the task."""
     import pyarrow as pa
 
     columns = []
@@ -251,16 +252,16 @@ def _as_text(batch: Any, task: int) -> Any:
 
 
 def _label(sink: str) -> str:
-    """Return the prefix of the application names of a sink's sessions; names have at most 63 bytes."""
+    """Return the prefix of the application names of a sink's sessions, which have at most 63 bytes."""
     return f"holdfast:{sink_digest(sink)}:"
 
 
 def _make_tables(connection: Any) -> None:
     tables = connection.execute("SELECT to_regclass('holdfast_fence'), to_regclass('holdfast_batches')")
     if None not in tables.fetchone():
-        return  # a role that may only use the tables need not be able to make them
+        return  # a role without the right to create tables may use existing ones
     connection.execute("BEGIN")
-    # Two sessions that make one table at the same time would fail in the catalog.
+    # Two sessions that create the same table concurrently would fail in the catalog.
     connection.execute("SELECT pg_advisory_xact_lock(%s)", (TABLES_LOCK,))
     for table in TABLES:
         connection.execute(table)

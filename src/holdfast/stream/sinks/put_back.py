@@ -1,8 +1,8 @@
-"""Check that a checkpoint's batch numbers match the table that its query writes to.
+"""The comparison of a checkpoint's batch numbers with those in the table that its query writes to.
 
 A file sink and a Delta table skip a batch that they already have. A query repeats only its last batch, so
-that loses nothing, unless an older or a new checkpoint is used with the same table: its next batches reuse
-numbers of written ones, and their rows would be dropped silently. Conversely Spark's file sink fails
+this loses nothing, unless an older or a new checkpoint is used with the same table: its next batches reuse
+the numbers of written ones, and their rows would be dropped silently. Conversely, Spark's file sink fails
 permanently if its log lacks a batch before the one with which the query resumes.
 """
 
@@ -32,16 +32,15 @@ if TYPE_CHECKING:
 def require_files_in_step(spark: SparkSession, checkpoint: str, *, path: str) -> None:
     """Raise an error for a query whose table of files does not match its checkpoint.
 
-    Prepares the log of a table without files for a query that does not begin with batch 0.
-
-    Lists the log of the table and of the checkpoint. Over Spark Connect nothing is checked.
+    If the table has no files and the query does not begin with batch 0, the log of the table is prepared. The
+    function lists the logs of the table and of the checkpoint. Over Spark Connect nothing is checked.
 
     Raises:
         Conflict: The table has batches that the checkpoint has not planned, or lacks an earlier one.
         Unavailable: The storage does not answer.
     """
     if is_connect(spark):
-        return  # the server's reader hides the log of a table from a client
+        return  # the server does not show the log of a table to a client
     names = names_in(spark, path, LOG_DIRECTORY)
     _require_in_step(newest_batch(names), spark, path, checkpoint)
     committed = newest_number(spark, checkpoint, COMMITS)
@@ -49,7 +48,7 @@ def require_files_in_step(spark: SparkSession, checkpoint: str, *, path: str) ->
         return
     wanted = empty_log(committed)
     if wanted.keys() >= set(names) and set(names_in(spark, path, ".")) <= {LOG_DIRECTORY}:
-        for name in wanted.keys() - set(names):  # a killed start may have left some
+        for name in wanted.keys() - set(names):  # a killed start may have left files
             write_text(spark, path, name, wanted[name].decode(), folder=LOG_DIRECTORY)
         return
     where = f"{path.rstrip('/')}/{LOG_DIRECTORY}/{missing}"
@@ -74,11 +73,11 @@ def require_delta_in_step(
 
     Raises:
         Conflict: The table has batches that the checkpoint has not planned.
-        Corrupt: The checkpoint's metadata does not have the query's id.
+        Corrupt: The metadata of the checkpoint lacks the query's id.
         Unavailable: The storage does not answer.
     """
     if is_connect(spark):
-        return  # what Delta notes of queries only its library in the JVM tells
+        return  # only Delta's library in the JVM can read the batches of queries
     query_id = query_id_in(spark, checkpoint)
     written = newest_in_delta(spark, target, is_path=is_path)
     own = None if query_id is None else written.pop(query_id, None)
@@ -90,10 +89,10 @@ def require_delta_in_step(
 def warn_of_fork_in_ledger(
     spark: SparkSession, checkpoint: str, *, ledger: Ledger, sink: str, target: str
 ) -> None:
-    """Warn if a ledger has batches of other queries in a sink, and none of this one.
+    """Issue a warning if a ledger has batches of other queries in a sink, and none of this query.
 
     Raises:
-        Corrupt: The checkpoint's metadata does not have the query's id.
+        Corrupt: The metadata of the checkpoint lacks the query's id.
         Unavailable: The storage or the ledger does not answer.
     """
     queries = {record.query_id for record in ledger.history(sink)}
@@ -103,7 +102,7 @@ def warn_of_fork_in_ledger(
 
 @dataclass(slots=True)
 class LedgerWitness:
-    """Evidence in a checkpoint of the batches that a ledger must have.
+    """The evidence in a checkpoint of the batches that a ledger must have.
 
     Args:
         checkpoint: The address of the query's checkpoint.
@@ -115,18 +114,18 @@ class LedgerWitness:
     _is_noted: bool = False
 
     def batch_owed(self, spark: SparkSession, query_id: str, batch_id: int, newest: int | None) -> int | None:
-        """Return the newest batch before `batch_id` that the ledger must have; None if there is none.
+        """Return the newest batch before `batch_id` that the ledger must have, or None if there is none.
 
-        Reads two small files, and one more for each maintenance batch before `batch_id`.
+        This reads two small files, and one more for each maintenance batch before `batch_id`.
 
         Args:
             spark: The session.
-            query_id: The query.
+            query_id: The id of the query.
             batch_id: The batch that is about to be written; Spark has committed all batches before it.
-            newest: The newest batch of the query in the ledger; None if the ledger has none.
+            newest: The newest batch of the query in the ledger, or None if the ledger has none.
 
         Raises:
-            Corrupt: A file of the checkpoint is damaged.
+            Corrupt: A file of the checkpoint cannot be parsed.
             Unavailable: The storage does not answer.
         """
         if newest is None and not self._note(spark).has_written(query_id, self.sink, batch_id):
@@ -143,10 +142,10 @@ class LedgerWitness:
     def note(self, spark: SparkSession, query_id: str, batch_id: int) -> None:
         """Record in the checkpoint that the ledger has a batch, at the first batch after a start.
 
-        Does nothing over Spark Connect: a client cannot write into a checkpoint.
+        Over Spark Connect nothing is recorded, because a client cannot write into a checkpoint.
 
         Raises:
-            Corrupt: An existing note is damaged.
+            Corrupt: An existing note cannot be parsed.
             Unavailable: The storage does not answer.
         """
         if self._is_noted or is_connect(spark):
@@ -163,10 +162,10 @@ class LedgerWitness:
 
 
 def query_id_in(spark: SparkSession, checkpoint: str) -> str | None:
-    """Return the id of a checkpoint's query; None before its first start.
+    """Return the id of a checkpoint's query, or None before its first start.
 
     Raises:
-        Corrupt: The checkpoint's metadata does not have the id.
+        Corrupt: The metadata of the checkpoint lacks the id.
         Unavailable: The storage does not answer.
     """
     metadata = read_text(spark, checkpoint, METADATA, folder=".")
@@ -176,7 +175,7 @@ def query_id_in(spark: SparkSession, checkpoint: str) -> str | None:
 
 
 def first_unplanned(spark: SparkSession, checkpoint: str) -> int:
-    """Return the first batch that a query has not planned; the one before it may run again.
+    """Return the first batch that a query has not planned; the previous batch may run again.
 
     Raises:
         Unavailable: The storage does not answer.
@@ -186,7 +185,7 @@ def first_unplanned(spark: SparkSession, checkpoint: str) -> int:
 
 
 def warn_of_fork(target: str, others: Iterable[str]) -> None:
-    """Warn that a target has rows of other queries, to which this one adds its own."""
+    """Issue a warning that a target has rows of other queries, to which this query adds its own."""
     queries = sorted(others)
     if queries:
         warnings.warn(

@@ -1,4 +1,4 @@
-"""A query that is ready to start, with the guarantee of its sink."""
+"""The sink of a query that is ready to start, with its guarantee."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ FILE_FORMATS = ("avro", "csv", "json", "orc", "parquet", "text")
 
 
 class Level(str, Enum):
-    """The delivery guarantee of a row after crashes and restarts."""
+    """The delivery guarantee for a row after crashes and restarts."""
 
     EXACTLY_ONCE = "exactly once"
     AT_LEAST_ONCE = "at least once"
@@ -45,12 +45,13 @@ class Level(str, Enum):
 
 @dataclass(frozen=True, slots=True)
 class Promise:
-    """The guarantee of a sink, its reason, and the conditions for its readers.
+    """The guarantee of a sink, the reason for it, and the condition for readers.
 
     Attributes:
         level: The guarantee: "exactly once", "at least once" or "no promise".
-        why: The reason for it.
-        reader_rule: The condition under which readers see it; "none" without one.
+        why: The reason for the guarantee.
+        reader_rule: The condition under which the guarantee applies to readers, or "none" without a
+            condition.
 
     Example:
         promise = hf.sink(events).console().promise
@@ -114,7 +115,7 @@ SENT = Promise(
     "read with `hf.without_repeats` or `hf.RepeatFilter`, which return each record once; any other"
     " consumer sees the records of a repeated batch twice",
 )
-# What Spark's own sinks promise to a query that was written without `hf.sink`.
+# The guarantees of Spark's own sinks, for a query that does not use `hf.sink`.
 BY_FORMAT: Mapping[str, Promise] = {
     **dict.fromkeys(FILE_FORMATS, FILES),
     "delta": DELTA,
@@ -136,10 +137,10 @@ BY_FORMAT: Mapping[str, Promise] = {
 
 
 Mode: TypeAlias = Literal["append", "update", "complete"]
-# Of a session and a checkpoint.
+# A function of a session and a checkpoint.
 InStep: TypeAlias = "Callable[[SparkSession, str], None]"
 
-# Which of a session's extras brings the data source of a sink.
+# The extra of a session that has the data source of a sink.
 _EXTRAS = {"delta": "delta", "delta_upsert": "delta", "kafka": "kafka"}
 BATCH_FUNCTION = "foreach_batch"
 _ONE_BATCH = "Sink.finish_batch runs one batch, but Spark started a second one"
@@ -150,17 +151,18 @@ _LOOK_S = 0.05
 class Sink:
     """A query that is ready to start, with the guarantee of its output.
 
-    Make it with a method of `hf.sink(…)`, or with `hf.adopt`.
+    Create it with a method of `hf.sink(…)`, or with `hf.adopt`.
 
     Attributes:
-        frame: The streaming DataFrame; None for an adopted writer.
-        name: The sink's name in a ledger.
-        kind: `parquet`, `delta`, `console`, `memory`, `foreach_batch`, `append`, `upsert`, `replace`, …
+        frame: The streaming DataFrame, or None for an adopted writer.
+        name: The name of the sink in a ledger.
+        kind: The kind of sink: `parquet`, `delta`, `console`, `memory`, `foreach_batch`, `append`, `upsert`,
+            `replace`, …
         promise: The delivery guarantee.
-        mode: Spark's output mode; None: Spark's default.
-        target: The path or table that is written to, if any.
-        require_in_step: A check that the checkpoint has all batches that the table has and would skip; None
-            if the sink skips no batch.
+        mode: Spark's output mode, or None for Spark's default.
+        target: The path, table or topic that is written to, if any.
+        require_in_step: A function that raises an error if the table has batches that the checkpoint lacks
+            and that would be skipped, or None if the sink skips no batch.
 
     Example:
         sink = hf.sink(events).append("sales", ledger="sqlite:///shop.db")
@@ -184,9 +186,9 @@ class Sink:
 
     @property
     def error(self) -> BaseException | None:
-        """The error that the last batch of a ledger sink or batch function raised.
+        """Return the error that the last batch of a ledger sink or batch function raised, or None.
 
-        A Conflict means that a different owner took over: starting again would take the sink back.
+        A Conflict means that a different owner took over; a new start would claim the sink again.
         """
         return self.fault.error
 
@@ -199,25 +201,26 @@ class Sink:
         term: int | None = None,
         repeats: bool = False,
     ) -> StreamingQuery:
-        """Start the query. A sink with a ledger is claimed first; from then on its former owner is refused.
+        """Start the query. A sink with a ledger is claimed first, after which its former owner is rejected.
 
-        Warns with `WatermarkWarning` if the query has more than one watermark, and with
-        `ObjectStoreWarning` if its checkpoint is on S3 and Spark would rename files there.
+        It issues a `WatermarkWarning` if the query has more than one watermark, and an `ObjectStoreWarning`
+        if its checkpoint is on S3 and Spark would rename files there.
 
         Args:
-            checkpoint: The directory of the query's checkpoint. It overrides one set on an adopted writer.
-            trigger: The trigger; None: Spark's default, as soon as possible.
+            checkpoint: The directory of the query's checkpoint. It overrides the one set on an adopted
+                writer.
+            trigger: The trigger, or None for Spark's default, which runs batches as soon as possible.
             query_name: Spark's name for the query.
-            term: With several supervisors, the token of the leader's term: a ledger then refuses queries
-                that an earlier leader has started, even if they claim the sink again.
-            repeats: True if the next batches ran before with the same input, so that a ledger may skip
-                those that it has.
+            term: With several supervisors, the token of the leader's term. A ledger then rejects queries
+                started by an earlier leader, even if they claim the sink again.
+            repeats: Whether the next batches ran before with the same input, so that a ledger may skip those
+                that it has.
 
         Raises:
             Conflict: A later leader has claimed the sink.
-            Unsupported: The session lacks the format, or the query cannot run with its trigger.
+            Unsupported: The session lacks the format, or the query cannot run with the trigger.
             Unavailable: The ledger cannot be reached.
-            Invalid: An existing table does not fit the query, or the query cannot read the keyed state in
+            Invalid: An existing table does not match the query, or the query cannot read the keyed state in
                 the checkpoint.
         """
         self._require_runnable(trigger)
@@ -243,21 +246,21 @@ class Sink:
                 return writer.toTable(self.to_table) if self.to_table else writer.start()
 
     def _require_runnable(self, trigger: Trigger | OneBatch | None) -> None:
-        """Check the trigger, by default the writer's, before a ledger is claimed."""
-        # A sink of `sink(…)` has no trigger of its own, and making its writer may claim a ledger.
+        """Check that the query can run with the trigger, or the writer's own, before a ledger is claimed."""
+        # A sink of `sink(…)` has no trigger of its own, and creating its writer may claim a ledger.
         writer = self.writer() if self.frame is None else None
         frame = self.frame if writer is None else frame_of(writer)
         written = None if writer is None else written_sink(writer)
         mode = self.mode if written is None else written[0].mode
         own = None if written is None else written[1]
-        # The one of `sink(…).kafka` marks its records in a batch function.
+        # A sink of `sink(…).kafka` adds its headers in a batch function.
         kind = BATCH_FUNCTION if writer is None and self.kind == "kafka" else self.kind
         require_runnable(frame, kind, mode, own if trigger is None else str(trigger))
 
     def plan(self, trigger: Trigger | OneBatch | None = None) -> QueryPlan | None:
-        """Return the plan of the query's code in a comparable form; starts and claims nothing.
+        """Return the plan of the query's code for comparison, or None; starts and claims nothing.
 
-        None if the writer or Spark's internals do not expose it.
+        The result is None if the writer or this version of Spark does not expose the plan.
         """
         writer = self.writer() if self.frame is None else None
         frame = self.frame if writer is None else frame_of(writer)
@@ -270,17 +273,17 @@ class Sink:
         return plan_of(frame, sink, default if trigger is None else str(trigger))
 
     def finish_batch(self, checkpoint: str) -> bool:
-        """Let Spark commit a batch that this sink already has but Spark has not committed.
+        """Commit a batch that this sink already has, but that Spark has not committed.
 
-        A file or Delta sink skips a batch that it already has without reading it, so its state is not
-        computed, and with state-checkpoint format 2 Spark then refuses to commit: the query can never start
-        again. This method runs that one batch with the same plan and discards its rows, which computes the
-        state, and Spark commits it. Call it only for a query that failed in this way
-        (`engine.watch.was_skipped`): for any other batch its rows would be lost.
+        A file or Delta sink skips a batch that it already has without reading it, so the state of the batch
+        is not computed. With state-checkpoint format 2 Spark then does not commit the batch, and the query
+        cannot start again. This method runs that batch with the same plan and discards its rows, which
+        computes the state, so that Spark commits it. Call it only for a query that failed in this way
+        (`engine.watch.was_skipped`), because the rows of any other batch would be lost.
 
         Returns:
             True if the batch is committed; False for a batch function of an adopted writer, which cannot be
-            left out.
+            replaced.
         """
         writer = self._prepared(checkpoint)
         refuse_connect(
@@ -302,7 +305,7 @@ class Sink:
         frame, mode = self._frame(writer), self.mode or written_mode(writer)
         plain = writer
         if frame is not None and mode is not None:
-            # Of its own, since one that partitions its table cannot be given a batch function.
+            # A new writer, because one that partitions its table cannot be given a batch function.
             plain = frame.writeStream.outputMode(mode)
             plain = plain.option("checkpointLocation", hadoop_address(checkpoint))
         with _checked(frame, checkpoint):
@@ -312,7 +315,7 @@ class Sink:
         while not stop_between_batches(query):
             time.sleep(_LOOK_S)
         if plain is writer:
-            # An adopted one is the user's only one; it goes back to what it was.
+            # The writer of an adopted sink belongs to the user, so its settings are restored.
             writer.format(former)
         text = failure_text(query)
         return begun.is_set() and (text is None or _ONE_BATCH in text)
@@ -327,7 +330,7 @@ class Sink:
 
 @contextmanager
 def _files_of(frame: DataFrame | None, checkpoint: str) -> Iterator[None]:
-    """Start a query within the block with the file manager for its checkpoint, if the frame is known."""
+    """Set the file manager for a checkpoint while a query starts in the block, if the frame is known."""
     if frame is None:
         yield
         return
@@ -339,11 +342,11 @@ def _files_of(frame: DataFrame | None, checkpoint: str) -> Iterator[None]:
 
 @contextmanager
 def has_source(kind: str) -> Iterator[None]:
-    """Raise Holdfast's error if the session lacks a format's jar."""
+    """Raise a Holdfast error if the session lacks a format's jar."""
     try:
         yield
     except Exception as error:
-        # Spark raises this one as a bare Java error: its condition is to be had from the text alone.
+        # Spark raises a plain Java error for this, so its error class can only be read from the message.
         if "[DATA_SOURCE_NOT_FOUND]" not in str(error):
             raise
         extra = _EXTRAS.get(kind)

@@ -1,4 +1,4 @@
-"""Skip the repeated records of a topic when reading it."""
+"""The filter for repeated records when reading a topic."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ _QUERY: Final = "holdfast_query"
 
 @dataclass(slots=True)
 class Newest:
-    """The newest batch of a query that a reader has seen in a partition of a topic.
+    """The newest batch of a query that a reader has read in a partition of a topic.
 
     Attributes:
-        batch_id: The batch; -1 before the first.
-        generation: The greatest generation seen; 0 before the first.
-        identities: The records of the batch that were seen.
-        earlier: Further records of the batch, in a different container.
+        batch_id: The id of the batch; -1 before the first one.
+        generation: The highest generation read; 0 before the first one.
+        identities: The identities of the records of the batch that were read.
+        earlier: More identities of records of the batch, in a separate container.
     """
 
     batch_id: int = -1
@@ -39,18 +39,18 @@ class Newest:
     earlier: Container[str] = ()
 
     def admits(self, header: RecordHeader) -> bool:
-        """Return True if a record is new in its partition, and remember it.
+        """Return whether a record is new in its partition, and remember it.
 
-        A query writes its batches one after the other, each complete before the next. So a record of an
-        earlier batch is a repeat. And after a record of a newer owner, a record of an older owner belongs to
-        a batch that the ledger no longer accepts from the older one, and that the newer one writes again.
+        A query writes its batches one after the other, each completely before the next, so a record of an
+        earlier batch is a repeat. After a record of a newer owner, a record of an older owner belongs to a
+        batch that the ledger rejects from the older owner, and that the newer owner writes again.
         """
         if header.generation is not None:
             if header.generation < self.generation:
                 return False
             if header.generation > self.generation:
                 self.generation = header.generation
-                # Only a ledger that was rewound on purpose lets a newer owner write an earlier batch.
+                # A newer owner writes an earlier batch only if the ledger was rewound on purpose.
                 if header.batch_id < self.batch_id:
                     self.batch_id = -1
         if header.batch_id < self.batch_id:
@@ -64,17 +64,17 @@ class Newest:
 
 
 class RepeatFilter:
-    """A filter that recognises repeated records of a topic, for any consumer; needs no Spark.
+    """A filter that detects repeated records of a topic, for any consumer; it needs no Spark.
 
-    Pass it each record in the order of its partition. It remembers one batch per partition and query, so its
-    memory does not grow with the topic. A record without Holdfast's header is new. Store `state()` with the
-    consumer's offsets, and start the next filter with it.
+    Pass it each record in the order of its partition. The filter remembers one batch per partition and query,
+    so its memory does not grow with the topic. A record without Holdfast's header counts as new. Store
+    `state()` with the consumer's offsets, and start the next filter with it.
 
     Args:
-        state: The `state()` of an earlier filter.
+        state: The result of `state()` of an earlier filter, or None.
 
     Raises:
-        Invalid: The state is not valid.
+        Invalid: The state is malformed.
 
     Example:
         headers = [("holdfast-record", b"query-1 7 - a1")]
@@ -103,12 +103,12 @@ class RepeatFilter:
             ) from error
 
     def is_new(self, topic: str, partition: int, headers: Iterable[tuple[str, bytes | None]] | None) -> bool:
-        """Return True if a record is new, False if it repeats an earlier one of its partition.
+        """Return whether a record is new: True, or False if it repeats an earlier record of its partition.
 
         Args:
-            topic: The record's topic.
-            partition: Its partition.
-            headers: Its headers, in the format of confluent-kafka and kafka-python.
+            topic: The topic of the record.
+            partition: The partition of the record.
+            headers: The headers of the record, in the format of confluent-kafka and kafka-python.
         """
         header = header_of(headers)
         if header is None:
@@ -116,7 +116,7 @@ class RepeatFilter:
         return self._newest.setdefault((topic, partition, header.query_id), Newest()).admits(header)
 
     def state(self) -> dict[str, Any]:
-        """Return the filter's state for JSON: store it with the consumer's offsets."""
+        """Return the state of the filter for JSON; store it with the consumer's offsets."""
         return {
             "newest": [
                 {
@@ -133,19 +133,19 @@ class RepeatFilter:
 
 
 def without_repeats(df: DataFrame) -> DataFrame:
-    """Return the records of a topic without those that a batch of `hf.sink(…).kafka(…)` repeated.
+    """Return the records of a topic without repeats from batches that `hf.sink(…).kafka(…)` sent again.
 
-    Exact for a repeat at any position, if each partition is read from the first record of the batch on.
-    Records of other writers are kept. On a stream this is an operator with keyed state, which remembers the
-    records of one batch per partition and query; the result has no watermark. On a batch frame it costs a
-    shuffle by partition and a sort by offset.
+    The result is exact wherever a record is repeated, if each partition is read from the first record of the
+    batch. Records of other writers are kept. On a stream this is an operator with keyed state, which
+    remembers the records of one batch per partition and query; the result has no watermark. On a batch frame
+    it costs a shuffle by partition and a sort by offset.
 
     Args:
-        df: A frame of Spark's Kafka source with the option `includeHeaders`, with its columns `topic`,
-            `partition`, `offset` and `headers`; other columns are optional.
+        df: A frame of Spark's Kafka source with the option `includeHeaders`. The columns `topic`,
+            `partition`, `offset` and `headers` are required.
 
     Raises:
-        Invalid: One of these columns is missing.
+        Invalid: A required column is missing.
 
     Example:
         # A batch frame in the shape of Spark's Kafka source; a stream has the same columns.
@@ -160,7 +160,7 @@ def without_repeats(df: DataFrame) -> DataFrame:
 
 
 class _DropRepeats(Keyed):
-    """A processor that keeps the first of each record; a key is a partition of a topic and a query."""
+    """A processor that returns the first of equal records; a key is a partition of a topic and a query."""
 
     batch_id: Any = value("long", default=-1)
     generation: Any = value("long", default=0)
@@ -172,7 +172,7 @@ class _DropRepeats(Keyed):
         self._headers = headers
 
     def on_key(self, key: Any, events: Any, state: Any, ctx: Any) -> Iterator[Any]:  # noqa: ARG002 - a handler's arguments
-        """Filter the records of a batch in the order of their partition."""
+        """Return the new records of a batch, in the order of their partition."""
         rows = sorted((tuple(event) for event in events), key=lambda row: row[self._offset])
         newest = Newest(state.batch_id, state.generation, earlier=state.identities)
         for row in rows:

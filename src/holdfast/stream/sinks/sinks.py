@@ -1,7 +1,7 @@
-"""Sinks of queries, with their guarantees.
+"""The sinks of queries, with their guarantees.
 
-Whether a sink is exactly once depends on how it is written and how it is read. So each has a `Promise` that
-describes its guarantee, which a job can show before it runs.
+Whether a sink is exactly once depends on how it is written and how it is read. So each sink has a `Promise`
+with its guarantee, which a job can show before it runs.
 """
 
 from __future__ import annotations
@@ -66,28 +66,28 @@ KAFKA = "kafka"
 
 @dataclass(frozen=True, slots=True)
 class DeltaSink(Sink):
-    """A sink that appends to a Delta table, or upserts its rows by key."""
+    """A sink that appends to a Delta table, and whose `upsert` replaces rows by key."""
 
     partition_by: tuple[str, ...] = field(default=(), kw_only=True, repr=False)
     options: Mapping[str, str] = field(default_factory=dict, kw_only=True, repr=False)
 
     def upsert(self, keys: Sequence[str], *, delete_when: str | None = None) -> Sink:
-        """Replace the row with the same key by each row, with a MERGE. A batch may have one row per key.
+        """Return a sink that replaces the row with the same key by each new row, with a MERGE.
 
-        The table is created if it is missing. A MERGE that conflicts with a concurrent writer or OPTIMIZE is
-        tried at most ten times. Costs the computation of the batch, which is persisted meanwhile, a count of
-        its rows by key, and the MERGE.
+        A batch may have one row per key. The table is created if missing. A MERGE that conflicts with a
+        concurrent writer or OPTIMIZE is tried at most ten times. A batch costs its computation, during which
+        it is persisted, a count of its rows by key, and the MERGE.
 
         Args:
             keys: The key columns. Their values must not be null.
-            delete_when: An SQL condition on a row, such as `op = 'delete'`, under which it deletes the row
-                with its key.
+            delete_when: An SQL condition, such as `op = 'delete'`, under which a row deletes the row with its
+                key.
 
         Raises:
             Invalid: A key is not a column of the query, or is given twice.
         """
         frame, fault = self.frame, Fault()
-        if frame is None or self.target is None:  # not of `SinkBuilder.delta`
+        if frame is None or self.target is None:  # not created by `SinkBuilder.delta`
             raise Invalid(
                 "upsert needs a Delta sink with a target",
                 code="HF-E2379",
@@ -125,7 +125,7 @@ class SinkBuilder:
     mode: Mode | None = None
 
     def parquet(self, path: str | Path, partition_by: Sequence[str] = (), **options: str) -> Sink:
-        """Append to a directory of Parquet files."""
+        """Return a sink that appends to a directory of Parquet files."""
         return self.files("parquet", path, partition_by, **options)
 
     def files(
@@ -135,9 +135,10 @@ class SinkBuilder:
         partition_by: Sequence[str] = (),
         **options: str,
     ) -> Sink:
-        """Append to a directory of files: avro, csv, json, orc, parquet or text.
+        """Return a sink that appends to a directory of files in the format avro, csv, json, orc, parquet or
+        text.
 
-        Do not read the directory with a glob: see the promise's reader rule.
+        Do not read the directory with a glob; see the reader rule of the sink's promise.
         """
         if format not in FILE_FORMATS:
             raise Invalid(
@@ -152,14 +153,15 @@ class SinkBuilder:
         return replace(sink, require_in_step=partial(require_files_in_step, path=target))
 
     def delta(self, path_or_table: str | Path, partition_by: Sequence[str] = (), **options: str) -> DeltaSink:
-        """Write to a Delta table: append rows, or in complete mode the whole result each time.
+        """Return a sink for a Delta table: it appends rows or, in complete mode, replaces all of them in each
+        batch.
 
-        `.delta(…).upsert(keys)` replaces rows by key instead. Needs Delta in the session:
+        To replace rows by key, use `.delta(…).upsert(keys)`. The session must have Delta:
         `hf.session(extras=["delta"])`.
 
         Args:
             path_or_table: A path if it contains a slash, otherwise a table of the catalog.
-            partition_by: Columns to partition a new table by.
+            partition_by: The columns by which a new table is partitioned.
             **options: Options of Delta, such as `mergeSchema`.
         """
         target = str(path_or_table)
@@ -174,25 +176,26 @@ class SinkBuilder:
         )  # fmt: skip
 
     def console(self, rows: int = 20, *, truncate: bool = True) -> Sink:
-        """Print the first rows of each batch."""
+        """Return a sink that prints the first rows of each batch."""
         options = {"numRows": rows, "truncate": truncate}
         return self._sink("console", CONSOLE, lambda writer: writer.format("console").options(**options))
 
     def memory(self, table: str) -> Sink:
-        """Keep all rows in the driver, as a temporary table of the session; the query gets its name."""
+        """Return a sink that collects all rows in the driver, in a temporary table named like the query."""
         sink = self._sink("memory", MEMORY, lambda writer: writer.format("memory").queryName(table))
         return replace(sink, name=self.name or table, target=table)
 
     def foreach_batch(self, fn: BatchFunction, ledger: Ledger | str | Path | None = None) -> Sink:
-        """Call a function with each batch: `fn(batch, batch_id)`, or `fn(batch, batch_id, tx)`.
+        """Return a sink that calls a function with each batch: `fn(batch, batch_id)` or `fn(batch, batch_id,
+        tx)`.
 
-        With a ledger a recorded batch is not passed again and a stale owner is refused. A function that
-        requires a third argument gets the ledger's `Transaction`, and its writes through it are exactly once.
-        Read the whole batch: Spark saves only the state of the rows that were read.
+        With a ledger, a recorded batch is not passed again and an outdated owner is rejected. A function with
+        a required third argument gets the ledger's `Transaction`, and its writes through it are exactly once.
+        Read the complete batch, because Spark saves only the state of the rows that were read.
 
         Args:
             fn: The function. It runs in the driver, on the query's thread.
-            ledger: A ledger or its address. The sink then needs a name.
+            ledger: The ledger or its address; the sink then needs a name. None for no ledger.
         """
         takes_transaction = requires_three(fn)
         if ledger is None:
@@ -204,7 +207,7 @@ class SinkBuilder:
                     hint='add a ledger, as in .foreach_batch(fn, ledger="sqlite:///ledger.db")',
                 )
             fault = Fault()
-            # Over Spark Connect the function is sent to the server, which then needs no Holdfast for it.
+            # Over Spark Connect the function is sent to the server, where Holdfast need not be installed.
             call: Callable[..., Any] = fn if is_connect(self.frame) else keep_fault(fault, fn)
             sink = self._sink(BATCH_FUNCTION, BATCH, lambda writer: writer.foreachBatch(call))
             return replace(sink, fault=fault)
@@ -222,26 +225,30 @@ class SinkBuilder:
         return self._ledgered(BATCH_FUNCTION, promise, self.mode, self.name, ledger_at(ledger), write)
 
     def append(self, table: str, ledger: Ledger | str | Path) -> Sink:
-        """Append each batch's rows to a table in the ledger's database; it is created if it is missing.
+        """Return a sink that appends each batch's rows to a table in the ledger's database, created if
+        missing.
 
-        In update mode a row that changes is added again each time: a log of changes.
-        Costs one Spark job per partition and batch; every row passes through the driver.
+        In update mode a row that changes is appended each time, so the table is a log of changes. Executors
+        write directly to a database server; SQLite is written by the driver, with one Spark job per partition
+        and batch.
         """
         self._allowed("append", ("append", "update"))
         return self._sql(table, ledger, "append", self.mode or "append", ())
 
     def upsert(self, table: str, keys: Sequence[str], ledger: Ledger | str | Path) -> Sink:
-        """Replace the row with the same key by each row. A batch may have one row per key.
+        """Return a sink that replaces the row with the same key by each new row. A batch may have one row per
+        key.
 
-        Costs the same as `append`. A row that leaves the result stays in the table.
+        The cost is that of `append`. A row that disappears from the result stays in the table.
         """
         self._allowed("upsert", ("append", "update"))
         return self._sql(table, ledger, "upsert", self.mode or "update", keys)
 
     def replace(self, table: str, ledger: Ledger | str | Path) -> Sink:
-        """Replace the table's rows by each batch, which is the whole result (complete mode).
+        """Return a sink that replaces the table's rows by each batch, which is the complete result (complete
+        mode).
 
-        Costs the same as `append`, for the whole result in every batch.
+        The cost is that of `append`, for the complete result in every batch.
         """
         self._allowed("replace", ("complete",))
         return self._sql(table, ledger, "replace", "complete", ())
@@ -256,29 +263,30 @@ class SinkBuilder:
         ledger: Ledger | str | Path | None = None,
         **options: str,
     ) -> Sink:
-        """Send each row to a Kafka topic, with a header that identifies repeats.
+        """Return a sink that sends each row to a Kafka topic, with a header that identifies repeats.
 
-        A batch that runs again is sent again: an ordinary consumer sees its records twice.
+        A batch that runs again is sent again, so a consumer without a filter receives its records twice.
         `hf.without_repeats` and `hf.RepeatFilter` return each record once. A frame with a column `value` is
         sent as in Spark's own sink, with `key`, `value`, `headers` and `partition`; rows of any other frame
-        are sent as JSON. Needs Spark's connector: `hf.session(extras=["kafka"])`.
+        are sent as JSON. The session must have Spark's connector: `hf.session(extras=["kafka"])`.
 
-        Costs a shuffle of the batch by key. Records with the same key keep the order of the batch.
+        A batch costs a shuffle by key. Records with the same key keep the order of the batch.
 
         Args:
-            servers: The brokers, as `host:port,host:port`.
-            topic: The topic. It must exist.
-            key: The column for the key, sent as text. By default the column `key`, if there is a `value`.
-            identify_by: The columns that identify a row when its batch runs again. By default all contents
-                of the record. Set it if a column may differ in a repeat: a sum of doubles, a time taken by
-                a Python function.
-            ledger: A ledger or its address: a batch that it has is not sent again, and records of a former
-                owner are distinguished from those of the current one. The sink's name in it is by default
-                the topic's.
-            **options: Spark's options for Kafka, such as `**{"kafka.compression.type": "zstd"}`.
+            servers: The brokers, in the form `host:port,host:port`.
+            topic: The topic, which must exist.
+            key: The column with the key, sent as text. The default is the column `key`, if there is a column
+                `value`.
+            identify_by: The columns that identify a row when its batch runs again; by default all contents of
+                the record. Set it if a column may differ in a repeat, such as a sum of doubles, or a time
+                taken by a Python function.
+            ledger: The ledger or its address. A batch that it has is not sent again, and records of a former
+                owner are distinguished from those of the current one. The sink's name in the ledger is by
+                default that of the topic.
+            **options: Options of Spark's Kafka sink, such as `**{"kafka.compression.type": "zstd"}`.
 
         Raises:
-            Invalid: A column or an option is not valid.
+            Invalid: A column or an option is invalid.
             Unsupported: The frame is a Spark Connect frame.
         """
         frame, name, mode = self.frame, self.name or topic, self.mode
@@ -322,7 +330,7 @@ class SinkBuilder:
             target.write(batch, transaction)
 
         made = self._ledgered(change, TABLE, mode, self.name or table, at, write, lambda: target.prepare(at))
-        if change != "append":  # other changes leave one row for a key, or the newest result
+        if change != "append":  # other changes leave one row per key, or only the newest result
             return replace(made, target=table)
         warn = partial(warn_of_fork_in_ledger, ledger=at, sink=self.name or table, target=table)
         return replace(made, target=table, require_in_step=warn)
@@ -354,7 +362,8 @@ class SinkBuilder:
                 doing = ledger.transaction(name, query_id, batch_id, token, repeats=fault.repeats, owed=owed)
                 with doing as transaction:
                     if transaction is None:
-                        # The rows are there, but the operators' state is saved only by reading the batch.
+                        # The ledger has the rows, but the operators' state is saved only if the batch is
+                        # read.
                         batch.write.format("noop").mode("overwrite").save()
                     else:
                         write(batch, batch_id, transaction)
@@ -411,9 +420,9 @@ def sink(df: DataFrame, *, name: str | None = None, mode: Mode | None = None) ->
 
     Args:
         df: A streaming DataFrame.
-        name: The sink's name in a ledger, by default the table's. Two queries that write to one table need
-            different names, or each is refused after the other has started.
-        mode: `append`, `update` or `complete`; by default the one that suits the sink.
+        name: The name of the sink in a ledger; by default that of the table. Two queries that write to one
+            table need different names, because each start would reject the other query.
+        mode: The output mode `append`, `update` or `complete`; by default the one that suits the sink.
 
     Example:
         sink = hf.sink(events, name="sales").parquet("tables/sales", partition_by=["drink"])
@@ -430,14 +439,14 @@ def sink(df: DataFrame, *, name: str | None = None, mode: Mode | None = None) ->
 
 
 def adopt(writer: DataStreamWriter, name: str | None = None) -> Sink:
-    """Return a sink for a writer that was made with plain PySpark.
+    """Return a sink for a writer created with plain PySpark.
 
-    The promise follows from the writer's format, which Spark has no public method for: if its internals do
-    not show the format, the promise is NONE, with that reason.
+    The promise follows from the format of the writer, which Spark exposes only through internals. If the
+    format cannot be determined, the promise is NONE, with that reason.
 
     Args:
-        writer: The writer: `df.writeStream` with its format and options, not yet started.
-        name: The sink's name.
+        writer: The writer: `df.writeStream` with a format and options, not started.
+        name: The name of the sink.
 
     Example:
         sink = hf.adopt(events.writeStream.format("parquet").option("path", "tables/sales"))
@@ -451,7 +460,7 @@ def adopt(writer: DataStreamWriter, name: str | None = None) -> Sink:
     promise = BY_FORMAT.get(kind or "", unknown)
 
     def require_in_step(spark: SparkSession, checkpoint: str) -> None:
-        written = written_sink(writer)  # an adopted writer may still be changed until it starts
+        written = written_sink(writer)  # an adopted writer may still change before it starts
         target = None if written is None else written[0].target
         if target is not None and kind in FILE_FORMATS:
             require_files_in_step(spark, checkpoint, path=target)

@@ -1,15 +1,15 @@
 """A table in a ledger's database, written by a query and its executors.
 
-All tasks write to one staging table of this attempt of the batch. A task copies its rows in a separate
-transaction and returns its number and the count of rows. So a task that dies leaves nothing, and of a task
-that ran twice only the rows of one run count: those whose number Spark has passed on to the driver. The table
-is named after the sink's token and the batch. The next attempt, which has a greater token, drops the
-leftovers of a failed one; they are never read.
+All tasks write to one staging table for this attempt of the batch. A task copies its rows in a separate
+transaction and returns its number and the count of rows. So a task that dies leaves no rows, and of a task
+that ran twice only the rows of one run are used: those with the number that Spark reported to the driver. The
+name of the staging table includes the sink's token and the batch. The next attempt, which has a higher token,
+drops the tables of failed attempts, which are never read.
 
-A batch is first written to a separate table: by the executors on a server, by the driver in SQLite, whose
-file is on its disk. Only then the transaction begins that checks the fence, moves the rows and records the
-batch. So the lock is held for the move, not for the computation, and a duplicate key is found before the
-target is changed.
+A batch is first written to a staging table: on a server by the executors, in SQLite, whose file is on the
+driver's disk, by the driver. Then the transaction begins that checks the fence, moves the rows and records
+the batch. So the lock is held during the move but not during the computation, and a duplicate key is found
+before the target is changed.
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ class StagedRows:
     """The staged rows of a batch.
 
     Attributes:
-        table: The table, as SQL names it.
-        tasks: The tasks whose rows count.
+        table: The staging table as an SQL name.
+        tasks: The tasks whose rows are used.
         count: The number of rows of these tasks.
     """
 
@@ -64,23 +64,23 @@ class StagedRows:
 
     @property
     def condition(self) -> str:
-        """Return the SQL condition of rows that count."""
+        """Return the SQL condition on the rows that are used."""
         return f"{TASK} IN ({', '.join(map(str, self.tasks))})" if self.tasks else "false"
 
 
 def stage_from_executors(batch: DataFrame, table: str, loader: PartitionLoader, target: str) -> StagedRows:
-    """Write a batch's rows into a table from the executors; computes the batch, in one Spark job.
+    """Write a batch's rows from the executors into a table; computes the batch, in one Spark job.
 
-    No rows are sent to the driver, only the answer of each task.
+    The driver receives no rows, only the answer of each task.
 
     Args:
-        batch: The rows; its columns are those of the table without the last, `holdfast_task`.
-        table: The table, as SQL names it.
+        batch: The rows, with the columns of the table except the last one, `holdfast_task`.
+        table: The staging table as an SQL name.
         loader: The loader that connects from an executor and copies rows.
-        target: The final table, for errors.
+        target: The final table, for error messages.
 
     Raises:
-        HoldfastError: The translated error of the database on an executor.
+        HoldfastError: The database rejected the rows or could not be reached from an executor.
     """
     answers = batch.mapInArrow(copied_by(loader, table, target), _ANSWER).collect()
     for answer in answers:
@@ -111,7 +111,7 @@ def require_all(connection: Connection, staged: StagedRows) -> None:
 
 
 def copied_by(loader: PartitionLoader, table: str, target: str) -> Callable[[Iterator[Any]], Iterator[Any]]:
-    """Return the function with which an executor loads the Arrow batches of a partition."""
+    """Return the function by which an executor loads the Arrow batches of a partition."""
 
     def copy(batches: Iterator[Any]) -> Iterator[Any]:
         import pyarrow as pa
@@ -120,7 +120,7 @@ def copied_by(loader: PartitionLoader, table: str, target: str) -> Callable[[Ite
         context = TaskContext.get()
         task = -1 if context is None else context.taskAttemptId()
         count, error = 0, None
-        # Nothing is opened for a partition without rows.
+        # No connection is opened for a partition without rows.
         filled = (batch for batch in batches if batch.num_rows)
         first = next(filled, None)
         if first is not None:
@@ -129,7 +129,7 @@ def copied_by(loader: PartitionLoader, table: str, target: str) -> Callable[[Ite
                     count = loader.load_partition(table, _chained(first, filled), task)
             except HoldfastError as ours:
                 error = json.dumps({"kind": type(ours).__name__, "fact": ours.fact, **ours.facts()})
-                for _ in filled:  # a worker reads its input to the end
+                for _ in filled:  # a worker must read its complete input
                     pass
         yield pa.RecordBatch.from_pydict(
             {
@@ -155,12 +155,12 @@ def _raised(text: str) -> HoldfastError:
 
 
 def columns_with_task(columns: Sequence[str]) -> str:
-    """Return the columns of a staging table, in SQL."""
+    """Return the column definitions of a staging table, with the task column."""
     return ", ".join([*columns, f"{TASK} BIGINT NOT NULL"])
 
 
 STAGE = "holdfast_stage"
-# How often staged rows are moved at most, where other writers to the table come between.
+# The maximum number of attempts to move staged rows, in case of conflicts with other writers.
 MOVES = 4
 EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.timezone.utc)
 PLAIN_TYPES = "numbers, decimal, string, boolean, timestamp, date and binary"
@@ -168,12 +168,12 @@ PLAIN_TYPES = "numbers, decimal, string, boolean, timestamp, date and binary"
 
 @dataclass(frozen=True, slots=True)
 class TableColumn:
-    """A column of a table.
+    """A column of a table that a query writes to.
 
     Attributes:
-        name: The name.
-        kind: Spark's name of its type.
-        sql_type: The database's type.
+        name: The name of the column.
+        kind: The Spark type.
+        sql_type: The type in the database.
         made_type: The type in a table that Holdfast creates.
     """
 
@@ -190,9 +190,9 @@ class SqlTable:
     Args:
         name: The table, or `schema.table`.
         columns: The query's columns.
-        change: `append` adds rows, `upsert` replaces the rows with the same keys, `replace` replaces all
-            rows.
-        keys: The columns of an upsert's key.
+        change: The change by a batch: `append` adds rows, `upsert` replaces the rows with the same keys,
+            `replace` replaces all rows.
+        keys: The key columns of an upsert.
     """
 
     name: str
@@ -204,11 +204,11 @@ class SqlTable:
     def of(
         cls, name: str, schema: StructType, ledger: Ledger, change: Change, keys: Sequence[str] = ()
     ) -> SqlTable:
-        """Check that a table can store a query's schema; opens and creates nothing.
+        """Return a table after checking that it can store a query's schema; opens and creates nothing.
 
         Raises:
             Invalid: A type is nested, two columns have the same name, a key is not a column, or the table
-                name is not valid.
+                name is invalid.
         """
         if not name or not all(name.split(".")) or "\0" in name:
             raise Invalid(
@@ -235,10 +235,10 @@ class SqlTable:
         return cls(name, columns, change, tuple(keys))
 
     def prepare(self, ledger: Ledger) -> None:
-        """Create the table if it is missing, and check that batches can be written to it.
+        """Create the table if missing, and check that batches can be written to it.
 
         Raises:
-            Invalid: The table lacks a column, or its key is not unique.
+            Invalid: The table lacks a column, or its key has no unique index.
             Unavailable: The database cannot be reached.
         """
         database = ledger.database
@@ -252,7 +252,7 @@ class SqlTable:
             options = database.table_options(connection)
             connection.execute(f"CREATE TABLE IF NOT EXISTS {self._table} ({', '.join(lines)}){options}")
             database.check_table(connection, self.name, self.keys)
-            # This changes nothing: it lets the database judge the statements that batches will run.
+            # This changes no rows: it makes the database check the statements that batches will run.
             connection.execute(self._stage_like(database, connection))
             trial = self._move(STAGE, "true")
             for statement in (trial.insert,) if self.change == "replace" else database.moves(trial):
@@ -274,10 +274,10 @@ class SqlTable:
             connection.close()
 
     def write(self, batch: DataFrame, transaction: Transaction) -> None:
-        """Write a batch's rows into the database and move them to the table.
+        """Write a batch's rows into a staging table and move them to the table.
 
-        Costs one Spark job if the executors write them. If the driver does, one job per partition, with one
-        partition's rows in the driver's memory at a time.
+        It costs one Spark job if the executors write the rows. If the driver does, it costs one job per
+        partition, with one partition's rows in the driver's memory at a time.
 
         Raises:
             Invalid: An upsert's key is null or occurs twice in the batch, or the table rejects a row.
@@ -319,7 +319,7 @@ class SqlTable:
                 require_all(staging, staged)
                 self._check_keys(staging, stage, staged.condition)
         except BaseException:
-            with suppress(Exception):  # the next attempt drops it too
+            with suppress(Exception):  # the next attempt drops the table, too
                 staging.execute(f"DROP TABLE {stage}")
             raise
         self._move_rows(transaction, stage, staged.condition)
@@ -336,8 +336,8 @@ class SqlTable:
             connection = transaction.connection
             try:
                 with refusals(database, self.name):
-                    # Without values, not with none: psycopg looks for its marks otherwise, and a name may
-                    # hold a `%`.
+                    # Without values: if given values, even none, psycopg replaces placeholders, and a name
+                    # may contain `%`.
                     for statement in database.moves(self._move(stage, condition)):
                         connection.execute(statement)
                 return
@@ -347,7 +347,7 @@ class SqlTable:
                 transaction.begin_again()
 
     def _drop_leftovers(self, connection: Connection, transaction: Transaction, schema: str) -> None:
-        """Drop the staging tables of earlier attempts and former owners, but not a later owner's."""
+        """Drop the staging tables of earlier attempts and former owners, but not those of a later owner."""
         database = transaction.database
         of_schema = f"WHERE table_schema = coalesce(?, {database.own_schema})"
         statement = f"SELECT table_name FROM information_schema.tables {of_schema}"  # noqa: S608  ours
@@ -365,7 +365,7 @@ class SqlTable:
     def _rows(self, batch: DataFrame) -> Iterator[tuple[Any, ...]]:
         from pyspark.sql import functions as F  # noqa: N812
 
-        # Collected as it is, a timestamp would come in this machine's time zone, and twice in autumn.
+        # Collected directly, a timestamp would be in this machine's time zone, and ambiguous once a year.
         selected = [
             F.unix_micros(cell) if column.kind == "timestamp" else cell
             for column, cell in ((column, F.col(quoted(column.name))) for column in self.columns)

@@ -30,7 +30,7 @@ COLUMN_TYPES = {
     "binary": "BLOB",
 }
 
-# Codes of SQLite's results, each with what it is told as: all that Python 3.10 gives.
+# Messages of SQLite and their result codes; Python 3.10 gives only the message.
 _CODES: Final = {
     "database is locked": 5,
     "database table is locked": 6,
@@ -47,7 +47,7 @@ _DAMAGED: Final = (11, 26)
 
 
 def _code(error: BaseException) -> int | None:
-    """Return the primary code of an error, the lowest byte of an extended code."""
+    """Return the primary result code of an error, the lowest byte of an extended code."""
     code: int | None = getattr(error, "sqlite_errorcode", None)
     if code is not None:
         return code & 0xFF
@@ -72,22 +72,22 @@ ADAPTERS: Mapping[str, Callable[[Any], object]] = {
 
 @dataclass(frozen=True, slots=True)
 class SQLite(Database):
-    """A ledger's database in an SQLite file. A writer locks the whole file until its commit."""
+    """A ledger's database in an SQLite file. A writer locks the complete file until its commit."""
 
     mark = "?"
     begins = "BEGIN IMMEDIATE"
-    row_lock = ""  # beginning has locked the file
+    row_lock = ""  # the BEGIN statement has locked the file
 
     path: Path
     patience_s: float
 
     @property
     def address(self) -> str:
-        """The path of the file."""
+        """Return the path of the file."""
         return str(self.path)
 
     def connect(self, sink: str, token: int | None = None) -> sqlite3.Connection:  # noqa: ARG002
-        """Open the file; create it if it is missing."""
+        """Open the file; create it if missing."""
         if not self.path.parent.is_dir():
             raise NotFound(
                 "the ledger's directory does not exist",
@@ -95,10 +95,10 @@ class SQLite(Database):
                 where=str(self.path.parent),
                 hint=f"mkdir -p {self.path.parent}",
             )
-        # No isolation level: sqlite3 must not begin and commit on its own.
+        # No isolation level, so that sqlite3 does not begin and commit by itself.
         connection = sqlite3.connect(self.path, timeout=self.patience_s, isolation_level=None)
         try:
-            # A batch counts as written once COMMIT returns, so a power failure must not undo it.
+            # A batch counts as written when COMMIT returns, so a power failure must not undo it.
             connection.execute("PRAGMA synchronous = EXTRA")
             for table in TABLES:
                 connection.execute(table)
@@ -108,15 +108,15 @@ class SQLite(Database):
         return connection
 
     def in_transaction(self, connection: sqlite3.Connection) -> bool:
-        """Return True if a transaction is open; some errors, such as a full disk, end it."""
+        """Return whether a transaction is open; some errors, such as a full disk, end it."""
         return connection.in_transaction
 
     def evict(self, sink: str) -> bool:  # noqa: ARG002
-        """Return False: SQLite cannot end the process that holds a lock."""
+        """Return False, because SQLite cannot end the process that holds a lock."""
         return False
 
     def translate(self, error: BaseException) -> HoldfastError | None:
-        """Return the error for a locked, full, unreadable or damaged file; None for a wrong statement."""
+        """Return the error for a locked, full, unreadable or damaged file, or None for a wrong statement."""
         text, code = str(error), _code(error)
         if code in _DAMAGED:
             return Corrupt(
@@ -145,7 +145,7 @@ class SQLite(Database):
         return None
 
     def refused(self, error: BaseException, table: str) -> HoldfastError | None:
-        """Return the error for a missing table, a missing column or a rejected row; None for others."""
+        """Return the error for a missing table, a missing column or a rejected row, or None for others."""
         text = str(error)
         if isinstance(error, sqlite3.IntegrityError):
             return breaks_rule(table, self.address, text)
@@ -156,7 +156,7 @@ class SQLite(Database):
         return None
 
     def column_type(self, kind: str) -> str | None:
-        """Return the declared type of a column."""
+        """Return the declared type of a column for a Spark type."""
         return COLUMN_TYPES.get(kind.partition("(")[0])
 
     def load(
@@ -166,7 +166,7 @@ class SQLite(Database):
         kinds: Sequence[str],
         rows: Iterable[tuple[Any, ...]],
     ) -> int:
-        """Insert rows. A temporary table is a separate file: this locks nothing."""
+        """Insert rows into a temporary table, which is a separate file, so that nothing is locked."""
         adapters = [ADAPTERS.get(kind.partition("(")[0]) for kind in kinds]
         adapted = (
             tuple(

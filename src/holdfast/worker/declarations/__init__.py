@@ -1,1 +1,1 @@
-"""The declarations of a processor: states, types, handlers, and reading older state."""
+"""The declarations of a processor: states, types and handlers, and the conversion of state stored earlier."""

@@ -1,4 +1,4 @@
-"""Read and check the states that a processor class declares."""
+"""The states that a processor class declares: collection and checks."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ UPDATES: Final = ("create_and_write", "read_and_write")
 VISIBILITIES: Final = ("never_return_expired", "return_if_not_cleaned_up")
 CLOCKS: Final = ("processing", "event")
 ON_DISABLE: Final = ("keep", "drop_expired")
-# What the object that a handler gets as `state`, and the base classes, have of their own.
+# Attributes of the base classes and of the `state` argument; a state cannot have their names.
 RESERVED: Final = ("clear", "combined")
 
 _MAX_LONG: Final = 2**63 - 1
@@ -26,13 +26,13 @@ _PICKLED: Final = 'declare the fields of the object as "struct<…>" instead of 
 
 
 def states_of(processor: type) -> tuple[State, ...]:
-    """Find the states of a class in the order of their declaration, those of its bases first.
+    """Return the states of a class in the order of their declaration, those of base classes first.
 
-    A subclass that declares a state again replaces it in the same position; one that sets it to None
+    A subclass that declares a state again replaces it in the same position; a subclass that sets it to None
     removes it.
 
     Raises:
-        Invalid: A name is reserved, hides a method or is a duplicate, or a declaration is wrong.
+        Invalid: A name is reserved, hides a method or is a duplicate, or a declaration is invalid.
     """
     where = processor.__qualname__
     declared: dict[str, State] = {}
@@ -51,10 +51,10 @@ def states_of(processor: type) -> tuple[State, ...]:
 
 
 def check_state(state: State, where: str) -> None:
-    """Check one declaration.
+    """Check the declaration of one state.
 
     Raises:
-        Invalid: The parts contradict each other, such as a default of a different type.
+        Invalid: Two options contradict each other, for example a default of a different type.
     """
     type_text(state.type)
     check_paths(where, state.type, state.fields_were, state.field_defaults)
@@ -91,7 +91,7 @@ def check_ttl(ttl: Ttl, where: str) -> None:
     """Check the options of a TTL.
 
     Raises:
-        Invalid: A number is out of range, or a value is unknown.
+        Invalid: A duration is out of range, or an option has an unknown value.
     """
     if not 0 < ttl.duration_ms <= _MAX_LONG:
         raise Invalid(
@@ -132,13 +132,13 @@ def check_ttl(ttl: Ttl, where: str) -> None:
 
 
 def has_binary(read: pa.DataType) -> bool:
-    """Return whether a type contains binary values."""
+    """Return whether a type is binary or contains a binary type."""
     children = [read.field(at).type for at in range(read.num_fields)]
     return kinds.is_binary(read) or any(has_binary(child) for child in children)
 
 
 def accepts(function: Callable[..., Any], count: int) -> bool:
-    """Return whether a function accepts this number of positional arguments; true if unknown."""
+    """Return whether a function accepts `count` positional arguments; True if its signature is unknown."""
     try:
         inspect.signature(function).bind(*[None] * count)
     except TypeError:
@@ -220,7 +220,7 @@ def _check_default(state: State, where: str) -> None:
 
 
 def _looks_pickled(data: bytes) -> bool:
-    # Protocols 2 to 5 begin with their number and end with the opcode that stops.
+    # Pickle protocols 2 to 5 begin with their number and end with the STOP opcode.
     return data[:1] == b"\x80" and data[1:2] in (b"\x02", b"\x03", b"\x04", b"\x05") and data[-1:] == b"."
 
 

@@ -1,16 +1,16 @@
-"""Read values stored under an earlier declaration of a state.
+"""The conversion of values stored under an earlier declaration of a state.
 
-Two types are compared once, which gives a `TypeChange`; the change is then applied to each array that is
-read, so stored values are rewritten only when they are used. Only changes without loss are allowed:
+Two types are compared once, which gives a `TypeChange`; the change is then applied to each array when it is
+read, so stored values are rewritten only when they are used. Only lossless changes are allowed:
 
-- a wider number: byte to short to int to long; byte and short to float; byte, short and int to double
-  (a long has more digits than a double); float to double; an integer to a decimal that holds its
-  digits; a decimal to one with at least as many digits on both sides of the point;
+- a wider number: byte to short to int to long; byte and short to float; byte, short and int to double (a long
+  has more digits than a double); float to double; an integer to a decimal that holds its digits; a decimal to
+  one with at least as many digits on both sides of the point;
 - a date to the timestamp of its midnight, in UTC;
 - fields of a struct added, dropped, reordered or renamed, at any depth;
 - a `NOT NULL` removed.
 
-Everything else is refused: a narrower number, an incompatible type, and any change of a map's key type,
+All other changes are rejected: a narrower number, an incompatible type, and any change of a map's key type,
 which would merge or lose entries.
 """
 
@@ -34,17 +34,17 @@ from holdfast.worker.declarations.types import (
     type_text,
 )
 
-# Gives as many values as an array has in another type, null where it is null.
+# A function that converts an array into one of equal length and a different type, and keeps nulls.
 Reshape = Callable[[Any], Any]
 
 
 def cast(to: pa.DataType) -> Reshape:
-    """Return a cast to a type that holds all values; a value that does not fit is an error."""
+    """Return a function that casts arrays to a type and raises an error if a value does not fit."""
     return lambda array: array.cast(to)
 
 
 def fill(to: pa.DataType, value: pa.Scalar) -> Reshape:
-    """Return a function that repeats one value for each row of a struct, for a field that was not stored."""
+    """Return a function that gives every row of a struct the same value, for a field that was not stored."""
 
     def filled(array: pa.Array) -> pa.Array:
         if not value.is_valid or not len(array):
@@ -58,9 +58,10 @@ def in_struct(to: pa.DataType, sources: Sequence[int | None], parts: Sequence[Re
     """Return a function that builds a struct from the fields of another; a null struct stays null.
 
     Args:
-        to: The new struct.
-        sources: For each new field the index of its source among the old ones, or None.
-        parts: For each new field the conversion of its source, or of the whole struct if it has none.
+        to: The new struct type.
+        sources: For each new field, the index of its source among the old fields, or None.
+        parts: For each new field, the conversion of its source, or of the whole struct if it has no source;
+            None copies the source.
     """
 
     def rebuilt(array: pa.StructArray) -> pa.StructArray:
@@ -95,7 +96,9 @@ def in_map(to: pa.DataType, inner: Reshape) -> Reshape:
 
 
 def _offsets(array: Any) -> tuple[pa.Array, int, int]:
-    """Offsets that begin at zero, as a mask needs them, and the range of elements they represent."""
+    """Return list offsets that begin at zero, as a mask requires, and the start and length of the elements in
+    use.
+    """
     if not len(array):
         return pa.array([0], pa.int32()), 0, 0
     raw = array.offsets.to_numpy()
@@ -120,7 +123,7 @@ class TypeChange:
     """The conversion of stored values into the declared type.
 
     Attributes:
-        steps: One phrase for each change, such as "widen spend: float to double".
+        steps: One phrase per change, for example "widen spend: float to double".
         lost: The paths of stored fields that are no longer declared.
         type: The declared type.
         reshape: The conversion of arrays, or None if nothing changes.
@@ -133,13 +136,13 @@ class TypeChange:
 
     @property
     def is_same(self) -> bool:
-        """Return whether arrays are returned unchanged."""
+        """Return whether the stored and declared types are equal, so that `apply` changes nothing."""
         return self.reshape is None
 
     def apply(self, array: Any) -> Any:
-        """Return an array (or chunked array) of the stored type in the declared type.
+        """Convert an array or chunked array from the stored type to the declared type.
 
-        Copies only the parts that change.
+        Only the changed parts are copied.
         """
         if self.reshape is None:
             return array
@@ -151,18 +154,18 @@ class TypeChange:
 def change_of(
     state: State, kind: str, stored: pa.DataType, key_type: pa.DataType | None = None
 ) -> TypeChange:
-    """Compare a declared state with what is stored for it: its kind, a map's key type and its type.
+    """Compare a declared state with its stored kind, type and map key type, and return the conversion.
 
     Args:
         state: The declaration. A field that `field_defaults` does not name reads as null in values that were
             stored without it.
-        kind: The kind that it was stored as, one of the values of `StateKind`.
+        kind: The stored kind, one of the values of `StateKind`.
         stored: The type of the stored values, elements or accumulators.
-        key_type: The stored type of a map's keys.
+        key_type: The stored type of a map's keys, or None.
 
     Raises:
-        Invalid: A value could be lost or misread; the message has the path, the stored type and the declared
-            type.
+        Invalid: The change could lose or misread a value; the message has the path, the stored type and the
+            declared type.
     """
     if kind != state.kind.value:
         raise Invalid(
@@ -190,7 +193,7 @@ def change_of(
 
 
 class _Walk:
-    """One comparison, from the outermost type inwards."""
+    """A comparison of a stored and a declared type, from the outermost type inwards."""
 
     def __init__(self, name: str, were: Former, defaults: Mapping[str, Any]) -> None:
         self.steps: list[str] = []
@@ -257,7 +260,8 @@ class _Walk:
 
     def _source(self, old: pa.DataType, field: pa.Field, path: str) -> int | None:
         here = join_path(path, field.name)
-        # A former name goes first: where it is still stored, the field of the new name is an older one.
+        # A former name takes precedence: if it is still stored, a stored field with the new name is an older
+        # field.
         names = [field.name for field in old]
         stored_name = next((name for name in (*self._were.get(here, ()), field.name) if name in names), None)
         return None if stored_name is None else names.index(stored_name)

@@ -11,9 +11,9 @@ from typing import Any, ClassVar, NamedTuple
 
 
 class Event(tuple[Any, ...]):
-    """A row: an immutable tuple with named fields.
+    """A row of a stream: an immutable tuple with named fields.
 
-    A field named like a method of tuples, such as `count`, hides the method.
+    A field with the name of a tuple method, such as `count`, hides the method.
 
     Example:
         class Spend(hf.Keyed):
@@ -47,8 +47,8 @@ class Event(tuple[Any, ...]):
 
 @lru_cache(maxsize=256)
 def record_class(names: tuple[str, ...]) -> type[Event]:
-    """Make the class of rows with these fields; called with a tuple of values, it makes a row."""
-    # The getters of a namedtuple are written in C and read any tuple, whatever the field's name.
+    """Return a subclass of `Event` with these fields; calling it with a tuple of values makes a row."""
+    # The getters of a namedtuple are written in C and work on any tuple, whatever the name of the field.
     donor = namedtuple("donor", [f"f{at}" for at in range(len(names))])  # type: ignore[misc]
     fields: dict[str, Any] = {
         name: vars(donor)[f"f{at}"] for at, name in enumerate(names) if not name.startswith("__")
@@ -62,13 +62,13 @@ def _record(names: tuple[str, ...], values: tuple[Any, ...]) -> Event:
 
 
 class Timer(NamedTuple):
-    """A timer that has fired or is set.
+    """A timer of a key, set or due.
 
     Attributes:
-        name: The user's name of it, "" where none was given.
-        at: When it is due, in UTC.
-        at_ms: The same in epoch milliseconds.
-        clock: "event" or "processing".
+        name: The name that the handler gave the timer, or "" without a name.
+        at: The due time, in UTC.
+        at_ms: The due time in epoch milliseconds.
+        clock: The clock of the due time: "event" or "processing".
 
     Example:
         class Reminders(hf.Keyed):
@@ -86,9 +86,9 @@ class Timer(NamedTuple):
 
 
 class Context(ABC):
-    """The `ctx` of a handler: the current key, the times of the batch, and the timers of the key.
+    """The `ctx` argument of a handler: the current key, the times of the batch, and the timers of the key.
 
-    One object serves all keys of a task, so it is valid only until the handler returns.
+    One object serves all keys of a task; do not use it after the handler has returned.
 
     Attributes:
         now_ms: The batch's processing time in epoch milliseconds, constant within a batch.
@@ -113,42 +113,42 @@ class Context(ABC):
     @property
     @abstractmethod
     def key(self) -> Event:
-        """The key, a row of its columns: `ctx.key.customer`."""
+        """Return the key as a row of the key columns: `ctx.key.customer`."""
 
     @property
     @abstractmethod
     def broadcast(self) -> Mapping[Any, Any]:
-        """The rows of the broadcast stream by key, the same for all events of the batch."""
+        """Return the rows of the broadcast stream by key, the same for all events of the batch."""
 
     @property
     @abstractmethod
     def now(self) -> dt.datetime:
-        """The batch's processing time, in UTC."""
+        """Return the batch's processing time, in UTC."""
 
     @property
     @abstractmethod
     def watermark(self) -> dt.datetime | None:
-        """The batch's watermark in UTC, or None without one."""
+        """Return the batch's watermark in UTC, or None without a watermark."""
 
     @abstractmethod
     def timer(self, at: Any, name: str = "", clock: str | None = None) -> None:
-        """Set a timer of the key; one of the same name and clock is moved.
+        """Set a timer of the key; an existing timer with the same name and clock is moved.
 
         Args:
-            at: The time: a datetime (in UTC if it has no zone) or epoch milliseconds. A time in the past
-                fires in this batch, after the key's events.
+            at: The due time: a datetime (in UTC if it has no time zone) or epoch milliseconds. A timer in the
+                past fires in this batch, after the key's events.
             name: The name of the timer, unique per key and clock.
-            clock: "event" fires when the watermark reaches the time, "processing" with the first batch
-                at or after it. By default "event" if the stream has a watermark.
+            clock: "event" fires when the watermark reaches the due time, "processing" in the first batch at
+                or after it. The default is "event" if the stream has a watermark, otherwise "processing".
 
         Raises:
-            Invalid: The processor has no `on_timer`, there is no current key, or an argument is wrong.
+            Invalid: The processor has no `on_timer`, there is no current key, or an argument is invalid.
         """
 
     @abstractmethod
     def cancel_timer(self, name: str = "", clock: str | None = None) -> None:
-        """Cancel a timer of the key, if it exists."""
+        """Cancel a timer of the key by name and clock; do nothing if no such timer is set."""
 
     @abstractmethod
     def timers(self) -> tuple[Timer, ...]:
-        """Return the key's timers, in the order in which they are due."""
+        """Return the key's timers, ordered by due time."""

@@ -1,4 +1,4 @@
-"""A processor, read from its class and checked before it runs."""
+"""The definition of a processor, read from its class and checked before the query starts."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from holdfast.worker.declarations.state_descriptors import (
 )
 from holdfast.worker.declarations.types import schema_of
 
-# What follows `on_` in names that mean something else than a stream.
+# The suffixes of `on_…` methods that are not stream names.
 _NOT_STREAMS: Final = (
     "batch", "broadcast", "end", "event", "key", "restore", "start", "timer", "timers"
 )  # fmt: skip
@@ -50,7 +50,7 @@ ARGUMENTS: Final[Mapping[str, tuple[str, ...]]] = {
 
 
 def handlers_of(processor: object) -> dict[str, Callable[..., Any]]:
-    """Return the `on_…` methods, `combine` and `merge` that a processor defines, by name."""
+    """Return the handlers that a processor defines, by name: its `on_…` methods, `combine` and `merge`."""
     own = type(processor)
     names = [name for name in dir(own) if name.startswith("on_") or name in ("combine", "merge")]
     defined = [name for name in names if getattr(own, name) not in _INHERITED]
@@ -58,7 +58,7 @@ def handlers_of(processor: object) -> dict[str, Callable[..., Any]]:
 
 
 def stream_names(processor: object) -> tuple[str, ...]:
-    """Return the names of streams with a handler, in the order of their definition."""
+    """Return the names of the streams that have a handler, in the order of definition."""
     order: dict[str, None] = {}
     for base in reversed(type(processor).__mro__):
         order.update(dict.fromkeys(vars(base)))
@@ -67,10 +67,10 @@ def stream_names(processor: object) -> tuple[str, ...]:
 
 
 def event_handlers(processor: object, streams: Sequence[str], *, table: bool) -> tuple[str, ...]:
-    """Choose the handler of each stream, in the order of the streams.
+    """Return the name of the handler of each stream, in the order of the streams.
 
     Raises:
-        Invalid: A handler is missing, has no stream, has the wrong arguments, or a stream has two.
+        Invalid: A stream has no handler or two, or a handler has no stream or the wrong arguments.
     """
     where = type(processor).__qualname__
     _check_streams(streams, where)
@@ -95,7 +95,7 @@ def event_handlers(processor: object, streams: Sequence[str], *, table: bool) ->
 
 
 def _check_merge(present: Mapping[str, Callable[..., Any]], chosen: Sequence[str], where: str) -> None:
-    """Refuse a processor whose rows would depend on whether its keys are split."""
+    """Raise an error for a processor whose output would depend on whether its keys are split."""
     if tuple(chosen) != ("on_event",):
         raise Invalid(
             "merge requires on_event on a single stream",
@@ -110,7 +110,7 @@ def _check_merge(present: Mapping[str, Callable[..., Any]], chosen: Sequence[str
 
 
 def no_rows(handler: str, found: str, where: str | None = None) -> Invalid:
-    """Return the error for rows that would depend on how the events of a hot key were split."""
+    """Return the error for output rows that would depend on how the events of a hot key were split."""
     return Invalid(
         f"{handler} of a processor with merge cannot return rows",
         code="HF-E2433",
@@ -162,7 +162,7 @@ def _check_streams(streams: Sequence[str], where: str) -> None:
 
 
 def _check_family(present: Mapping[str, object], where: str, *, table: bool) -> None:
-    """Refuse handlers of the other base class: they would never be called."""
+    """Raise an error for a handler of the other base class, which would never be called."""
     strange = KEYED if table else TABLE
     for name in strange:
         if name in present:
@@ -286,15 +286,16 @@ def _shape(name: str, arguments: Sequence[str]) -> str:
 
 
 def names_any(handlers: Iterable[Callable[..., Any]], owner: type, words: frozenset[str]) -> bool:
-    """Return whether one of these words is a name, or a whole text, in the code of the handlers.
+    """Return whether one of these words occurs as a name or a complete string in the code of the handlers.
 
-    Includes what they call by name: methods of the class and its bases, functions, and functions wrapped by a
-    decorator; for functions of other packages only their own code. Does not see functions reached in another
-    way, such as one stored on the instance. Returns True for a handler that is not written in Python.
+    The search includes what the handlers call by name: methods of the class and its bases, functions, and
+    functions wrapped by a decorator; of functions in other packages it reads only their own code. It misses
+    functions that are reached in other ways, for example through an attribute of the instance. For a handler
+    not written in Python the result is True.
 
     Args:
         handlers: Methods of a processor.
-        owner: Its class.
+        owner: The class of the processor.
         words: The words to search for.
     """
     waiting: list[Any] = [getattr(handler, "__func__", handler) for handler in handlers]
@@ -320,7 +321,7 @@ def _package(thing: Any) -> str:
 
 
 def _names_in_code(code: CodeType) -> Iterator[str]:
-    """Yield the names and texts in code, and in the functions that are made in it."""
+    """Yield the names and string constants in a code object and in the functions nested in it."""
     yield from code.co_names
     for constant in code.co_consts:
         if isinstance(constant, str):
@@ -330,7 +331,7 @@ def _names_in_code(code: CodeType) -> Iterator[str]:
 
 
 def _called(function: FunctionType, named: Iterable[str], owner: type) -> Iterator[FunctionType]:
-    """Yield the functions behind these names, as far as they can be determined."""
+    """Yield the functions that these names refer to, as far as they can be resolved."""
     around = [function.__globals__.get(name) for name in named]
     modules = [thing for thing in around if isinstance(thing, ModuleType)]
     members = [vars(base).get(name) for base in owner.__mro__ for name in named]
@@ -349,7 +350,7 @@ def _called(function: FunctionType, named: Iterable[str], owner: type) -> Iterat
 def _content(cell: Any) -> Any:
     try:
         return cell.cell_contents
-    except ValueError:  # a name that is not bound yet
+    except ValueError:  # the name is not bound yet
         return None
 
 
@@ -360,18 +361,18 @@ _PICKLERS = frozenset({"pickle", "cPickle", "cloudpickle", "dill", "joblib", "ma
 
 @dataclass(frozen=True, slots=True)
 class ProcessorDefinition:
-    """The definition of a processor, read from its class.
+    """The handlers, states and capabilities of a processor, read from its class.
 
     Attributes:
         name: The name of the class.
-        kind: The kind of handler: "event", "key" or "table".
-        streams: The names of its streams, in the order in which they are connected.
-        handlers: The handler of each stream.
-        states: The states in the order of their declaration, those of base classes first.
-        has_timers: Whether it has a handler for timers.
-        combines: Whether events are merged before the shuffle.
-        merges: Whether the states of two parts of a key's events can be merged.
-        ends: Whether it has a handler for the end of a key's events in a batch.
+        kind: The unit in which events are handled: "event", "key" or "table".
+        streams: The names of the streams, in the order in which they are connected.
+        handlers: The name of the handler of each stream.
+        states: The declared states in the order of their declaration, those of base classes first.
+        has_timers: Whether the processor has a handler for timers.
+        combines: Whether the processor merges events before the shuffle.
+        merges: Whether the processor can merge the states of two parts of a key's events.
+        ends: Whether the processor has a handler that runs after a key's last event in a batch.
     """
 
     name: str
@@ -386,16 +387,16 @@ class ProcessorDefinition:
 
     @property
     def has_event_ttl(self) -> bool:
-        """Return whether any TTL goes by event time."""
+        """Return whether any state has a TTL in event time."""
         return any(state.ttl is not None and state.ttl.clock == "event" for state in self.states)
 
 
 def definition_of(
     processor: object, streams: Sequence[str], broadcast: str | None = None
 ) -> ProcessorDefinition:
-    """Read the definition of a processor, and refuse errors that would only show later.
+    """Read and check the definition of a processor.
 
-    Looks at the class and pickles the instance once; calls no handler.
+    The class is inspected and the instance is pickled once; no handler is called.
 
     Args:
         processor: An instance of a subclass of `Keyed` or `KeyedTable`.
@@ -403,7 +404,7 @@ def definition_of(
         broadcast: The name of the broadcast stream, or None.
 
     Raises:
-        Invalid: The class or the instance is not valid.
+        Invalid: A handler, state or attribute of the processor is invalid, or it cannot be pickled.
     """
     _check_is_processor(processor)
     table = isinstance(processor, KeyedTable)
@@ -463,7 +464,9 @@ def _check_is_processor(processor: object) -> None:
 
 
 def _check_instances(processor: object, states: Sequence[State]) -> None:
-    """Refuse states that cannot be redistributed among instances, and union lists outside an operator."""
+    """Raise an error for states that cannot be redistributed among instances, and for union lists outside an
+    hf.Operator.
+    """
     operator = isinstance(processor, Operator)
     for state in states:
         where = f"{type(processor).__qualname__}.{state.name}"
@@ -524,7 +527,9 @@ def _check_combined(processor: KeyedTable, combines: bool) -> None:
 
 
 def _check_no_pickling(processor: object, states: Sequence[State]) -> None:
-    """Refuse handlers that pickle into bytes, because later versions could not be checked."""
+    """Raise an error for handlers that pickle values into binary state, because its evolution cannot be
+    checked.
+    """
     binary = next((state for state in states if has_binary(state.type)), None)
     if binary is None:
         return
@@ -557,7 +562,7 @@ def _check_is_picklable(processor: object) -> None:
     try:
         from pyspark import cloudpickle
     except ImportError:
-        return  # a test without Spark, where nothing is sent anywhere
+        return  # a test without Spark, which sends the processor nowhere
     error = _failure(cloudpickle, processor)
     if error is None:
         return
@@ -585,7 +590,7 @@ def _check_is_picklable(processor: object) -> None:
 def _failure(pickler: Any, value: object) -> str | None:
     try:
         pickler.dumps(value)
-    except Exception as error:  # whatever a foreign object raises
+    except Exception as error:  # pickling a user's object can raise any exception
         return f"{type(error).__name__}: {error}"
     return None
 

@@ -1,7 +1,7 @@
-"""The states, TTLs and base classes of processors.
+"""The declarations of states and TTLs, and the base classes of processors.
 
-These are plain values with checked Arrow types and numbers; the factories in
-`holdfast.stream.keyed.state_declarations` parse the arguments of users.
+Declarations are plain values with checked Arrow types and numbers. The factories in
+`holdfast.stream.keyed.state_declarations` create them from the arguments of users.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from holdfast.worker.declarations.handler_arguments import Context, Event, Timer
 if TYPE_CHECKING:
     from typing_extensions import TypeVar
 
-    # What a handler reads of a state.
+    # The type that a handler reads from a state.
     Seen = TypeVar("Seen", default=Any)
     T = TypeVar("T")
 else:
@@ -32,40 +32,41 @@ else:
     Seen, T = TypeVar("Seen"), TypeVar("T")
 
 MAX_MS = 2**63 - 1
-# Shorter names of handlers are one letter away from too many words.
+# Handler names shorter than this are not checked: too many words differ from them by one letter.
 _LEAST_LETTERS = 7
-# No stamp is as early as this, which is why it is one below the least number of eight bytes.
+# Below every possible timestamp: one less than the lowest timestamp that fits in eight bytes.
 NEVER_EXPIRED = -(2**63) - 1
-# What counts in a pass as the stamp of a value that none can be given yet; it is stored as null.
+# Stands for a missing timestamp within a pass, while its clock has no time yet; stored as null.
 UNSTAMPED = -(2**63)
 
 
 class StateKind(str, Enum):
-    """The kinds of state."""
+    """The kind of a state."""
 
     VALUE = "value"
     LIST = "list"
     MAP = "map"
     REDUCING = "reducing"
     AGGREGATING = "aggregating"
-    BROADCAST = "broadcast"  # the same for all keys; made by the library, not declared
+    BROADCAST = "broadcast"  # shared by all keys; created by the library, never declared
 
 
 @dataclass(frozen=True, slots=True)
 class Ttl:
-    """The TTL of a state's values, as `hf.ttl` returns it.
+    """The TTL of a state's values, as returned by `hf.ttl`.
 
     Args:
-        duration_ms: The lifetime in milliseconds. A value expires when the clock reaches its
-            timestamp plus this.
+        duration_ms: The lifetime in milliseconds. A value expires when the clock reaches its timestamp plus
+            the lifetime.
         update: "create_and_write" sets the timestamp at a write, "read_and_write" also at a read.
-        visibility: "never_return_expired" hides a value as soon as it expires,
-            "return_if_not_cleaned_up" may return it once more.
-        clock: "processing" is the batch's time, "event" the stream's watermark.
-        age_from: The start of the TTL for values written without one: "restore" counts from the start of
-            the first run with the TTL, a number counts from that time in epoch milliseconds.
-        on_disable: The values that stay after the TTL is removed: "keep" keeps all,
-            "drop_expired" drops those already expired.
+        visibility: "never_return_expired" hides a value as soon as it expires; "return_if_not_cleaned_up"
+            returns an expired value until it is removed.
+        clock: The clock for expiry: "processing" is the batch's processing time, "event" the stream's
+            watermark.
+        age_from: The timestamp of values written without one: "restore" is the start of the first run with
+            the TTL, a number is a time in epoch milliseconds.
+        on_disable: The values that remain after the TTL is removed: "keep" keeps all, "drop_expired" drops
+            those already expired.
 
     Example:
         day = hf.ttl("24h", clock="event")
@@ -90,9 +91,10 @@ class Ttl:
 
 
 def cutoff_ms(duration_ms: int, now_ms: int | None) -> int:
-    """Return the latest expired stamp: a value with this stamp or an earlier one has expired.
+    """Return the latest expired timestamp: a value with this timestamp or an earlier one has expired.
 
-    This is the rule of `ttl.expired`, computed once per pass. Without a time nothing expires.
+    `ttl.expired` applies the same rule; here it is computed once per pass. Without a current time nothing
+    expires.
     """
     if now_ms is None:
         return NEVER_EXPIRED
@@ -100,16 +102,15 @@ def cutoff_ms(duration_ms: int, now_ms: int | None) -> int:
 
 
 def origin_ms(age_from: str | int, now_ms: int | None) -> int | None:
-    """Return the stamp of a value that has none; None as long as its clock has no time."""
+    """Return the timestamp to give a value that has none, or None while its clock has no time."""
     return age_from if isinstance(age_from, int) else now_ms
 
 
 class Aggregate(ABC):
-    """An aggregate of values for an aggregating state; subclass it and give the state an instance.
+    """The base class of the aggregate of an aggregating state; subclass it and pass an instance to the state.
 
     The state stores the accumulator in its declared type. `add` returns the new accumulator; it may change
-    the old one in place and return it. Define `merge(self, one, other)` to allow accumulators to be
-    merged.
+    the old one in place and return it. Define `merge(self, one, other)` so that accumulators can be merged.
 
     Do not keep sums in `self`: one instance serves all keys of a task.
 
@@ -141,34 +142,34 @@ class Aggregate(ABC):
 
     @abstractmethod
     def add(self, accumulator: Any, value: Any) -> Any:
-        """Add a value and return the accumulator to store."""
+        """Add a value to the accumulator and return the accumulator to store."""
 
     def result(self, accumulator: Any) -> Any:
-        """Return the value that a read returns; it is computed at each read and never stored."""
+        """Return the value that reading the state gives; it is computed at each read and never stored."""
         return accumulator
 
 
 @dataclass(frozen=True)
 class State(Generic[Seen]):
-    """One declared state; the type argument is what a handler reads: `State[int]`.
+    """A declared state; the type argument is the type that a handler reads, for example `State[int]`.
 
-    Reading it on the class or on a processor gives this declaration. A handler's `state` argument, annotated
-    with the class of the processor, gives the value or handle of the key.
+    On the class or an instance of a processor, the attribute is this declaration. On a handler's `state`
+    argument, annotated with the class of the processor, it is the value or handle of the current key.
 
     Args:
         kind: The kind of state.
         type: The type of the value, of a list's element, of a map's value or of the accumulator.
-        name: The name of its class attribute.
+        name: The name of the class attribute.
         key_type: The type of a map's keys.
-        default: The value that an unset value state reads as.
+        default: The value that reading an unset value state returns.
         function: The function that merges the values of a reducing state.
         aggregate: The aggregate of an aggregating state.
-        ttl: The TTL of its values; None keeps them forever.
-        was: The former names of the state, newest first; stored values are also read by these names.
-        fields_were: The former names of struct fields, newest first, by new name. A nested field is a
-            dotted path: "address.street", "items.element.price", "prices.value.net".
-        field_defaults: The values of struct fields in values stored without them.
-        union: Whether each instance of an operator gets the lists of all when their number changes.
+        ttl: The TTL of the state's values, or None to keep them forever.
+        was: The former names of the state, newest first; values stored under them are read, too.
+        fields_were: The former names of struct fields, newest first, by new name. The name of a nested field
+            is a dotted path: "address.street", "items.element.price", "prices.value.net".
+        field_defaults: The values of struct fields that are missing in stored values.
+        union: Whether each instance of an operator gets the lists of all instances when their number changes.
 
     Example:
         class Visits(hf.Keyed):
@@ -192,7 +193,8 @@ class State(Generic[Seen]):
     union: bool = False
 
     def __set_name__(self, owner: type, name: str) -> None:
-        # One declaration assigned to two names keeps the first here; the class is refused when it is read.
+        # If one declaration is assigned to two names, the first is kept here; the class is rejected when it
+        # is read.
         if not self.name:
             object.__setattr__(self, "name", name)
 
@@ -213,13 +215,13 @@ class State(Generic[Seen]):
 
     @property
     def former_names(self) -> tuple[str, ...]:
-        """Its former names, newest first."""
+        """Return the former names of the state, newest first."""
         return (self.was,) if isinstance(self.was, str) else self.was or ()
 
     def stored_as(self, names: Container[str], dropped: Container[str] = ()) -> str | None:
-        """Return the name under which it is stored: its own, or the newest former one; None if none matches.
+        """Return the name under which the state is stored: its own, the newest former one, or None.
 
-        A dropped name counts only if no other matches.
+        A dropped name is returned only if no other name matches.
         """
         known = [name for name in (self.name, *self.former_names) if name in names]
         return next((name for name in known if name not in dropped), known[0] if known else None)
@@ -231,12 +233,12 @@ class State(Generic[Seen]):
 
     @property
     def of_keys(self) -> bool:
-        """Return whether each key has its own."""
+        """Return whether each key has its own values of this state."""
         return self.kind is not StateKind.BROADCAST
 
 
 def _not_of_a_processor(name: str, processor: object) -> Invalid:
-    """Return the error for a state that is changed on the processor, which serves many keys."""
+    """Return the error for a state that is assigned on the processor, which serves many keys."""
     return Invalid(
         f"state {name!r} cannot be changed on the processor, which serves all keys",
         code="HF-E2524",
@@ -246,7 +248,7 @@ def _not_of_a_processor(name: str, processor: object) -> Invalid:
 
 
 def add(a: T, b: T) -> T:
-    """Return the sum of two values, for a reducing state.
+    """Return the sum of two values; use it as the function of a reducing state.
 
     Example:
         class Spend(hf.Keyed):
@@ -262,7 +264,7 @@ def add(a: T, b: T) -> T:
 
 
 def least(a: T, b: T) -> T:
-    """Return the smaller of two values; NaN counts as larger than every number, as in Spark SQL.
+    """Return the smaller of two values; as in Spark SQL, NaN is larger than every number.
 
     Example:
         class Cheapest(hf.Keyed):
@@ -280,7 +282,7 @@ def least(a: T, b: T) -> T:
 
 
 def greatest(a: T, b: T) -> T:
-    """Return the larger of two values; NaN counts as larger than every number, as in Spark SQL.
+    """Return the larger of two values; as in Spark SQL, NaN is larger than every number.
 
     Example:
         class Dearest(hf.Keyed):
@@ -308,9 +310,10 @@ _UFUNCS: tuple[tuple[Callable[..., Any], np.ufunc], ...] = (
 
 
 def ufunc_of(function: Callable[..., Any] | None) -> np.ufunc | None:
-    """Return the numpy function equal to a merge function; None if it must be called value by value.
+    """Return the numpy function equivalent to a merge function, or None if the function must be called per
+    value.
 
-    `fmin` and `maximum` treat NaN as `least` and `greatest` do. Integers wrap around in numpy: check the
+    `fmin` and `maximum` treat NaN as `least` and `greatest` do. Integers wrap around in numpy, so check the
     range before adding arrays.
     """
     return next((ufunc for known, ufunc in _UFUNCS if known is function), None)
@@ -320,8 +323,7 @@ def _is_nan(value: Any) -> bool:
     return isinstance(value, float) and math.isnan(value)
 
 
-# What an operator's instance knows besides the user's states: the operator, and how many instances there were
-# when its state was last written.
+# The internal states of an operator's instance: the operator, and the number of instances at the last write.
 SETTLED = "holdfast_settled"
 SETTLED_STATE = State(
     StateKind.VALUE,
@@ -330,20 +332,21 @@ SETTLED_STATE = State(
 )
 
 
-# The handlers of each family, and those of both. With connected streams a processor has one `on_<stream>` for
-# each.
+# The handlers of each family, and those of both. With connected streams a processor has one `on_<stream>` per
+# stream.
 KEYED: Final = ("on_event", "on_key", "on_timer", "on_start", "on_end", "merge", "on_restore")
 TABLE: Final = ("on_batch", "on_timers", "combine")
 BOTH: Final = ("on_broadcast",)
 
 
 def check_handler_names(processor: type, family: Sequence[str]) -> None:
-    """Refuse a method that is named like a handler with a letter too many, too few or swapped.
+    """Raise an error for a method whose name differs from a handler's by one missing, extra or swapped
+    letter.
 
-    Other names may be those of streams, and so may plurals: `on_events` handles a stream named `events`.
+    Other names, including plurals, may belong to streams: `on_events` handles a stream named `events`.
 
     Raises:
-        Invalid: A method is misspelt.
+        Invalid: The name of a method is a misspelt handler name.
     """
     handlers = (*family, *BOTH)
     for name in vars(processor):
@@ -359,7 +362,7 @@ def check_handler_names(processor: type, family: Sequence[str]) -> None:
 
 
 def _is_misspelt(name: str, known: str) -> bool:
-    """Return whether a name becomes a known one by one letter that is missing, extra or swapped."""
+    """Return whether a name differs from a known one by one missing, extra or swapped letter."""
     if not name.startswith("on_") or len(known) < _LEAST_LETTERS or name.rstrip("s") == known.rstrip("s"):
         return False
     if abs(len(name) - len(known)) > 1 or name == known:
@@ -371,19 +374,19 @@ def _is_misspelt(name: str, known: str) -> bool:
 
 
 class Keyed:
-    """A processor of events, one by one or key by key, with state for each key.
+    """The base class of a processor that handles events one at a time or key by key, with state for each key.
 
-    States are class attributes: `visits = hf.value(int, default=0)`. Handlers are methods; define
+    States are class attributes: `visits = hf.value(int, default=0)`. Handlers are methods. Define:
 
-    - `on_event(self, event, state, ctx)`: called for each event, in the order in which the events of its
-      key arrived, or instead of it
-    - `on_key(self, key, events, state, ctx)`: called once per batch for each key with events, with the
-      list of them. Connected streams have one `on_<stream>(self, event, state, ctx)` for each stream
+    - `on_event(self, event, state, ctx)`: called for each event, in the order in which the events of its key
+      arrived; or
+    - `on_key(self, key, events, state, ctx)`: called once per batch for each key with events, with the list
+      of those events. Connected streams have one `on_<stream>(self, event, state, ctx)` for each stream
       instead of these two.
     - `on_timer(self, timer, state, ctx)`: called once for each due timer, in the order of their times,
       also for keys without events. Due timers fire before the batch's events.
-    - `on_end(self, state, ctx)`: called once per batch for each key with events, after all of them; use
-      it for rows that report the resulting state rather than single events.
+    - `on_end(self, state, ctx)`: called once per batch for each key with events, after all of them; use it to
+      return rows that report the resulting state rather than single events.
     - `merge(self, state, part)`: merges the state that `on_event` built from a part of a batch's events
       into the key's state. With it, the events of a hot key can be merged before the shuffle, see
       `split_hot`. `on_event` then returns no rows; return them from `on_end`. The result must not depend
@@ -391,12 +394,12 @@ class Keyed:
     - `on_start(self, ctx)`: called once in each task before any other handler, to open resources. `ctx`
       has no key.
 
-    A handler returns nothing, one row, an iterable of rows, or is a generator. A row is a dict by the
-    names of the output's columns, or a tuple in their order. `state` and `event` are valid until
-    the handler returns.
+    A handler returns nothing, one row or an iterable of rows, or it is a generator of rows. A row is a dict
+    with the names of the output columns, or a tuple in their order. `state` and `event` are valid until the
+    handler returns.
 
-    Not guaranteed: an order between keys; that a batch runs once. After a failure it runs again from the
-    state before it, so other side effects of a handler are repeated. Every task has its own instance,
+    The order of keys is not defined, and a batch may run more than once: after a failure it runs again from
+    the state before it, so other side effects of a handler are repeated. Every task has its own instance,
     unpickled from the one you passed.
 
     Do not keep data per key in `self`: one instance serves many keys, and a checkpoint does not include
@@ -425,75 +428,76 @@ class Keyed:
         check_handler_names(cls, KEYED)
 
     def on_start(self, ctx: Context) -> None:
-        """Prepare a task; override it to open resources. `ctx` has no key."""
+        """Prepare a task; override this method to open resources. `ctx` has no key."""
 
     def on_event(self, event: Event, state: Any, ctx: Context) -> Any:
         """Handle one event; return nothing, a row or rows, or yield rows.
 
         Args:
-            event: The event, a row: `event.amount`.
+            event: The event as a row: `event.amount`.
             state: The state of the event's key; annotate it with the class of the processor.
-            ctx: The key, the times and the timers of the key.
+            ctx: The key and its timers, and the times of the batch.
         """
 
     def on_key(self, key: Event, events: Sequence[Event], state: Any, ctx: Context) -> Any:
-        """Handle all events of a key in a batch at once; results as of `on_event`.
+        """Handle all events of a key in a batch at once; return the same as `on_event`.
 
         Args:
-            key: The key, a row of its columns.
-            events: The events, in the order of their arrival.
+            key: The key as a row of the key columns.
+            events: The events of the key, in the order of their arrival.
             state: The state of the key.
-            ctx: The times and the timers of the key.
+            ctx: The timers of the key, and the times of the batch.
         """
 
     def on_timer(self, timer: Timer, state: Any, ctx: Context) -> Any:
-        """Handle a timer that is due; results as of `on_event`.
+        """Handle a due timer; return the same as `on_event`.
 
         Args:
             timer: The timer, with `name`, `at` and `clock`.
             state: The state of the key.
-            ctx: The key, the times and the other timers of the key.
+            ctx: The key and its other timers, and the times of the batch.
         """
 
     def on_end(self, state: Any, ctx: Context) -> Any:
-        """Report the resulting state once per batch for each key with events; results as of `on_event`.
+        """Report the resulting state once per batch for each key with events; return the same as `on_event`.
 
         Args:
             state: The state of the key.
-            ctx: The key, the times and the timers of the key.
+            ctx: The key and its timers, and the times of the batch.
         """
 
     def on_broadcast(self, row: Event, rows: MutableMapping[Any, Any], ctx: Context) -> None:
-        """Apply a row of the broadcast stream to the rows that all tasks see; without it the row is set.
+        """Apply a row of the broadcast stream to the shared rows; by default the row replaces the one with
+        its key.
 
         Args:
             row: The row that arrived.
-            rows: The rows by key, to be changed in place.
-            ctx: The times; it has no key.
+            rows: The shared rows by key, to be changed in place.
+            ctx: The times of the batch; there is no key.
         """
 
     def merge(self, state: Any, part: Any) -> None:
-        """Merge the state that a part of a batch's events led to into the state of the key.
+        """Merge the state built from a part of a batch's events into the state of the key.
 
         Args:
             state: The state of the key.
-            part: The state after the part, starting from nothing.
+            part: The state after the events of the part, starting from empty state.
         """
 
 
 class Operator(Keyed):
-    """A processor of events with state of parallel instances instead of keys; see `hf.operate`.
+    """The base class of a processor with state per parallel instance instead of per key; see `hf.operate`.
 
     Its states must be lists: `hf.list(…)` is split evenly when the number of instances changes;
     `hf.union_list(…)` is given whole to each instance. Its handlers are those of `Keyed`, with the instance
-    as key: `ctx.key.instance` is its number, from zero. It may also define
+    as key: `ctx.key.instance` is its number, counted from zero. It may also define:
 
-    - `on_restore(self, state, ctx)`: called for each instance in the first batch after their number has
-      changed, with its new lists; use it to drop unneeded elements, or to set timers, which instances do
-      not inherit.
+    - `on_restore(self, state, ctx)`: called for each instance, with its new lists, in the first batch after
+      the number of instances has changed; use it to drop unneeded elements, or to set timers, because
+      instances do not inherit timers.
 
-    Do not buffer events in `self`: a failed batch would be lost, and a repeated batch would be in the
-    buffer twice.
+    Do not buffer events in `self`: the events of a failed batch would be lost, and those of a repeated batch
+    would be buffered twice.
 
     Example:
         from holdfast.testing import Harness
@@ -519,30 +523,30 @@ class Operator(Keyed):
 
         Args:
             state: The lists of the instance.
-            ctx: The instance as key, the times and the timers.
+            ctx: The instance as key, its timers, and the times of the batch.
         """
 
 
 class KeyedTable:
-    """A processor of all events of a partition's batch as one Arrow table, with state for each key.
+    """The base class of a processor that handles all events of a partition's batch as one Arrow table.
 
-    States are class attributes, as in `Keyed`. Define
+    States are class attributes and belong to keys, as in `Keyed`. Define:
 
     - `on_batch(self, events, state)`: called once per batch and partition with a `pyarrow.Table` of the
       events, in the order of their arrival within each key. It returns a table in the output's schema,
       or None. Connected streams have one `on_<stream>(self, events, state)` for each stream instead.
-    - `on_timers(self, timers, state)`, to use timers: called before `on_batch` with a table of the key
-      columns, `name`, `clock` and `at`, in the order of the times. It returns a table or None.
-    - `combine(self, events)`, to merge events of one stream before the shuffle, which saves most of the
-      shuffle if keys repeat often.
+    - `on_timers(self, timers, state)`, if the processor uses timers: called before `on_batch` with a table of
+      the key columns, `name`, `clock` and `at`, in the order of the times. It returns a table or None.
+    - `combine(self, events)`, optionally: merges events of one stream before the shuffle, which avoids most
+      of the shuffle if keys repeat often.
 
-    Not guaranteed: which keys are in one call, and that a batch runs once, as in `Keyed`. A large batch
-    may be divided by keys into several calls.
+    Which keys are in one call is not defined: a large batch may be divided by keys into several calls. As
+    with `Keyed`, a batch may run more than once.
 
-    Do not loop over the rows in Python: `Keyed` is faster at that.
+    Do not loop over the rows in Python; `Keyed` is faster for processing single events.
 
     Attributes:
-        combined: The columns that `combine` returns, as in "customer string, spend double", if they
+        combined: The columns that `combine` returns, for example "customer string, spend double", if they
             differ from those of the events. They must include the key columns.
 
     Example:
@@ -575,8 +579,8 @@ class KeyedTable:
     def combine(self, events: pa.Table) -> pa.Table:
         """Merge events before the shuffle; called only if overridden.
 
-        Called with a part of a batch. It has no state and not all events of a key, and the division of
-        events among calls is undefined, so `on_batch` must merge again.
+        Each call gets a part of a batch, without state. It need not have all events of a key, and how events
+        are divided among calls is not defined, so `on_batch` must merge the results again.
         """
         return events
 
@@ -584,17 +588,17 @@ class KeyedTable:
         """Handle the events of a partition's batch; return a table of results, or None.
 
         Args:
-            events: The events, a `pyarrow.Table`.
-            state: The state of their keys, an `hf.StateTable`.
+            events: The events as a `pyarrow.Table`.
+            state: The state of the events' keys, an `hf.StateTable`.
         """
 
     def on_broadcast(self, row: Event, rows: MutableMapping[Any, Any], ctx: Context) -> None:
-        """Apply a row of the broadcast stream, as in `Keyed`."""
+        """Apply a row of the broadcast stream to the shared rows, as in `Keyed`."""
 
     def on_timers(self, timers: pa.Table, state: Any) -> pa.Table | None:
-        """Handle the timers that are due; return a table of results, or None.
+        """Handle the due timers; return a table of results, or None.
 
         Args:
-            timers: The key columns, `name`, `clock` and `at`.
-            state: The state of their keys, an `hf.StateTable`.
+            timers: A table with the key columns, `name`, `clock` and `at`.
+            state: The state of the timers' keys, an `hf.StateTable`.
         """

@@ -1,15 +1,15 @@
-"""Spark's types as text and as Arrow types, with their field paths and sizes.
+"""Spark types: their text, their Arrow types, their field paths and their sizes.
 
 Unlike in Spark, names with letters of any language need no backquotes.
 
-Each Spark type has exactly one Arrow type, the one that Spark uses to send rows to Python, and converts
-back to the same type. Types without an equivalent are refused with the reason.
+Each Spark type has exactly one Arrow type, the one in which Spark sends rows to Python, and converts back to
+the same type. Types without an equivalent are rejected with the reason.
 
-Arrow converts 5 to a timestamp and text to bytes, and ignores a struct's misspelt field. In a value that a
-user wrote, such as a default, each of these is refused.
+Arrow converts 5 to a timestamp and text to bytes, and ignores a misspelt field of a struct. In a value that a
+user wrote, such as a default, each of these is rejected.
 
-Names are joined by dots, and a name with a dot in it is in backquotes. An array's elements are called
-`element`, the two sides of a map `key` and `value`, as in Spark's `ALTER TABLE`.
+Names in a path are joined by dots, and a name that contains a dot is in backquotes. An array's elements are
+called `element`, and the two sides of a map `key` and `value`, as in Spark's `ALTER TABLE`.
 """
 
 from __future__ import annotations
@@ -88,7 +88,8 @@ class TypeReader:
     """A parser of types written as text.
 
     Raises:
-        Invalid: The text is not valid; raised by every method. The message marks the error in the text.
+        Invalid: The text is not a valid type; every method raises it. The message marks the error in the
+            text.
     """
 
     def __init__(self, text: str) -> None:
@@ -98,13 +99,13 @@ class TypeReader:
         self._depth = 0
 
     def whole_type(self) -> pa.DataType:
-        """Parse the text as one type."""
+        """Parse the complete text as one type."""
         read = self._type()
         self._expect_end()
         return read
 
     def whole_schema(self) -> pa.Schema:
-        """Parse the text as comma-separated columns."""
+        """Parse the complete text as comma-separated columns."""
         fields = self._fields(until="")
         self._expect_end()
         return pa.schema(fields)
@@ -253,7 +254,9 @@ class TypeReader:
         )
 
     def _place(self, at: int) -> str:
-        """Return the text around a position on one line, and a mark below it, indented for `  in `."""
+        """Return the text around an index on one line, and below it a caret, indented to follow the prefix `
+        in `.
+        """
         start = max(0, at - 60)
         line = re.sub(r"\s", " ", self._text[start : at + 40])
         return f"{line}\n{' ' * (len('  in ') + at - start)}^"
@@ -294,13 +297,14 @@ _PLAIN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 def parse_type(given: Any) -> pa.DataType:
-    """Read a type: Spark DDL, a plain Python type, a pyspark `DataType` (or its class) or an Arrow type.
+    """Return the Arrow type for Spark DDL, a plain Python type, a pyspark `DataType` or its class, or an
+    Arrow type.
 
-    `int` is a long, `float` a double, `Decimal` a decimal(38,18), `datetime` a timestamp in UTC. A `NOT
-    NULL` inside a struct is kept, a `COMMENT` is not.
+    `int` is a long, `float` a double, `Decimal` a decimal(38,18), and `datetime` a timestamp in UTC. A `NOT
+    NULL` inside a struct is kept; a `COMMENT` is ignored.
 
     Raises:
-        Invalid: It is not a type, or state cannot store it.
+        Invalid: The argument is not a type, or state cannot store the type.
     """
     if isinstance(given, str):
         return TypeReader(given).whole_type()
@@ -310,7 +314,7 @@ def parse_type(given: Any) -> pa.DataType:
         return _of_spark(given() if isinstance(given, type) else given)
     try:
         known = _PYTHON.get(given)
-    except TypeError:  # not hashable, so it is no type
+    except TypeError:  # not hashable, so not a type
         known = None
     if known is not None:
         return known
@@ -318,19 +322,19 @@ def parse_type(given: Any) -> pa.DataType:
 
 
 def parse_schema(text: str) -> pa.Schema:
-    """Parse the columns of a table from text such as "customer string, visits long".
+    """Parse table columns from text such as "customer string, visits long".
 
     Raises:
-        Invalid: As `parse_type`; or it has no column, or a duplicate name.
+        Invalid: A type is invalid, a column name is a duplicate, or there is no column.
     """
     return TypeReader(text).whole_schema()
 
 
 def schema_of(given: Any) -> pa.Schema:
-    """Read the columns of a table: text, a pyspark `StructType` or an Arrow schema.
+    """Return the columns of a table given as text, a pyspark `StructType` or an Arrow schema.
 
     Raises:
-        Invalid: As `parse_schema`.
+        Invalid: A type is invalid, a column name is a duplicate, or there is no column.
     """
     if isinstance(given, str):
         return parse_schema(given)
@@ -349,10 +353,10 @@ def schema_of(given: Any) -> pa.Schema:
 
 
 def type_text(read: pa.DataType) -> str:
-    """Write a type as Spark DDL; `parse_type` reads the same type back.
+    """Return a type as Spark DDL; `parse_type` reads the same type back.
 
     Raises:
-        Invalid: Spark has no such type.
+        Invalid: Spark has no equivalent type.
     """
     written = _WRITTEN.get(read)
     if written is not None:
@@ -377,12 +381,12 @@ def type_text(read: pa.DataType) -> str:
 
 
 def schema_text(schema: pa.Schema) -> str:
-    """Write the columns of a table as Spark DDL; `parse_schema` reads them back."""
+    """Return the columns of a table as Spark DDL; `parse_schema` reads them back."""
     return ", ".join(_field_text(field, " ") for field in schema)
 
 
 def name_text(name: str) -> str:
-    """Write a name as Spark reads it, in backquotes where it needs them."""
+    """Return a name as Spark reads it, in backquotes if necessary."""
     return name if _PLAIN_NAME.fullmatch(name) else f"`{name.replace('`', '``')}`"
 
 
@@ -392,12 +396,12 @@ def _field_text(field: pa.Field, between: str) -> str:
 
 def _of_spark(given: Any) -> pa.DataType:
     if " collate " in given.simpleString():
-        return parse_type(given.simpleString())  # which says why not
+        return parse_type(given.simpleString())  # raises an error with the reason
     return _of_json(given.jsonValue())
 
 
 def _of_json(value: Any) -> pa.DataType:
-    """Read the form in which Spark keeps a schema: unlike `simpleString` it keeps names and nulls apart."""
+    """Parse a type from Spark's JSON, which, unlike `simpleString`, keeps quoted names and nullability."""
     if isinstance(value, str):
         return parse_type(value)
     word = value["type"] if isinstance(value, Mapping) else ""
@@ -443,7 +447,7 @@ def _no_type(given: Any) -> Invalid:
     )
 
 
-# Hash and ordinal of a key in a row, and those with the slot of an element in a row.
+# The hash and the ordinal of a key in a row, and both with the slot of an element in a row.
 ROW_BYTES: Final = 8 + 4
 ELEMENT_BYTES: Final = 8 + 4 + 8
 STAMP_BYTES: Final = 8
@@ -469,7 +473,7 @@ class Assumptions:
 
 
 def value_bytes(read: pa.DataType, assumed: Assumptions) -> int:
-    """Estimate the bytes of one value in an Arrow column, before compression and without null bits."""
+    """Estimate the size in bytes of a value in an Arrow column, before compression and without null bits."""
     if kinds.is_boolean(read):
         return 1
     if kinds.is_string(read) or kinds.is_binary(read):
@@ -485,14 +489,14 @@ def value_bytes(read: pa.DataType, assumed: Assumptions) -> int:
 
 
 def varies(read: pa.DataType) -> bool:
-    """Return whether the size of a value depends on the value."""
+    """Return whether values of a type differ in size."""
     if kinds.is_struct(read):
         return any(varies(field.type) for field in read)
     return bool(kinds.is_string(read) or kinds.is_binary(read) or kinds.is_list(read) or kinds.is_map(read))
 
 
 def state_bytes(state: State, assumed: Assumptions) -> int:
-    """Estimate the bytes of one state for one key: its cell in the key's row, or all of its elements."""
+    """Estimate the size in bytes of one state of one key: its cell in the key's row, or all its elements."""
     stamp = STAMP_BYTES if state.ttl else 0
     one = value_bytes(state.type, assumed) + stamp
     if state.kind not in (StateKind.LIST, StateKind.MAP):
@@ -515,12 +519,13 @@ def check_value(value: Any, read: pa.DataType, where: str) -> pa.Scalar:
 
 
 def cells_of(value: tuple[Any, ...], names: tuple[str, ...]) -> Sequence[Any]:
-    """Return the parts of a tuple in the order of a struct's fields: by name where the tuple has names.
+    """Return the cells of a tuple in the order of a struct's fields; a tuple with field names is matched by
+    name.
 
     Raises:
-        TypeError: It has different names, or a different length.
+        TypeError: The tuple has different names or a different length than the struct.
     """
-    # A named tuple or an event, or a Row of Spark that was made with names.
+    # A named tuple, an event, or a Spark Row created with names.
     given = getattr(value, "_fields", None) or getattr(value, "__fields__", None)
     if given is None or given == names:
         if len(value) != len(names):
@@ -541,10 +546,10 @@ def _places(given: tuple[str, ...], names: tuple[str, ...]) -> list[int]:
 
 
 def _checked(value: Any, read: pa.DataType, where: str) -> Any:
-    """Return the value, with dicts in place of structs."""
+    """Return the value with dicts in place of structs, after checking that it matches the type."""
     if value is None:
         return None
-    # A time with a zone names an instant, and timestamp_ntz has none.
+    # A datetime with a time zone is an instant, which timestamp_ntz cannot represent.
     is_instant = kinds.is_timestamp(read) and read.tz is None and getattr(value, "tzinfo", None) is not None
     if is_instant or not fits(type(value), read):
         raise _unfit(value, read, where)
@@ -581,11 +586,11 @@ def _checked_struct(value: Any, read: pa.DataType, where: str) -> dict[str, Any]
 
 
 def fits(python: type, read: pa.DataType) -> bool:
-    """Return whether values of a Python type can be of an Arrow type, by the types alone."""
+    """Return whether values of a Python type can be stored in an Arrow type, judged by the types alone."""
     if issubclass(python, bool) and not kinds.is_boolean(read):
-        return False  # Python calls True an int
+        return False  # in Python a bool is an int
     if issubclass(python, dt.datetime) and kinds.is_date(read):
-        return False  # and a datetime a date
+        return False  # and a datetime is a date
     return issubclass(python, next((taken for is_of, taken in _TAKEN if is_of(read)), object))
 
 
@@ -628,13 +633,13 @@ Former = Mapping[str, "str | Sequence[str]"]
 
 
 def join_path(path: str, name: str) -> str:
-    """Add a name to the path of a field; a name with a dot in it is in backquotes."""
+    """Return a path extended by a field name, in backquotes if the name contains a dot."""
     part = f"`{name}`" if "." in name else name
     return f"{path}.{part}" if path else part
 
 
 def paths_of(declared: pa.DataType, path: str = "") -> dict[str, pa.Field]:
-    """Return all fields of all structs within a type, by path."""
+    """Return the fields of all structs within a type, by path."""
     paths: dict[str, pa.Field] = {}
     if kinds.is_list(declared):
         paths.update(paths_of(declared.value_type, join_path(path, "element")))
@@ -652,10 +657,11 @@ def paths_of(declared: pa.DataType, path: str = "") -> dict[str, pa.Field]:
 def check_paths(
     name: str, declared: pa.DataType, fields_were: Former, field_defaults: Mapping[str, Any]
 ) -> None:
-    """Check a state's former names and defaults of fields against its type.
+    """Check the former names and the defaults of a state's fields against its type.
 
     Raises:
-        Invalid: A path names no field, a default does not match its type, or a former name is in use.
+        Invalid: A path names no field, a default does not match its type, or a former name is the name of a
+            field.
     """
     fields = paths_of(declared)
     for option, paths in (("fields_were", fields_were), ("field_defaults", field_defaults)):
@@ -696,5 +702,5 @@ def check_paths(
 
 
 def names_of(former: str | Sequence[str]) -> tuple[str, ...]:
-    """Return the former names of one field, newest first."""
+    """Return the former names of one field as a tuple, newest first."""
     return (former,) if isinstance(former, str) else tuple(former)

@@ -1,1 +1,1 @@
-"""The run of a processor: events and rows, state objects, timers, TTLs."""
+"""The run of a processor: events and rows, state objects, timers and TTLs."""

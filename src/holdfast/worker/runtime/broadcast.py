@@ -1,7 +1,8 @@
-"""Store the rows of a broadcast stream before a batch's events, and let the handlers read them.
+"""The rows of a broadcast stream: stored before a batch's events, and read by the handlers.
 
-Every key group stores a copy of all rows, so a rescale never separates a partition from them. Only the rows
-of the stream change the copies, and every group gets these rows in the same order. So all copies are equal.
+Every key group stores a copy of all rows, so that a rescale never separates a partition from them. Only rows
+of the stream change the copies, and every group receives those rows in the same order, so all copies are
+equal.
 """
 
 from __future__ import annotations
@@ -21,21 +22,22 @@ from holdfast.worker.runtime.columns import Unfit, column_of, plain, records, ta
 from holdfast.worker.runtime.context import KeyContext
 from holdfast.worker.runtime.event_dispatcher import ErrorContext, failure, line_of, misfit, summary
 
-# A worker may use this share of its memory for the rows of a broadcast stream, all copies together.
+# The share of a worker's memory for the rows of a broadcast stream, all copies together.
 _SHARE = 2
 ROW, GONE = "row", "gone"
 
 
 @dataclass(frozen=True, slots=True)
 class Broadcast:
-    """A broadcast stream for the workers.
+    """The definition of a broadcast stream, as the workers need it.
 
     Attributes:
-        name: The name of the stream and of its state.
-        schema: Its columns.
+        name: The name of the stream and of the state that stores its rows.
+        schema: The columns of the stream.
         keys: The columns that identify a row; a later row replaces an earlier one.
-        version: The column by which rows are ordered, or None for the order of arrival.
-        withdrawn: The column that is true in a row that deletes an earlier one, or None.
+        version: The column that orders rows with the same key, or None for the order of arrival.
+        withdrawn: The boolean column that marks a row as the deletion of the earlier row with its key, or
+            None.
     """
 
     name: str
@@ -46,7 +48,7 @@ class Broadcast:
 
     @property
     def state(self) -> State:
-        """The stored form: a map from the key to the row, and whether the row was withdrawn."""
+        """Return the state that stores the rows: a map from the key to the row and a deletion mark."""
         key = pa.struct([self.schema.field(name) for name in self.keys])
         row = pa.struct(list(self.schema))
         kept = pa.struct([pa.field(ROW, row), pa.field(GONE, pa.bool_())])
@@ -55,12 +57,12 @@ class Broadcast:
 
 @dataclass(frozen=True, slots=True)
 class BroadcastRow:
-    """One stored row.
+    """One stored row of a broadcast stream.
 
     Attributes:
-        slot: The index under which it is stored.
-        row: Its columns.
-        gone: True for a deleted row, which is kept for its version.
+        slot: The index under which the row is stored.
+        row: The columns of the row.
+        gone: Whether the row is deleted; a deleted row is kept because of its version.
     """
 
     slot: int
@@ -69,10 +71,10 @@ class BroadcastRow:
 
 
 class BroadcastRows(Mapping[Any, Event]):
-    """The rows of a broadcast stream by their key, for reading.
+    """A read-only mapping of the rows of a broadcast stream by key.
 
-    The key is the value of the one key column, or a tuple of several. Deleted rows are
-    left out.
+    The key is the value of the key column, or a tuple if there are several key columns. Deleted rows are not
+    included.
     """
 
     def __init__(self, kept: Mapping[Any, BroadcastRow]) -> None:
@@ -100,7 +102,7 @@ class BroadcastRows(Mapping[Any, Event]):
 
 
 class SharedRows:
-    """The rows of a broadcast stream in one pass, decoded on first use."""
+    """The rows of a broadcast stream in one pass, decoded at the first read."""
 
     def __init__(self, broadcast: Broadcast, keeper: Keeper, stored: pa.Table) -> None:
         self._broadcast = broadcast
@@ -110,25 +112,25 @@ class SharedRows:
 
     @property
     def kept(self) -> dict[Any, BroadcastRow]:
-        """All stored rows, deleted ones included; the pass updates them."""
+        """Return all stored rows by key, including deleted ones; the pass updates the dict."""
         if self._kept is None:
             self._kept = self._keeper.read(self._stored)
         return self._kept
 
     @property
     def by_key(self) -> BroadcastRows:
-        """The rows by key."""
+        """Return the rows by key, without deleted ones."""
         return BroadcastRows(self.kept)
 
     @property
     def table(self) -> pa.Table:
-        """All rows, in the order of their first arrival."""
+        """Return all rows as a table, in the order of their first arrival."""
         rows = [row.row for row in sorted(self.kept.values(), key=lambda row: row.slot) if not row.gone]
         return table_of(rows, self._broadcast.schema)
 
 
 class WritableRows(MutableMapping[Any, Any]):
-    """The rows that `on_broadcast` may set and delete."""
+    """A mapping of the rows by key that `on_broadcast` may change."""
 
     def __init__(self, kept: Mapping[Any, BroadcastRow]) -> None:
         self._kept = kept
@@ -159,14 +161,14 @@ class WritableRows(MutableMapping[Any, Any]):
 
 
 class Keeper:
-    """Stores the rows of one broadcast stream, in the tasks.
+    """A reader and writer of the rows of one broadcast stream, used in the tasks.
 
     Args:
-        broadcast: The stream.
+        broadcast: The definition of the stream.
         processor: The user's processor.
-        operator: The operator's name, for errors.
-        on_error: "fail", or "dead-letter", which sets aside a row for which `on_broadcast` raises.
-        memory_bytes: The approximate number of bytes that a worker may use.
+        operator: The name of the operator, for error messages.
+        on_error: "fail", or "dead-letter" to set aside a row for which `on_broadcast` raises.
+        memory_bytes: The approximate memory limit of a worker.
     """
 
     def __init__(
@@ -181,7 +183,7 @@ class Keeper:
         self._make = record_class(tuple(broadcast.schema.names))
 
     def read(self, stored: pa.Table) -> dict[Any, BroadcastRow]:
-        """Return the stored rows, from columns `slot`, `k` and `v`."""
+        """Return the stored rows by key, from a table with the columns `slot`, `k` and `v`."""
         keys = [self._key(key) for key in values_of(stored.column("k").combine_chunks())]
         values = values_of(stored.column("v").combine_chunks())
         slots = stored.column("slot").to_pylist()
@@ -193,13 +195,13 @@ class Keeper:
     def take(
         self, kept: dict[Any, BroadcastRow], events: pa.Table, moment: Moment
     ) -> tuple[dict[Any, BroadcastRow], list[FailedEvent]]:
-        """Store rows in the order of their versions, and update `kept`.
+        """Apply new rows in the order of their versions, and update `kept`.
 
         Returns:
-            The changes, and the rows that were set aside.
+            The changed rows by key, and the rows that were set aside.
 
         Raises:
-            Failed: `on_broadcast` raised, or what it wrote does not fit, and the policy is to fail.
+            Failed: `on_broadcast` raised or wrote an invalid row, and `on_error` is "fail".
         """
         changed: dict[Any, BroadcastRow] = {}
         failed: list[FailedEvent] = []
@@ -226,7 +228,7 @@ class Keeper:
         return changed, failed
 
     def columns(self, changed: Mapping[Any, BroadcastRow]) -> dict[str, pa.Array]:
-        """Return changed rows as columns `slot`, `dead`, `k` and `v`."""
+        """Return changed rows as the columns `slot`, `dead`, `k` and `v`."""
         state = self._broadcast.state
         keys = [key if isinstance(key, tuple) else (key,) for key in changed]
         values = [(row.row, row.gone) for row in changed.values()]
@@ -238,10 +240,10 @@ class Keeper:
         }
 
     def check_room(self, size: int, groups: int) -> None:
-        """Check that the rows fit into a worker's memory.
+        """Check that all copies of the rows fit into a worker's memory.
 
         Raises:
-            Unsupported: All copies of a partition are too large.
+            Unsupported: The copies of a partition's key groups are too large together.
         """
         if size * groups <= self._limit:
             return
@@ -256,15 +258,15 @@ class Keeper:
         )
 
     def _ordered(self, rows: list[Event]) -> list[Event]:
-        """Return the rows by version, then in the order of arrival."""
+        """Return the rows ordered by version, and by arrival within a version."""
         column = self._broadcast.version
         if column is None:
             return rows
-        # A null is older than all others.
+        # A null version is older than all others.
         return sorted(rows, key=lambda row: (False, 0) if row[column] is None else (True, row[column]))
 
     def _is_stale(self, row: Event, kept: Mapping[Any, BroadcastRow]) -> bool:
-        """Return whether a stored row of this key is as new or newer."""
+        """Return whether the stored row with the same key has the same or a later version."""
         column = self._broadcast.version
         known = kept.get(self._key_of(row))
         if column is None or known is None or known.row[column] is None:
@@ -274,7 +276,7 @@ class Keeper:
     def _written(
         self, row: Event, kept: Mapping[Any, BroadcastRow], moment: Moment
     ) -> dict[Any, Event | None]:
-        """Return the changes that a row of the stream makes, directly or through `on_broadcast`."""
+        """Return the changes that a row of the stream causes, directly or through `on_broadcast`."""
         withdrawn = self._broadcast.withdrawn
         if self._handler is None:
             return {self._key_of(row): None if withdrawn is not None and row[withdrawn] else row}
@@ -293,7 +295,7 @@ class Keeper:
             raise _Refused(error) from error
 
     def _checked(self, row: Any) -> Event | None:
-        """Return a row converted to the types of the stream."""
+        """Return a row converted to the types of the stream, or None for a deletion."""
         if row is None:
             return None
         return self._make(self._in_type(row, pa.struct(list(self._broadcast.schema))))
@@ -337,7 +339,7 @@ class Keeper:
 
 
 class _Refused(Exception):
-    """`on_broadcast` raised, or wrote an invalid row."""
+    """The exception for a row for which `on_broadcast` raised or wrote an invalid row."""
 
     def __init__(self, error: Exception) -> None:
         super().__init__(error)

@@ -1,7 +1,7 @@
 """The columns of a state behind the attributes of state objects.
 
 A runner creates one state object per key, a few thousand at a time. Before the handlers run, `load` fills the
-objects from the stored columns; afterwards `collect` returns the values to columns.
+objects from the stored columns; after they have run, `collect` converts the values back to columns.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from holdfast.worker.runtime.ttl import TtlRule
 
 
 class WrongValue(Exception):
-    """Raised for a value that the type of its state does not allow.
+    """The exception for a value that the type of its state does not allow.
 
     Attributes:
         state: The name of the state.
         position: The index of the key.
-        why: The found and the expected value.
+        why: The error, with the found and the expected value.
     """
 
     def __init__(self, state: str, position: int, why: Invalid) -> None:
@@ -44,10 +44,10 @@ class WrongValue(Exception):
 
 
 class Cells:
-    """One state of all keys of a pass.
+    """The base class for one state of all keys of a pass.
 
-    A subclass defines the slots of a state object (`slots`), further attributes of its class (`attributes`),
-    and how an empty slot is filled when it is read (`fill`).
+    A subclass defines the slots of a state object (`slots`), other attributes of the state object's class
+    (`attributes`), and the function that returns the value of an empty slot (`fill`).
     """
 
     slots: tuple[str, ...] = ()
@@ -59,42 +59,42 @@ class Cells:
         self.rule = rule
 
     def attributes(self) -> dict[str, Any]:
-        """Return the attributes of the class of state objects for this state, besides its slots."""
+        """Return the class attributes of state objects for this state, except its slots."""
         return {}
 
     def bind(self, made: type) -> None:
-        """Store the class of state objects once it is created."""
+        """Take the slot descriptors from the new class of state objects."""
 
     def begin(self, touched: Touched, moment: Moment) -> None:
-        """Start a pass."""
+        """Start a pass: read the stored columns of the touched keys."""
 
     def load(self, states: Sequence[Any], first: int) -> None:
-        """Fill new state objects, those of the keys from `first` on."""
+        """Fill new state objects, which belong to the keys from index `first` on."""
 
     def collect(self, states: Sequence[Any], first: int) -> None:
-        """Collect the values after the handlers have run.
+        """Collect the values of state objects after the handlers have run.
 
         Raises:
-            WrongValue: A value is not of the state's type.
+            WrongValue: A value does not match the state's type.
         """
 
     def forget(self, position: int) -> None:
-        """Discard the changes of a key; its state object is created again."""
+        """Discard the changes of a key, whose state object is created again."""
 
     def columns(self) -> dict[str, pa.Array]:
-        """Return the columns that changed in the pass."""
+        """Return the columns of the row table that changed in the pass."""
         return {}
 
     def elements(self) -> pa.Table | None:
-        """Return the writes to the side table, or None where there are none."""
+        """Return the writes to the side table, or None without writes."""
         return None
 
     def clear(self, state: Any) -> None:
-        """Clear the state of one key."""
+        """Clear the state of one key, given by its state object."""
 
 
 def changed(name: str, parts: list[pa.Array], stored: pa.Array) -> dict[str, pa.Array]:
-    """Return a collected column, or nothing if it did not change."""
+    """Return a collected column by name, or an empty dict if it equals the stored column."""
     if not parts:
         return {}
     column = pa.concat_arrays(parts)
@@ -102,12 +102,14 @@ def changed(name: str, parts: list[pa.Array], stored: pa.Array) -> dict[str, pa.
 
 
 def consume(iterator: Iterable[Any]) -> None:
-    """Run an iterator to its end, for its effect."""
+    """Run an iterator to its end and discard its values."""
     deque(iterator, maxlen=0)
 
 
 class SlotValues(Cells):
-    """A value in a bare slot of the state object, which is read through `fill` while it is empty."""
+    """The base class for a value in a plain slot of the state object; `fill` returns the value of an empty
+    slot.
+    """
 
     def __init__(self, state: State, rule: TtlRule | None) -> None:
         super().__init__(state, rule)
@@ -118,7 +120,7 @@ class SlotValues(Cells):
         self._parts: list[pa.Array] = []
 
     def bind(self, made: type) -> None:
-        """Store the slot's descriptor."""
+        """Take the slot's descriptor from the class."""
         self._slot = vars(made)[self.name]
 
     def clear(self, state: Any) -> None:
@@ -126,10 +128,10 @@ class SlotValues(Cells):
         try:
             self._slot.__delete__(state)
         except AttributeError:
-            return  # it was empty
+            return  # the slot was empty
 
     def none_at(self, position: int) -> WrongValue:
-        """Return the first key that was set to None although the state has a default."""
+        """Return the error for a key whose state with a default was set to None."""
         return WrongValue(
             self.name,
             position,
@@ -138,7 +140,7 @@ class SlotValues(Cells):
 
 
 class PlainValues(SlotValues):
-    """A value without TTL: the slot is empty while the state is unset."""
+    """A value state without a TTL; the slot is empty while the state is unset."""
 
     def __init__(self, state: State, rule: TtlRule | None) -> None:
         super().__init__(state, rule)
@@ -152,7 +154,7 @@ class PlainValues(SlotValues):
         self._parts = []
 
     def load(self, states: Sequence[Any], first: int) -> None:
-        """Fill the slots of those that are set."""
+        """Fill the slots of the keys with a stored value."""
         column = self._stored.slice(first, len(states))
         missing = column.null_count
         if missing == len(column):
@@ -166,7 +168,7 @@ class PlainValues(SlotValues):
                 put(state, value)
 
     def collect(self, states: Sequence[Any], first: int) -> None:
-        """Read all slots; `_empty` counts those without a value."""
+        """Read the values of all slots; `_empty` counts those without a value."""
         self._collecting, self._unset = True, 0
         try:
             values = list(map(self._read, states))
@@ -178,7 +180,7 @@ class PlainValues(SlotValues):
         self._parts.append(column)
 
     def columns(self) -> dict[str, pa.Array]:
-        """Return the column, if it changed."""
+        """Return the values column if it changed."""
         return changed(f"{VALUE_PREFIX}{self.name}", self._parts, self._stored)
 
     def _empty(self, _: Any) -> Any:
@@ -195,10 +197,10 @@ class PlainValues(SlotValues):
 
 
 class TimedValues(SlotValues):
-    """A value with a TTL in processing time: the slot is filled when it is written.
+    """A value state with a TTL in processing time; the slot is filled when the value is written.
 
-    All writes of a pass have the same stamp, so a filled slot needs no stamp of its own. An empty slot is
-    read through `fill`. With "read_and_write", reading fills the slot too.
+    All writes of a pass have the same timestamp, so a filled slot needs no timestamp of its own. The value of
+    an empty slot is returned by `fill`. With "read_and_write", reading fills the slot, too.
     """
 
     def __init__(self, state: State, rule: TtlRule) -> None:
@@ -206,8 +208,8 @@ class TimedValues(SlotValues):
         self.fill = self._unwritten
         self._rule = rule
         self._stored_stamps: pa.Array = None
-        self._stamps: pa.Array = None  # the same, with those that a value without one counts as having
-        self._first = 0  # the first key of the stretch in hand
+        self._stamps: pa.Array = None  # the stored timestamps, with values for the missing ones
+        self._first = 0  # the first key of the current portion
         self._values: list[Any] = []
         self._expired: set[int] = set()
         self._gone: set[int] = set()
@@ -227,7 +229,7 @@ class TimedValues(SlotValues):
         self._parts, self._stamp_parts = [], []
 
     def load(self, states: Sequence[Any], first: int) -> None:
-        """Load the stored values; a key that is run again finds them there."""
+        """Load the stored values of some keys; keep the loaded ones if a key is run again."""
         if self._first <= first and first + len(states) <= self._first + len(self._values):
             return
         self._first = first
@@ -239,7 +241,7 @@ class TimedValues(SlotValues):
             self._expired = set((np.flatnonzero(late.to_numpy(zero_copy_only=False)) + first).tolist())
 
     def collect(self, states: Sequence[Any], first: int) -> None:
-        """Read all slots; unwritten values stay as stored, unless they have expired."""
+        """Read the values of all slots; unwritten values keep their stored value unless they have expired."""
         kept: list[int] = []
         self._kept = kept
         try:
@@ -267,7 +269,7 @@ class TimedValues(SlotValues):
         self._gone.discard(position)
 
     def columns(self) -> dict[str, pa.Array]:
-        """Return the columns, if they changed."""
+        """Return the columns of values and timestamps if they changed."""
         return {
             **changed(f"{VALUE_PREFIX}{self.name}", self._parts, self._stored),
             **changed(f"{STAMP_PREFIX}{self.name}", self._stamp_parts, self._stored_stamps),
@@ -279,7 +281,7 @@ class TimedValues(SlotValues):
         super().clear(state)
 
     def _unwritten(self, state: Any) -> Any:
-        """Return the value of an empty slot."""
+        """Return the stored value for an empty slot, or the default or None if it is unset or has expired."""
         at: int = state._at
         if self._kept is not None:
             self._kept.append(at)
@@ -296,7 +298,10 @@ class TimedValues(SlotValues):
 
 
 class HeldValues(Cells, ABC):
-    """Values in a slot behind a property or a handle, with a stamp if the state has a TTL; None is unset."""
+    """The base class for values in a slot that is read through a property or a handle.
+
+    A value has a timestamp if the state has a TTL; None is unset.
+    """
 
     frozen = True
 
@@ -319,7 +324,7 @@ class HeldValues(Cells, ABC):
             self._stamps = whole(touched.stored(f"{STAMP_PREFIX}{self.name}"))
 
     def load(self, states: Sequence[Any], first: int) -> None:
-        """Fill the slots that the attribute reads with values and stamps."""
+        """Fill the slots of state objects with the stored values and timestamps."""
         column = self._stored.slice(first, len(states))
         values = values_of(column, frozen=self.frozen)
         stamps: list[Any] = []
@@ -334,14 +339,14 @@ class HeldValues(Cells, ABC):
         self.put(states, values, stamps)
 
     def collect(self, states: Sequence[Any], first: int) -> None:
-        """Collect values and stamps as columns."""
+        """Collect the values and timestamps of state objects as columns."""
         values, stamps = self.take(states)
         self._parts.append(column_in(self.state, values, first))
         if self.rule is not None:
             self._stamp_parts.append(pa.array(stamps, pa.int64()))
 
     def columns(self) -> dict[str, pa.Array]:
-        """Return the columns, if they changed."""
+        """Return the columns of values and timestamps if they changed."""
         columns = changed(f"{VALUE_PREFIX}{self.name}", self._parts, self._stored)
         if self.rule is not None:
             columns |= changed(f"{STAMP_PREFIX}{self.name}", self._stamp_parts, self._stamps)
@@ -349,15 +354,15 @@ class HeldValues(Cells, ABC):
 
     @abstractmethod
     def put(self, states: Sequence[Any], values: list[Any], stamps: list[Any]) -> None:
-        """Fill state objects."""
+        """Put values and, with a TTL, timestamps into state objects."""
 
     @abstractmethod
     def take(self, states: Sequence[Any]) -> tuple[list[Any], list[Any]]:
-        """Return the values of state objects and, with a TTL, their stamps."""
+        """Return the values of state objects and, with a TTL, their timestamps."""
 
 
 def refusal(name: str, instead: str) -> Callable[[Any, Any], None]:
-    """Return a setter that raises, with the alternative."""
+    """Return a property setter that raises an error naming the alternative."""
 
     def refuse(_: Any, __: Any) -> None:
         raise AttributeError(f"state.{name} cannot be assigned: use {instead}")
@@ -366,10 +371,10 @@ def refusal(name: str, instead: str) -> Callable[[Any, Any], None]:
 
 
 def column_in(state: State, values: list[Any], first: int) -> pa.Array:
-    """Return the values of the keys from `first` on as a column.
+    """Return the values of the keys from index `first` on as a column.
 
     Raises:
-        WrongValue: A value is not of the state's type.
+        WrongValue: A value does not match the state's type.
     """
     try:
         return column_of(values, state.type)
@@ -378,12 +383,12 @@ def column_in(state: State, values: list[Any], first: int) -> pa.Array:
 
 
 def use_del(name: str) -> str:
-    """Return the instruction for clearing a value."""
+    """Return the hint for clearing a value."""
     return f"use `del state.{name}` to clear the value"
 
 
 class PropertyValues(HeldValues):
-    """A value with a TTL or of a nested type, as a property."""
+    """A value state with a TTL or of a nested type, read and written through a property."""
 
     def __init__(self, state: State, rule: TtlRule | None) -> None:
         super().__init__(state, rule)
@@ -393,24 +398,24 @@ class PropertyValues(HeldValues):
         self._stamp_slot: Any = None
 
     def bind(self, made: type) -> None:
-        """Store the slots' descriptors."""
+        """Take the slots' descriptors from the class."""
         self._slot = vars(made)[self.slot]
         self._stamp_slot = vars(made)[self.stamp_slot] if self.rule is not None else None
 
     def attributes(self) -> dict[str, Any]:
-        """Return the property."""
+        """Return the property of the state."""
         read = self._reader() if self.rule is None else self._timed_reader(self.rule)
         write = self._writer() if self.rule is None else self._timed_writer(self.rule)
         return {self.name: property(read, write)}
 
     def put(self, states: Sequence[Any], values: list[Any], stamps: list[Any]) -> None:
-        """Fill the slots."""
+        """Put values and timestamps into the slots."""
         consume(map(self._slot.__set__, states, values))
         if self.rule is not None:
             consume(map(self._stamp_slot.__set__, states, stamps))
 
     def take(self, states: Sequence[Any]) -> tuple[list[Any], list[Any]]:
-        """Read the slots."""
+        """Return the values and timestamps in the slots."""
         values = list(map(self._slot.__get__, states))
         return values, list(map(self._stamp_slot.__get__, states)) if self.rule is not None else []
 
@@ -477,7 +482,7 @@ class PropertyValues(HeldValues):
 
 
 class Accumulators(HeldValues):
-    """A reducing or aggregating state: one handle per key, with the value and its stamp."""
+    """A reducing or aggregating state; one handle per key contains the value and its timestamp."""
 
     def __init__(self, state: State, rule: TtlRule | None) -> None:
         super().__init__(state, rule)
@@ -497,15 +502,15 @@ class Accumulators(HeldValues):
         self._slot: Any = None
 
     def bind(self, made: type) -> None:
-        """Store the slot's descriptor."""
+        """Take the slot's descriptor from the class."""
         self._slot = vars(made)[self.slot]
 
     def attributes(self) -> dict[str, Any]:
-        """Return a property whose value is the handle."""
+        """Return a read-only property whose value is the handle."""
         return {self.name: property(attrgetter(self.slot), refusal(self.name, f"state.{self.name}.add(…)"))}
 
     def put(self, states: Sequence[Any], values: list[Any], stamps: list[Any]) -> None:
-        """Create the handles."""
+        """Create the handles with their values and timestamps."""
         make = self._handle
         handles = [make() for _ in values]
         for handle, value in zip(handles, values, strict=True):
@@ -516,7 +521,7 @@ class Accumulators(HeldValues):
         consume(map(self._slot.__set__, states, handles))
 
     def take(self, states: Sequence[Any]) -> tuple[list[Any], list[Any]]:
-        """Read the handles."""
+        """Return the values and timestamps of the handles."""
         handles = list(map(self._slot.__get__, states))
         values = [handle.value for handle in handles]
         if self.rule is None:
@@ -524,12 +529,12 @@ class Accumulators(HeldValues):
         return values, [None if handle.value is None else handle.stamp for handle in handles]
 
     def clear(self, state: Any) -> None:
-        """Clear the handle."""
+        """Clear the value of the key's handle."""
         self._slot.__get__(state).clear()
 
 
 def thawer(kind: pa.DataType) -> Callable[[Any], Any] | None:
-    """Return the function that makes a nested accumulator writable; None for a simple type."""
+    """Return the function that converts a nested accumulator to a mutable one; None for a simple type."""
     if kinds.is_struct(kind):
         names = tuple(field.name for field in kind)
 

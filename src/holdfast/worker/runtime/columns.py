@@ -1,12 +1,12 @@
 """Python values as Arrow columns, and Arrow columns as Python values and events.
 
-Arrow truncates 1.5 to a long, reads 5 as a timestamp and drops a struct's misspelt field. This module checks
-the kinds of values in a column first and reports the first value that does not fit.
+Arrow truncates 1.5 to a long, reads 5 as a timestamp and drops a struct's misspelt field. This module first
+checks the Python types of a column's values and reports the first value that does not match.
 
 A row, such as an event, a key or a struct, is a tuple with named fields: `event.amount`, `event["amount"]`,
-`event.place.city`. A timestamp is a datetime in UTC, a timestamp_ntz one without a zone. An array is a list
-and a map is a dict; both are read-only, because changing a copy would not change the state. Nulls are None,
-also among numbers; NaN stays NaN.
+`event.place.city`. A timestamp is a datetime in UTC, and a timestamp_ntz is a datetime without a time zone.
+An array is a list and a map is a dict; both are read-only, because changing a copy would not change the
+state. A null is None, also in a column of numbers; NaN stays NaN.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ _TABLE_ERRORS: Final = (pa.ArrowException, TypeError, ValueError, OverflowError,
 
 
 class Unfit(Exception):
-    """A value that does not fit its column.
+    """The exception for a value that does not match the type of its column.
 
     Attributes:
         at: The index of the value in the column.
-        why: The found and the expected value.
+        why: The error, with the found and the expected value.
     """
 
     def __init__(self, at: int, why: Invalid) -> None:
@@ -44,16 +44,16 @@ class Unfit(Exception):
         self.why = why
 
     def moved(self, where: str | None) -> Invalid:
-        """Return the reason with a different location."""
+        """Return the error with its location replaced."""
         return Invalid(self.why.fact, **(self.why.facts() | {"where": where}))
 
 
 class _Misfit(Exception):
-    """Raised if a value of a column does not fit; the caller checks each value to find which one."""
+    """The exception for a column with a wrong value; the caller then checks each value to find it."""
 
 
 def column_of(values: Sequence[Any], kind: pa.DataType, *, nullable: bool = True) -> pa.Array:
-    """Convert Python values to a column; None is null.
+    """Convert Python values to a column; None becomes null.
 
     Raises:
         Unfit: A value does not match the type, or is None in a NOT NULL column.
@@ -78,11 +78,12 @@ def column_of(values: Sequence[Any], kind: pa.DataType, *, nullable: bool = True
 
 
 def table_of(rows: Sequence[Any], schema: pa.Schema) -> pa.Table:
-    """Convert rows to a table; a row is a dict, a row with names, or a tuple in the order of the columns.
+    """Convert rows to a table; a row is a dict, a tuple with field names, or a tuple in the order of the
+    columns.
 
     Raises:
-        Unfit: A row is none of these, has an extra or a missing field, or a value does not match; `why`
-            names the column.
+        Unfit: A row is none of these, lacks a column, has an unknown one, or has a value that does not match;
+            `why` names the column.
     """
     names = schema.names
     shapes = set(map(type, rows))
@@ -102,7 +103,8 @@ def conformed(table: Any, schema: pa.Schema) -> pa.Table:
     """Convert a table that a processor returned to exactly the columns and types of a schema.
 
     Raises:
-        Invalid: It is not a table, a column is missing or unknown, or a value does not match.
+        Invalid: The result is not a table, a column is missing or unknown, or a value does not match its
+            type.
     """
     if isinstance(table, pa.RecordBatch):
         table = pa.Table.from_batches([table])
@@ -126,10 +128,10 @@ def conformed(table: Any, schema: pa.Schema) -> pa.Table:
 
 
 def cast_column(column: Any, kind: pa.DataType, where: str) -> Any:
-    """Cast an array to a type of the same family, without loss.
+    """Cast an array losslessly to a type of the same family.
 
     Raises:
-        Invalid: The types are unrelated, or a value would change.
+        Invalid: The types are of different families, or the cast would change a value.
     """
     if not kinds.is_null(column.type) and _family(column.type) != _family(kind):
         raise Invalid(
@@ -168,7 +170,7 @@ def _cast(column: pa.ChunkedArray, field: pa.Field) -> pa.ChunkedArray:
 
 
 def _family(kind: pa.DataType) -> str:
-    """Return the family of types among which lossless casts are allowed."""
+    """Return the name of the type's family; lossless casts are allowed only within a family."""
     families = {
         "number": (kinds.is_integer, kinds.is_floating, kinds.is_decimal),
         "text": (kinds.is_string, kinds.is_large_string),
@@ -208,7 +210,7 @@ def _as_tuple(at: int, row: Any, names: Sequence[str]) -> tuple[Any, ...]:
     if isinstance(row, Mapping):
         fields: Sequence[str] = list(row)
     elif isinstance(row, tuple):
-        # A named tuple, an event, or a Row of Spark that was made with names.
+        # A named tuple, an event, or a Spark Row created with names.
         fields = getattr(row, "_fields", None) or getattr(row, "__fields__", None) or ()
         if not fields and len(row) == len(names):
             return row
@@ -249,7 +251,7 @@ def _column(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
         and kind.tz is None
         and any(value is not None and value.tzinfo is not None for value in values)
     ):
-        raise _Misfit  # an instant is no local time
+        raise _Misfit  # a datetime with a time zone is not a local time
     return whole(pa.array(values, kind))
 
 
@@ -317,7 +319,7 @@ def _first_unfit(values: Sequence[Any], kind: pa.DataType, error: Exception) -> 
         why = _why_unfit(value, kind)
         if why is not None:
             return Unfit(at, why)
-    # Each fits alone, so the error is about all of them, such as more text than one array holds.
+    # Each value matches alone, so the error concerns all together, such as more text than one array holds.
     return Unfit(
         0,
         Invalid(
@@ -354,7 +356,7 @@ _LAST_DAY = dt.date.max.toordinal() - dt.date(1970, 1, 1).toordinal()
 
 
 class FrozenList(list[Any]):
-    """A read-only list, for an array that was read."""
+    """A read-only list with the elements of a stored array."""
 
     __slots__ = ()
 
@@ -369,7 +371,7 @@ class FrozenList(list[Any]):
 
 
 class FrozenDict(dict[Any, Any]):
-    """A read-only dict, for a map that was read."""
+    """A read-only dict with the entries of a stored map."""
 
     __slots__ = ()
 
@@ -384,10 +386,10 @@ class FrozenDict(dict[Any, Any]):
 
 
 def records(table: pa.Table) -> list[Event]:
-    """Return the rows of a table.
+    """Return the rows of a table as events.
 
     Raises:
-        Invalid: A time is outside the years 1 to 9999, Python's range.
+        Invalid: A time is outside the years 1 to 9999, the range of Python.
     """
     make = record_class(tuple(table.column_names))
     if not table.num_columns:
@@ -406,14 +408,14 @@ def _column_values(name: str, column: pa.ChunkedArray) -> list[Any]:
 
 
 def values_of(column: pa.Array, *, frozen: bool = True) -> list[Any]:  # noqa: PLR0911 - one a kind
-    """Return a column as Python values.
+    """Return a column as a list of Python values.
 
     Args:
-        column: An array of any type of Spark.
+        column: An array of any Spark type.
         frozen: Whether arrays, maps and structs are read-only; otherwise they are plain lists and dicts.
 
     Raises:
-        Invalid: A time is outside the years 1 to 9999.
+        Invalid: A time is outside the years 1 to 9999, the range of Python.
     """
     kind = column.type
     if kinds.is_nested(kind):
@@ -436,12 +438,12 @@ def values_of(column: pa.Array, *, frozen: bool = True) -> list[Any]:  # noqa: P
 def freezer(kind: pa.DataType) -> Callable[[Any], Any] | None:
     """Return the function that converts a nested value to its read-only form; None for a simple type.
 
-    It raises a TypeError for a value of the wrong shape; the types of its parts are checked when the value
-    is written.
+    The function raises a TypeError for a value of the wrong shape. The types of its parts are checked when
+    the value is written.
     """
     if kinds.is_struct(kind):
         return _struct_freezer(kind)
-    # What was read of another type may have structs whose fields are in another order.
+    # A value read from a different type may have structs with their fields in a different order.
     may_differ = _has_structs(kind)
     if kinds.is_map(kind):
         item = freezer(kind.item_type) or _same
@@ -469,7 +471,7 @@ def freezer(kind: pa.DataType) -> Callable[[Any], Any] | None:
 
 
 def plain(value: Any) -> Any:
-    """Return a value with its arrays, maps and structs as lists and dicts that can be changed."""
+    """Return a value with its arrays, maps and structs as mutable lists and dicts."""
     if isinstance(value, Event):
         return {name: plain(part) for name, part in zip(value._fields, value, strict=True)}
     if isinstance(value, dict):
@@ -515,7 +517,7 @@ def _same(value: Any) -> Any:
 
 
 def _filled(column: pa.Array, convert: Callable[[pa.Array], list[Any]]) -> list[Any]:
-    """Convert a column that may have nulls by a function that takes none."""
+    """Convert a column with nulls by a function that accepts only columns without nulls."""
     return _with_nulls(column, convert(column.fill_null(0) if column.null_count else column))
 
 
@@ -527,7 +529,7 @@ def _times(kind: pa.DataType) -> Callable[[pa.Array], list[Any]]:
         if len(numbers) and (numbers.max() > _HIGHEST_YEAR_US or numbers.min() < _LOWEST_YEAR_US):
             far = numbers[(numbers > _HIGHEST_YEAR_US) | (numbers < _LOWEST_YEAR_US)][0]
             raise _too_far(f"{far} microseconds from 1970")
-        # Numpy's own datetimes bear no zone, and adding one to each is six times slower than this.
+        # Numpy's datetimes have no time zone, and adding one to each is six times slower.
         return list(map(epoch.__add__, numbers.view("m8[us]").tolist()))
 
     return times
@@ -560,7 +562,7 @@ def _nested(column: pa.Array, frozen: bool) -> list[Any]:
         return _struct_values(column, frozen)
     if not (kinds.is_map(column.type) or kinds.is_list(column.type) or kinds.is_large_list(column.type)):
         return column.to_pylist()  # type: ignore[no-any-return]
-    # Flattening would drop the parts of null cells, so offsets are counted from the first one instead.
+    # Flattening would drop the elements of null cells, so offsets are counted from the first element instead.
     offsets = column.offsets.to_numpy()
     base, end = (int(offsets[0]), int(offsets[-1])) if len(offsets) else (0, 0)
     spans: Iterable[tuple[int, int]] = pairwise((offsets - base).tolist())

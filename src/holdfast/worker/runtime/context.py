@@ -1,4 +1,4 @@
-"""The `ctx` of a handler: the key, the time, and the key's timers."""
+"""The `ctx` argument of a handler: the key, the times, and the key's timers."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from holdfast.worker.runtime.timers import (
 )
 
 NO_BROADCAST = "add a broadcast stream with hf.keyed(…).with_broadcast(…), and do not read it in on_start"
-# The names of timers that are remembered as they are stored; few processors have more than some.
+# The number of timer names whose stored form is cached; most processors use only a few names.
 _MOST_KNOWN = 1_000
 
 
@@ -31,9 +31,9 @@ class KeyContext(Context):
     """The context of the current key in a task.
 
     Args:
-        processor: The name of the processor.
-        default_clock: The clock of timers that name none.
-        has_timers: Whether the processor has `on_timer`.
+        processor: The name of the processor, for error messages.
+        default_clock: The clock of timers set without `clock`.
+        has_timers: Whether the processor defines `on_timer`.
     """
 
     __slots__ = (
@@ -63,7 +63,7 @@ class KeyContext(Context):
         self._at = -1
         self._keys: Callable[[int], Event] | None = None
         self._timers: dict[str, int] | None = None
-        # Most keys have one timer. While that is so it is kept here and costs no dict.
+        # Most keys have one timer. A single timer is stored here and needs no dict.
         self._one: str | None = None
         self._one_ms = 0
         self._cells: TimerCells | None = None
@@ -110,7 +110,7 @@ class KeyContext(Context):
         if type(at) is int and FIRST_MS <= at <= LAST_MS:
             at_ms = at
         elif type(at) is dt.datetime and at.tzinfo is dt.timezone.utc:
-            since = at - EPOCH  # what `ms_of` does, without the call
+            since = at - EPOCH  # the same as `ms_of`, without the call
             at_ms = since.days * 86_400_000 + since.seconds * 1_000 + since.microseconds // 1_000
         else:
             at_ms = ms_of(at)
@@ -132,7 +132,7 @@ class KeyContext(Context):
         return tuple(timer_of(key, at) for at, key in sorted((at, key) for key, at in self._open().items()))
 
     def _key_of(self, clock: str | None, name: str) -> str:
-        """Return a timer's key in a dict of timers, and remember it."""
+        """Return the key of a timer in a dict of timers, and cache it."""
         key = (self._default if clock is None else letter_of(clock)) + name
         if clock == EVENT and self._default != key[0]:
             raise no_watermark()
@@ -142,7 +142,7 @@ class KeyContext(Context):
         return key
 
     def _begin(self, moment: Moment, keys: Callable[[int], Event] | None, cells: TimerCells | None) -> None:
-        """Start a pass, without a current key."""
+        """Start a pass without a current key."""
         self.now_ms, self.watermark_ms, self.batch_id = moment.now_ms, moment.watermark_ms, moment.batch_id
         self._at, self._timers, self._due = -1, None, False
         self._keys, self._cells = keys, cells
@@ -150,18 +150,18 @@ class KeyContext(Context):
             self._event_limit, self._processing_limit = cells.event_limit, cells.processing_limit
 
     def _enter(self, position: int) -> None:
-        """Make the next key the current one."""
+        """Make the key at this index the current one."""
         self._at = position
         self._timers = self._one = None
         self._due = False
 
     def _leave(self) -> None:
-        """Keep the key's only timer; those in a dict are kept already."""
+        """Store the key's only timer; timers in a dict are stored already."""
         if self._one is not None and self._cells is not None:
             self._cells.keep_one(self._one, self._at, self._one_ms)
 
     def _is_first(self, key: str) -> bool:
-        """Return whether no other timer was looked at, and the key has none but this one."""
+        """Return whether the key has no timer other than `key`, and no other timer was accessed."""
         if self._one is not None or self._timers is not None or self._cells is None or self._at < 0:
             return False
         if self._cells.has_only(key)[self._at]:
@@ -170,7 +170,7 @@ class KeyContext(Context):
         return False
 
     def _open(self) -> dict[str, int]:
-        """Return the key's timers as a dict, which is authoritative from now on."""
+        """Return the key's timers as a dict, which is authoritative from this call on."""
         if self._timers is not None:
             return self._timers
         if not self._has_timers:

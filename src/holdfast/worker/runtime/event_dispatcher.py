@@ -1,4 +1,4 @@
-"""Call a handler with the events of a stream; errors name key, event and line."""
+"""The dispatch of a stream's events to a handler, with errors that name the key, the event and the line."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ _LONGEST = 200
 
 
 class HandlerFailed(Exception):
-    """Raised when a function of the user raised; `__cause__` is its exception.
+    """The exception for an error in a user's function; `__cause__` is the original exception.
 
     Attributes:
         function: The function that was called.
-        event: The index of the event with which it was called, among the loaded ones; None without one.
+        event: The index of its event among the loaded ones, or None if it was called without an event.
         stream: The name of the event's stream.
     """
 
@@ -51,7 +51,7 @@ class HandlerFailed(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ErrorContext:
-    """The location of an error: operator, state, key, stream, batch and line, if known."""
+    """The location of an error: operator, state, key, stream, batch and line, as far as they are known."""
 
     operator: str
     key: Event | None = None
@@ -68,7 +68,7 @@ class ErrorContext:
 
 
 def key_text(key: Event) -> str:
-    """Write a key as `customer=7, shop='east'`."""
+    """Return a key as text, for example `customer=7, shop='east'`."""
     return shortened(", ".join(f"{name}={value!r}" for name, value in zip(key._fields, key, strict=True)))
 
 
@@ -80,7 +80,7 @@ def failure(
     *,
     hint: str | None = None,
 ) -> kinds_of_error.Failed:
-    """Return the error for a function of the user that raised."""
+    """Return the error to raise for an exception in a user's function."""
     return kinds_of_error.Failed(
         f"{processor}.{_name(function)} failed: {summary(error)}",
         code="HF-E1008",
@@ -90,23 +90,23 @@ def failure(
 
 
 def misfit(fact: str, why: Invalid, place: ErrorContext) -> kinds_of_error.Failed:
-    """Return the error for a written value that does not match its type."""
+    """Return the error to raise for a written value that does not match its type."""
     column = f", {why.where}" if why.where else ""
     return kinds_of_error.Failed(f"{fact}: {why.fact}", **(why.facts() | {"where": f"{place}{column}"}))
 
 
 def summary(error: BaseException) -> str:
-    """Return an error's class and message in one line."""
+    """Return an error's class and message on one line."""
     text = error.fact if isinstance(error, HoldfastError) else str(error)
     line = " ".join(text.split())
     return shortened(f"{type(error).__name__}: {line}" if line else type(error).__name__)
 
 
 def line_of(error: BaseException, function: Callable[..., Any]) -> str | None:
-    """Return the file and line in the user's code at which an error arose.
+    """Return the file and line in the user's code at which an error was raised.
 
-    This is the innermost frame in the file of the function that was called, so that an error inside a
-    library is located at its call; otherwise the innermost frame outside Holdfast.
+    The result is the innermost frame in the file of the called function, so that an error inside a library is
+    located at its call; if there is none, it is the innermost frame outside Holdfast.
     """
     code = getattr(inspect.unwrap(getattr(function, "__func__", function)), "__code__", None)
     home = getattr(code, "co_filename", None)
@@ -123,7 +123,7 @@ def line_of(error: BaseException, function: Callable[..., Any]) -> str | None:
 
 
 def shortened(text: str) -> str:
-    """Return a text shortened for a log line."""
+    """Return a text cut to the length of a log line."""
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
 
 
@@ -135,7 +135,7 @@ Collect = Callable[[Any], None]
 
 
 def collector(function: Callable[..., Any], rows: list[Any]) -> Collect:
-    """Return the function that collects a handler's result: None, one row, or an iterable of rows."""
+    """Return the function that adds a handler's result to `rows`: None, one row, or an iterable of rows."""
     if inspect.isgeneratorfunction(function):
         return rows.extend
     append, extend = rows.append, rows.extend
@@ -144,7 +144,7 @@ def collector(function: Callable[..., Any], rows: list[Any]) -> Collect:
         if result is None:
             return
         if isinstance(result, (dict, tuple, str, bytes, Mapping)) or not hasattr(result, "__iter__"):
-            append(result)  # what is no row at all is refused with all rows
+            append(result)  # a value that is not a row is rejected later, with all rows
         else:
             extend(result)
 
@@ -152,14 +152,15 @@ def collector(function: Callable[..., Any], rows: list[Any]) -> Collect:
 
 
 class EventDispatcher(ABC):
-    """One stream's events for the keys of a pass; `EachEvent` and `WholeKey` call the handler.
+    """The base class for one stream's events for the keys of a pass; `EachEvent` and `WholeKey` call the
+    handler.
 
     Args:
         name: The name of the stream.
-        handler: The method that is called with its events.
+        handler: The method to call with the stream's events.
         rows: The list to which the handler's rows are added.
-        time: The column with the event time.
-        clocks: The clocks, if a state needs the event's time.
+        time: The event-time column, or None.
+        clocks: The clocks of the pass, if a state needs the event's time.
     """
 
     def __init__(
@@ -196,11 +197,11 @@ class EventDispatcher(ABC):
             self._all_times = times_ms(events.column(self._time), watermark_ms)
 
     def open(self, first: int, stop: int, refuse: Callable[[int, str, dict[str, Any], str], None]) -> None:
-        """Load the events of the keys from `first` to before `stop` as rows.
+        """Load the events of a range of keys as rows.
 
         Args:
-            first: The first key.
-            stop: The key after the last one.
+            first: The index of the first key.
+            stop: The index after the last key.
             refuse: Called with key, stream, event and error for an event that Python cannot represent.
         """
         start, end = int(self.bounds[first]), int(self.bounds[stop])
@@ -228,13 +229,13 @@ class EventDispatcher(ABC):
         """Call the handler for the events of one key, given by its index among the loaded keys.
 
         Raises:
-            Stopped: The handler raised.
+            HandlerFailed: The handler raised an exception.
         """
 
     def _open_one_by_one(
         self, table: pa.Table, first: int, refuse: Callable[[int, str, dict[str, Any], str], None]
     ) -> None:
-        """Load the events that Python can represent as rows, and refuse the others."""
+        """Load the events that Python can represent, and call `refuse` for the others."""
         make = record_class(tuple(table.column_names))
         self.events = [make([None] * table.num_columns)] * table.num_rows
         bad = []
@@ -252,10 +253,10 @@ class EventDispatcher(ABC):
 
 
 class EachEvent(EventDispatcher):
-    """Calls the handler for each event."""
+    """A dispatcher that calls the handler for each event."""
 
     def run(self, key: int, state: Any, ctx: KeyContext) -> None:
-        """Call the handler for the events of one key."""
+        """Call the handler for each event of one key."""
         start, stop = self.starts[key], self.stops[key]
         handler, collect = self.handler, self.collect
         events = iter(self.events[start:stop])
@@ -273,10 +274,13 @@ class EachEvent(EventDispatcher):
 
 
 class WholeKey(EventDispatcher):
-    """Calls the handler once per key with events; writes are stamped with the time of the latest event."""
+    """A dispatcher that calls the handler once per key with events.
+
+    Writes get the time of the key's latest event as their timestamp.
+    """
 
     def run(self, key: int, state: Any, ctx: KeyContext) -> None:
-        """Call the handler for the events of one key."""
+        """Call the handler once with all events of one key."""
         start, stop = self.starts[key], self.stops[key]
         if start == stop:
             return
@@ -289,14 +293,14 @@ class WholeKey(EventDispatcher):
 
 
 class NoFeed(EventDispatcher):
-    """Rows that touch keys and are not passed to a handler."""
+    """A dispatcher for rows that only touch keys; no handler is called."""
 
     def run(self, key: int, state: Any, ctx: KeyContext) -> None:
         """Do nothing."""
 
 
 def _as_text(row: pa.Table) -> dict[str, Any]:
-    """Return a row as plain values, with text for those that Python cannot represent."""
+    """Return a row as plain values, with text for values that Python cannot represent."""
     return {
         name: _in_words(whole(column)) for name, column in zip(row.column_names, row.columns, strict=True)
     }
@@ -306,5 +310,5 @@ def _in_words(cell: pa.Array) -> Any:
     try:
         return plain(values_of(cell)[0])
     except Invalid:
-        # A time casts to text however far it is; one inside of something else is shown as Arrow does.
+        # Any time can be cast to text; a time inside a nested value is shown in Arrow's format.
         return cell.cast(pa.string())[0].as_py() if kinds.is_timestamp(cell.type) else str(cell)

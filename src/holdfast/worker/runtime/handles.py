@@ -1,7 +1,7 @@
-"""The handles of list, map, reducing and aggregating states that handlers use.
+"""The handles of list, map, reducing and aggregating states, as used by handlers.
 
-A handle belongs to one key and one pass. It only collects changes, which its cells read when the pass ends.
-Each state has its own subclass with the state's function, type and TTL.
+A handle belongs to one key and one pass. It only collects changes, which its cells read at the end of the
+pass. Each state has its own subclass with the state's function, type and TTL.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ else:
 
 
 class StoredElements(NamedTuple):
-    """The elements of one key as they were before the pass, in slot order."""
+    """The elements of one key as they were stored before the pass, in slot order."""
 
     slots: list[int]
     values: list[Any]
@@ -44,16 +44,16 @@ class StoredElements(NamedTuple):
     stamps: list[int]
 
 
-# Gives the stored elements of a key; the first call reads those of all touched keys.
+# Returns the stored elements of a key; the first call reads those of all touched keys.
 Source = Callable[[int], StoredElements]
 
 
 class ListState(Generic[T]):
-    """A list of any length; `append` does not read what exists.
+    """A list of any length; `append` does not read the stored elements.
 
     All other methods read the key's whole list. With a TTL each element expires separately, but expired
-    elements are removed only when a refreshing read rewrites the list or when all have expired.
-    `fresh` and `fresh_stamps` have the elements added in this pass, and their stamps.
+    elements are removed only when a refreshing read rewrites the list or when all have expired. `fresh` and
+    `fresh_stamps` contain the elements added in this pass and their timestamps.
 
     Example:
         class Orders(hf.Keyed):
@@ -72,7 +72,7 @@ class ListState(Generic[T]):
 
     def __init__(self, position: int) -> None:
         self.position = position
-        self._values: list[Any] | None = None  # those that were stored, once they are read
+        self._values: list[Any] | None = None  # the stored elements, after the first read
         self.fresh: list[Any] = []
         self.fresh_stamps: list[int] = []
         self.slots: list[int] = []
@@ -87,18 +87,18 @@ class ListState(Generic[T]):
             self.fresh_stamps.append(self.rule.stamp(None))
 
     def extend(self, values: Iterable[T]) -> None:
-        """Add elements at the end."""
+        """Add several elements at the end."""
         for value in values:
             self.append(value)
 
     def set(self, values: Iterable[T]) -> None:
-        """Replace the list."""
+        """Replace all elements of the list."""
         new = list(values)
         self.clear()
         self.extend(new)
 
     def clear(self) -> None:
-        """Empty the list."""
+        """Remove all elements of the list."""
         self._stored()
         self.dead += self.slots
         self._values, self.slots, self.stamps = [], [], []
@@ -126,21 +126,21 @@ class ListState(Generic[T]):
         return repr(list(self._stored()) + self.fresh)
 
     def index(self, value: Any) -> int:
-        """Return the index of the first element that equals a value."""
+        """Return the index of the first element that equals a value; raise ValueError if there is none."""
         return self._read().index(value)
 
     @property
     def untouched(self) -> bool:
-        """Return whether there is nothing to write."""
+        """Return whether the list has no changes to write."""
         return not (self.fresh or self.dead or self.rewritten)
 
     def kept(self) -> list[Any]:
-        """Return the stored elements that remain, if they were read."""
+        """Return the stored elements that remain in the list; empty if they were not read."""
         return self._values or []
 
     @property
     def is_empty(self) -> bool:
-        """Return whether the list is known to be empty."""
+        """Return whether the list is known to be empty, without reading it."""
         return self._values is not None and not self._values and not self.fresh
 
     def _stored(self) -> list[Any]:
@@ -175,8 +175,9 @@ class ListState(Generic[T]):
 class MapState(MutableMapping[K, V]):
     """A map of any size, used like a dict; the first use reads the key's entries.
 
-    With a TTL an entry expires on its own. `keys`, `in`, `len` and iteration know living entries only;
-    with "return_if_not_cleaned_up" the others, which read values, give an expired one a last time.
+    With a TTL each entry expires separately. `keys`, `in`, `len` and iteration include only entries that have
+    not expired; with "return_if_not_cleaned_up", methods that read values may return an expired value until
+    it is removed.
 
     Example:
         class Drinks(hf.Keyed):
@@ -209,7 +210,7 @@ class MapState(MutableMapping[K, V]):
         return self._read(entries, key, self.rule)
 
     def get(self, key: Any, default: Any = None) -> Any:
-        """Return the value of a key, or the default."""
+        """Return the value of a key, or the default if the key has no value."""
         if self.rule is not None or self.read_key is not None:
             try:
                 return self[key]
@@ -229,7 +230,7 @@ class MapState(MutableMapping[K, V]):
             self._stamps[key] = self.rule.stamp(self._stamps.get(key))
 
     def setdefault(self, key: Any, default: Any = None) -> Any:
-        """Return the value of a key; if it has none, set the default and return it as stored."""
+        """Return the value of a key; if the key has none, set the default and return it as stored."""
         try:
             return self[key]
         except KeyError:
@@ -240,7 +241,7 @@ class MapState(MutableMapping[K, V]):
         self.pop(key)
 
     def pop(self, key: Any, *default: Any) -> Any:
-        """Remove an entry and return its value."""
+        """Remove an entry and return its value, or return the default if the key has no value."""
         if self.read_key is not None:
             key = self.read_key(key)
         entries = self._entries()
@@ -255,14 +256,14 @@ class MapState(MutableMapping[K, V]):
         raise KeyError(key)
 
     def popitem(self) -> tuple[K, V]:
-        """Remove the oldest entry and return it."""
+        """Remove the oldest entry and return its key and value."""
         for key, value in self.items():
             self.pop(key, None)
             return key, value
         raise KeyError("the map is empty")
 
     def clear(self) -> None:
-        """Empty the map."""
+        """Remove all entries of the map."""
         entries = self._entries()
         for key in list(entries):
             self._remove(entries, key)
@@ -294,11 +295,11 @@ class MapState(MutableMapping[K, V]):
         return dict.fromkeys(key for key in list(self._entries()) if key in self).keys()
 
     def values(self) -> ValuesView[V]:
-        """Return the values."""
+        """Return the values of the map."""
         return self._all().values()
 
     def items(self) -> ItemsView[K, V]:
-        """Return pairs of key and value."""
+        """Return the pairs of key and value."""
         return self._all().items()
 
     def __repr__(self) -> str:
@@ -306,11 +307,11 @@ class MapState(MutableMapping[K, V]):
 
     @property
     def is_empty(self) -> bool:
-        """Return whether the map is known to be empty."""
+        """Return whether the map is known to be empty, without reading it."""
         return self._now is not None and not self._now
 
     def writes(self) -> Iterator[tuple[Any, Any, int | None, int | None]]:
-        """Yield key, value, slot (None for a new one) and stamp of each write, in order."""
+        """Yield key, value, slot and timestamp of each write, in order; the slot of a new entry is None."""
         entries = self._entries()
         for key in self.written:
             yield key, entries[key], self._slots.get(key), self._stamps.get(key)
@@ -321,7 +322,7 @@ class MapState(MutableMapping[K, V]):
             keys = stored.keys if self.read_key is None else [self.read_key(key) for key in stored.keys]
             self._now = dict(zip(keys, stored.values, strict=True))
             self._slots = dict(zip(keys, stored.slots, strict=True))
-            if len(self._slots) < len(keys):  # entries of one key, as former versions wrote them
+            if len(self._slots) < len(keys):  # several entries of one key, as written by former versions
                 kept = set(self._slots.values())
                 self.dead += [pair for pair in zip(stored.slots, keys, strict=True) if pair[0] not in kept]
             if self.rule is not None:
@@ -367,7 +368,7 @@ class MapState(MutableMapping[K, V]):
 
 
 class ReducingState(Generic[T]):
-    """Merges values into one by the state's function; `state.spend.add(3.5)`.
+    """A single value per key, into which the state's function merges new values: `state.spend.add(3.5)`.
 
     Example:
         class Spend(hf.Keyed):
@@ -385,7 +386,7 @@ class ReducingState(Generic[T]):
     value: T | None
 
     def add(self, value: T) -> None:
-        """Merge a value; the first one is stored unchanged."""
+        """Merge a value into the state; the first value is stored unchanged."""
         if value is None:
             raise _no_none(self.name)
         before = self.value
@@ -396,7 +397,9 @@ class ReducingState(Generic[T]):
         self.value = value if self.freeze is None else self.freeze(value)
 
     def merge(self, other: ReducingState[T]) -> None:
-        """Merge the value of another state, as in `state.spend.merge(part.spend)`, unless it is empty."""
+        """Merge the value of another state, as in `state.spend.merge(part.spend)`; an empty one changes
+        nothing.
+        """
         if other.value is not None:
             self.add(other.value)
 
@@ -405,19 +408,19 @@ class ReducingState(Generic[T]):
         return self.value
 
     def clear(self) -> None:
-        """Clear the state."""
+        """Remove the value."""
         self.value = None
 
 
 class TimedReducing(ReducingState):
-    """A `ReducingState` with a TTL: adding to an expired value starts a new one."""
+    """A `ReducingState` with a TTL; adding to an expired value starts a new one."""
 
     __slots__ = ("stamp",)
     rule: TtlRule
     stamp: int | None
 
     def add(self, value: Any) -> None:
-        """Merge a value, and stamp the result."""
+        """Merge a value into the state and set the timestamp."""
         if value is None:
             raise _no_none(self.name)
         before, stamp, rule = self.value, self.stamp, self.rule
@@ -431,12 +434,12 @@ class TimedReducing(ReducingState):
         self.stamp = rule.stamp(stamp) if rule.event else rule.clock.stamp
 
     def get(self) -> Any:
-        """Return the merged value, or None if nothing was added or it has expired."""
+        """Return the merged value, or None if nothing was added or the value has expired."""
         return read_stamped(self)
 
 
 class AggregatingState(Generic[T]):
-    """Takes values into an accumulator; `get` gives the aggregate's result.
+    """An accumulator per key to which values are added; `get` returns the aggregate's result.
 
     Example:
         class Mean(hf.Aggregate):
@@ -471,18 +474,18 @@ class AggregatingState(Generic[T]):
         """Merge another accumulator, as in `state.average.merge(part.average)`.
 
         Raises:
-            Invalid: The aggregate has no `merge(self, one, other)`.
+            Invalid: The aggregate does not define `merge(self, one, other)`.
         """
         if other.value is not None:
             self.value = other.value if self.value is None else self._merged(self.value, other.value)
 
     def get(self) -> Any:
-        """Return the result, or None if nothing was added."""
+        """Return the aggregate's result, or None if nothing was added."""
         accumulator = self.value
         return None if accumulator is None else self.aggregate.result(accumulator)
 
     def clear(self) -> None:
-        """Clear the state."""
+        """Remove the accumulator."""
         self.value = None
 
     def _merged(self, one: Any, other: Any) -> Any:
@@ -512,14 +515,14 @@ class AggregatingState(Generic[T]):
 
 
 class TimedAggregating(AggregatingState):
-    """An `AggregatingState` with a TTL: adding to an expired accumulator starts a new one."""
+    """An `AggregatingState` with a TTL; adding to an expired accumulator starts a new one."""
 
     __slots__ = ("stamp",)
     rule: TtlRule
     stamp: int | None
 
     def add(self, value: Any) -> None:
-        """Add a value to the accumulator, and stamp the accumulator."""
+        """Add a value to the accumulator and set the timestamp."""
         before, stamp, rule = self.value, self.stamp, self.rule
         if before is None or stamp is None or stamp <= rule.cutoff:
             before = stamp = None
@@ -527,7 +530,7 @@ class TimedAggregating(AggregatingState):
         self.stamp = rule.stamp(stamp)
 
     def merge(self, other: AggregatingState) -> None:
-        """Merge another accumulator, and stamp the result."""
+        """Merge another accumulator and set the timestamp."""
         if other.value is None:
             return
         before, stamp, rule = self.value, self.stamp, self.rule
@@ -537,13 +540,16 @@ class TimedAggregating(AggregatingState):
         self.stamp = rule.stamp(stamp)
 
     def get(self) -> Any:
-        """Return the result, or None if nothing was added or it has expired."""
+        """Return the aggregate's result, or None if nothing was added or the accumulator has expired."""
         accumulator = read_stamped(self)
         return None if accumulator is None else self.aggregate.result(accumulator)
 
 
 def read_stamped(handle: TimedReducing | TimedAggregating) -> Any:
-    """Read a stamped value: remove it if it has expired, else stamp it if the TTL counts reads."""
+    """Return the value of a handle with a TTL, or None if it is unset.
+
+    An expired value is removed. If the TTL is extended by reads, the timestamp of a valid value is set.
+    """
     value, stamp, rule = handle.value, handle.stamp, handle.rule
     if value is None or stamp is None:
         return None

@@ -1,8 +1,9 @@
-"""Merge events of hot keys before the shuffle.
+"""The merging of hot keys' events before the shuffle.
 
-A key with half of all events keeps one task busy while the others wait. A processor with a `merge` lets
-the tasks before the shuffle run it over such a key's events, each task with empty state. A task sends the
-resulting state through the shuffle as one row per key, a part, and `merge` adds it to the key's own state.
+A key with half of all events keeps one task busy while the others wait. If a processor has a `merge`, the
+tasks before the shuffle run the processor over the events of such a key, each task starting with empty state.
+A task sends the resulting state of each key through the shuffle as one row, called a part, and `merge` merges
+it into the key's stored state.
 
 A part exists only within one batch, so the stored state does not depend on which keys were split.
 """
@@ -37,21 +38,21 @@ if TYPE_CHECKING:
     from holdfast.worker.interface import Runner, Touched
 
 
-# The columns of parts beside those of the key: how many events a part is of, and each state.
+# The columns of parts after the key columns: the number of events in the part, and one column per state.
 EVENTS = "__holdfast_events"
 _VALUE, _ELEMENTS = "__holdfast_value:", "__holdfast_elements:"
-# Keys are looked for by the uppermost bits of their hash first, which needs no sorting.
+# Keys are first counted by the highest bits of their hash, which needs no sorting.
 _BUCKET_BITS = 12
 
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """The keys whose events are merged before the shuffle.
+    """The choice of keys whose events are merged before the shuffle.
 
     Attributes:
-        hot: The hashes of the keys, or None for those that a task finds to be hot.
-        share: A key is hot with at least this share of a task's events …
-        least: … and at least this many events.
+        hot: The hashes of the hot keys, or None if each task detects hot keys.
+        share: The minimum share of a task's events for a detected hot key.
+        least: The minimum number of a task's events for a detected hot key.
     """
 
     hot: frozenset[int] | None = None
@@ -60,11 +61,11 @@ class Split:
 
 
 def check_split(definition: ProcessorDefinition, *, event_time: bool, late: str, on_error: str) -> None:
-    """Refuse a split that would change the result.
+    """Raise an error for a split that would change the result.
 
     Raises:
-        Invalid: The processor has no merge, or an option does not allow a split.
-        Unsupported: The result cannot be split exactly.
+        Invalid: The processor has no `merge`, or an option does not allow a split.
+        Unsupported: A state or handler of the processor cannot be split exactly.
     """
     where = f"{definition.name}: split_hot"
     if not definition.merges:
@@ -118,7 +119,7 @@ def check_split(definition: ProcessorDefinition, *, event_time: bool, late: str,
 
 
 def parts_schema(states: Sequence[State], keys: pa.Schema) -> pa.Schema:
-    """Return the columns of parts of these states."""
+    """Return the columns of parts with these states and key columns."""
     fields = [*keys, pa.field(EVENTS, pa.int64())]
     for state in states:
         if not state.has_elements:
@@ -132,20 +133,21 @@ def parts_schema(states: Sequence[State], keys: pa.Schema) -> pa.Schema:
 
 
 def apart(definition: ProcessorDefinition) -> ProcessorDefinition:
-    """Return a processor's definition before the shuffle: nothing expires there, and nothing is emitted."""
+    """Return a processor's definition for use before the shuffle, without TTLs, timers and `on_end`."""
     states = tuple(replace(state, ttl=None) for state in definition.states)
     return replace(definition, states=states, has_timers=False, ends=False)
 
 
 class TimeWanted(BaseException):
-    """Raised when a handler asks for the batch's time before the shuffle and the events do not carry it.
+    """The exception for a handler that reads the batch's time before the shuffle when events have no time
+    column.
 
-    A BaseException, so that a handler's `except Exception` does not catch it.
+    It is a BaseException, so that a handler's `except Exception` does not catch it.
     """
 
 
 class PartContext(KeyContext):
-    """The `ctx` of `on_event` before the shuffle, without timers and watermark."""
+    """The `ctx` of `on_event` before the shuffle, without timers and without a watermark."""
 
     __slots__ = ("_now_ms",)
 
@@ -163,10 +165,10 @@ class PartContext(KeyContext):
 
     @property
     def now_ms(self) -> int:
-        """The batch's processing time.
+        """Return the batch's processing time.
 
         Raises:
-            TimeWanted: The events do not carry it.
+            TimeWanted: The events have no column with the batch's time.
         """
         if self._now_ms is None:
             raise TimeWanted
@@ -174,46 +176,46 @@ class PartContext(KeyContext):
 
     @now_ms.setter
     def now_ms(self, _: int) -> None:
-        """Ignore the base class; the time comes with the moment."""
+        """Ignore the assignment by the base class; the time is set with the moment of the pass."""
 
     @property
     def watermark_ms(self) -> int | None:
-        """Raise `Invalid`: not available before the shuffle."""
+        """Raise `Invalid`: the watermark is not available before the shuffle."""
         self._refuse("the watermark is")
 
     @watermark_ms.setter
     def watermark_ms(self, _: int | None) -> None:
-        """Ignore the base class; there is no watermark."""
+        """Ignore the assignment by the base class; there is no watermark."""
 
     @property
     def broadcast(self) -> Mapping[Any, Any]:
-        """Raise `Invalid`: not available before the shuffle."""
+        """Raise `Invalid`: a broadcast stream is not available before the shuffle."""
         self._refuse("rows of a broadcast stream are")
 
     def timer(self, at: Any, name: str = "", clock: str | None = None) -> None:  # noqa: ARG002 - as the base
-        """Raise `Invalid`: not available before the shuffle."""
+        """Raise `Invalid`: timers are not available before the shuffle."""
         self._refuse("timers are")
 
     def cancel_timer(self, name: str = "", clock: str | None = None) -> None:  # noqa: ARG002 - as the base
-        """Raise `Invalid`: not available before the shuffle."""
+        """Raise `Invalid`: timers are not available before the shuffle."""
         self._refuse("timers are")
 
     def timers(self) -> tuple[Any, ...]:
-        """Raise `Invalid`: not available before the shuffle."""
+        """Raise `Invalid`: timers are not available before the shuffle."""
         self._refuse("timers are")
 
 
 @dataclass(slots=True)
 class Splitter:
-    """Merges the events of hot keys in the tasks before the shuffle.
+    """A function that merges the events of hot keys, in the tasks before the shuffle.
 
     Args:
-        choice: The keys that count as hot.
+        choice: The choice of hot keys.
         make: Creates the runner of the processor.
         states: The processor's states.
         keys: The key columns of the events.
-        timed: True if the events carry the batch's time. That costs more than the search for hot keys, and
-            few processors read the time before the shuffle.
+        timed: Whether the events have a column with the batch's time. The column costs more than the search
+            for hot keys, and few processors read the time before the shuffle.
     """
 
     choice: Split
@@ -226,16 +228,17 @@ class Splitter:
 
     @property
     def schema(self) -> pa.Schema:
-        """The columns of parts."""
+        """Return the columns of parts."""
         return parts_schema(self.states, self.keys)
 
     def split(
         self, events: pa.Table, h: Hashes, moment: Moment
     ) -> tuple[NDArray[np.bool_], pa.Table, Hashes] | None:
-        """Run the events of hot keys; return a mask of these events, the parts, and their keys' hashes.
+        """Run the events of hot keys; return a mask of these events, the parts, and the hashes of the parts'
+        keys.
 
-        Returns None if no key is hot, or if the processor needs a time that is unknown: then no event is
-        merged.
+        The result is None, and no event is merged, if no key is hot or if the processor needs an unknown
+        time.
         """
         mask = None if self._in_vain else self._is_hot(h)
         if mask is None:
@@ -255,7 +258,7 @@ class Splitter:
         return mask, self._table(keys, np.bincount(position), outcome), hashes[first]
 
     def _untouched(self, keys: pa.Table) -> PartRows:
-        """Return keys without any state."""
+        """Return keys without any stored state."""
         nothing = [pa.nulls(keys.num_rows, field.type) for field in list(self.schema)[keys.num_columns :]]
         return PartRows(pa.table([*keys.columns, *nothing], schema=self.schema), self.keys.names)
 
@@ -289,7 +292,7 @@ class Splitter:
 
 
 def _nested(written: pa.Table, count: int, state: State) -> pa.Array:
-    """Return the elements of each key as one list."""
+    """Return the elements of each key as one list value."""
     names = ["v"] if state.key_type is None else ["k", "v"]
     position = numbers(whole(written.column("position")))
     if (position[1:] < position[:-1]).any():
@@ -301,7 +304,7 @@ def _nested(written: pa.Table, count: int, state: State) -> pa.Array:
 
 
 class PartRows:
-    """Parts in the form of `Touched`: each part counts as one key, with the states that it carries."""
+    """Parts as a `Touched`: each part counts as one key with the states that it contains."""
 
     def __init__(self, parts: pa.Table, keys: Sequence[str] = ()) -> None:
         self._parts = parts
@@ -309,16 +312,16 @@ class PartRows:
 
     @property
     def size(self) -> int:
-        """The number of parts."""
+        """Return the number of parts."""
         return self._parts.num_rows  # type: ignore[no-any-return]
 
     @property
     def keys(self) -> pa.Table:
-        """The key columns of each part; no columns for parts that `merge` reads."""
+        """Return the key columns of each part; no columns for parts that `merge` reads."""
         return self._parts.select(self._keys)
 
     def stored(self, column: str) -> pa.Array:
-        """Return a state's values, or the number of a list's elements."""
+        """Return the values of a state, or the number of a list's elements, per part."""
         if column.startswith(VALUE_PREFIX):
             return whole(self._parts.column(f"{_VALUE}{column.removeprefix(VALUE_PREFIX)}"))
         lists = self._lists(column.removeprefix(SLOT_PREFIX))
@@ -326,7 +329,7 @@ class PartRows:
         return pa.array([length or None for length in lengths.to_pylist()], pa.int64())
 
     def elements(self, state: str) -> Elements:
-        """Return the elements of a list or map."""
+        """Return the elements of a list or map, per part."""
         lists = self._lists(state)
         lengths = numbers(lists.value_lengths().cast(pa.int64()).fill_null(0))
         starts = offsets_of(lengths)
@@ -340,14 +343,14 @@ class PartRows:
 
 
 class PartFeed(EventDispatcher):
-    """Calls `merge` with each part as a state to read.
+    """A dispatcher that calls `merge` with each part as a read-only state.
 
     Args:
-        name: The stream of the parts.
-        merge: The processor's method.
+        name: The name of the stream of parts.
+        merge: The processor's `merge` method.
         states: The processor's states.
-        processor: The processor's name.
-        rows: The list of emitted rows, to which `merge` adds none.
+        processor: The processor's name, for error messages.
+        rows: The list of output rows; `merge` must not return any.
     """
 
     def __init__(
@@ -366,14 +369,14 @@ class PartFeed(EventDispatcher):
         self.collect = nothing_from("merge")
 
     def begin(self, arrivals: Arrivals, size: int, watermark_ms: int) -> None:
-        """Sort a pass's parts by key; those of one key stay in their order."""
+        """Sort a pass's parts by key; the parts of one key keep their order."""
         super().begin(arrivals, size, watermark_ms)
         touched: Touched = PartRows(self._sorted)
         for cells in self._cells:
             cells.begin(touched, _NO_MOMENT)
 
     def open(self, first: int, stop: int, refuse: Callable[[int, str, dict[str, Any], str], None]) -> None:  # noqa: ARG002 - as the base
-        """Load the parts of the keys from `first` to before `stop` as states."""
+        """Load the parts of the keys from `first` to before `stop` as state objects."""
         start, end = int(self.bounds[first]), int(self.bounds[stop])
         offsets = (self.bounds[first : stop + 1] - start).tolist()
         self.starts, self.stops = offsets[:-1], offsets[1:]
@@ -384,10 +387,10 @@ class PartFeed(EventDispatcher):
             cells.load(self._parts, start)
 
     def run(self, key: int, state: Any, ctx: KeyContext) -> None:  # noqa: ARG002 - as the base
-        """Merge the parts of one key.
+        """Merge the parts of one key into its state.
 
         Raises:
-            Stopped: `merge` raised.
+            HandlerFailed: `merge` raised an exception.
         """
         try:
             for part in self._parts[self.starts[key] : self.stops[key]]:
@@ -400,7 +403,7 @@ _NO_MOMENT = Moment(0, None, None)
 
 
 def nothing_from(handler: str) -> Callable[[Any], None]:
-    """Return the collector of a handler that must not emit rows."""
+    """Return the collector for a handler that must not return rows."""
 
     def collect(result: Any) -> None:
         if result is not None:

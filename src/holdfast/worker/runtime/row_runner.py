@@ -1,7 +1,7 @@
-"""Run a processor of events one by one, or key by key.
+"""The runner of a processor that handles events one at a time or key by key.
 
 Keys are processed in the order of the pass, a few thousand at a time: their state objects are filled from
-columns, the handlers run, and the values are collected as columns again.
+columns, the handlers run, and the values are converted back to columns.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ if TYPE_CHECKING:
 
 DEAD_LETTER = "dead-letter"
 
-# State objects and rows are made for so many keys and events at a time: enough to work by the column,
-# few enough to stay near the processor.
+# The number of keys and events for which state objects and rows exist at a time: large enough for columnar
+# work, small enough for the processor's caches.
 _KEYS_AT_ONCE = 4096
 _EVENTS_AT_ONCE = 16384
 _MEND = 'fix the handler, or set such events aside with on_error="dead-letter"'
@@ -58,10 +58,11 @@ _MEND = 'fix the handler, or set such events aside with on_error="dead-letter"'
 
 @contextmanager
 def uninterrupted() -> Iterator[None]:
-    """Keep the collector of cyclic garbage from going through rows and states again and again.
+    """Disable Python's garbage collector for cycles while rows and states exist.
 
-    These are many, live until the end and hold no cycles; looking for some took a third of the time. What
-    the handlers leave in cycles waits until the end too, which is bounded, as a stretch of keys is.
+    Rows and states are many, live until the end and contain no cycles; collecting took a third of the time.
+    Cycles created by handlers are freed at the end, and their number is bounded, because a portion of keys
+    is.
     """
     if not gc.isenabled():
         yield
@@ -74,17 +75,17 @@ def uninterrupted() -> Iterator[None]:
 
 
 class RowRunner:
-    """Runs an `hf.Keyed` over the passes of a task.
+    """A runner of an `hf.Keyed` for the passes of a task.
 
-    A handler that raises ends the batch with an error that names the key, the event's stream and the
-    line. With `on_error="dead-letter"` the event is set aside instead: the key is run again from its
-    stored state without that event, so handlers must be deterministic and keep nothing in `self`. For
-    `on_key`, all the key's events of the batch are set aside. Errors in `on_timer` and `on_start`, and
-    values that do not match their type, always end the batch.
+    If a handler raises, the batch fails with an error that names the key, the event's stream and the line.
+    With `on_error="dead-letter"` the event is set aside instead: the key is run again from its stored state
+    without that event, so handlers must be deterministic and keep nothing in `self`. For `on_key`, all the
+    key's events of the batch are set aside. Errors in `on_timer` and `on_start`, and values that do not match
+    their type, always fail the batch.
 
     Args:
         definition: The definition of the processor.
-        processor: The instance whose methods are called.
+        processor: The instance with the handlers.
         spec: The specification of the runner.
     """
 
@@ -138,10 +139,10 @@ class RowRunner:
         self._ctx._shared = rows
 
     def run(self, arrivals: Sequence[Arrivals], touched: Touched, moment: Moment) -> Outcome:
-        """Fire due timers, process the events, and return the changes.
+        """Fire due timers, process the events, and return the changes of state and the output.
 
         Raises:
-            Failed: A function of the user raised, or a value does not match its type.
+            Failed: A user's function raised an exception, or a value does not match its type.
         """
         self._place = dataclasses.replace(self._place, batch_id=moment.batch_id)
         self._touched = touched
@@ -173,7 +174,7 @@ class RowRunner:
             raise self._stop(HandlerFailed(self._processor.on_start), error, None) from error
 
     def _stretches(self, size: int) -> list[tuple[int, int]]:
-        """Divide the keys so that each part has a bounded number of keys and, if it can be, of events."""
+        """Return ranges of keys with a bounded number of keys and, where possible, of events."""
         bounds: NDArray[np.int64] = np.sum([feed.bounds for feed in self._feeds], axis=0)
         stretches = []
         first = 0
@@ -186,12 +187,12 @@ class RowRunner:
 
     @uninterrupted()
     def _stretch(self, first: int, stop: int, due: NDArray[np.bool_] | None) -> pa.Table:
-        """Run some keys, and collect their values."""
+        """Run the handlers for a range of keys and return their output."""
         for feed in self._feeds:
             feed.open(first, stop, self._refuse)
         states = self._states(first, stop)
         flags = due[first:stop].tolist() if due is not None and due[first:stop].any() else None
-        marks: list[int] = []  # how many rows there are when each key is done
+        marks: list[int] = []  # the number of rows after each key
         while True:
             try:
                 self._run_keys(states, first, flags, marks)
@@ -218,9 +219,9 @@ class RowRunner:
     def _run_keys(
         self, states: list[StateObject], first: int, due: list[bool] | None, marks: list[int]
     ) -> None:
-        """Run the remaining keys: due timers, events, then the timers that have become due meanwhile."""
+        """Run the remaining keys: due timers, events, then timers that have become due since."""
         ctx, rows = self._ctx, self._rows
-        # A stream without an event for any of these keys is not asked for each of them.
+        # Streams without events for these keys are skipped.
         feeds = [feed for feed in self._feeds if feed.stops[-1]]
         settler, ends = self._settler, self._on_end is not None
         for key in range(len(marks), len(states)):
@@ -241,7 +242,7 @@ class RowRunner:
             marks.append(len(rows))
 
     def _finish(self, key: int, state: StateObject) -> None:
-        """Call `on_end` for the current key, if it had events."""
+        """Call `on_end` for the current key if it had events."""
         on_end, collect = self._on_end, self._collect_end
         if on_end is None or collect is None:
             return
@@ -252,7 +253,7 @@ class RowRunner:
                 raise HandlerFailed(on_end) from error
 
     def _fire(self, state: StateObject) -> None:
-        """Fire the due timers of the current key, including those set meanwhile."""
+        """Fire the due timers of the current key, including those set by its handlers."""
         ctx, cells, clocks = self._ctx, self._timers, self._clocks
         on_timer, collect = self._on_timer, self._collect_timer
         if cells is None or on_timer is None or collect is None:
@@ -263,7 +264,7 @@ class RowRunner:
             ctx._due = False
             for at, key in due_in_order(timers, cells.event_limit, cells.processing_limit):
                 if timers.get(key) != at:
-                    continue  # cancelled or moved by one that fired before it
+                    continue  # cancelled or moved by a timer that fired earlier
                 del timers[key]
                 clocks.event.stamp = at if key[0] == "e" else clocks.watermark_ms
                 fired += 1
@@ -278,7 +279,7 @@ class RowRunner:
                 except Exception as error:
                     raise HandlerFailed(on_timer) from error
                 if ctx._due:
-                    break  # it may be due before the others
+                    break  # a moved timer may now be due before the others
             if not ctx._due:
                 return
 
@@ -292,7 +293,7 @@ class RowRunner:
         return states
 
     def _again(self, position: int) -> StateObject:
-        """Return a key's stored state, and discard the key's changes of this pass."""
+        """Discard the key's changes of this pass and return its stored state."""
         for cells in self._cells:
             cells.forget(position)
         if self._timers is not None:
@@ -300,10 +301,10 @@ class RowRunner:
         return self._states(position, position + 1)[0]
 
     def _set_aside(self, stopped: HandlerFailed, first: int, key: int) -> None:
-        """Take out the event, or all of the key's, at which a handler stopped.
+        """Set aside the event at which a handler failed, or all of the key's events for `on_key`.
 
         Raises:
-            Failed: The policy is to fail, or there is no event.
+            Failed: `on_error` is "fail", or the handler was called without an event.
         """
         error = stopped.__cause__ or stopped
         feed = next((known for known in self._feeds if known.name == stopped.stream), None)
@@ -316,7 +317,7 @@ class RowRunner:
         self._failed += [FailedEvent(feed.name, event, text) for event in events]
 
     def _refuse(self, position: int, stream: str, event: dict[str, Any], error: str) -> None:
-        """Handle an event that Python cannot represent: set it aside, or raise, by the policy."""
+        """Set aside an event that Python cannot represent, or raise an error, depending on `on_error`."""
         if not self._sets_aside:
             place = dataclasses.replace(self._place, key=self._key(position), stream=stream)
             why = Invalid(error, code="HF-E2495", hint='set such events aside with on_error="dead-letter"')
@@ -335,7 +336,7 @@ class RowRunner:
         )
 
     def _key(self, position: int) -> Event:
-        """Return a key; nearby keys are read with it."""
+        """Return the key at an index; the keys near it are read at the same time."""
         start, keys = self._keys
         if not start <= position < start + len(keys):
             start = position // _KEYS_AT_ONCE * _KEYS_AT_ONCE

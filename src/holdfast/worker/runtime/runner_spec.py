@@ -1,7 +1,7 @@
-"""The specification of a runner, parallel instances included.
+"""The specification of a runner, and the instances of an hf.Operator.
 
 The instances of an operator are keys, numbered from zero, each in its own key group. Every batch touches the
-first instance, and all of them after their number has changed, so that state written for a different number
+first instance, and all instances after their number has changed, so that state written for a different number
 is never used unchanged.
 """
 
@@ -38,7 +38,7 @@ PROPERTY = "holdfast.instances."
 
 @dataclass(frozen=True, slots=True)
 class Shares:
-    """The state that each instance is given when their number changes.
+    """The state that each instance gets after their number has changed.
 
     Attributes:
         before: The former number of instances.
@@ -49,7 +49,7 @@ class Shares:
     table: pa.Table
 
     def of(self, instance: int, state: str) -> list[Any]:
-        """Return the elements of one instance's list."""
+        """Return the elements of a list state for one instance."""
         row = whole(self.table.column(state)).slice(instance, 1)
         return values_of(row.flatten())
 
@@ -61,7 +61,7 @@ class Shares:
 
     @classmethod
     def read(cls, path: str) -> Shares:
-        """Read back what `write` wrote."""
+        """Read the shares from a local file."""
         with pa.OSFile(path) as file:
             table = pa.ipc.open_file(file).read_all()
         return cls(int(table.schema.metadata[_COUNT]), table)
@@ -69,12 +69,12 @@ class Shares:
 
 @dataclass(frozen=True, slots=True)
 class Instances:
-    """The instances of an operator, as its tasks know them.
+    """The instances of an operator, as its tasks use them.
 
     Attributes:
         operator: The user's name of the operator.
         count: The number of instances.
-        shares: The state that the instances are given; read from the task's local properties by default.
+        shares: The state assigned to the instances, or None to read it from the task's local properties.
     """
 
     operator: str
@@ -83,11 +83,11 @@ class Instances:
 
     @property
     def property(self) -> str:
-        """The local property that reports a changed number to a query's tasks."""
+        """Return the name of the local property that reports a changed number to a query's tasks."""
         return f"{PROPERTY}{self.operator}"
 
     def given(self) -> Shares | None:
-        """Return the state assigned to the instances in this run, if their number has changed."""
+        """Return the state assigned to the instances in this run, or None if their number has not changed."""
         if self.shares is not None:
             return self.shares
         told = self._describe()
@@ -98,7 +98,7 @@ class Instances:
         return Shares.read(SparkFiles.get(told["file"]))
 
     def touched(self) -> int:
-        """Return the number of instances that a batch touches, with or without events."""
+        """Return the number of instances that each batch touches, with or without events."""
         before = self.shares.before if self.shares is not None else (self._describe() or {}).get("before", 0)
         return max(self.count, before) if before else 1
 
@@ -108,7 +108,7 @@ class Instances:
 
 
 class Settler:
-    """Redistributes the state of instances after their number has changed."""
+    """A loader of the state assigned to instances after their number has changed."""
 
     def __init__(self, instances: Instances, states: Sequence[State], on_restore: Any) -> None:
         self._instances = instances
@@ -118,11 +118,11 @@ class Settler:
         self._asked = False
 
     def enter(self, state: Any, ctx: KeyContext) -> None:
-        """Load the state assigned to an instance, if the number of instances has changed.
+        """Load the state assigned to an instance if the number of instances has changed.
 
         Raises:
-            Invalid: The number has changed, and no state was redistributed.
-            Stopped: on_restore raised.
+            Invalid: The number has changed, but no state was redistributed.
+            HandlerFailed: `on_restore` raised an exception.
         """
         settled, count = getattr(state, SETTLED), self._instances.count
         if settled is not None and settled[1] == count and not self._assigned_shares():
@@ -137,7 +137,7 @@ class Settler:
                 hint="start the query with Holdfast: hf.sink(…).start(…) or `holdfast run`",
             )
         if settled is not None and settled[1] == count:
-            return  # it was handed out in an earlier batch of this run
+            return  # it was assigned in an earlier batch of this run
         instance = ctx.key[0]
         if instance >= count:
             state.clear()
@@ -162,7 +162,7 @@ class Settler:
 
 
 def settled_in(store: MemoryStore) -> str | None:
-    """Return the operator whose instances a store contains; None if its keys are not instances."""
+    """Return the operator whose instances a store contains, or None if its keys are not instances."""
     for group in store.groups:
         stored = store.load(group)
         forms = {mark: form_from_json(fields) for mark, fields in json.loads(stored.forms or b"{}").items()}
@@ -183,10 +183,10 @@ def settled_counts(touched: Touched) -> set[int]:
 
 
 def redistributed(touched: Touched, states: Sequence[State], before: int, count: int) -> Shares:
-    """Distribute the state of the earlier instances over `count` new ones.
+    """Distribute the state of the former instances over `count` new ones.
 
-    A list is split evenly, in the order of instances: the sizes of parts differ by at most one. A union list
-    is given whole to each.
+    A list is split evenly, in the order of instances: the sizes of the parts differ by at most one. Each
+    instance gets the complete union list.
 
     Args:
         touched: The former instances.
@@ -215,25 +215,25 @@ def redistributed(touched: Touched, states: Sequence[State], before: int, count:
 
 
 def own_group(instance: int) -> int:
-    """Return the key group of an instance: each has one to itself."""
+    """Return the key group of an instance, which no other instance shares."""
     return instance
 
 
 @dataclass(frozen=True, slots=True)
 class RunnerSpec:
-    """The specification of a runner.
+    """The specification of a runner: names, columns and options.
 
     Attributes:
-        operator: The name of the operator, for errors.
+        operator: The name of the operator, for error messages.
         output: The schema of the output.
         key_names: The names of the key columns.
-        stream_names: The names of the streams, as connected.
+        stream_names: The names of the streams, in the order of their connection.
         time_columns: The event-time column of each stream, or None.
         default_clock: "event" if the streams have a watermark, else "processing".
-        on_error: "fail" or "dead-letter".
-        parts: The name of the stream of parts, after all others, if hot keys are split.
-        instances: The instances of an hf.Operator; their stream also comes after all others.
-        before: True if it runs before the shuffle, on a batch's events only.
+        on_error: The handling of events whose handler raises: "fail" or "dead-letter".
+        parts: The name of the stream of parts, which follows all others, or None if hot keys are not split.
+        instances: The instances of an hf.Operator, whose stream follows all others, or None.
+        before: Whether the processor runs before the shuffle, on the events of one batch only.
     """
 
     operator: str

@@ -1,4 +1,4 @@
-"""The objects that handlers get as `state`, with their lists and maps."""
+"""The `state` argument of handlers: one object per key, with its lists and maps."""
 
 from __future__ import annotations
 
@@ -32,21 +32,21 @@ from holdfast.worker.runtime.ttl import Clocks, TtlRule, rule_of
 
 Handle = TypeVar("Handle", ListState, MapState)
 
-# Elements are turned into Python values for so many keys at a time.
+# The number of keys whose elements are converted to Python values at a time.
 _KEYS_AT_ONCE = 1024
 
 
 @dataclass(slots=True)
 class Written:
-    """The writes to a side table, by column.
+    """The writes to a side table, in columns.
 
     Attributes:
         position: The index of each element's key.
         slot: The slot of each element.
-        dead: True for a deleted element.
-        k: The map key of each element.
+        dead: Whether each element is deleted.
+        k: The map key of each element, or None for a list.
         v: The value of each element.
-        t: The stamp of each element.
+        t: The timestamp of each element, or None without a TTL.
     """
 
     position: list[int] = field(default_factory=list)
@@ -57,7 +57,7 @@ class Written:
     t: list[int | None] = field(default_factory=list)
 
     def add(self, position: int, slot: int, k: Any, v: Any, t: int | None, dead: bool = False) -> None:
-        """Add a written or a deleted element."""
+        """Add the write or the deletion of an element."""
         self.position.append(position)
         self.slot.append(slot)
         self.dead.append(dead)
@@ -88,14 +88,14 @@ class Written:
 
 
 class ElementCells(Cells, Generic[Handle]):
-    """The base of lists and maps: a handle for each key whose handler uses the state.
+    """The base class for the lists or maps of a pass: a handle for each key whose handler uses the state.
 
-    The slot of a state object is empty until then, so that a key which does not use the state costs
-    nothing.
+    The slot of a state object is empty until the first use, so that a key whose handler does not use the
+    state needs no handle.
     """
 
     base: type[Handle]
-    instead = "state.{}.set([…])"  # what to write where somebody assigns to the state
+    instead = "state.{}.set([…])"  # the suggested replacement for an assignment to the state
 
     def __init__(self, state: State, rule: TtlRule | None) -> None:
         super().__init__(state, rule)
@@ -108,7 +108,7 @@ class ElementCells(Cells, Generic[Handle]):
         self._handle: type[Handle] = type(self.base.__name__, (self.base,), fields)
         self._made: dict[int, Handle] = {}
         self._tables: list[pa.Table] = []
-        self._next: dict[int, int | None] = {}  # the next slot of keys that wrote; None: the state is empty
+        self._next: dict[int, int | None] = {}  # the next slot of keys with writes; None: empty
         self._touched: Touched | None = None
         self._elements: Elements | None = None
         self._slots: pa.Array | None = None
@@ -116,7 +116,7 @@ class ElementCells(Cells, Generic[Handle]):
         self.fill = self._make
 
     def attributes(self) -> dict[str, Any]:
-        """Return a property whose value is the handle, which is created on first use."""
+        """Return a read-only property whose value is the handle; it is created at the first use."""
         return {
             self.name: property(attrgetter(self.slot), refusal(self.name, self.instead.format(self.name)))
         }
@@ -129,7 +129,7 @@ class ElementCells(Cells, Generic[Handle]):
             self.rule.begin(moment)
 
     def collect(self, states: Sequence[Any], first: int) -> None:  # noqa: ARG002 - as the base
-        """Record the writes of the handles."""
+        """Collect the writes of the handles."""
         if not self._made:
             return
         written = Written()
@@ -148,7 +148,7 @@ class ElementCells(Cells, Generic[Handle]):
         self._made.pop(position, None)
 
     def columns(self) -> dict[str, pa.Array]:
-        """Return the next slots, if they changed; null where the state is empty."""
+        """Return the column of next slots if it changed; null for an empty state."""
         if not self._next:
             return {}
         at = np.fromiter(self._next, np.int64, len(self._next))
@@ -159,15 +159,15 @@ class ElementCells(Cells, Generic[Handle]):
         }
 
     def elements(self) -> pa.Table | None:
-        """Return the writes to the side table, or None where there are none."""
+        """Return the writes to the side table, or None without writes."""
         return pa.concat_tables(self._tables) if self._tables else None
 
     def clear(self, state: Any) -> None:
-        """Empty the list or map."""
+        """Empty the list or map of a key."""
         getattr(state, self.slot).clear()
 
     def next_slot(self, position: int) -> int:
-        """Return the slot of a key's next new element."""
+        """Return the slot for a key's next new element."""
         return self._next_slots()[position].as_py() or 0
 
     def stored(self, position: int) -> StoredElements:
@@ -219,7 +219,7 @@ class ElementCells(Cells, Generic[Handle]):
 
 
 class ListCells(ElementCells[ListState]):
-    """A list state."""
+    """The list states of a pass."""
 
     base = ListState
 
@@ -246,7 +246,7 @@ class ListCells(ElementCells[ListState]):
 
 
 class MapCells(ElementCells[MapState]):
-    """A map state."""
+    """The map states of a pass."""
 
     base = MapState
     instead = "state.{}[key] = value, or clear() and update({{…}})"
@@ -268,10 +268,10 @@ class MapCells(ElementCells[MapState]):
 
 
 def key_reader(kind: Any) -> Callable[[Any], Any] | None:
-    """Return the function that normalizes a map's keys as they are stored, or None if not needed.
+    """Return the function that normalizes a map's key to its stored value, or None if no change is needed.
 
-    NaN equals NaN, -0.0 becomes 0.0, a float has 32 bits, and a time is in UTC: two times that Python calls
-    unequal because of a clock change may be the same key.
+    NaN equals NaN, -0.0 becomes 0.0, a float has 32 bits, and a time is in UTC: two times that Python treats
+    as different because of a clock change may be the same key.
     """
     if kind is None:
         return None
@@ -306,7 +306,7 @@ class StateObject:
 
 
 def cells_of(state: State, clocks: Clocks) -> Cells:
-    """Create the cells of one state."""
+    """Return the cells of one state."""
     rule = rule_of(state, clocks)
     if state.kind is StateKind.LIST:
         return ListCells(state, rule)
@@ -323,10 +323,10 @@ def cells_of(state: State, clocks: Clocks) -> Cells:
 
 
 def state_class(processor: str, cells: Sequence[Cells]) -> type[StateObject]:
-    """Create the class of state objects of a processor.
+    """Return a new class of state objects for a processor.
 
-    Frequent reads use slots. An empty slot, of an unset value or an unread list, is read through
-    `__getattr__`, which is slower but happens once.
+    Reads of slots are fast. Reading an empty slot, of an unset value or an unread list, calls `__getattr__`,
+    which is slower but happens once.
     """
     names = ", ".join(cell.name for cell in cells) or "none"
     fills: dict[str, Callable[[Any], Any]] = {
@@ -347,7 +347,7 @@ def state_class(processor: str, cells: Sequence[Cells]) -> type[StateObject]:
         clears[name](self)
 
     def clear(self: Any) -> None:
-        """Clear all states of the key; timers stay."""
+        """Clear all states of the key; its timers remain."""
         for cell in own:
             cell.clear(self)
 

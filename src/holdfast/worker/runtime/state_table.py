@@ -1,4 +1,4 @@
-"""The state of all keys of a call, as `on_batch` gets it."""
+"""The `state` argument of `on_batch`: the states of all keys of a call."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 
 
 class Fired:
-    """Timers that are due, by key and then in the order of their times.
+    """The due timers, ordered by key and due time.
 
     Attributes:
         position: The index of each timer's key.
@@ -66,12 +66,14 @@ class Fired:
         self.key = [timer[2] for timer in fired]
 
     def event_times(self, watermark_ms: int) -> NDArray[np.int64]:
-        """Return the event-time stamps of writes: the timer's time, or the watermark for the other clock."""
+        """Return the event-time timestamps of writes: a timer's due time, or the watermark for
+        processing-time timers.
+        """
         is_event = np.array([key[0] == "e" for key in self.key], np.bool_)
         return np.where(is_event, self.at, watermark_ms)
 
     def table(self, keys: pa.Table) -> pa.Table:
-        """Return the timers for a handler: the key columns, `name`, `clock`, `at`."""
+        """Return the timers as a table for the handler: the key columns, `name`, `clock` and `at`."""
         timers = keys.take(pa.array(self.position))
         clocks = [EVENT if key[0] == "e" else PROCESSING for key in self.key]
         timers = timers.append_column("name", pa.array([key[1:] for key in self.key], pa.string()))
@@ -80,7 +82,7 @@ class Fired:
 
 
 class TimerColumns:
-    """The timers of all keys of a pass, as columns."""
+    """The timers of all keys of a pass, in columns."""
 
     def __init__(self, touched: Touched, moment: Moment) -> None:
         self._event_limit = BEFORE_ALL if moment.watermark_ms is None else moment.watermark_ms
@@ -91,7 +93,8 @@ class TimerColumns:
         self._changed = False
 
     def set(self, key: str, keys: Positions, at: NDArray[np.int64]) -> None:
-        """Set a timer of some keys; keys with other timers are slower, because each is decoded by itself.
+        """Set a timer of some keys; a key with other timers is slower, because its timers are decoded
+        individually.
 
         Args:
             key: The clock and name of the timer.
@@ -107,7 +110,7 @@ class TimerColumns:
         self._one_by_one(keys[~single], at[~single].tolist(), key)
 
     def cancel(self, key: str, keys: Positions) -> None:
-        """Cancel a timer of some keys."""
+        """Cancel a timer of some keys, if it is set."""
         texts = self._texts.take(pa.array(keys))
         single = only(texts, key)
         none = pa.nulls(int(single.sum()), pa.int64())
@@ -115,7 +118,7 @@ class TimerColumns:
         self._one_by_one(keys[~single], [None] * int((~single).sum()), key)
 
     def take_due(self) -> Fired | None:
-        """Remove all due timers and return them; None if no timer is due."""
+        """Remove all due timers and return them, or return None if no timer is due."""
         limits = (self._event_limit, self._processing_limit)
         keys = np.flatnonzero(due_keys((self._event, self._processing), limits))
         if not len(keys):
@@ -138,7 +141,7 @@ class TimerColumns:
         return {TIMERS: self._texts, DUE_EVENT: self._event, DUE_PROCESSING: self._processing}
 
     def _one_by_one(self, keys: Positions, times: list[Any], key: str) -> None:
-        """Set a timer key by key; a time of None cancels it."""
+        """Set a timer individually for each key; a time of None cancels the timer."""
         if not len(keys):
             return
         changed = []
@@ -169,14 +172,14 @@ _COLUMNS = tuple(_KINDS.values())
 
 
 class StateTable:
-    """The states of the keys of one call as columns: `state.visits`, or `state["visits"]`.
+    """The states of the keys of one call, in columns: `state.visits` or `state["visits"]`.
 
-    Holdfast passes it to the handlers of an `hf.KeyedTable`: in `on_batch` with the keys that have events, in
-    `on_timers` with those that have timers in the table. It is valid until the handler returns.
+    Handlers of an `hf.KeyedTable` get it as `state`: `on_batch` with the keys that have events, `on_timers`
+    with the keys that have timers in the table. Do not use it after the handler has returned.
 
     Attributes:
         size: The number of keys.
-        position: The key of each event or timer, as an index into `keys` and into every array of a state.
+        position: The key of each event or timer, as an index into `keys` and into the arrays of every state.
         now_ms: The batch's processing time in epoch milliseconds.
         watermark_ms: The batch's watermark in epoch milliseconds, or None without one.
 
@@ -243,7 +246,7 @@ class StateTable:
 
     @property
     def keys(self) -> pa.Table:
-        """The key columns, one row per key."""
+        """Return the key columns, one row per key."""
         if self._keys is None:
             chosen = self._view.keys
             taken = self._all_keys if chosen is None else self._all_keys.take(pa.array(chosen))
@@ -252,7 +255,7 @@ class StateTable:
 
     @property
     def broadcast(self) -> pa.Table:
-        """The rows of the broadcast stream, in the order of their first arrival."""
+        """Return the rows of the broadcast stream, in the order of their first arrival."""
         if self._shared is None:
             raise Invalid(
                 "no broadcast stream is available to the handler", code="HF-E2486", hint=NO_BROADCAST
@@ -283,19 +286,19 @@ class StateTable:
         column.set(value)
 
     def clear(self, where: Any = None) -> None:
-        """Clear all states of the keys in a mask, or of all keys; timers stay."""
+        """Clear all states of the keys in a mask, or of all keys; timers remain."""
         for column in self._columns.values():
             column.clear(where)
 
     def counts(self) -> NDArray[np.int64]:
-        """Count the events of each key."""
+        """Return the number of events of each key."""
         return np.bincount(self.position, minlength=self.size).astype(np.int64)
 
     def sums(self, column: Any) -> NDArray[Any]:
-        """Return the sum of a column, or of an array with one value per event, per key; nulls are ignored.
+        """Return the sum per key of a column, or of an array with one value per event; nulls are ignored.
 
         Raises:
-            Invalid: It is not numeric, or a sum of integers may overflow 64 bits.
+            Invalid: The values are not numeric, or a sum of integers may overflow 64 bits.
         """
         values, name = self._values(column)
         _check_numbers(values, name)
@@ -314,21 +317,22 @@ class StateTable:
         return sums
 
     def first(self, column: Any, default: Any = None) -> Any:
-        """Return the value of the first event of each key; see `max` for nulls."""
+        """Return the value of a column in the first event of each key; for nulls see `max`."""
         return self._picked(column, first_rows(self.position, self.size), default)
 
     def last(self, column: Any, default: Any = None) -> Any:
-        """Return the value of the last event of each key; see `max` for nulls."""
+        """Return the value of a column in the last event of each key; for nulls see `max`."""
         return self._picked(column, last_rows(self.position, self.size), default)
 
     def min(self, column: Any, default: Any = None) -> Any:
-        """Return the least value of each key; NaN counts as larger than every number; see `max` for nulls."""
+        """Return the smallest value of each key; NaN is larger than every number; for nulls see `max`."""
         return self._extreme(column, np.fmin, default)
 
     def max(self, column: Any, default: Any = None) -> Any:
         """Return the largest value of each key, ignoring nulls.
 
-        Numbers are returned as numpy, so keys without a value need a default; other types as Arrow.
+        Numbers are returned as a numpy array, so keys without a value need a default; other types are
+        returned as an Arrow array.
 
         Raises:
             Invalid: A key has no number, and no default is given.
@@ -336,13 +340,15 @@ class StateTable:
         return self._extreme(column, np.maximum, default)
 
     def timer(self, at: Any, name: str = "", clock: str | None = None, where: Any = None) -> None:
-        """Set a timer of each key, or of those in a mask; one of the same name and clock is moved.
+        """Set a timer of each key, or of those in a mask; an existing timer with the same name and clock is
+        moved.
 
         Args:
-            at: The times: epoch milliseconds or Arrow timestamps with one value per key, or one for all.
+            at: The due times: epoch milliseconds or Arrow timestamps, one per key or one for all keys.
             name: The name of the timer, unique per key and clock.
-            clock: "event" or "processing"; by default "event" if the streams have a watermark.
-            where: A mask of the keys.
+            clock: The clock of the timer: "event" or "processing"; by default "event" if the streams have a
+                watermark.
+            where: A mask of the keys, or None for all keys.
         """
         timers, key = self._timer_key(name, clock, setting=True)
         times, chosen = self._times(at), self._chosen(where)
@@ -356,7 +362,7 @@ class StateTable:
         timers.cancel(key, self._view.whole_positions(self._chosen(where)))
 
     def table(self, **columns: Any) -> pa.Table:
-        """Make a table of the key columns and further columns, each with one value per key."""
+        """Return a table of the key columns and further columns, each with one value per key."""
         made = self.keys
         for name, values in columns.items():
             given = values.get() if isinstance(values, _COLUMNS) else values
@@ -368,7 +374,7 @@ class StateTable:
         return made
 
     def _chosen(self, where: Any) -> Positions:
-        """Return the keys in a mask, or all."""
+        """Return the indices of the keys in a mask, or of all keys."""
         mask = mask_of(where, self.size, "where")
         return np.arange(self.size) if mask is None else np.flatnonzero(mask)
 
@@ -408,7 +414,7 @@ class StateTable:
         numbers, position = numbers_of(values)[there], self.position[there]
         extremes = np.zeros(self.size, numbers.dtype)
         extremes[position] = numbers
-        with np.errstate(all="ignore"):  # NaN is a value like others
+        with np.errstate(all="ignore"):  # NaN is treated as a value
             ufunc.at(extremes, position, numbers)
         none = np.ones(self.size, np.bool_)
         none[position] = False
@@ -481,5 +487,5 @@ def _whole_numbers(at: NDArray[Any]) -> NDArray[np.int64]:
     return at.astype(np.int64)
 
 
-# What no state of a `KeyedTable` can be called, since `state.<name>` means something else.
+# The names that no state of a `KeyedTable` can have, because `state.<name>` has a different meaning.
 TAKEN_NAMES: frozenset[str] = frozenset(name for name in dir(StateTable) if not name.startswith("_"))

@@ -1,4 +1,4 @@
-"""Values, elements and timers of many keys at once, as `on_batch` sees them."""
+"""The values, elements and timers of many keys in columns, for `on_batch`."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def column_at(values: Sequence[Any], kind: pa.DataType, where: str) -> pa.Array:
     """Convert Python values to a column.
 
     Raises:
-        Invalid: A value is not of the type.
+        Invalid: A value does not match the type.
     """
     try:
         return column_of(values, kind)
@@ -75,10 +75,10 @@ def another_length(array: Sized, size: int, where: str) -> Invalid:
 
 
 def mask_of(where: Any, size: int, what: str) -> Mask | None:
-    """Convert a mask to numpy; None stands for all.
+    """Convert a mask to a numpy array; None means all and is returned unchanged.
 
     Raises:
-        Invalid: The value is not a mask, or has the wrong length.
+        Invalid: The value is not a boolean array, or has the wrong length.
     """
     if where is None:
         return None
@@ -98,7 +98,7 @@ def mask_of(where: Any, size: int, what: str) -> Mask | None:
 
 
 def is_plain_number(kind: pa.DataType) -> bool:
-    """Return True for integers, floats and booleans, which handlers can get as numpy."""
+    """Return whether a type is an integer, a float or a boolean, which handlers can get as numpy."""
     return bool(kinds.is_integer(kind) or kinds.is_floating(kind) or kinds.is_boolean(kind))
 
 
@@ -111,7 +111,7 @@ def valid(column: pa.Array) -> Mask:
 
 
 def column_for_handler(column: pa.Array, default: Any) -> Any:
-    """Return a column for a handler: numpy for numbers with a default, else Arrow."""
+    """Return a column for a handler: a numpy array for numbers with a default, otherwise an Arrow array."""
     if default is None:
         return column
     if column.null_count:
@@ -122,14 +122,14 @@ def column_for_handler(column: pa.Array, default: Any) -> Any:
 
 
 def masked(column: pa.Array, keep: Mask) -> pa.Array:
-    """Return a column with null outside a mask."""
+    """Return a column with the cells outside a mask set to null."""
     if keep.all():
         return column
     return pc.if_else(pa.array(keep), column, pa.scalar(None, column.type))
 
 
 def numbers_of(column: pa.Array) -> NDArray[Any]:
-    """Return a column of numbers as int64 or float64; 0 for null."""
+    """Return a column of numbers as int64 or float64, with 0 for null."""
     zero = False if kinds.is_boolean(column.type) else 0
     dense = column.fill_null(zero) if column.null_count else column
     values = dense.to_numpy(zero_copy_only=False)
@@ -144,9 +144,9 @@ class View:
     """The keys of one call, and its rows: events or timers.
 
     Attributes:
-        keys: The positions of the keys in the pass, ascending; None for all keys.
+        keys: The indices of the keys in the pass, ascending, or None for all keys of the pass.
         size: The number of keys.
-        position: The index of each row's key among these keys.
+        position: The key of each row, as an index among the keys of the call.
         row_times: The event time of each row.
         key_times: The latest event time among the rows of each key.
     """
@@ -158,20 +158,20 @@ class View:
     key_times: NDArray[np.int64] | int
 
     def of(self, column: pa.Array) -> pa.Array:
-        """Return the cells of these keys."""
+        """Return the cells of the call's keys from a column of the pass."""
         return column if self.keys is None else column.take(pa.array(self.keys))
 
     def into(self, column: pa.Array, cells: pa.Array) -> pa.Array:
-        """Return a column with the cells of these keys replaced."""
+        """Return a column of the pass with the cells of the call's keys replaced."""
         return cells if self.keys is None else placed(column, self.keys, cells)
 
     def whole_positions(self, local: Positions) -> Positions:
-        """Return positions among these keys as positions in the pass."""
+        """Convert indices among the call's keys to indices in the pass."""
         return local if self.keys is None else self.keys[local]
 
 
 class TableCells:
-    """A state's column of the row table during a pass, with its stamps."""
+    """A state's column of the row table during a pass, with its timestamps."""
 
     def __init__(self, state: State, clocks: Clocks) -> None:
         self.state = state
@@ -183,13 +183,13 @@ class TableCells:
         self.stamps: pa.Array = None
 
     def begin(self, touched: Touched, moment: Moment) -> None:
-        """Start a pass; nothing is read before a handler asks."""
+        """Start a pass; the column is read at its first use."""
         self._touched, self._stored = touched, None
         if self.rule is not None:
             self.rule.begin(moment)
 
     def open(self) -> None:
-        """Load the column."""
+        """Read the column from the store, if it has not been read."""
         if self._stored is not None:
             return
         if self._touched is None:
@@ -200,7 +200,7 @@ class TableCells:
             self.stamps = masked(self._stored_stamps.fill_null(self.rule.origin), valid(self.column))
 
     def columns(self) -> dict[str, pa.Array]:
-        """Return the columns that changed."""
+        """Return the columns of values and timestamps that changed."""
         if self._stored is None:
             return {}
         columns = {}
@@ -212,7 +212,7 @@ class TableCells:
 
 
 class HeldColumn:
-    """The base of the columns of values and accumulators."""
+    """The base class for columns of values and accumulators."""
 
     def __init__(self, cells: TableCells, view: View) -> None:
         self._cells = cells
@@ -228,7 +228,7 @@ class HeldColumn:
         self._put(masked(view.of(cells.column), keep), None)
 
     def _put(self, cells: pa.Array, stamps: NDArray[np.int64] | None) -> None:
-        """Replace the view's cells, and their stamps if new ones are given."""
+        """Replace the cells of the call's keys and, if given, their timestamps."""
         held, view = self._cells, self._view
         held.column = view.into(held.column, cells)
         if held.rule is not None:
@@ -236,7 +236,7 @@ class HeldColumn:
             held.stamps = view.into(held.stamps, masked(now, valid(cells)))
 
     def _read(self) -> pa.Array:
-        """Read the view's cells: remove expired ones, and stamp the others if the TTL counts reads."""
+        """Read the cells of the call's keys: remove expired ones, set timestamps if reads extend the TTL."""
         held, view = self._cells, self._view
         held.open()
         cells = view.of(held.column)
@@ -247,7 +247,9 @@ class HeldColumn:
         return masked(cells, reading.shown)
 
     def _alive(self) -> tuple[pa.Array, Mask, NDArray[np.int64]]:
-        """Return the view's cells, a mask of those alive, and their stamps, without the effects of a read."""
+        """Return the cells of the call's keys, a mask of live ones, and timestamps, without changing the
+        state.
+        """
         held, view = self._cells, self._view
         held.open()
         cells = view.of(held.column)
@@ -268,7 +270,7 @@ class HeldColumn:
         stamps: NDArray[np.int64],
         now: NDArray[np.int64] | int | None = None,
     ) -> NDArray[np.int64] | None:
-        """Return the stamps after writes to some keys."""
+        """Return the timestamps after writes to some keys."""
         rule = self._cells.rule
         if rule is None:
             return None
@@ -278,10 +280,11 @@ class HeldColumn:
     def _in_force(
         self, alive: Mask, position: Positions, mask: Mask | None
     ) -> tuple[Mask | None, NDArray[np.int64] | int]:
-        """Return a mask of the additions that count, and the stamp of each key after them.
+        """Return a mask of the additions that count, and the timestamp of each key after them.
 
-        In event time an old addition may expire before the next one, which then starts from scratch. So
-        without a live value, the first addition that counts is the first that has not expired, or the last.
+        In event time, an addition may expire before the next one, which then starts with an empty state. So
+        for a key without a live value, the first addition that counts is the first one that has not expired,
+        or else the last one.
         """
         rule, times = self._cells.rule, self._view.row_times
         if rule is None or not rule.event or isinstance(times, int):
@@ -301,22 +304,22 @@ class HeldColumn:
 
 
 class ValueColumn(HeldColumn, NDArrayOperatorsMixin):
-    """A value of each key. It represents its array in arithmetic: `state.visits + 1`.
+    """A value state of many keys. In arithmetic it stands for the array of its values: `state.visits + 1`.
 
-    Assigning is `set`: `state.visits = state.visits + state.counts()`.
+    Assigning to it calls `set`: `state.visits = state.visits + state.counts()`.
     """
 
     def get(self, default: Any = None) -> Any:
         """Return the values of all keys.
 
-        Numbers with a default, declared or given here, are returned as numpy; all others as Arrow, with
-        null for a key without a value.
+        Numbers with a default, declared or passed here, are returned as a numpy array. Everything else is
+        returned as an Arrow array, with null for a key without a value.
         """
         declared = self._cells.state.default
         return column_for_handler(self._read(), declared if default is None else default)
 
     def set(self, values: Any, where: Any = None) -> None:
-        """Set the values of the keys in a mask, or of all keys; null clears.
+        """Set the values of the keys in a mask, or of all keys; null clears a value.
 
         Raises:
             Invalid: A value does not match the type, or is null although the state has a default.
@@ -350,17 +353,17 @@ class ValueColumn(HeldColumn, NDArrayOperatorsMixin):
 
 
 class ReducingColumn(HeldColumn):
-    """An accumulated value of each key."""
+    """A reducing state of many keys."""
 
     def add(self, values: Any, where: Any = None) -> None:
-        """Merge a value of each event, in order within each key.
+        """Merge a value per event into the state of its key, in the order of the events.
 
         Args:
             values: An array with one value per event.
-            where: A mask of the events to include.
+            where: A mask of the events to include, or None for all events.
 
         Raises:
-            Invalid: An included value is null, or the result does not fit the type.
+            Invalid: An included value is null, or the result does not match the type.
         """
         state, rows = self._cells.state, len(self._view.position)
         column = arrow_of(values, state.type, rows, self._where)
@@ -389,13 +392,15 @@ class ReducingColumn(HeldColumn):
         self._put(merged, self._stamped(written, alive, stamps, now))
 
     def get(self, default: Any = None) -> Any:
-        """Return the accumulated values: as numpy if a default is given for unset ones, else as Arrow."""
+        """Return the merged values: a numpy array if a default is given for unset ones, otherwise an Arrow
+        array.
+        """
         return column_for_handler(self._read(), default)
 
     def _by_ufunc(
         self, cells: pa.Array, alive: Mask, position: Positions, column: pa.Array
     ) -> pa.Array | None:
-        """Merge whole arrays; None if the result could differ from merging value by value."""
+        """Merge the values as arrays; return None if the result could differ from merging value by value."""
         state = self._cells.state
         ufunc = ufunc_of(state.function)
         if ufunc is None or not (kinds.is_integer(state.type) or kinds.is_floating(state.type)):
@@ -414,7 +419,7 @@ class ReducingColumn(HeldColumn):
             rest = np.ones(len(values), np.bool_)
             rest[first[fresh]] = False
             position, values = position[rest], values[rest]
-        with np.errstate(all="ignore"):  # NaN and infinity are values like others
+        with np.errstate(all="ignore"):  # NaN and infinity are treated as values
             ufunc.at(held, position, values)
         return arrow_of(pa.array(held, mask=~alive & (first < 0)), state.type, len(held), self._where)
 
@@ -432,10 +437,10 @@ class ReducingColumn(HeldColumn):
 
 
 class AggregatingColumn(HeldColumn):
-    """An aggregate of each key, computed value by value in Python."""
+    """An aggregating state of many keys, computed value by value in Python."""
 
     def add(self, values: Any, where: Any = None) -> None:
-        """Add a value of each event to its key's accumulator, in order within each key."""
+        """Add a value per event to the accumulator of its key, in the order of the events."""
         rows = len(self._view.position)
         if isinstance(values, np.ndarray):
             values = pa.array(values)
@@ -468,7 +473,7 @@ class AggregatingColumn(HeldColumn):
         self._put(merged, self._stamped(written, alive, stamps, now))
 
     def get(self) -> list[Any]:
-        """Return the results; None for a key without a value."""
+        """Return the aggregates' results; None for a key without a value."""
         aggregate = self._cells.state.aggregate
         result = aggregate.result if aggregate is not None else operator.pos
         return [None if held is None else result(held) for held in values_of(self._read(), frozen=False)]
@@ -479,9 +484,9 @@ def _largest(values: NDArray[Any]) -> int:
 
 
 class Pool:
-    """All elements of one list or map that a pass has read or written, in no order.
+    """The elements of one list or map state that a pass has read or written, in no particular order.
 
-    Stored elements are read on first use; appending to a list does not read them. An element that is both
+    Stored elements are read at the first use; appending to a list does not read them. An element that is both
     added and removed in the pass is not written.
     """
 
@@ -508,7 +513,7 @@ class Pool:
             self.rule.begin(moment)
 
     def load(self) -> None:
-        """Load the stored elements before those of this pass."""
+        """Read the stored elements and put them before those added in this pass."""
         if self._loaded or self._touched is None:
             return
         self._loaded = True
@@ -531,7 +536,7 @@ class Pool:
     def append(
         self, position: Positions, values: pa.Array, keys: pa.Array | None, stamps: NDArray[np.int64] | int
     ) -> None:
-        """Add elements; those of one key get slots in the order in which they are given."""
+        """Add elements; those of one key get slots in the given order."""
         count = len(position)
         if not count or self._touched is None:
             return
@@ -556,11 +561,11 @@ class Pool:
             self.k = pa.concat_arrays([self.k, keys])
 
     def remove(self, rows: Mask) -> None:
-        """Remove elements."""
+        """Remove the elements in a mask."""
         self.live &= ~rows
 
     def columns(self) -> dict[str, pa.Array]:
-        """Return the next slots if they changed; null for an empty list or map."""
+        """Return the column of next slots if it changed; null for an empty list or map."""
         gone = self.stored & ~self.live
         if self._touched is None or not (gone.any() or self._wrote.any()):
             return {}
@@ -571,12 +576,12 @@ class Pool:
         changed[self.position[gone]] = True
         left = np.zeros(len(changed), np.bool_)
         left[self.position[self.live]] = True
-        # Whoever only appended did not read what is stored, and there is something now in any case.
+        # After an append, the list is not empty, even if the stored elements were not read.
         at = np.flatnonzero(changed)
         return {name: placed(stored, at, pa.array(following[at], mask=~left[at]))}
 
     def elements(self) -> pa.Table | None:
-        """Return the writes to the side table, or None where there are none."""
+        """Return the writes to the side table, or None without writes."""
         dead = self.stored & ~self.live
         rows = np.flatnonzero(dead | (self.dirty & self.live))
         if not len(rows):
@@ -592,7 +597,7 @@ class Pool:
 
 
 class ElementsColumn:
-    """The base of the columns of lists and maps."""
+    """The base class for columns of lists and maps."""
 
     def __init__(self, pool: Pool, view: View) -> None:
         self._pool = pool
@@ -609,7 +614,9 @@ class ElementsColumn:
         self._pool.remove(chosen)
 
     def _local(self) -> Positions:
-        """Return the key of each element in the view; the number of keys for none."""
+        """Return the key of each element, as an index among the call's keys; the number of keys for other
+        keys.
+        """
         view, position = self._view, self._pool.position
         if view.keys is None:
             return position
@@ -617,12 +624,12 @@ class ElementsColumn:
         return np.where(view.keys[at] == position, at, view.size)
 
     def _mine(self) -> Mask:
-        """Return a mask of the live elements of the view's keys."""
+        """Return a mask of the live elements of the call's keys."""
         mine: Mask = self._pool.live & (self._local() < self._view.size)
         return mine
 
     def _read(self) -> Mask:
-        """Return a mask of the view's elements to show; remove and stamp elements as a read does."""
+        """Return a mask of the visible elements; remove elements and set timestamps, as a read does."""
         pool = self._pool
         pool.load()
         mine, rule = self._mine(), pool.rule
@@ -640,11 +647,11 @@ class ElementsColumn:
         return mine if rule.shows_expired else alive
 
     def _leaves(self, alive: Mask, rule: TtlRule) -> Mask:  # noqa: ARG002 - lists ask for the rule
-        """Return a mask of the elements that a read removes after they have expired."""
+        """Return a mask of the expired elements that a read removes."""
         return np.ones(len(alive), np.bool_)
 
     def _row_now(self, mask: Mask | None) -> NDArray[np.int64] | int:
-        """Return the stamp of a write for each row."""
+        """Return the timestamp of a write for each row."""
         rule = self._pool.rule
         if rule is None or not rule.event:
             return rule.clock.stamp if rule is not None else 0
@@ -652,7 +659,7 @@ class ElementsColumn:
         return times if isinstance(times, int) or mask is None else times[mask]
 
     def _ordered(self, rows: Mask) -> tuple[pa.Array, pa.Array]:
-        """Return the offsets by key, and the indices of the elements in the order of key and slot."""
+        """Return the offsets by key, and the indices of the elements, ordered by key and slot."""
         at = np.flatnonzero(rows)
         local = self._local()[at]
         order = np.lexsort((self._pool.slot[at], local))
@@ -661,10 +668,10 @@ class ElementsColumn:
 
 
 class ListColumn(ElementsColumn):
-    """A list of each key."""
+    """A list state of many keys."""
 
     def append(self, values: Any, where: Any = None) -> None:
-        """Append a value of each event, or of those in a mask, to its key's list."""
+        """Append a value per event, or per event in a mask, to the list of its key."""
         rows = len(self._view.position)
         column = arrow_of(values, self._pool.state.type, rows, self._where)
         mask = mask_of(where, rows, self._where)
@@ -680,7 +687,7 @@ class ListColumn(ElementsColumn):
         return pa.ListArray.from_arrays(offsets, pool.v.take(at), pa.list_(pool.state.type))
 
     def _leaves(self, alive: Mask, rule: TtlRule) -> Mask:
-        """Return the elements of lists that expired or are rewritten, as `ttl.read_list` does."""
+        """Return a mask of the elements to remove, by the same rule as `ttl.read_list`."""
         local = self._local()
         any_alive = np.zeros(self._view.size + 1, np.bool_)
         any_alive[local[alive]] = True
@@ -689,13 +696,14 @@ class ListColumn(ElementsColumn):
 
 
 class MapColumn(ElementsColumn):
-    """A map of each key."""
+    """A map state of many keys."""
 
     def put(self, keys: Any, values: Any, where: Any = None) -> None:
-        """Set an entry for each event, or for those in a mask; the last one of a key wins.
+        """Set an entry per event, or per event in a mask; later entries with the same key replace earlier
+        ones.
 
         Raises:
-            Invalid: A key of an entry is null, or an array does not match.
+            Invalid: The key of an entry is null, or an array has the wrong type or length.
         """
         pool, rows = self._pool, len(self._view.position)
         k = arrow_of(keys, pool.state.key_type, rows, f"{self._where}, keys")
@@ -742,7 +750,7 @@ class MapColumn(ElementsColumn):
         return pa.MapArray.from_arrays(offsets, keys, pool.v.take(at), kind)
 
     def _grouped(self, position: Positions, keys: pa.Array) -> tuple[Positions, Positions]:
-        """Return the live element of each new entry, or -1, and a number for each pair of key and entry."""
+        """Return the live element for each new entry, or -1, and a number for each pair of key and entry."""
         pool = self._pool
         at = np.flatnonzero(pool.live)
         held = _as_stored(pool.k.take(pa.array(at))) if pool.k is not None else keys.slice(0, 0)
@@ -752,14 +760,14 @@ class MapColumn(ElementsColumn):
         _, numbered = np.unique(ids, return_inverse=True)
         owner = np.full(int(numbered.max()) + 1, -1)
         owner[numbered[: len(at)]] = at
-        pool.live[at[owner[numbered[: len(at)]] != at]] = False  # entries of one key, of former versions
+        pool.live[at[owner[numbered[: len(at)]] != at]] = False  # entries of one key, by former versions
         mine = numbered[len(at) :]
         _, group = np.unique(mine, return_inverse=True)
         return owner[mine], group
 
 
 def _as_stored(keys: pa.Array) -> pa.Array:
-    """Return keys in a form in which equal keys have equal bits: NaN equals NaN, and -0.0 becomes 0.0."""
+    """Return keys normalized so that equal keys have equal bits: NaN equals NaN, and -0.0 becomes 0.0."""
     if not kinds.is_floating(keys.type):
         return keys
     nan, zero = pa.scalar(float("nan"), keys.type), pa.scalar(0.0, keys.type)

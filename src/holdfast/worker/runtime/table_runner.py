@@ -1,4 +1,4 @@
-"""Runs a processor that takes all events of a pass as one table."""
+"""The runner of a processor that handles all events of a pass as one table."""
 
 from __future__ import annotations
 
@@ -25,25 +25,25 @@ if TYPE_CHECKING:
     from holdfast.worker.declarations.processor import ProcessorDefinition
     from holdfast.worker.runtime.runner_spec import RunnerSpec
 
-# A pass that fires timers more often than this sets each anew for a time that has passed.
+# A handler that exceeds this number of rounds sets its timers again in the past.
 _MOST_ROUNDS = 10_000
 
 
 class TableRunner:
-    """Runs an `hf.KeyedTable` over the passes of a task.
+    """A runner of an `hf.KeyedTable` for the passes of a task.
 
-    First `on_timers` gets all due timers, and again those that it sets meanwhile; then each stream with
-    events is processed; then the timers that have become due. A handler has only the keys of its rows, so
-    writing to every key of `state` does not change others. An exception always ends the batch, because it
-    cannot be attributed to a single event.
+    First `on_timers` is called with all due timers, and again with due ones that it sets; then each stream
+    with events is processed; then the timers that have become due. A call has only the keys of its rows, so
+    writing to every key of `state` does not change other keys. An exception always fails the batch, because
+    it cannot be attributed to a single event.
 
     Args:
         definition: The definition of the processor.
-        processor: The instance whose methods are called.
+        processor: The instance with the handlers.
         spec: The specification of the runner.
 
     Raises:
-        Invalid: The name of a state is reserved by the state table.
+        Invalid: The name of a state is reserved by `StateTable`.
     """
 
     def __init__(
@@ -70,10 +70,10 @@ class TableRunner:
         self._shared = rows
 
     def run(self, arrivals: Sequence[Arrivals], touched: Touched, moment: Moment) -> Outcome:
-        """Fire due timers, process the events, and return the changes.
+        """Fire due timers, process the events, and return the changes of state and the output.
 
         Raises:
-            Failed: A handler raised, or what it returned does not fit the output.
+            Failed: A handler raised an exception, or returned rows that do not match the output.
         """
         self._moment = moment
         self._size = touched.size
@@ -103,7 +103,7 @@ class TableRunner:
         return with_stamps_unset(Outcome(columns, elements, output), moment)
 
     def _fire(self) -> list[pa.Table | None]:
-        """Run on_timers for the due timers, and for those that become due meanwhile."""
+        """Call `on_timers` with the due timers, and again with those that become due during a call."""
         tables: list[pa.Table | None] = []
         if self._timers is None or self._on_timers is None:
             return tables

@@ -1,8 +1,8 @@
-r"""The timers of keys: their form for a processor, their stored form, and the check for due ones.
+r"""The timers of keys: their representation for a processor, their stored text, and the check for due ones.
 
-A key's timers are a dict from "e" or "p" (the clock) and the name to the time. They are stored as one
-text: `e1700000000000` is a timer without a name, `p1700000000000 nudge` one with; several are joined by
-`|`, in the order of the dict's sorted keys. In a name `\\`, space and `|` are escaped.
+A key's timers are a dict from the letter of the clock ("e" or "p") and the name to the due time. They are
+stored as one string: `e1700000000000` is a timer without a name, `p1700000000000 nudge` a timer with a name.
+Several are joined by `|`, in the order of the dict's sorted keys. In a name, `\\`, space and `|` are escaped.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ if TYPE_CHECKING:
 EVENT = "event"
 PROCESSING = "processing"
 EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.timezone.utc)
-# The times that a datetime can name: the years 1 to 9999.
+# The range of a datetime: the years 1 to 9999.
 FIRST_MS = -62_135_596_800_000
 LAST_MS = 253_402_300_799_999
-# A key that fires more timers than this in one batch sets each anew for a time that has passed.
+# A key that fires more timers than this in one batch sets its timers again in the past.
 MOST_FIRINGS = 1_000_000
 
 _LETTERS = {EVENT: "e", PROCESSING: "p"}
@@ -43,7 +43,7 @@ def letter_of(clock: str) -> str:
     """Return the letter of a clock.
 
     Raises:
-        Invalid: The clock does not exist.
+        Invalid: The name is not that of a clock.
     """
     try:
         return _LETTERS[clock]
@@ -72,12 +72,12 @@ def moment_of(at_ms: int) -> dt.datetime:
 
 
 def ms_of(at: Any) -> int:
-    """Return the time of a timer in epoch milliseconds, from a datetime (UTC without a zone) or a number.
+    """Return the due time of a timer in epoch milliseconds, given as a datetime or a number.
 
-    Fractions of a millisecond are cut off.
+    A datetime without a time zone is in UTC. Fractions of a millisecond are truncated.
 
     Raises:
-        Invalid: The time is neither, or is outside the years 1 to 9999.
+        Invalid: The argument is neither a datetime nor an integer, or is outside the years 1 to 9999.
     """
     if isinstance(at, dt.datetime):
         since = (at if at.tzinfo is not None else at.replace(tzinfo=dt.timezone.utc)) - EPOCH
@@ -98,12 +98,12 @@ def ms_of(at: Any) -> int:
 
 
 def timer_of(key: str, at_ms: int) -> Timer:
-    """Return a timer from its entry in a key's dict."""
+    """Return a `Timer` for an entry of a key's dict of timers."""
     return Timer(key[1:], moment_of(at_ms), at_ms, _CLOCKS[key[0]])
 
 
 def encode(timers: Mapping[str, int]) -> str | None:
-    """Encode a key's timers as text; None without timers."""
+    """Encode a key's timers as a string, or as None without timers."""
     if len(timers) == 1:
         ((key, at),) = timers.items()
         return f"{key[0]}{at} {_escaped(key[1:])}" if len(key) > 1 else f"{key}{at}"
@@ -116,7 +116,7 @@ def encode(timers: Mapping[str, int]) -> str | None:
 
 
 def decode(text: str | None) -> dict[str, int]:
-    """Decode the text of `encode`."""
+    """Decode a key's timers from the string of `encode`."""
     if text is None:
         return {}
     if text.isalnum():  # a single timer without a name
@@ -129,7 +129,7 @@ def decode(text: str | None) -> dict[str, int]:
 
 
 def earliest(timers: Mapping[str, int]) -> tuple[int | None, int | None]:
-    """Return the due time of the first timer of each clock: event time, processing time."""
+    """Return the earliest due time of each clock: event time, processing time."""
     if len(timers) == 1:
         ((key, at),) = timers.items()
         return (at, None) if key[0] == "e" else (None, at)
@@ -156,12 +156,12 @@ def _plain(name: str) -> str:
 
 
 class TimerCells:
-    """The timers of the keys of one pass, read on demand and written if changed.
+    """The timers of the keys of one pass, read at the first use and written if changed.
 
     Attributes:
-        event_limit: The latest due event time.
-        processing_limit: The latest due processing time.
-        changed: The timers of keys that were read, by position; authoritative for these keys.
+        event_limit: The latest event time that is due.
+        processing_limit: The latest processing time that is due.
+        changed: The timers of keys that were read, by index of the key; authoritative for these keys.
     """
 
     __slots__ = ("_due", "_ones", "_only", "_texts", "_touched", "changed", "event_limit", "processing_limit")
@@ -177,13 +177,13 @@ class TimerCells:
         self._due = {name: whole(touched.stored(name)) for name in (DUE_EVENT, DUE_PROCESSING)}
 
     def due(self) -> NDArray[np.bool_] | None:
-        """Return a mask of keys with a stored timer that is due; None if no key has one."""
+        """Return a mask of keys with a stored timer that is due, or None if there is none."""
         limits = (self.event_limit, self.processing_limit)
         due = due_keys(list(self._due.values()), limits)
         return due if due.any() else None
 
     def of(self, position: int) -> dict[str, int]:
-        """Return the timers of a key, to be read and changed."""
+        """Return the timers of a key as a dict that may be changed."""
         timers = self.changed.get(position)
         if timers is None:
             if self._texts is None:
@@ -192,14 +192,14 @@ class TimerCells:
         return timers
 
     def has_only(self, key: str) -> list[bool]:
-        """Return, for each key of the pass, whether it had no timer other than this one."""
+        """Return for each key of the pass whether it had no timer other than `key`."""
         alone = self._only.get(key)
         if alone is None:
             alone = self._only[key] = only(self.stored(), key).tolist()
         return alone
 
     def keep_one(self, key: str, position: int, at_ms: int) -> None:
-        """Set the only timer of a key of the pass."""
+        """Set the only timer of a key."""
         ones = self._ones.get(key)
         if ones is None:
             ones = self._ones[key] = ([], [])
@@ -207,11 +207,11 @@ class TimerCells:
         ones[1].append(at_ms)
 
     def stored(self) -> pa.Array:
-        """Return the texts of all keys as they were before the pass."""
+        """Return the encoded timers of all keys, as stored before the pass."""
         return whole(self._touched.stored(TIMERS))
 
     def columns(self) -> dict[str, pa.Array]:
-        """Return the timer columns of the row table; empty if no key's timers were read."""
+        """Return the timer columns of the row table; an empty dict if no key's timers were read."""
         if not self.changed and not self._ones:
             return {}
         at = [np.fromiter(self.changed, np.int64, len(self.changed))]
@@ -231,20 +231,20 @@ class TimerCells:
 
 
 def encode_all(key: str, times: pa.Array) -> pa.Array:
-    """Encode timers of one name, each the only timer of its key; null for a null time."""
+    """Encode one timer per key, all with the same name; null for a null time."""
     texts = pc.binary_join_element_wise(key[0], times.cast(pa.string()), "")
     return texts if len(key) == 1 else pc.binary_join_element_wise(texts, _escaped(key[1:]), " ")
 
 
 def encode_keys(timers: Collection[Mapping[str, int]]) -> tuple[pa.Array, pa.Array, pa.Array]:
-    """Encode the timers of several keys: the texts, and the due time of the first timer of each clock."""
+    """Encode the timers of several keys: the strings, and the earliest due time of each clock."""
     firsts = [earliest(of_key) for of_key in timers]
     event, processing = (pa.array([first[clock] for first in firsts], pa.int64()) for clock in (0, 1))
     return pa.array([encode(of_key) for of_key in timers], pa.string()), event, processing
 
 
 def due_keys(columns: Sequence[pa.Array], limits: Sequence[int]) -> NDArray[np.bool_]:
-    """Return a mask of keys with a due timer, by the first of each clock and the latest due time."""
+    """Return a mask of keys with a due timer, from the earliest and the latest due time of each clock."""
     due = np.zeros(len(columns[0]), np.bool_)
     for column, limit in zip(columns, limits, strict=True):
         if column.null_count < len(column):
@@ -253,7 +253,7 @@ def due_keys(columns: Sequence[pa.Array], limits: Sequence[int]) -> NDArray[np.b
 
 
 def only(texts: pa.Array, key: str) -> NDArray[np.bool_]:
-    """Return a mask of the keys without other timers than this one."""
+    """Return a mask of the keys that have no timer other than `key`."""
     if texts.null_count == len(texts):
         return np.ones(len(texts), np.bool_)
     name = f" {re.escape(_escaped(key[1:]))}" if len(key) > 1 else ""

@@ -1,8 +1,8 @@
-"""TTL rules for all runners: when values expire, and how reads and writes change their stamps.
+"""The TTL rules of all runners: when values expire, and how reads and writes change their timestamps.
 
-A value carries the stamp of its last write, and with "read_and_write" of its last read. It has expired
-when its clock has reached stamp + duration, that moment included. Reading an expired value removes it;
-"return_if_not_cleaned_up" returns it one last time. No function of this module reads a clock.
+A value has the timestamp of its last write and, with "read_and_write", of its last read. It has expired when
+its clock has reached timestamp + duration or is past it. Reading an expired value removes it; with
+"return_if_not_cleaned_up" that read still returns the value. No function of this module reads a clock.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ if TYPE_CHECKING:
 
 
 def expired(stamp_ms: int, duration_ms: int, now_ms: int) -> bool:
-    """Return whether a value with this stamp has expired; an overflow counts as the last time."""
+    """Return whether a value with this timestamp has expired; an overflow counts as the latest time."""
     life = min(MAX_MS - stamp_ms, duration_ms) if stamp_ms > 0 else duration_ms
     return stamp_ms + life <= now_ms
 
 
 class Clock:
-    """The time with which writes are stamped: the batch's, or that of the current event."""
+    """The time for the timestamps of writes: that of the batch or of the current event."""
 
     __slots__ = ("stamp",)
 
@@ -51,10 +51,10 @@ class Clock:
 
 
 class Clocks:
-    """The two clocks of a runner.
+    """The processing-time clock and the event-time clock of a runner.
 
-    The runner sets the event clock's stamp for each event; between events it is the watermark. Without a
-    watermark the stamp is unset, and `with_stamps_unset` stores null for it.
+    The runner sets the event-time clock for each event; between events it is the watermark. Without a
+    watermark the time is unset, and `with_stamps_unset` stores null for it.
     """
 
     __slots__ = ("event", "processing", "watermark_ms")
@@ -65,7 +65,7 @@ class Clocks:
         self.watermark_ms = UNSTAMPED
 
     def begin(self, moment: Moment) -> None:
-        """Set both clocks for a pass."""
+        """Set both clocks at the start of a pass."""
         self.processing.stamp = moment.now_ms
         now = moment.event_time_ms
         self.watermark_ms = UNSTAMPED if now is None else now
@@ -73,13 +73,13 @@ class Clocks:
 
 
 class TtlRule:
-    """The TTL of one state, at the moment of a pass.
+    """The TTL of one state, at the time of a pass.
 
     Attributes:
-        cutoff: The latest stamp that has expired.
-        refreshes: True if reads stamp values too.
-        shows_expired: True if an expired value is returned one last time.
-        origin: The stamp of a value without one, which was written without a TTL or before a watermark.
+        cutoff: The latest expired timestamp.
+        refreshes: Whether reads set the timestamp, too.
+        shows_expired: Whether the read that removes an expired value returns it.
+        origin: The timestamp assumed for a value without one, written without a TTL or before a watermark.
     """
 
     __slots__ = (
@@ -104,19 +104,19 @@ class TtlRule:
         self.origin = 0
 
     def begin(self, moment: Moment) -> None:
-        """Set the limit of expired stamps for a pass."""
+        """Set the latest expired timestamp for a pass."""
         now = moment.event_time_ms if self.event else moment.now_ms
         self.cutoff = cutoff_ms(self.duration_ms, now)
         age = origin_ms(self._age_from, now)
         self.origin = UNSTAMPED if age is None else age
 
     def stamp(self, before: int | None) -> int:
-        """Return the stamp of a write or a refreshing read; event time never goes back."""
+        """Return the timestamp of a write or a refreshing read; in event time it never decreases."""
         now = self.clock.stamp
         return before if self.event and before is not None and before > now else now
 
     def stamps(self, before: Stamps, now: Stamps | int) -> Stamps:
-        """Return the stamps of many writes, as `stamp` does for one."""
+        """Return the timestamps of many writes, as `stamp` does for one."""
         if self.event:
             return np.asarray(np.maximum(before, now), np.int64)
         return np.full(len(before), now, np.int64)
@@ -129,7 +129,7 @@ class Reading:
     Attributes:
         shown: A mask of the values that are returned.
         kept: A mask of the values that remain.
-        stamps: The stamps after the read.
+        stamps: The timestamps after the read.
     """
 
     shown: Mask
@@ -138,7 +138,7 @@ class Reading:
 
 
 def read(rule: TtlRule, present: Mask, stamps: Stamps, now: Stamps | int) -> Reading:
-    """Read values, accumulators or map entries, each of which expires by itself."""
+    """Return the effect of reading values, accumulators or map entries, each of which expires separately."""
     kept = present & ~(stamps <= rule.cutoff)
     if rule.refreshes:
         stamps = np.where(kept, rule.stamps(stamps, now), stamps)
@@ -147,7 +147,7 @@ def read(rule: TtlRule, present: Mask, stamps: Stamps, now: Stamps | int) -> Rea
 
 @dataclass(frozen=True, slots=True)
 class ListReading:
-    """The effect of reading one whole list: the indexes of elements that are shown, removed and stamped."""
+    """The effect of reading one list: the indices of the elements to return, to remove and to stamp."""
 
     shown: Sequence[int]
     removed: Sequence[int]
@@ -155,9 +155,9 @@ class ListReading:
 
 
 def read_list(rule: TtlRule, stamps: Sequence[int]) -> ListReading:
-    """Read a list whose elements expire separately.
+    """Return the effect of reading a list whose elements expire separately.
 
-    Expired elements stay until a refreshing read rewrites the list, or until all have expired.
+    Expired elements remain until a refreshing read rewrites the list, or until all have expired.
     """
     cutoff = rule.cutoff
     everything = range(len(stamps))
@@ -173,7 +173,7 @@ def read_list(rule: TtlRule, stamps: Sequence[int]) -> ListReading:
 
 
 def with_stamps_unset(outcome: Outcome, moment: Moment) -> Outcome:
-    """Return the result of a pass, with null for event-time stamps before the first watermark."""
+    """Return the result of a pass, with null for event-time timestamps before the first watermark."""
     if moment.event_time_ms is not None:
         return outcome
     columns = {
@@ -194,15 +194,16 @@ def _unset(stamps: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
 
 
 def rule_of(state: State, clocks: Clocks) -> TtlRule | None:
-    """Return the rule of a state, or None without a TTL."""
+    """Return the TTL rule of a state, or None without a TTL."""
     return TtlRule(state.ttl, clocks) if state.ttl is not None else None
 
 
 def times_ms(column: pa.ChunkedArray | pa.Array, watermark_ms: int) -> Stamps:
-    """Return the event times of a column in epoch milliseconds, rounded down; null is the watermark.
+    """Return the event times of a column in epoch milliseconds, rounded down; a null time becomes the
+    watermark.
 
     Raises:
-        Invalid: The column does not contain times.
+        Invalid: The column is not a timestamp.
     """
     if not kinds.is_timestamp(column.type):
         raise Invalid(

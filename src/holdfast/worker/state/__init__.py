@@ -1,1 +1,1 @@
-"""The state of keys: tables in memory, blobs in Spark's store, working copies on disk."""
+"""The state of keys: tables in memory, blobs in Spark's state store, working copies on a local disk."""

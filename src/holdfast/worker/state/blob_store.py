@@ -1,23 +1,24 @@
-"""A store with its blobs in a database, under names recorded in Spark's store.
+"""A store of keyed state that keeps its blobs in a database, under names recorded in Spark's state store.
 
-Each key group has an index in the database: the names of its blobs, each with the last batch that recorded
-it. Every request may be repeated after a lost answer.
+Each key group has an index in the database with the names of its blobs, each with the last batch that
+recorded it. Every request can be repeated if its answer was lost.
 
-A blob is written under a unique name before the store records the name. So a blob becomes part of the state
-when Spark commits the batch, and a blob written by a failed, repeated or frozen task stays unreferenced.
-Names and blobs are distinguished by their first bytes: both may be in one group, so that the state of a query
-can move to the database and back, one group at a time as groups are folded.
+A blob is written under a unique name before Spark's store records the name. So a blob becomes part of the
+state when Spark commits the batch, and a blob written by a failed, repeated or frozen task is never
+referenced. Names and blobs are distinguished by their first bytes. One group may have both, so that the state
+of a query can move to the database and back, one group at a time, when groups are folded.
 
-Cleaning. For each key group the index has every blob, with the last batch in which a task wrote it or gave
-the group a new base without it. A task records that before its store can reference or drop a blob, and never
-lowers a recorded batch. A task of batch C that folds a group reads the blobs referenced at the start of C,
-records C for them, and then deletes all blobs in the index with a batch before C - RETAINED - MARGIN.
+Deletion of old blobs: for each key group the index has every blob, with the last batch in which a task wrote
+it or gave the group a new base without it. A task records this batch before its store can reference or drop a
+blob, and never lowers a recorded batch. A task of batch C that folds a group reads the blobs referenced at
+the start of C, records C for them, and then deletes all blobs in the index with a batch before C - RETAINED -
+MARGIN.
 
-No blob is deleted that a restart may need: names are unique, so a blob is referenced from the batch that
+No blob that a restart may need is deleted. Names are unique, so a blob is referenced from the batch that
 wrote it to the batch that replaced it, without a gap. Blobs referenced at the start of C have just been
 recorded with C. Any other blob was never referenced, or was replaced by a batch committed before C: the index
-has that batch or a later one, and all batches that Spark retains come after it. This also holds for a
-repeated or late task, which sees the state at the start of its own batch. A query has its own indexes, so it
+has that batch or a later one, and all batches that Spark retains come after it. This also applies to a
+repeated or late task, which reads the state at the start of its own batch. A query has its own indexes, so it
 deletes only its own blobs.
 """
 
@@ -36,7 +37,7 @@ from holdfast.errors import Corrupt, HoldfastError, Invalid
 from holdfast.formats.key_groups import Meta
 from holdfast.worker.state.store import GroupBlobs, PartitionStore, Write
 
-# A blob begins with the fingerprint of its form, of eight bytes too, which is a hash and never this.
+# A blob begins with the eight-byte fingerprint of its schema, a hash that never equals this value.
 MAGIC: Final = b"\0HF-BLOB"
 _HEAD: Final = struct.Struct("<8sQ16s")
 _DAMAGED: Final = (
@@ -47,12 +48,12 @@ _DAMAGED: Final = (
 
 @dataclass(frozen=True, slots=True)
 class BlobName:
-    """A blob in a database.
+    """The name of a blob in a database, with its size and hash.
 
     Attributes:
-        key: Its name in the database, which is never reused.
-        size_bytes: Its size.
-        digest: The hash of its bytes.
+        key: The key in the database, which is never reused.
+        size_bytes: The size of the blob.
+        digest: The hash of the blob's bytes.
     """
 
     key: str
@@ -61,23 +62,23 @@ class BlobName:
 
     @classmethod
     def of(cls, key: str, blob: bytes) -> BlobName:
-        """Return the name of these bytes."""
+        """Return the name for a blob under this key."""
         return cls(key, len(blob), xxhash.xxh3_128_digest(blob))
 
     def encode(self) -> bytes:
-        """Return the stored form."""
+        """Return the name as bytes, for Spark's store."""
         return _HEAD.pack(MAGIC, self.size_bytes, self.digest) + self.key.encode()
 
     @classmethod
     def decode(cls, data: bytes, where: str | None = None) -> BlobName:
-        """Read back what `encode` wrote.
+        """Decode a name from the bytes of `encode`.
 
         Args:
-            data: The stored form.
-            where: The operator and the key group, for messages.
+            data: The encoded name.
+            where: The operator and the key group, for error messages.
 
         Raises:
-            Corrupt: It is truncated, or its key is not text.
+            Corrupt: The bytes are truncated, or the key is not valid UTF-8.
         """
         try:
             _, size_bytes, digest = _HEAD.unpack_from(data)
@@ -95,10 +96,10 @@ class BlobName:
             ) from error
 
     def checked(self, blob: bytes | None, group: int, where: str, product: str) -> bytes:
-        """Return a blob fetched from a database after checking it.
+        """Return a blob fetched from a database, after checking its size and hash.
 
         Raises:
-            Corrupt: It is missing, or its bytes differ.
+            Corrupt: The blob is missing, or its size or hash differs.
         """
         if blob is None:
             fact, found = f"a blob of keyed state is missing in {product}", "nothing"
@@ -121,11 +122,11 @@ class BlobName:
 
 
 def is_name(data: bytes) -> bool:
-    """Return whether this is the name of a blob, and not a blob."""
+    """Return whether stored bytes are the name of a blob instead of a blob."""
     return data[: len(MAGIC)] == MAGIC
 
 
-# The pause between two attempts doubles each time, up to this maximum.
+# The pause before a retry doubles each time, up to this maximum.
 _FIRST_PAUSE_S: Final = 0.05
 LONGEST_PAUSE_S: Final = 1.0
 
@@ -134,11 +135,11 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class RetryPatience:
-    """The limits of retrying requests to a database.
+    """The limits for retrying requests to a database.
 
     Attributes:
-        patience_ms: The maximum time in milliseconds.
-        clock: Returns the elapsed seconds.
+        patience_ms: The maximum total time in milliseconds.
+        clock: Returns a time in seconds that only increases.
         pause: Waits for a number of seconds.
     """
 
@@ -155,17 +156,18 @@ class RetryPatience:
         silent: Callable[[Exception], HoldfastError],
         before_pause: Callable[[Exception, float], None] = lambda _, __: None,
     ) -> T:
-        """Return the result of a request, retrying failures.
+        """Return the result of a request, retrying it after failures.
 
         Args:
             question: Sends the request.
-            failures: The exceptions that may be retried.
-            refusal: Returns the error for a permanent failure, None for any other.
+            failures: The exceptions after which the request may be retried.
+            refusal: Returns the error for a permanent failure, or None for any other.
             silent: Returns the error for a failure after the maximum time.
             before_pause: Called before each retry with the failure and the pause in seconds.
 
         Raises:
-            HoldfastError: From `refusal`, `silent` or the request.
+            HoldfastError: The request failed permanently or for longer than the maximum time; the error is
+                from `refusal`, `silent` or the request.
         """
         until = self.clock() + self.patience_ms / 1000
         wait = _FIRST_PAUSE_S
@@ -190,11 +192,11 @@ class BlobWrites:
     """The blobs that a task writes together.
 
     Attributes:
-        batch_id: The task's batch.
+        batch_id: The batch of the task.
         before: The batch before which blobs may be deleted; see `folded`.
-        noted: The names to record with the task's batch, by key group.
-        blobs: The blobs by their keys; `noted` has all their names.
-        folded: The key groups whose names last recorded before `before` are requested.
+        noted: The names to record in the index with the task's batch, by key group.
+        blobs: The blobs by key; `noted` includes all of their names.
+        folded: The key groups for which to return the names that were last recorded before `before`.
     """
 
     batch_id: int
@@ -206,11 +208,11 @@ class BlobWrites:
 
 @dataclass(frozen=True, slots=True)
 class ReplacedBlobs:
-    """The blobs of a key group that no batch needs any more.
+    """The blobs of a key group that no retained batch needs.
 
     Attributes:
         group: The key group.
-        names: Their names.
+        names: The names of the blobs.
         before: The batch before which all of them were last recorded.
         noted_until: The time of the newest index entry read, in the database's unit; 0 if not needed.
     """
@@ -222,35 +224,35 @@ class ReplacedBlobs:
 
 
 class BlobDatabase(Protocol):
-    """The connection of this process to a database; threads may share it, processes may not.
+    """The connection of a process to a database; threads may share it, processes may not.
 
-    All methods raise `Unavailable` if it does not answer in time, and `Invalid` if it rejects the user, the
-    password or a request.
+    All methods raise `Unavailable` if the database does not answer in time, and `Invalid` if it rejects the
+    user, the password or a request.
     """
 
     @property
     def product(self) -> str:
-        """The name of the database's product, for messages."""
+        """Return the product name of the database, for error messages."""
 
     def write(self, home: str, writes: BlobWrites) -> list[ReplacedBlobs]:
-        """Record names, then write the blobs; return the blobs that were replaced long ago.
+        """Record names, then write the blobs; return the blobs that can be deleted.
 
-        Never lowers the batch of a name. Records a name before writing its blob. The result does not include
-        names recorded by this call.
+        The recorded batch of a name is never lowered, and a name is recorded before its blob is written. The
+        result does not include names recorded by this call.
 
         Args:
-            home: The prefix of the keys of this operator of this query.
+            home: The prefix of the keys of this operator in this query.
             writes: The names and blobs to write, and the groups to check.
         """
 
     def fetch(self, names: Sequence[BlobName]) -> Sequence[bytes | None]:
-        """Return the blobs of these names in order, None for a missing one; does not check their content.
+        """Return the blobs with these names in order, None for a missing one, without checking their content.
 
-        All of them are in memory at once.
+        All blobs of a call are in memory at the same time.
         """
 
     def delete(self, home: str, replaced: Sequence[ReplacedBlobs]) -> None:
-        """Delete blobs, then their names in the indexes; an entry added since may stay."""
+        """Delete blobs, then their names in the indexes; index entries added since may remain."""
 
 
 class BlobServer(Hashable, Protocol):
@@ -258,33 +260,33 @@ class BlobServer(Hashable, Protocol):
 
     @property
     def product(self) -> str:
-        """The name of the database's product, for messages."""
+        """Return the product name of the database, for error messages."""
 
     @property
     def prefix(self) -> str:
-        """The prefix of all keys."""
+        """Return the prefix of all keys."""
 
     def connect(self) -> BlobDatabase:
-        """Return a new connection, which connects at its first request.
+        """Return a new connection, which is opened at its first request.
 
         Raises:
-            Unsupported: The client is not installed.
+            Unsupported: The client library of the database is not installed.
         """
 
     def described(self) -> Mapping[str, Any]:
-        """Return the description for an operator's note, without the password."""
+        """Return the fields of the address for an operator's note, without the password."""
 
 
 def blob_key(home: str, group: int, name: str) -> str:
-    """Return the key of a blob: the name of its group's index, then its own."""
+    """Return the key of a blob: the key of its group's index, followed by its name."""
     return f"{home}:{group}:{name}"
 
 
 def database_at(server: BlobServer) -> BlobDatabase:
-    """Return the connection of this process, which outlives batches; a forked process has its own.
+    """Return the connection of this process, which is reused by later batches; a forked process gets its own.
 
     Raises:
-        Unsupported: The client is not installed.
+        Unsupported: The client library of the database is not installed.
     """
     return _database(server, os.getpid())
 
@@ -296,9 +298,9 @@ def _database(server: BlobServer, _: int) -> BlobDatabase:
 
 # The number of batches that Spark retains by default.
 RETAINED: Final = 100
-# Blobs are kept for this many batches more than Spark retains, because Spark's cleaning lags behind.
+# Blobs are kept for this many more batches than Spark retains, because Spark deletes old files late.
 MARGIN: Final = 10
-# The number of bytes sent or fetched at a time.
+# The number of bytes sent or fetched in one request.
 _TOGETHER: Final = 16 << 20
 
 
@@ -307,9 +309,9 @@ class Blobs:
     """The blobs of an operator that are stored in a database.
 
     Attributes:
-        server: The database.
-        least_bytes: The minimum size of blobs to store there; None writes no more and moves existing ones
-            back.
+        server: The address of the database.
+        least_bytes: The minimum size of blobs to store in the database; None stores no new blobs there and
+            moves existing ones back.
     """
 
     server: BlobServer
@@ -318,13 +320,13 @@ class Blobs:
 
 @dataclass(frozen=True, slots=True)
 class BlobTask:
-    """The facts that a task needs to write blobs.
+    """The identity of a task that writes blobs.
 
     Attributes:
         operator: The operator's name.
         query_id: The query's id.
         batch_id: The batch.
-        token: Text unique to this task, also among attempts at the same batch.
+        token: A string unique to this task, also between attempts at the same batch.
         retained: The number of batches that Spark retains.
     """
 
@@ -336,13 +338,13 @@ class BlobTask:
 
 
 class BlobStore:
-    """A store that puts the large blobs of another store into a database.
+    """A store that puts the large blobs of an underlying store into a database.
 
     Args:
-        store: The store that holds the committed state, and the names.
-        blobs: The database, and the minimum size of blobs to store there.
-        task: The task.
-        database: The database.
+        store: The store with the committed state and the names.
+        blobs: The address of the database, and the minimum size of blobs to store there.
+        task: The identity of the task.
+        database: The connection to the database.
     """
 
     def __init__(self, store: PartitionStore, blobs: Blobs, task: BlobTask, database: BlobDatabase) -> None:
@@ -356,25 +358,25 @@ class BlobStore:
         self._named: dict[int, set[str]] = {}
 
     def metas(self, groups: Sequence[int]) -> list[Meta | None]:
-        """Return the records of groups, None for a group without state."""
+        """Return the records of groups; None for a group without state."""
         return self._store.metas(groups)
 
     def load(self, group: int) -> GroupBlobs:
         """Return all blobs of a group; those in the database are fetched.
 
         Raises:
-            Corrupt: A blob is missing or damaged.
-            Unavailable: The database does not answer.
+            Corrupt: A blob in the database is missing or differs from its recorded hash.
+            Unavailable: The database does not answer in time.
         """
         stored = self._store.load(group)
         self._named[group] = self._own_names(group, stored)
         return resolved(stored, group, f"operator {self._task.operator}", lambda _: self._database)
 
     def write(self, writes: Iterable[Write]) -> None:
-        """Write blobs to the database, then their names and all other data to the store.
+        """Write blobs to the database, then their names and all other data to the underlying store.
 
         Raises:
-            Unavailable: The database does not answer.
+            Unavailable: The database does not answer in time.
         """
         waiting: list[Write] = []
         size = 0
@@ -394,7 +396,9 @@ class BlobStore:
         self._database.delete(self._home, replaced)
 
     def _sent(self, write: Write, sent: BlobWrites) -> Write:
-        """Return the write with names instead of blobs, and collect what to write to the database first."""
+        """Return the write with names instead of blobs, and add to `sent` what must be written to the
+        database first.
+        """
         noted: list[str] = []
 
         def kept(blob: bytes) -> bytes:
@@ -417,7 +421,7 @@ class BlobStore:
         return replace(write, append=append, base=base)
 
     def _names(self, group: int) -> set[str]:
-        """Return the blobs of this query that a group references at the start of the batch."""
+        """Return the names of this query's blobs that a group references at the start of the batch."""
         if group not in self._named:
             self._named[group] = self._own_names(group, self._store.load(group))
         return self._named[group]
@@ -430,12 +434,12 @@ class BlobStore:
 
 
 class BlobReader:
-    """Reads blobs by the names in a store, and writes none.
+    """A store that reads blobs from a database by name and never writes any there.
 
     Args:
-        store: The store that holds the committed state.
-        operator: The operator's name, for messages.
-        database: The database; None if its address is not given.
+        store: The store with the committed state.
+        operator: The operator's name, for error messages.
+        database: The connection to the database, or None without an address.
     """
 
     def __init__(self, store: PartitionStore, operator: str, database: BlobDatabase | None = None) -> None:
@@ -444,16 +448,16 @@ class BlobReader:
         self._database = database
 
     def metas(self, groups: Sequence[int]) -> list[Meta | None]:
-        """Return the records of groups, None for a group without state."""
+        """Return the records of groups; None for a group without state."""
         return self._store.metas(groups)
 
     def load(self, group: int) -> GroupBlobs:
-        """Return all blobs of a group.
+        """Return all blobs of a group; those in the database are fetched.
 
         Raises:
-            Invalid: Some are in a database whose address is not given.
-            Corrupt: A blob is missing or damaged.
-            Unavailable: The database does not answer.
+            Invalid: Some blobs are in a database, but no address was given.
+            Corrupt: A blob in the database is missing or differs from its recorded hash.
+            Unavailable: The database does not answer in time.
         """
 
         def database(_: BlobName) -> BlobDatabase:
@@ -464,17 +468,17 @@ class BlobReader:
         return resolved(self._store.load(group), group, self._where, database)
 
     def write(self, writes: Iterable[Write]) -> None:
-        """Write groups."""
+        """Write groups to the underlying store."""
         self._store.write(writes)
 
 
 def blobs_elsewhere(where: str, found: str, product: str | None = None) -> Invalid:
-    """Return the error for state in a database whose address is not given.
+    """Return the error for state in a database without an address.
 
     Args:
         where: The operator.
-        found: The blobs that were found.
-        product: The name of the database, if known.
+        found: A description of the blobs that were found.
+        product: The product name of the database, if known.
     """
     choice = "hf.Redis(…) or hf.Cassandra(…)" if product is None else f"hf.{product}(…)"
     return Invalid(
@@ -488,7 +492,7 @@ def blobs_elsewhere(where: str, found: str, product: str | None = None) -> Inval
 
 
 def operator_of(name: BlobName) -> str:
-    """Return the operator of a blob's name; empty if it has none."""
+    """Return the operator in the key of a blob, or an empty string without one."""
     parts = name.key.rsplit(":", 3)
     return parts[1] if len(parts) == 4 else ""
 
@@ -500,13 +504,13 @@ def resolved(
 
     Args:
         stored: The stored group.
-        group: Its number.
-        where: The operator, for messages.
-        database: Returns the database with the blobs of a group; called with one of the names, if any.
+        group: The number of the group.
+        where: The operator, for error messages.
+        database: Returns the connection to the database; called with one of the names, if there are any.
 
     Raises:
-        Corrupt: A blob is missing or damaged.
-        Unavailable: The database does not answer.
+        Corrupt: A blob in the database is missing or differs from its recorded hash.
+        Unavailable: The database does not answer in time.
     """
     every = [*stored.base, *stored.log]
     at = [place for place, blob in enumerate(every) if is_name(blob)]
@@ -520,7 +524,7 @@ def resolved(
 
 
 def _fetched(names: Sequence[BlobName], database: BlobDatabase) -> Iterable[bytes | None]:
-    """Yield the blobs of these names, in one request unless they are large."""
+    """Yield the blobs with these names; several small blobs are fetched in one request."""
     start = 0
     while start < len(names):
         stop, size = start, 0

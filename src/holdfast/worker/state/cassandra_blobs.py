@@ -1,14 +1,14 @@
-"""Store blobs of keyed state in Cassandra, in two tables that are created if missing.
+"""The storage of blobs of keyed state in Cassandra, in two tables that are created if missing.
 
-`keyed_blobs` has a partition for each blob, split in parts so that no request is large. A blob is written
-with the timestamp 1 and deleted with 2: a late write stays deleted, independent of clocks.
+`keyed_blobs` has a partition for each blob, split into rows so that no request is large. A blob is written
+with the timestamp 1 and deleted with the timestamp 2, so a late write stays deleted, independent of clocks.
 
 `keyed_index` has a partition for each key group. An entry is a row with a batch and a name and never replaces
-another: the highest batch of a name counts, in any order of writes. So all entries before a batch are
-deleted as one range, which leaves one tombstone; one tombstone per blob would soon exceed the limit of a
-read. The range is deleted with the timestamp of the newest entry read in it. An entry that a late task writes
-after that is kept, and a later fold deletes its blob; if the clock of a node is behind, the entry may be
-lost, and its blob stays. Nothing else depends on clocks.
+a different entry: the highest batch of a name counts, whatever the order of writes. So all entries before a
+batch are deleted as one range, which leaves one tombstone; one tombstone per blob would soon exceed the limit
+of a read. The range is deleted with the timestamp of the newest entry read in it. An entry that a late task
+writes after that is kept, and a later fold deletes its blob. If the clock of a node is behind, the entry may
+be lost, and its blob is never deleted. Nothing else depends on clocks.
 """
 
 from __future__ import annotations
@@ -33,19 +33,19 @@ from holdfast.worker.state.blob_store import (
 )
 
 _PORT: Final = 9042
-# A blob is written and read in parts of so many bytes.
+# A blob is written and read in rows of this many bytes.
 _PART: Final = 256 << 10
-# So many requests are under way at once, and so many notes are in one.
+# The number of concurrent requests, and the number of index entries in one request.
 _UNDER_WAY: Final = 64
 _NOTES: Final = 500
-# An answer that has stopped for so long does not come any more; a node gives up before.
+# The maximum wait for an answer; longer than the timeout of a Cassandra node.
 _SILENCE_S: Final = 10.0
-# A connection is made in so long, or is not.
+# The maximum time to open a connection.
 _CONNECT_S: Final = 5.0
-# Connections are asked so often whether they are there: the client does not notice the end of one in the
-# middle of an answer.
+# The interval of heartbeats on connections: without them, the client does not detect a connection that ends
+# during an answer.
 _HEARTBEAT_S: Final = 2
-# What every server from 3.0 on speaks.
+# The protocol version that all servers since 3.0 support.
 _PROTOCOL: Final = 4
 
 _TABLES: Final = {
@@ -69,12 +69,12 @@ _STATEMENTS: Final = (_NOTE, _READ_NOTES, _DELETE_NOTES, _WRITE, _READ, _DELETE)
 
 @dataclass(frozen=True, slots=True)
 class CassandraBlobServer(CassandraAddress):
-    """The address of a Cassandra with blobs, and how it is used.
+    """The address of a Cassandra cluster for blobs, with options.
 
     Attributes:
-        replication: The number of copies in the data center of a keyspace that has to be made.
+        replication: The number of replicas in the data center for a keyspace that must be created, or None.
         prefix: The prefix of all keys.
-        patience_ms: The time for which requests are retried.
+        patience_ms: The maximum time in milliseconds for retrying a request.
     """
 
     replication: int | None = None
@@ -84,15 +84,15 @@ class CassandraBlobServer(CassandraAddress):
     product: ClassVar[str] = "Cassandra"
 
     def connect(self) -> CassandraBlobs:
-        """Return a new connection, which connects at its first request.
+        """Return a new connection, which is opened at its first request.
 
         Raises:
-            Unsupported: The client is not installed.
+            Unsupported: The client library of Cassandra is not installed.
         """
         return CassandraBlobs(CassandraRequests(self))
 
     def described(self) -> dict[str, Any]:
-        """Return the description for an operator's note, without the password."""
+        """Return the fields of the address for an operator's note, without the password."""
         described = {
             "contact_points": self.contact_points,
             "keyspace": self.keyspace,
@@ -106,17 +106,17 @@ class CassandraBlobServer(CassandraAddress):
 
 
 class Request(NamedTuple):
-    """A statement that may be run twice, for one row or for several of a partition."""
+    """A repeatable statement, for one row or several rows of a partition."""
 
     statement: str
     rows: Sequence[Sequence[Any]]
 
 
 class CassandraBlobs:
-    """The blobs in a Cassandra; see `BlobDatabase`.
+    """The blobs in a Cassandra cluster; see `BlobDatabase`.
 
     Args:
-        requests: Sends the requests.
+        requests: The connection that sends the requests.
     """
 
     product: ClassVar[str] = CassandraBlobServer.product
@@ -125,7 +125,7 @@ class CassandraBlobs:
         self.requests = requests
 
     def write(self, home: str, writes: BlobWrites) -> list[ReplacedBlobs]:
-        """Note names; then write the blobs, and read at the same time what was replaced long ago."""
+        """Record names; then write the blobs and, at the same time, read which blobs can be deleted."""
         notes = [
             Request(_NOTE, [(home, group, writes.batch_id, name) for name in some])
             for group, names in writes.noted.items()
@@ -150,7 +150,7 @@ class CassandraBlobs:
         return replaced
 
     def fetch(self, names: Sequence[BlobName]) -> Sequence[bytes | None]:
-        """Return the blobs of these names, None for an incomplete one."""
+        """Return the blobs with these names in order; None for a missing or incomplete one."""
         requests = [
             Request(_READ, [(name.key, part)]) for name in names for part in range(_parts(name.size_bytes))
         ]
@@ -165,7 +165,7 @@ class CassandraBlobs:
             for name in gone.names
         ]
         self.requests.ask(blobs)
-        # The index last: a blob that exists stays in it.
+        # The index is deleted last, so that every existing blob is in it.
         notes = [
             Request(_DELETE_NOTES, [(gone.noted_until, home, gone.group, gone.before)]) for gone in replaced
         ]
@@ -173,18 +173,18 @@ class CassandraBlobs:
 
 
 class CassandraRequests:
-    """Requests over one connection, retried while the patience lasts.
+    """The sender of requests over one connection, with retries.
 
-    The client connects again by itself; else the session is replaced. Every request may be sent twice. The
-    session has threads and sockets that no forked process may use.
+    The client library reconnects by itself; if it does not, the session is replaced. Every request may be
+    sent twice. The session has threads and sockets that a forked process cannot use.
 
     Args:
-        server: The keyspace.
-        clock: Seconds that pass, for the server's patience.
+        server: The address with the keyspace.
+        clock: Returns a time in seconds that only increases.
         pause: Waits for a number of seconds.
 
     Raises:
-        Unsupported: The client is not installed.
+        Unsupported: The client library of Cassandra is not installed.
     """
 
     def __init__(
@@ -205,11 +205,12 @@ class CassandraRequests:
         self._patience = RetryPatience(server.patience_ms, clock, pause)
 
     def ask(self, requests: Sequence[Request]) -> list[list[Any]]:
-        """Run statements in any order, several at once, and give the rows of each.
+        """Run statements in any order, several at the same time, and return the rows of each.
 
         Raises:
-            Unavailable: It does not answer for as long as it may.
-            Invalid: It refuses the user, the password or a statement, or has no such keyspace.
+            Unavailable: The cluster does not answer within the time for retries.
+            Invalid: The cluster rejects the user, the password or a statement, or the keyspace does not
+                exist.
         """
         answers: list[list[Any] | None] = [None] * len(requests)
         if requests:
@@ -227,14 +228,14 @@ class CassandraRequests:
         self._connection.end()
 
     def _renew(self, error: Exception, wait: float) -> None:
-        """End a session that has lost all nodes and has not found them by itself."""
+        """Close a session that has lost all nodes and did not reconnect by itself."""
         if wait == LONGEST_PAUSE_S and isinstance(error, self._connection.library.cluster.NoHostAvailable):
             self._connection.end()
 
     def _run(
         self, session: CassandraSession, requests: Sequence[Request], answers: list[list[Any] | None]
     ) -> None:
-        """Run the statements without an answer and store the answers; stops at a failure."""
+        """Run the statements that have no answer yet and store their answers; stop at the first failure."""
         under_way: deque[tuple[int, Any]] = deque()
         failure: Exception | None = None
 
@@ -278,8 +279,8 @@ class _Tables:
         self._server = server
 
     def prepare(self, session: CassandraSession) -> None:
-        """Make what is missing, see that nothing in it ends by itself, and prepare the statements."""
-        # The notes of all workers go by the clocks of the nodes.
+        """Create missing tables, check that no default TTL applies to them, and prepare the statements."""
+        # The index entries of all workers get their timestamps from the nodes' clocks.
         session.cql.use_client_timestamp = False
         self._make(session)
         for statement in _STATEMENTS:
@@ -312,7 +313,7 @@ class _Tables:
                     expected="default_time_to_live = 0",
                     hint=f"run: ALTER TABLE {keyspace}.{name} WITH default_time_to_live = 0",
                 )
-        # A node that does not know a table yet would refuse the statements.
+        # A node that does not know a new table yet would reject the statements.
         session.cql.cluster.control_connection.wait_for_schema_agreement()
 
     def _keyspace_statement(self, session: CassandraSession, copies: int) -> str:

@@ -1,10 +1,11 @@
-"""The numbers under which key groups are stored, chosen so that Spark spreads the groups evenly.
+"""The numbers under which key groups are stored, chosen so that Spark distributes the groups evenly.
 
-Spark assigns a key to a partition by its hash. Small numbers spread at random: 128 groups stored as 0 to 127
-give 10 to 23 groups to each of eight partitions, and none to 50 of 128. So a group is stored under the number
-whose hash is the group, and group g is in partition g modulo the number of partitions. Older checkpoints
-store each group under its own number, and continue to. The type of the key shows which, and Spark refuses a
-query whose key type differs from its checkpoint's.
+Spark assigns a key to a partition by its hash. Small numbers are distributed randomly: 128 groups stored as 0
+to 127 give 10 to 23 groups to each of eight partitions, and no group to 50 of 128 partitions. So a group is
+stored under the number whose hash is the group, and group g is in partition g modulo the number of
+partitions. Older checkpoints store each group under its own number, and continue to do so. The two are
+distinguished by the type of the key, and Spark rejects a query whose key type differs from that of its
+checkpoint.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import Final
 
 from holdfast.formats.rows.murmur3 import SEED, finish, hash_int, long_with_hash, mix
 
-# As many as a packet can name.
+# The maximum number of groups in a packet.
 MOST_GROUPS: Final = 1 << 15
 
 _MASK: Final = 0xFFFFFFFF
@@ -24,17 +25,18 @@ _LONG: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class Numbering:
-    """The numbering of an operator's key groups; fixed at its first start.
+    """The numbering of an operator's key groups; fixed at the operator's first start.
 
     Attributes:
-        even: Whether under the numbers that spread them evenly, or each under its own.
+        even: Whether groups are stored under numbers that distribute them evenly; otherwise each is stored
+            under its own number.
     """
 
     even: bool = True
 
     @property
     def key_type(self) -> str:
-        """The type of the number, as Spark's schemas have it."""
+        """Return the type of the number in Spark schemas."""
         return "long" if self.even else "integer"
 
     def number_of(self, group: int) -> int:
@@ -42,13 +44,13 @@ class Numbering:
         return _number_with_hash(group) if self.even else group
 
     def group_at(self, number: int) -> int:
-        """Return the group that is stored under a number; an invalid group if none is."""
+        """Return the group stored under a number; the result is not a valid group if there is none."""
         if not self.even:
             return number
         return finish(mix(mix(SEED, number & _MASK), number >> 32 & _MASK), _LONG)
 
     def partition_of(self, group: int, partitions: int) -> int:
-        """Return Spark's partition of a group."""
+        """Return the Spark partition of a group."""
         if self.even:
             return group % partitions
         return hash_int(group, SEED) % partitions
@@ -65,7 +67,7 @@ PLAIN: Final = Numbering(even=False)
 
 
 def numbering_by(key_type: str) -> Numbering:
-    """Return the numbering of groups whose numbers have this type."""
+    """Return the numbering whose numbers have this Spark type."""
     return EVEN if key_type == EVEN.key_type else PLAIN
 
 

@@ -1,6 +1,6 @@
-"""The rows of a partition's key groups as tables, of the version that the store has.
+"""The rows of a partition's key groups as tables, in the version that the store has.
 
-A group is taken from the working copy if that has the store's version, and is read from the store if not.
+A group is read from the working copy if the copy has the store's version, otherwise from the store.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from holdfast.worker.state.store import PartitionStore
     from holdfast.worker.state.upkeep import Counts
 
-# Groups are read from the store so many bytes at a time.
+# The number of bytes of groups that are read from the store at a time.
 LOAD_BYTES = 24 << 20
-# Loaded rows of more bytes are taken in blob by blob: Arrow has no column of more than 2 GiB.
+# Loaded rows of more bytes are added blob by blob: an Arrow column has at most 2 GiB.
 MOST_AT_ONCE = 1 << 30
 
 
@@ -39,11 +39,11 @@ class OpenGroup:
     """A key group that a pass has opened.
 
     Attributes:
-        meta: Its record in the store; None for a group without state.
-        counts: What it held when it was opened.
+        meta: The group's record in the store, or None for a group without state.
+        counts: The counts of the group when it was opened.
         changes: The changed rows by table.
-        older: The former forms that its blobs are in.
-        fold: True if it must get a new base now.
+        older: The former schemas of the group's blobs.
+        fold: Whether the group must get a new base now.
     """
 
     meta: Meta | None
@@ -54,7 +54,7 @@ class OpenGroup:
 
 
 class GroupTables:
-    """The tables of a partition with the rows of its groups.
+    """The tables of a partition, with the rows of its groups.
 
     Args:
         layout: The layout of the operator's state.
@@ -63,8 +63,8 @@ class GroupTables:
 
     Attributes:
         levels: The tables by name.
-        versions: The token of each group whose rows are in the tables.
-        loader: Reads groups from the store.
+        versions: The token of each group whose rows are in the tables, by group.
+        loader: The reader of groups from the store.
     """
 
     def __init__(self, layout: Layout, store: PartitionStore, copies: Copies | None) -> None:
@@ -78,11 +78,11 @@ class GroupTables:
             self.levels = {name: Levels(schema) for name, schema in layout.form.tables.items()}
 
     def groups_of(self, h: Hashes) -> NDArray[np.int64]:
-        """Return the groups of hashes; they ascend as the hashes do."""
+        """Return the group of each hash; ascending hashes give ascending groups."""
         return group_of(h, self._layout.key_groups)
 
     def range_of(self, group: int) -> tuple[int, int | None]:
-        """Return the first hash of a group, and the first behind it."""
+        """Return the first hash of a group, and the first hash after the group."""
         return range_of(group, self._layout.key_groups)
 
     def runs_of(self, group: int) -> dict[str, Run]:
@@ -93,11 +93,11 @@ class GroupTables:
     def load(
         self, stale: Sequence[tuple[int, Meta]], opened: Mapping[int, OpenGroup], moment: Moment
     ) -> None:
-        """Read groups from the store, some at a time, each table's rows in one go.
+        """Read groups from the store, several at a time, and add their rows to the tables.
 
         Raises:
-            Invalid: Their rows cannot be read as today's.
-            Corrupt: What the store gives cannot be read.
+            Invalid: The rows of a group cannot be converted to the current schema.
+            Corrupt: The data of a group in the store cannot be read.
         """
         cold = not self.versions
         waiting: list[tuple[int, Meta, dict[str, list[pa.RecordBatch]]]] = []
@@ -114,7 +114,7 @@ class GroupTables:
         self._adopt(waiting, cold=cold)
 
     def forget(self, group: int) -> None:
-        """Drop the rows of a group."""
+        """Remove the rows of a group from the tables."""
         for levels in self.levels.values():
             levels.drop(*self.range_of(group))
         self.versions.pop(group, None)
@@ -132,7 +132,8 @@ class GroupTables:
             if not batches:
                 continue
             if sum(batch.nbytes for batch in batches) > MOST_AT_ONCE:
-                # Of one group, since groups are adopted some at a time: too much to be put together.
+                # Too large for one column. These are rows of one group, because groups are added a few at a
+                # time.
                 for batch in batches:
                     levels.put(batch)
                 levels.settle(sys.maxsize)

@@ -1,6 +1,6 @@
-"""The writes of a task for its open groups: a change to the log, a new base, or a record alone.
+"""The writes of a task for its open groups: a change to the log, a new base, or only a record.
 
-Folding gives a group a new base without what has expired, and empties its log.
+Folding gives a group a new base without expired values, and empties its log.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ if TYPE_CHECKING:
 
     from holdfast.worker.state.group_tables import GroupTables, OpenGroup
 
-# Rows of a base come in blobs of at most so many.
+# The maximum number of rows in a blob of a base.
 PAGE_ROWS = SEGMENT_ROWS
 
 
 class GroupWriter:
-    """Encodes what changed in open groups.
+    """An encoder of the changes of open groups.
 
     Args:
-        layout: What fixes the operator's state.
-        tables: The tables.
+        layout: The layout of the operator's state.
+        tables: The tables of the partition.
         groups: The open groups.
-        cleaner: Leaves out what has expired.
-        census: Counts what groups hold.
+        cleaner: Removes expired values.
+        census: Counts the contents of groups.
         tally: Counts the work of the task.
         token: Returns eight random bytes, unique per write.
     """
@@ -61,7 +61,7 @@ class GroupWriter:
         self._token = token
 
     def writes(self, moment: Moment) -> Iterator[Write]:
-        """Yield the changes, built as they are sent: a batch may write more than it should hold at once."""
+        """Yield the writes one at a time, so that the changes of a batch need not fit in memory together."""
         folds = self._chosen_for_folding(moment)
         for group, opened in sorted(self._groups.items()):
             if group in folds:
@@ -94,13 +94,15 @@ class GroupWriter:
         return Write(group, meta, before, append=blob, forms=forms)
 
     def _older(self, group: int, opened: OpenGroup) -> Mapping[str, Any]:
-        """Return the former forms of a group's blobs, which are unread if the working copy has its rows."""
+        """Return the former schemas of a group's blobs; read them if the rows came from the working copy."""
         if opened.meta is not None and not opened.older:
             opened.older = self._tables.loader.older(group)
         return opened.older
 
     def _rewoken(self, group: int, opened: OpenGroup, moment: Moment) -> Iterator[Write]:
-        """Yield a group with unchanged rows whose wake-up time changed or that was not counted."""
+        """Yield the write of a group with unchanged rows whose earliest timer changed or that was not
+        counted.
+        """
         if opened.meta is None:
             return
         event, processing = self._wakes(group, opened, moment)
@@ -125,7 +127,7 @@ class GroupWriter:
                 levels.drop(low, high)
                 levels.put(cleaned)
             parts[name] = run
-        self._census.appended(group, opened.counts)  # counted anew, its changes included
+        self._census.appended(group, opened.counts)  # counted from scratch, including its changes
         counts = self._census.count(parts)
         blobs = list(self._pages(parts))
         size = sum(map(len, blobs))
@@ -145,7 +147,7 @@ class GroupWriter:
         return Write(group, meta, opened.meta, base=blobs, forms=None if known else self._forms({}))
 
     def _count_cleaned(self, name: str, run: Run, cleaned: pa.RecordBatch) -> None:
-        """Count what folding a group leaves out because its time has run out."""
+        """Count the values that folding a group removes because they have expired."""
         if name != ROWS:
             self._tally.expired[name] += len(run) - cleaned.num_rows
             return
@@ -162,7 +164,7 @@ class GroupWriter:
                 yield encode(self._form, {name: page})
 
     def _forms(self, older: Mapping[str, Any]) -> bytes:
-        """Return the current form and those that the group's blobs still have."""
+        """Return the current schema and the former schemas of the group's blobs, as JSON."""
         return json.dumps({**older, self._form.fingerprint.hex(): self._form.as_json()}).encode()
 
     def _chosen_for_folding(self, moment: Moment) -> set[int]:
@@ -173,13 +175,15 @@ class GroupWriter:
             for group, opened in self._groups.items()
             if opened.meta is not None
         ]
-        # One group a batch in turn, so that what nobody asks for is cleaned too.
+        # Each batch folds one group in turn, so that unused groups are cleaned, too.
         expires = any(state.ttl for state in self._layout.states)
         turn = (moment.batch_id or 0) % self._layout.key_groups if expires else None
         return chosen(candidates, self._form.fingerprint, turn)
 
     def _wakes(self, group: int, opened: OpenGroup, moment: Moment) -> tuple[int, int]:
-        """Return the earliest timers of a group, reading the group if a recorded one has fired."""
+        """Return the earliest due time of each clock in a group; read the group if the recorded timer has
+        fired.
+        """
         rows = opened.changes.get(ROWS)
         wakes = []
         for column, name, clock in clocks_of(moment):
@@ -197,7 +201,7 @@ class GroupWriter:
 
 
 def clocks_of(moment: Moment) -> Iterator[tuple[str, str, int | None]]:
-    """Return for each clock the column of timers, the field of records, and the latest due time."""
+    """Yield for each clock the column of due times, the field in records, and the latest time that is due."""
     yield DUE_EVENT, "wake_event", moment.watermark_ms
     yield DUE_PROCESSING, "wake_processing", moment.now_ms
 

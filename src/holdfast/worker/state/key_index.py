@@ -1,9 +1,9 @@
-"""Find the keys that a pass touches, and their existing rows.
+"""The lookup of the keys that a pass touches, and of their existing rows.
 
-Keys are found by a 64-bit hash. Keys with equal hashes are distinguished by comparing the keys; each gets its
-own ordinal. By chance this is rare, but an attacker can choose any number of keys with the same hash, and no
-seed of xxHash64 prevents that: so the cost of a key must not grow with the number of keys that share its
-hash.
+Keys are found by a 64-bit hash. Keys with equal hashes are distinguished by comparing the keys, and each gets
+its own ordinal. Equal hashes are rare by chance, but an attacker can choose any number of keys with the same
+hash, and a seed for xxHash64 does not prevent that. Therefore the cost of a key must not grow with the number
+of keys that share its hash.
 """
 
 from __future__ import annotations
@@ -29,22 +29,22 @@ if TYPE_CHECKING:
 
     from holdfast.worker.arrays import Hashes, Places
 
-# Elements take about so many times their size while they are Python's.
+# The size of elements as Python objects, as a multiple of their stored size.
 _OBJECTS = 3
 _IDENTITY_COLUMNS = ("h", "ord", "slot", "dead")
 
 
 class Keys:
-    """The keys of one pass in the order of (h, ord), with what is stored for them.
+    """The keys of one pass, ordered by (h, ord), with their stored state.
 
     Attributes:
-        size: How many keys.
-        keys: Their columns under the user's names.
-        h: Their hashes.
-        ord: Their ordinals.
-        positions: Per stream, which key each event belongs to.
-        unstamped: By state with a TTL the hashes of elements that were read and have no stamp.
-        read_ns: How long reading columns and elements took, since the keys were found.
+        size: The number of keys.
+        keys: The key columns under the user's names.
+        h: The hashes of the keys.
+        ord: The ordinals of the keys.
+        positions: Per stream, the index of each event's key.
+        unstamped: For each state with a TTL, the hashes of elements that were read and have no timestamp.
+        read_ns: The time spent reading columns and elements since the keys were found, in nanoseconds.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class Keys:
 
     @property
     def size(self) -> int:
-        """The number of keys."""
+        """Return the number of keys."""
         return len(self.h)
 
     @property
@@ -77,7 +77,7 @@ class Keys:
         return self._found.missing
 
     def stored(self, column: str) -> pa.Array:
-        """Return a column of the row table, one cell per key, null without a value."""
+        """Return a column of the row table, one cell per key; null for a key without a value."""
         if column not in self._columns:
             began = time.perf_counter_ns()
             self._columns[column] = self._found.column(column)
@@ -85,7 +85,7 @@ class Keys:
         return self._columns[column]
 
     def elements(self, state: str) -> Elements:
-        """Return all live elements of a list or map; the first call reads them."""
+        """Return the live elements of a list or map state; the first call reads them from the store."""
         if state not in self._elements:
             began = time.perf_counter_ns()
             self._elements[state] = self._read(state)
@@ -113,7 +113,7 @@ class Keys:
         return Elements(starts.astype(np.int64), table)
 
     def _check_room(self, state: str, levels: Levels) -> None:
-        """Refuse to read more elements than a worker has room for."""
+        """Raise an error if the elements of a state do not fit in a worker's memory."""
         sizes = levels.bytes_of(np.unique(self.h))
         if sizes.sum() * _OBJECTS <= self._layout.memory_bytes:
             return
@@ -134,11 +134,11 @@ class Keys:
 def resolve(
     layout: Layout, levels: Mapping[str, Levels], streams: Sequence[tuple[Hashes, pa.Table]], due: Run
 ) -> Keys:
-    """Make the keys of a pass: those of all events, and those with a timer that is due.
+    """Return the keys of a pass: the keys of all events, and the keys with a due timer.
 
     Args:
         layout: The layout of the operator's state.
-        levels: The tables.
+        levels: The tables by name.
         streams: The hash of each event and its key columns, per stream.
         due: The due rows of the table of keys.
     """
@@ -147,7 +147,8 @@ def resolve(
         [due.column(f"{KEY_PREFIX}{at}") for at in range(len(names))], names=list(names)
     )
     h = np.concatenate([hashes for hashes, _ in streams] + [due.h])
-    # A stream may say of a column, or of a part of it, that it is never null; what is stored never says so.
+    # The schema of a stream may declare a column or a part of it NOT NULL; stored columns are always
+    # nullable.
     alike = [
         keys if keys.schema.equals(due_keys.schema) else keys.cast(due_keys.schema) for _, keys in streams
     ]
@@ -173,7 +174,7 @@ def resolve(
 def _shared(
     rows: Levels, table: pa.Table, first: Places, position: Places, unique: Hashes, due: Run
 ) -> NDArray[np.bool_]:
-    """Return the hashes that belong to more than one key, among the events or in the state."""
+    """Return a mask of the hashes that belong to more than one key, among the events or in the state."""
     shared = np.zeros(len(unique), np.bool_)
     for column in table.columns:
         same = same_keys(column, column.take(pa.array(first[position])))
@@ -201,7 +202,7 @@ def _separate(
     position: Places,
     shared: NDArray[np.bool_],
 ) -> tuple[Places, NDArray[np.int32], Places]:
-    """Assign an ordinal to each key of a shared hash: its stored one, or the next."""
+    """Assign an ordinal to each key of a shared hash: the stored one, or the next free one."""
     taken: dict[int, KeyOrdinals] = {}
     run = rows.of_hashes(unique[shared])
     columns = [run.column(f"{KEY_PREFIX}{at}").to_pylist() for at in range(table.num_columns)]
@@ -238,13 +239,13 @@ class KeyOrdinals:
 
     def __init__(self) -> None:
         self._by_key: dict[tuple[Hashable, ...], int] = {}
-        # State of earlier versions may hold two keys that differ in the sign of a zero: each keeps its row.
+        # State of earlier versions may have two keys that differ in the sign of a zero: each keeps its row.
         self._by_cells: dict[str, int] = {}
         self._taken: set[int] = set()
         self._free = 0
 
     def add(self, cells: Sequence[Any], ordinal: int) -> None:
-        """Note a key of the state by the cells of its columns."""
+        """Register a stored key, given by the cells of its columns."""
         self._by_cells[repr(tuple(cells))] = ordinal
         self._by_key.setdefault(comparable_key(cells), ordinal)
         self._taken.add(ordinal)
@@ -255,7 +256,7 @@ class KeyOrdinals:
         return None if ordinal is None else self._by_cells.get(repr(tuple(cells)), ordinal)
 
     def of(self, cells: Sequence[Any]) -> int:
-        """Return the ordinal of a key; a new key gets the first that is free."""
+        """Return the ordinal of a key; a new key gets the lowest free ordinal."""
         ordinal = self.find(cells)
         if ordinal is None:
             while self._free in self._taken:
@@ -266,7 +267,7 @@ class KeyOrdinals:
 
 
 def same_keys(left: pa.ChunkedArray | pa.Array, right: pa.ChunkedArray | pa.Array) -> NDArray[np.bool_]:
-    """Return which cells are the same key: null equals null, NaN equals NaN, and 0.0 equals -0.0."""
+    """Return a mask of cells with equal keys: null equals null, NaN equals NaN, and 0.0 equals -0.0."""
     left, right = whole(left), whole(right)
     if not left.null_count and not right.null_count and pa.types.is_integer(left.type):
         return np.asarray(numbers(left) == numbers(right))

@@ -1,8 +1,8 @@
-"""The layout of an operator's state: key groups, tables, columns, and blobs.
+"""The layout of an operator's state: key groups, tables, columns and blobs.
 
-A blob is a change or a base of one key group: for each table a serialised Arrow batch, without its schema.
-The schema is in the form, which the group keeps once under a fingerprint, so an old blob is always read
-with the columns it was written with and then brought into today's.
+A blob is a change or a base of one key group: a serialized Arrow batch for each table, without its schema.
+The group stores each schema once under its fingerprint, so an old blob is always read with the columns with
+which it was written, and then converted to the current ones.
 """
 
 from __future__ import annotations
@@ -38,13 +38,15 @@ if TYPE_CHECKING:
 
 
 def group_of(h: Hashes, key_groups: int) -> NDArray[np.int64]:
-    """Return the key group of hashes; a group is one range of the 2**64 hashes."""
+    """Return the key group of each hash; a group is a range of the 2**64 hashes."""
     places = (h >> np.uint64(32)) * np.uint64(key_groups) >> np.uint64(32)
     return np.asarray(places, np.int64)
 
 
 def range_of(group: int, key_groups: int) -> tuple[int, int | None]:
-    """Return the hashes of a group: from the first to before the second, None past the last."""
+    """Return the range of a group's hashes: the first, and the first after the group, None for the last
+    group.
+    """
     low = -(-(group << 32) // key_groups) << 32
     return low, None if group + 1 == key_groups else -(-((group + 1) << 32) // key_groups) << 32
 
@@ -57,7 +59,7 @@ def numbers_of(key_groups: int, numbering: Numbering) -> NDArray[np.int64 | np.i
 
 
 KEY_PREFIX = "key:"
-ROWS = ""  # the name of the table with one row a key; the others bear their state's name
+ROWS = ""  # the name of the table with one row per key; each other table has the name of its state
 
 _BLOB = struct.Struct("<8sB")
 _PART = struct.Struct("<BI")
@@ -66,12 +68,12 @@ _IDENTITY = (pa.field("h", pa.uint64()), pa.field("ord", pa.int32()))
 
 @dataclass(frozen=True, slots=True)
 class BlobSchema:
-    """The tables of one operator's state.
+    """The schema of one operator's blobs: the tables of its state.
 
     Attributes:
         tables: The schema of each table by name, the table of keys first.
-        states: What the states were declared as, in plain values: kind, type and time to live.
-        fingerprint: Eight bytes that no other form has.
+        states: The declaration of each state in plain values: kind, type and TTL.
+        fingerprint: Eight bytes that identify the schema.
     """
 
     tables: Mapping[str, pa.Schema]
@@ -79,7 +81,7 @@ class BlobSchema:
     fingerprint: bytes = field(default=b"")
 
     def as_json(self) -> dict[str, Any]:
-        """Plain values, from which `form_from_json` makes the form again."""
+        """Return the schema as plain values for JSON; `form_from_json` reads them back."""
         tables = {
             name: base64.b64encode(schema.serialize().to_pybytes()).decode()
             for name, schema in self.tables.items()
@@ -88,13 +90,13 @@ class BlobSchema:
 
     @property
     def slots(self) -> frozenset[str]:
-        """The states of which a key has elements."""
+        """Return the names of the states that have several elements per key."""
         names = self.tables[ROWS].names
         return frozenset(name.removeprefix(SLOT_PREFIX) for name in names if name.startswith(SLOT_PREFIX))
 
     @property
     def content(self) -> tuple[str, ...]:
-        """The columns of the table of keys that say whether a key has any state."""
+        """Return the columns of the table of keys that are non-null only if a key has state."""
         prefixes = (VALUE_PREFIX, SLOT_PREFIX)
         return tuple(name for name in self.tables[ROWS].names if name.startswith(prefixes) or name == TIMERS)
 
@@ -108,7 +110,7 @@ def stored_types(form: BlobSchema, name: str) -> tuple[pa.DataType, pa.DataType 
 
 
 def form_of(states: Sequence[State], keys: pa.Schema, *, timers: bool) -> BlobSchema:
-    """Return the form of a processor's state for keys of these columns."""
+    """Return the blob schema of a processor's state, for keys of these columns."""
     rows = [*_IDENTITY, pa.field("dead", pa.bool_())]
     rows += [pa.field(f"{KEY_PREFIX}{at}", key.type) for at, key in enumerate(keys)]
     tables: dict[str, pa.Schema] = {}
@@ -129,7 +131,7 @@ def form_of(states: Sequence[State], keys: pa.Schema, *, timers: bool) -> BlobSc
 
 
 def form_from_json(fields: Mapping[str, Any]) -> BlobSchema:
-    """Read back what `BlobSchema.as_json` wrote."""
+    """Return the blob schema that `BlobSchema.as_json` wrote."""
     tables = {
         name: pa.ipc.read_schema(pa.py_buffer(base64.b64decode(text)))
         for name, text in fields["tables"].items()
@@ -138,7 +140,7 @@ def form_from_json(fields: Mapping[str, Any]) -> BlobSchema:
 
 
 def encode(form: BlobSchema, batches: Mapping[str, pa.RecordBatch]) -> bytes:
-    """Write rows of some tables as one blob."""
+    """Encode rows of some tables as one blob."""
     names = list(form.tables)
     parts = [_BLOB.pack(form.fingerprint, len(batches))]
     for name, batch in batches.items():
@@ -148,15 +150,15 @@ def encode(form: BlobSchema, batches: Mapping[str, pa.RecordBatch]) -> bytes:
 
 
 def fingerprint_of(blob: bytes) -> bytes:
-    """Return the fingerprint of the form that a blob was written in."""
+    """Return the fingerprint of a blob's schema."""
     return bytes(blob[:8])
 
 
 def decode(form: BlobSchema, blob: bytes) -> dict[str, pa.RecordBatch]:
-    """Read a blob that was written in this form.
+    """Decode the rows of a blob that was written with this schema.
 
     Raises:
-        Corrupt: The bytes are not a blob.
+        Corrupt: The bytes are not a valid blob.
     """
     names = list(form.tables)
     batches: dict[str, pa.RecordBatch] = {}
@@ -175,10 +177,10 @@ def decode(form: BlobSchema, blob: bytes) -> dict[str, pa.RecordBatch]:
 
 
 def messages(blob: bytes) -> Iterator[tuple[int, pa.Buffer]]:
-    """Yield the batches in a blob as Arrow's messages, each with the number of its table.
+    """Yield the Arrow messages in a blob, each with the number of its table.
 
     Raises:
-        struct.error: The bytes are not a blob.
+        struct.error: The bytes are not a valid blob.
     """
     buffer = pa.py_buffer(blob)
     _, count = _BLOB.unpack_from(blob)
@@ -223,12 +225,12 @@ _TTL = ("ttl_ms", "clock", "on_disable")
 
 @dataclass(frozen=True, slots=True)
 class Period:
-    """A period in which an operator's state had one form. A form that returns starts a new period.
+    """A period in which an operator's state had one schema; a schema that is used again starts a new period.
 
     Attributes:
-        mark: The form's fingerprint, as text.
-        since_ms: When the first run with it began; None if not recorded.
-        states: The declarations of the form's states.
+        mark: The schema's fingerprint in hexadecimal.
+        since_ms: The start of the first run with the schema in epoch milliseconds, or None if not recorded.
+        states: The declarations of the schema's states.
     """
 
     mark: str
@@ -241,17 +243,18 @@ class Layout:
     """The constants of an operator's state.
 
     Attributes:
-        operator: The user's name of it.
-        key_groups: How many groups there are.
-        states: Today's states, with that of a broadcast stream.
-        form: Their tables.
+        operator: The user's name of the operator.
+        key_groups: The number of key groups.
+        states: The declared states, including that of a broadcast stream.
+        form: The blob schema of the states.
         key_names: The user's names of the key columns.
-        drop: Former states that may be thrown away; "timers" for the timers of a processor that has none.
-        started_ms: When this run of the query began, from which values without a stamp are counted.
-        memory_bytes: What a worker may use for one pass, about.
-        placement: What decides a key's group, where its hash does not.
-        numbering: How the groups are stored.
-        periods: The forms that its state has had, today's last; empty if not recorded.
+        drop: The former states that may be deleted; "timers" for the timers of a processor that has none.
+        started_ms: The start of this run in epoch milliseconds; values without a timestamp count their age
+            from it.
+        memory_bytes: The approximate memory limit of a worker for one pass.
+        placement: The function that places keys into key groups, or None to place them by hash.
+        numbering: The numbering of the stored key groups.
+        periods: The periods of the state's schemas, the current one last; empty if not recorded.
     """
 
     operator: str
@@ -276,7 +279,7 @@ def continued(periods: Sequence[Period], layout: Layout) -> tuple[Period, ...]:
 
 
 def periods_as_text(periods: Sequence[Period]) -> str:
-    """Periods with what is said of times to live, for `periods_from_text`."""
+    """Return the periods as JSON, each with the TTLs of its states; `periods_from_text` reads them back."""
     return json.dumps(
         [
             (
@@ -293,5 +296,5 @@ def periods_as_text(periods: Sequence[Period]) -> str:
 
 
 def periods_from_text(text: str) -> tuple[Period, ...]:
-    """Read back what `periods_as_text` wrote."""
+    """Return the periods that `periods_as_text` wrote."""
     return tuple(Period(*fields) for fields in json.loads(text))

@@ -1,7 +1,7 @@
-"""Read a key group from the store, brought into the current form.
+"""The reader of key groups from the store, which converts them to the current schema.
 
-States are found by name. What the rows of an older form become is computed once for each form, and a
-change that would lose or misread anything is refused before a row is used.
+States are matched by name. The conversion of a former schema is determined once, and a change that would lose
+or misread data is rejected before any row is used.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _DROP_TIMERS = "timers"
 
 @dataclass(frozen=True, slots=True)
 class _Source:
-    """The location of a current state in an older layout."""
+    """The state of a former schema from which a current state is read."""
 
     state: State
     name: str
@@ -59,7 +59,7 @@ class _Source:
 
 
 class Upgrade:
-    """Converts rows of older forms to the current form.
+    """A conversion of rows from former schemas to the current schema.
 
     Args:
         layout: The current layout of the operator's state.
@@ -74,15 +74,15 @@ class Upgrade:
         self._has_gaps = any(self._has_gap(state) for state in layout.states)
 
     def check(self, form: BlobSchema) -> None:
-        """Refuse a form that cannot be read, without reading any rows.
+        """Check, without reading rows, that rows of a former schema can be converted.
 
         Raises:
-            Invalid: Something would be lost or misread.
+            Invalid: The conversion would lose or misread data.
         """
         self._of(form)
 
     def timed(self, form: BlobSchema) -> bool:
-        """Return whether reading makes stamps or drops values, so that the group must be written."""
+        """Return whether reading sets timestamps or drops values, so that the group must be written."""
         for source in self._of(form).values():
             had, has = source.ttl is not None, source.state.ttl is not None
             if has and (not had or _clock(source.ttl) != _clock(source.state.ttl)):
@@ -94,10 +94,10 @@ class Upgrade:
     def bring(
         self, form: BlobSchema, table: str, batch: pa.RecordBatch, moment: Moment
     ) -> tuple[str, pa.RecordBatch] | None:
-        """Return the name of the current table and the converted rows; None if the state is dropped.
+        """Return the name of the current table and the converted rows, or None if the state is dropped.
 
         Raises:
-            Invalid: The rows cannot be converted to the current form.
+            Invalid: The rows cannot be converted to the current schema.
         """
         sources = self._of(form)
         if table == ROWS:
@@ -108,9 +108,10 @@ class Upgrade:
         return None
 
     def renew(self, table: str, batch: pa.RecordBatch, moment: Moment) -> pa.RecordBatch:
-        """Return rows of the current form, adjusted if they predate a removed and restored TTL.
+        """Return rows of the current schema, adjusted if they are older than a TTL that was removed and
+        restored.
 
-        Returns the same rows if nothing has changed.
+        Rows that need no adjustment are returned unchanged.
         """
         brought = self.bring(self._layout.form, table, batch, moment) if self._has_gaps else None
         if brought is None:
@@ -163,7 +164,7 @@ class Upgrade:
         return sources
 
     def way_out(self, form: BlobSchema, left: str) -> str:
-        """Return the code that keeps a state of a layout that the processor does not declare."""
+        """Return the code that keeps a stored state that the processor does not declare."""
         drop = f'process(…, drop=["{left}"])'
         for state in self._layout.states:
             other = state.stored_as(form.states, self._layout.drop)
@@ -222,7 +223,7 @@ class Upgrade:
 
     def _elements(self, source: _Source, batch: pa.RecordBatch, moment: Moment) -> pa.RecordBatch:
         old = {name: batch.column(at) for at, name in enumerate(batch.schema.names)}
-        # A null element is one, and has an age like any other.
+        # A null element is an element, and expires like any other.
         stamps, gone = self._lived(source, old["dead"], old.get("t"), moment)
         made = {"v": source.change.apply(_without(old["v"], gone))}
         if gone is not None:
@@ -234,19 +235,20 @@ class Upgrade:
     def _lived(
         self, source: _Source, unset: pa.Array, stamps: pa.Array | None, moment: Moment
     ) -> tuple[pa.Array | None, pa.Array | None]:
-        """Return the current stamps of values, and a mask of values that expired with a former TTL, if any.
+        """Return the current timestamps of values, and a mask of values that expired under a former TTL, if
+        any.
 
         Args:
-            source: The state.
+            source: The stored state.
             unset: A mask of missing values.
-            stamps: The stamps in the older form, if it has any.
+            stamps: The stored timestamps, or None without a TTL.
             moment: The current time.
         """
         numbers = self._numbers(source.mark)
         made, gone = self._through(source, numbers[-1], unset, stamps, moment)
         if stamps is None or source.ttl is None or source.ttl.clock != "processing":
             return made, gone
-        # Of a form that has come back, stamps tell which values are from before.
+        # If a schema was used again, the timestamps show which values are from its earlier period.
         for number, following in reversed([*pairwise(numbers)]):
             since = self._periods[following].since_ms
             if since is None:
@@ -263,11 +265,12 @@ class Upgrade:
     def _through(
         self, source: _Source, number: int, unset: pa.Array, stamps: pa.Array | None, moment: Moment
     ) -> tuple[pa.Array | None, pa.Array | None]:
-        """Return the same for values written in a given period, through all later ones."""
+        """Return the same as `_lived` for values written in a given period, through all later periods."""
         before, today, gone = source.ttl, source.state.ttl, None
         for period in self._periods[number + 1 :]:
             after = self._ttl_in(period, source.state, before)
-            # What counts is when a TTL came or went, not when a group is first read after it.
+            # The time of adding or removing a TTL counts, not the time at which a group is first read
+            # afterwards.
             at_ms = self._layout.started_ms if period.since_ms is None else period.since_ms
             if before is not None and after is None:
                 if before.on_disable == "drop_expired" and stamps is not None:
@@ -286,18 +289,18 @@ class Upgrade:
         return stamps, gone
 
     def _numbers(self, mark: str) -> list[int]:
-        """Return the numbers of the periods of a form; -1 for an unrecorded one before all."""
+        """Return the numbers of the periods with a schema; -1 for an unrecorded one before all others."""
         return [at for at, period in enumerate(self._periods) if period.mark == mark] or [-1]
 
     def _ttl_in(self, period: Period, state: State, before: Ttl | None) -> Ttl | None:
-        """Return the TTL of a state in a period; the given one if the period has no such state."""
+        """Return the TTL of a state in a period, or `before` if the period has no such state."""
         if period is self._periods[-1]:
             return state.ttl
         name = state.stored_as(period.states, self._layout.drop)
         return before if name is None else _ttl(period.states[name])
 
     def _has_gap(self, state: State) -> bool:
-        """Return whether current values may have stamps from before their TTL was removed and restored."""
+        """Return whether values may have timestamps from before their TTL was removed and restored."""
         first = self._numbers(self._layout.form.fingerprint.hex())[0]
         between = [self._ttl_in(period, state, state.ttl) for period in self._periods[first:]]
         return _clock(state.ttl) == "processing" and any(_clock(ttl) != "processing" for ttl in between)
@@ -343,8 +346,8 @@ class Loaded:
 
     Attributes:
         batches: The rows of each table, in the order in which they were written.
-        older: The former forms that its blobs are in.
-        timed: Whether reading it later would give something else, so that it must be written now.
+        older: The former schemas of the group's blobs.
+        timed: Whether reading the group later would give different values, so that it must be written now.
     """
 
     batches: dict[str, list[pa.RecordBatch]] = field(default_factory=dict)
@@ -353,11 +356,11 @@ class Loaded:
 
 
 class Loader:
-    """Reads groups of one operator.
+    """A reader of the groups of one operator.
 
     Args:
-        layout: What fixes its state.
-        store: Where the groups are.
+        layout: The layout of the operator's state.
+        store: The store with the groups.
     """
 
     def __init__(self, layout: Layout, store: PartitionStore) -> None:
@@ -367,11 +370,11 @@ class Loader:
         self._upgrade = Upgrade(layout)
 
     def load(self, group: int, moment: Moment) -> Loaded:
-        """Return all rows of a group in the current form.
+        """Return all rows of a group, converted to the current schema.
 
         Raises:
-            Corrupt: A blob cannot be read.
-            Invalid: Rows of an older form cannot be converted.
+            Corrupt: A blob cannot be decoded.
+            Invalid: Rows of a former schema cannot be converted.
         """
         stored = self._store.load(group)
         today = self._form.fingerprint
@@ -395,7 +398,7 @@ class Loader:
         return loaded
 
     def older(self, group: int) -> dict[str, Any]:
-        """Return the forms that a group describes, as plain values."""
+        """Return the schemas stored with a group, as plain values by fingerprint."""
         known: dict[str, Any] = json.loads(self._store.load(group).forms or b"{}")
         return known
 

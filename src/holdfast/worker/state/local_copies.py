@@ -1,10 +1,10 @@
-"""The working copy of a partition's state: Arrow files next to Spark's local ones.
+"""The working copy of a partition's state: Arrow files next to Spark's local files.
 
-The state store holds the committed state. Reading all of it in each batch would be slow, so a task leaves its
+The state store has the committed state. Reading all of it in each batch would be slow, so a task leaves its
 rows in files, which the next task of the same partition maps into memory. Files are written once and never
-changed; the manifest that lists them is replaced last. It has the version of each key group, and a group with
-a version other than the store's is read from the store again: a copy may be missing, outdated or left by a
-failed task, and is always checked.
+changed; the manifest that lists them is replaced last. The manifest has the version of each key group, and a
+group whose version differs from the store's is read from the store. A copy may be missing, outdated or left
+by a failed task, so its versions are always checked.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from holdfast.formats.key_groups import Meta
 from holdfast.worker.state.tables import Levels, Run, Segment, Segments
 
 _MANIFEST = "manifest.json"
-# In one batch of so many the records of all groups are read from the store for counting.
+# In one of this many batches, the records of all groups are read from the store for counting.
 _COUNT_ANEW = 32
 
 
 class Copies:
-    """The files of one partition in one directory.
+    """The files of one partition's working copy, in one directory.
 
     Args:
-        folder: The directory of this partition, on a local disk.
-        fingerprint: The form of the rows; files of a different form are not read.
-        mark: Text unique to this task, for the names of files.
+        folder: The partition's directory on a local disk.
+        fingerprint: The fingerprint of the rows' schema; files with a different schema are not read.
+        mark: A string unique to this task, for the names of files.
     """
 
     def __init__(self, folder: Path, fingerprint: bytes, mark: str) -> None:
@@ -46,7 +46,7 @@ class Copies:
         self._records: dict[int, Meta | None] = {}
 
     def read(self, schemas: Mapping[str, pa.Schema]) -> tuple[dict[str, Levels], dict[int, bytes]]:
-        """Return the tables of the copy, and the version of each group; nothing without a copy."""
+        """Return the tables of the copy, and the version of each group; both empty without a valid copy."""
         try:
             fields = json.loads((self._folder / _MANIFEST).read_bytes())
             if fields["form"] != self._form:
@@ -56,7 +56,7 @@ class Copies:
             self._batch_id = fields.get("batch")
             self._records = {int(group): _record(text) for group, text in fields.get("records", {}).items()}
         except (OSError, ValueError, LookupError, TypeError, AttributeError, pa.ArrowException, Corrupt):
-            # Another task may replace the files under us, or a crash tear them; the store has it all.
+            # A concurrent task may replace the files, or a crash truncate them; the store has all data.
             self._files.clear()
             self._batch_id, self._records = None, {}
             return {}, {}
@@ -65,8 +65,8 @@ class Copies:
     def records(self, batch_id: int | None) -> Mapping[int, Meta | None]:
         """Return the records of groups from the previous batch, if it ran on this machine.
 
-        Use them only for counts: the task that left them may have been repeated elsewhere. So at intervals
-        there are none, and all are read from the store.
+        Use them only for counts: the task that left them may have been repeated on a different machine.
+        Therefore the result is empty at intervals, so that all records are read from the store.
         """
         if batch_id is None or self._batch_id != batch_id - 1 or batch_id % _COUNT_ANEW == 0:
             return {}
@@ -79,7 +79,7 @@ class Copies:
         records: Mapping[int, Meta | None] | None = None,
         batch_id: int | None = None,
     ) -> None:
-        """Leave the tables for the next task; a full disk only makes that task slower."""
+        """Save the tables for the next task; if the disk is full, that task only becomes slower."""
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
             before = {file.name for file in self._folder.iterdir()}

@@ -1,7 +1,7 @@
 """The keyed state of one partition during one task.
 
-For each key group the store keeps a log of changes and a base. `GroupTables` has the rows of both as tables,
-`PassChanges` takes in what passes changed, and `GroupWriter` encodes it, as a change or as a new base.
+For each key group the store has a log of changes and a base. `GroupTables` has the rows of both as tables,
+`PassChanges` adds the changes of passes, and `GroupWriter` encodes them as changes or as new bases.
 """
 
 from __future__ import annotations
@@ -38,10 +38,11 @@ SHARED_ORD = -1
 
 
 class Partition:
-    """Opens key groups, finds what a pass touches, keeps what it changed, writes it to the store.
+    """The open key groups of a partition: finds the keys of a pass, collects changes and writes them to the
+    store.
 
     Args:
-        layout: What fixes the operator's state.
+        layout: The layout of the operator's state.
         store: The store with the committed state.
         token: Returns eight random bytes, unique per write.
         copies: The working copy, or None to read every group from the store.
@@ -61,8 +62,8 @@ class Partition:
         self._store = store
         self._copies = copies
         self._census = Census(layout.form, layout.key_groups)
-        self.opened: set[int] = set()  # the groups that were opened in this task
-        self._records: dict[int, Meta | None] = {}  # the records that were read in it, as they are now
+        self.opened: set[int] = set()  # the groups opened in this task
+        self._records: dict[int, Meta | None] = {}  # the records read in this task, updated with its writes
         self._moment = Moment(0, None, None)
         self._open: dict[int, OpenGroup] = {}
         self._tables = GroupTables(layout, store, copies)
@@ -72,11 +73,11 @@ class Partition:
         self._writer = GroupWriter(layout, self._tables, self._open, cleaner, self._census, self.tally, token)
 
     def open(self, groups: Sequence[int], moment: Moment) -> None:
-        """Open these groups, given in ascending order; each is opened once per task.
+        """Open groups, given in ascending order; a group is opened at most once per task.
 
         Raises:
-            Invalid: The groups were written with a different number of groups, or in a form that cannot be
-                converted.
+            Invalid: The groups were written with a different number of groups, or with a schema that cannot
+                be converted.
             Corrupt: The stored data cannot be read.
         """
         began = time.perf_counter_ns()
@@ -110,7 +111,7 @@ class Partition:
         self.tally.read_ns += time.perf_counter_ns() - began
 
     def due(self, moment: Moment) -> Run:
-        """Return the rows of keys in open groups with a timer that is due."""
+        """Return the rows of the keys in open groups that have a due timer."""
         rows = self._levels[ROWS]
         if DUE_EVENT not in rows.schema.names:
             return empty_run(rows.schema)
@@ -127,7 +128,7 @@ class Partition:
         return united(runs, rows.schema)
 
     def touch(self, streams: Sequence[tuple[Hashes, pa.Table]], due: Run) -> Keys:
-        """Return the keys of a pass, from the hashes and key columns of events, and the due rows."""
+        """Return the keys of a pass, given by the hashes and key columns of events and by the due rows."""
         began = time.perf_counter_ns()
         with self._naming_operator():
             keys = resolve(self._layout, self._levels, streams, due)
@@ -141,7 +142,7 @@ class Partition:
         return any(name in self._form.slots for name in self._levels)
 
     def element_bytes(self, h: Hashes) -> NDArray[np.float64]:
-        """About how many bytes of elements each group has for these hashes, sorted and without repeats."""
+        """Estimate the bytes of elements of each group for these hashes, which are sorted and unique."""
         sizes = np.zeros(len(h), np.float64)
         for name, levels in self._levels.items():
             if name != ROWS:
@@ -150,11 +151,11 @@ class Partition:
         return np.asarray(of, np.float64)
 
     def groups_of(self, h: Hashes) -> NDArray[np.int64]:
-        """Return the groups of hashes; they ascend as the hashes do."""
+        """Return the group of each hash; ascending hashes give ascending groups."""
         return self._tables.groups_of(h)
 
     def shared(self, name: str) -> pa.Table:
-        """Return the stored rows of a broadcast stream, which all open groups have in common."""
+        """Return the stored rows of a broadcast stream, which are the same in all open groups."""
         levels = self._levels[name]
         has_any = (group for group, opened in self._open.items() if opened.meta is not None or opened.changes)
         group = next(has_any, None)
@@ -166,7 +167,7 @@ class Partition:
         return pa.Table.from_batches([run.take(run.ord == SHARED_ORD).batch.select(names)])
 
     def share(self, name: str, columns: Mapping[str, pa.Array]) -> None:
-        """Take in changed rows of a broadcast stream, for all open groups; `write` writes them."""
+        """Add changed rows of a broadcast stream to all open groups; `write` stores them."""
         schema = self._form.tables[name]
         count = len(columns["slot"])
         made = []
@@ -179,7 +180,7 @@ class Partition:
         self._changes.take_rows(name, concatenated(made), self._moment)
 
     def keep(self, keys: Keys, outcome: Outcome) -> None:
-        """Take in what a pass changed; it is written by `write`."""
+        """Add the changes of a pass to the open groups; `write` stores them."""
         self.tally.read_ns += keys.read_ns
         began = time.perf_counter_ns()
         with self._naming_operator():
@@ -187,7 +188,7 @@ class Partition:
         self.tally.write_ns += time.perf_counter_ns() - began
 
     def write(self, moment: Moment) -> None:
-        """Write the open groups that changed to the store, and close all."""
+        """Write the changed open groups to the store, and close all groups."""
         began = time.perf_counter_ns()
         with self._naming_operator():
             self._store.write(self._recorded(self._writer.writes(moment)))
@@ -197,13 +198,13 @@ class Partition:
         self.tally.write_ns += time.perf_counter_ns() - began
 
     def totals(self, groups: Iterable[int], moment: Moment) -> tuple[Totals, int, list[int]]:
-        """Return the totals of these groups, once no group is open.
+        """Return the totals of these groups; call it when no group is open.
 
-        Reads the records of groups that the task has not opened.
+        The records of groups that the task has not opened are read from the store.
 
         Returns:
-            The totals, the size of the groups' blobs in bytes, and the groups without counts in the current
-            form, which the totals do not include.
+            The totals, the size of the groups' blobs in bytes, and the groups that have no counts in the
+            current schema and are not included in the totals.
         """
         self._moment = moment
         sums, size, uncounted = self._census.none(), 0, []
@@ -223,7 +224,7 @@ class Partition:
         return any(meta is not None for meta in self._group_records(groups).values())
 
     def due_groups(self, groups: Iterable[int], moment: Moment) -> list[int]:
-        """Return the groups that have a due timer in processing time."""
+        """Return the groups with a due processing-time timer."""
         self._moment = moment
         return [
             group
@@ -232,7 +233,7 @@ class Partition:
         ]
 
     def _group_records(self, groups: Iterable[int]) -> dict[int, Meta | None]:
-        """Return the records of groups for counts and wake-ups, from the last batch if possible."""
+        """Return the records of groups for counts and due timers, from the previous batch if possible."""
         groups = list(groups)
         left = {} if self._copies is None else self._copies.records(self._moment.batch_id)
         for group in groups:
@@ -243,17 +244,17 @@ class Partition:
         return {group: self._records[group] for group in groups}
 
     def rows(self) -> Run:
-        """Return all rows of the table of keys in open groups."""
+        """Return all rows of the table of keys in the open groups."""
         return self._levels[ROWS].between(0, None)
 
     def fold(self, groups: Iterable[int], moment: Moment) -> None:
-        """Write a new base without expired values for these groups, and close all."""
+        """Write a new base without expired values for these groups, and close all groups."""
         for group in groups:
             self._open[group].fold = True
         self.write(moment)
 
     def close(self) -> None:
-        """Leave the working copy for the next task."""
+        """Save the working copy for the next task."""
         if self._copies is not None:
             self._copies.save(self._levels, self._tables.versions, self._records, self._moment.batch_id)
 
@@ -264,7 +265,7 @@ class Partition:
 
     @contextmanager
     def _naming_operator(self) -> Iterator[None]:
-        """Name the operator in an error of rows, which do not know it."""
+        """Add the operator's name to errors raised by code that does not know it."""
         try:
             yield
         except Unsupported as error:
@@ -272,7 +273,7 @@ class Partition:
             raise
 
     def _counted(self, group: int, meta: Meta | None) -> Counts:
-        """Return the counts of a group, from its record or, without counts in this form, from its rows."""
+        """Return the counts of a group, from its record or, if the record has none, from its rows."""
         if meta is None:
             return self._census.none()
         if meta.counts is not None and meta.form == self._form.fingerprint:

@@ -1,4 +1,4 @@
-"""The rows that a pass changed, taken into the tables of a partition and counted."""
+"""The changes of a pass, added to the tables of a partition and counted."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ if TYPE_CHECKING:
     from holdfast.worker.state.key_index import Keys
     from holdfast.worker.state.upkeep import Census, Cleaner, Tally
 
-# How many characters of a key an error shows.
+# The maximum number of characters of a key in an error message.
 _LONGEST_KEY = 80
 
 
 class PassChanges:
-    """Takes in the changes of passes: into the tables, the open groups, and the counts.
+    """A collector of the changes of passes, which updates the tables, the open groups and the counts.
 
     Args:
-        layout: What fixes the operator's state.
-        tables: The tables.
+        layout: The layout of the operator's state.
+        tables: The tables of the partition.
         groups: The open groups.
-        cleaner: Knows what has expired.
-        census: Counts what groups hold.
+        cleaner: Determines which values have expired.
+        census: Counts the contents of groups.
         tally: Counts the work of the task.
     """
 
@@ -58,7 +58,7 @@ class PassChanges:
         self._tally = tally
 
     def take(self, keys: Keys, outcome: Outcome, moment: Moment) -> None:
-        """Take in the outcome of a pass.
+        """Add the outcome of a pass.
 
         Raises:
             Unsupported: A row is larger than a segment.
@@ -66,7 +66,7 @@ class PassChanges:
         for state, h in keys.unstamped.items():
             if self._clean.knows_now(state, moment):
                 for group in np.unique(self._tables.groups_of(h)).tolist():
-                    self._groups[group].fold = True  # which gives them the stamp that they were read with
+                    self._groups[group].fold = True  # the base stores the assumed timestamps
         rows = self._changed_rows(keys, outcome.columns, moment)
         if rows is not None:
             self.take_rows(ROWS, rows, moment)
@@ -75,7 +75,7 @@ class PassChanges:
                 self.take_rows(name, self._element_rows(keys, name, table), moment)
 
     def take_rows(self, name: str, batch: pa.RecordBatch, moment: Moment) -> None:
-        """Take in rows of a table, sorted."""
+        """Add sorted rows of a table."""
         run = Run(batch)
         groups = self._tables.groups_of(run.h)
         if name != ROWS:
@@ -94,7 +94,7 @@ class PassChanges:
     def _changed_rows(
         self, keys: Keys, columns: Mapping[str, pa.Array], moment: Moment
     ) -> pa.RecordBatch | None:
-        """Return the complete rows of keys with a changed column."""
+        """Return the complete rows of the keys with a changed column, or None without changes."""
         changed = np.zeros(keys.size, np.bool_)
         for name, column in columns.items():
             changed |= ~same_cells(column, keys.stored(name))
@@ -155,13 +155,13 @@ class PassChanges:
     def _refuse_large(
         self, keys: Keys, at: NDArray[np.int64], batch: pa.RecordBatch, state: str | None
     ) -> None:
-        """Refuse a row that is larger than a segment.
+        """Raise an error for a row that is larger than a segment.
 
         Args:
             keys: The keys of the pass.
-            at: Which key each row belongs to.
+            at: The index of each row's key.
             batch: The rows.
-            state: The list or map that they are elements of; None for the rows of keys.
+            state: The list or map state whose elements the rows are, or None for the rows of keys.
         """
         row = oversized(batch)
         if row is None:

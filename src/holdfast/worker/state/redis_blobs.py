@@ -1,4 +1,4 @@
-"""Store blobs of keyed state in Redis: one round trip writes a task's blobs, another deletes old ones.
+"""The storage of blobs of keyed state in Redis: one round trip writes a task's blobs, one deletes old ones.
 
 The index of a key group is a sorted set under the name of the group, with batches as scores.
 """
@@ -14,9 +14,9 @@ from holdfast.errors import HoldfastError, Invalid
 from holdfast.external.redis_connection import RedisAddress, RedisConnection
 from holdfast.worker.state.blob_store import BlobName, BlobWrites, ReplacedBlobs, RetryPatience, blob_key
 
-# An answer that has stopped for so long does not come any more.
+# The maximum wait for more data of an answer.
 _SILENCE_S: Final = 5.0
-# A fold deletes so many blobs at most: one command holds up all others.
+# The maximum number of blobs that a fold deletes: one command delays all others.
 _DELETED: Final = 10_000
 
 Command = Sequence[Any]
@@ -24,11 +24,11 @@ Command = Sequence[Any]
 
 @dataclass(frozen=True, slots=True)
 class RedisBlobServer(RedisAddress):
-    """The address of a Redis with blobs, and how it is used.
+    """The address of a Redis server for blobs, with options.
 
     Attributes:
         prefix: The prefix of all keys.
-        patience_ms: The time for which requests are retried.
+        patience_ms: The maximum time in milliseconds for retrying a request.
     """
 
     prefix: str = "holdfast"
@@ -37,15 +37,15 @@ class RedisBlobServer(RedisAddress):
     product: ClassVar[str] = "Redis"
 
     def connect(self) -> RedisBlobs:
-        """Return a new connection, which connects at its first request.
+        """Return a new connection, which is opened at its first request.
 
         Raises:
-            Unsupported: The client is not installed.
+            Unsupported: The client library of Redis is not installed.
         """
         return RedisBlobs(RedisRequests(self))
 
     def described(self) -> dict[str, Any]:
-        """Return the description for an operator's note, without the password."""
+        """Return the fields of the address for an operator's note, without the password."""
         described = {
             "host": self.host,
             "port": self.port,
@@ -58,10 +58,10 @@ class RedisBlobServer(RedisAddress):
 
 
 class RedisBlobs:
-    """The blobs in a Redis; see `BlobDatabase`.
+    """The blobs in a Redis server; see `BlobDatabase`.
 
     Args:
-        requests: Sends the requests.
+        requests: The connection that sends the requests.
     """
 
     product: ClassVar[str] = RedisBlobServer.product
@@ -70,13 +70,13 @@ class RedisBlobs:
         self._requests = requests
 
     def write(self, home: str, writes: BlobWrites) -> list[ReplacedBlobs]:
-        """Record names, write the blobs, and return blobs replaced long ago, in one round trip."""
+        """Record names, write the blobs, and return the blobs that can be deleted, in one round trip."""
         commands: list[Command] = []
         for group, names in writes.noted.items():
             scored = [part for name in names for part in (writes.batch_id, name)]
             commands.append(("ZADD", _index(home, group), "GT", *scored))
         if writes.blobs:
-            # Behind the indexes: no blob is there that none has.
+            # After the indexes, so that every existing blob is in an index.
             commands.append(("MSET", *(part for pair in writes.blobs.items() for part in pair)))
         limits = ("-inf", f"({writes.before}", "LIMIT", 0, _DELETED)
         commands += [("ZRANGEBYSCORE", _index(home, group), *limits) for group in writes.folded]
@@ -88,17 +88,17 @@ class RedisBlobs:
         ]
 
     def fetch(self, names: Sequence[BlobName]) -> Sequence[bytes | None]:
-        """Return the blobs of these names, None for a missing one, in one round trip."""
+        """Return the blobs with these names in order, None for a missing one, in one round trip."""
         if not names:
             return []
         (blobs,) = self._requests.ask([("MGET", *(name.key for name in names))])
         return list(blobs)
 
     def delete(self, home: str, replaced: Sequence[ReplacedBlobs]) -> None:
-        """Delete blobs, then their names in the indexes: one round trip."""
+        """Delete blobs, then their names in the indexes, in one round trip."""
         commands: list[Command] = []
         for gone in replaced:
-            # The index last: a blob that exists stays in it.
+            # The index is deleted last, so that every existing blob is in it.
             commands.append(("UNLINK", *(blob_key(home, gone.group, name) for name in gone.names)))
             commands.append(("ZREM", _index(home, gone.group), *gone.names))
         self._requests.ask(commands)
@@ -109,17 +109,17 @@ def _index(home: str, group: int) -> str:
 
 
 class RedisRequests:
-    """Sends requests over one connection, with retries up to the server's time limit.
+    """The sender of requests over one connection, with retries.
 
     Every command may be sent more than once.
 
     Args:
-        server: The database.
-        clock: Returns the elapsed seconds.
+        server: The address of the server.
+        clock: Returns a time in seconds that only increases.
         pause: Waits for a number of seconds.
 
     Raises:
-        Unsupported: The client is not installed.
+        Unsupported: The client library of Redis is not installed.
     """
 
     def __init__(
@@ -134,11 +134,11 @@ class RedisRequests:
         self._checked = False
 
     def ask(self, commands: Sequence[Command]) -> list[Any]:
-        """Send commands in one go, and give their answers.
+        """Send commands in one round trip and return their answers.
 
         Raises:
-            Unavailable: It does not answer for as long as it may, or its memory is full.
-            Invalid: It refuses the user, the password or a command.
+            Unavailable: The server does not answer within the time for retries, or its memory is full.
+            Invalid: The server rejects the user, the password or a command.
         """
         if not commands:
             return []
@@ -162,7 +162,7 @@ class RedisRequests:
         return answers
 
     def _require_all_kept(self) -> None:
-        """Refuse a server that evicts keys, if it reports its policy."""
+        """Raise an error if the server reports a policy that evicts keys."""
         try:
             policy = self._connection.client.info("memory").get("maxmemory_policy", "")
         except self._connection.errors.NoPermissionError:
@@ -179,7 +179,7 @@ class RedisRequests:
         self._checked = True
 
     def _refusal(self, error: Exception) -> HoldfastError | None:
-        """Return the error if a retry cannot help."""
+        """Return the error for a permanent failure, or None if a retry may succeed."""
         refused = self._connection.refusal(error)
         errors = self._connection.errors
         if refused is not None or not isinstance(error, errors.ResponseError):

@@ -1,7 +1,7 @@
 """The state store of a transformWithState task, as a worker reaches it over its socket.
 
-Spark's client waits for the answer to each request. The server answers in order, so here many requests
-are written before the first answer is read, which takes a fraction of the time.
+Spark's client waits for the answer to each request. The server answers in order, so this store sends many
+requests before it reads the first answer, which takes a fraction of the time.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from holdfast.worker.state.group_numbers import Numbering
 
 SCHEMA = "b binary"
-# The same in the form that Spark's client sends once it has had the text parsed.
+# The same schema in the form that Spark's client sends after parsing the text.
 SCHEMA_JSON = json.dumps(
     {"fields": [{"metadata": {}, "name": "b", "nullable": True, "type": "binary"}], "type": "struct"}
 )
@@ -32,13 +32,13 @@ VALUES = (META, FORMS)
 LISTS = (BASE, LOG)
 
 _HEAD = struct.Struct("!ii")
-# So many answers fit into a socket's buffer while nobody reads them; with more both sides would wait.
+# The number of unread answers that fit into a socket's buffer; with more, both sides would block.
 _AHEAD = 256
 _OK, _NOTHING = 0, 2
 
 
 class PipelinedStore:
-    """Writes requests ahead of reading the answers, through the socket of Spark's own client."""
+    """A store that sends requests before it reads the answers, through the socket of Spark's own client."""
 
     def __init__(self, client: StatefulProcessorApiClient, numbering: Numbering) -> None:
         from pyspark.sql.streaming.proto import StateMessage_pb2
@@ -46,11 +46,11 @@ class PipelinedStore:
         self._messages: Any = StateMessage_pb2
         self._client: Any = client
         self._numbering = numbering
-        # Requests whose answers nobody has read yet.
+        # The number of requests whose answers have not been read.
         self._unread = 0
 
     def declare(self) -> None:
-        """Tell Spark the variables; once a task, before anything else."""
+        """Declare the state variables to Spark; call it once per task, before all other requests."""
         calls = [{"getValueState": self._variable_of(name)} for name in VALUES]
         calls += [{"getListState": self._variable_of(name)} for name in LISTS]
         made = [self._messages.StatefulProcessorCall(**call) for call in calls]
@@ -62,7 +62,7 @@ class PipelinedStore:
         return self._messages.StateCallCommand(stateName=name, schema=SCHEMA_JSON)
 
     def metas(self, groups: Sequence[int]) -> list[Meta | None]:
-        """Return the records of groups, None for one without state."""
+        """Return the records of groups; None for a group without state."""
         found: list[Meta | None] = []
         for start in range(0, len(groups), _AHEAD // 2):
             some = groups[start : start + _AHEAD // 2]
@@ -74,7 +74,7 @@ class PipelinedStore:
         return found
 
     def load(self, group: int) -> GroupBlobs:
-        """Return all blobs of a group; may be called during a write."""
+        """Return all blobs of a group; allowed during a write."""
         self._read_answers()
         self._send([self._key(group), self._get(FORMS)])
         self._receive()
@@ -82,7 +82,7 @@ class PipelinedStore:
         return GroupBlobs(forms, self._list(BASE), self._list(LOG))
 
     def write(self, writes: Iterable[Write]) -> None:
-        """Write groups, and move the timer of each as its record requires."""
+        """Write groups, and set or delete each group's timer as its record requires."""
         for write in writes:
             requests = [self._key(write.group), *self._requests(write)]
             if self._unread + len(requests) > _AHEAD:
@@ -189,10 +189,10 @@ class PipelinedStore:
 
 
 class PlainStore:
-    """A store over the public handle of a StatefulProcessor, one group at a time.
+    """A store that uses the public handle of a StatefulProcessor, one group at a time.
 
-    Used for unknown versions of Spark: slower, but it needs only the documented calls. Spark sets the group
-    before it calls.
+    It is used for unknown versions of Spark: it is slower, but needs only documented calls. Spark sets the
+    current group before each call.
     """
 
     def __init__(self, handle: StatefulProcessorHandle) -> None:

@@ -1,4 +1,4 @@
-"""The stored state of a partition: one record per key group, in the store that holds the committed state."""
+"""The stored state of a partition: a record and blobs for each key group, in a store of committed state."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from holdfast.formats.key_groups import NEVER, Meta
 
 @dataclass(frozen=True, slots=True)
 class GroupBlobs:
-    """All of a group's rows as blobs: the base, and the changes since in their order."""
+    """All rows of a group as blobs: the base, and the later changes in their order."""
 
     forms: bytes | None
     base: Sequence[bytes]
@@ -20,15 +20,15 @@ class GroupBlobs:
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """The writes of a batch for one group.
+    """The writes of a batch for one key group.
 
     Attributes:
         group: The key group.
-        meta: Its new record.
-        before: Its former record, or None.
-        append: A change to append to the log.
-        base: A new base that replaces the former base and the log.
-        forms: The known forms, if they changed.
+        meta: The new record of the group.
+        before: The former record of the group, or None.
+        append: A change to append to the log, or None.
+        base: A new base that replaces the former base and the log, or None.
+        forms: The known schemas as JSON, if they changed, or None.
     """
 
     group: int
@@ -40,7 +40,7 @@ class Write:
 
     @property
     def timer_moves(self) -> tuple[int | None, int | None]:
-        """The event-time timer to delete, and the one to set instead."""
+        """Return the event-time timer to delete and the one to set, each or None."""
         before = self.before.wake_event if self.before else NEVER
         if before == self.meta.wake_event:
             return None, None
@@ -51,12 +51,12 @@ class Write:
 class PartitionStore(Protocol):
     """The state store of one partition, during one task.
 
-    Writes take effect when the task is committed; a failed task changes nothing. Reads within a task see the
-    state at its start.
+    Writes take effect when the task is committed; a failed task changes nothing. Reads within a task return
+    the state at its start.
     """
 
     def metas(self, groups: Sequence[int]) -> list[Meta | None]:
-        """Return the records of groups, None for one without state."""
+        """Return the records of groups; None for a group without state."""
         ...
 
     def load(self, group: int) -> GroupBlobs:
@@ -64,19 +64,19 @@ class PartitionStore(Protocol):
         ...
 
     def write(self, writes: Iterable[Write]) -> None:
-        """Write groups, and move the timer of each as its record requires."""
+        """Write groups, and set or delete each group's timer as its record requires."""
         ...
 
 
 class MemoryStore:
-    """A store in memory: for tests, and for running a processor without Spark."""
+    """A store in memory, for tests and for running a processor without Spark."""
 
     def __init__(self) -> None:
         self._metas: dict[int, bytes] = {}
         self._stored: dict[int, GroupBlobs] = {}
 
     def metas(self, groups: Sequence[int]) -> list[Meta | None]:
-        """Return the records of groups, None for one without state."""
+        """Return the records of groups; None for a group without state."""
         records = [self._metas.get(group) for group in groups]
         return [None if record is None else Meta.decode(record) for record in records]
 
@@ -98,22 +98,22 @@ class MemoryStore:
             self._stored[write.group] = stored
 
     def put(self, group: int, meta: bytes, stored: GroupBlobs) -> None:
-        """Have a group as it was found elsewhere."""
+        """Add a group as read from a different store."""
         self._metas[group] = meta
         self._stored[group] = stored
 
     def clear(self) -> None:
-        """Forget all groups."""
+        """Remove all groups."""
         self._metas.clear()
         self._stored.clear()
 
     @property
     def groups(self) -> list[int]:
-        """The groups that have state, ascending."""
+        """Return the groups with state, in ascending order."""
         return sorted(self._metas)
 
     def waking(self, watermark_ms: int | None, now_ms: int) -> list[int]:
-        """Return the groups with a timer that is due."""
+        """Return the groups with a due timer."""
         due = []
         for group, data in sorted(self._metas.items()):
             meta = Meta.decode(data)

@@ -1,13 +1,13 @@
 """Tables of state: sorted runs, segments, and levels of recent rows.
 
 A row's identity is (`h`, `ord`, `slot`): the hash of its key, an ordinal that distinguishes keys with the
-same hash, and in the table of a list or a map the slot of the element. Newer rows replace older ones of the
-same identity; a `dead` row marks a deleted one.
+same hash, and, in the table of a list or a map, the slot of the element. Newer rows replace older ones with
+the same identity; a `dead` row marks a deletion.
 
-Rows are added in batches and looked up by key. The newest row wins: the tail before the settled rows. Each
-batch settles the part of the tail that is large relative to its segment, up to a limit, so that no single
-batch settles all rows. All data is immutable: a batch adds new runs and keeps the old ones, so that runs can
-be files.
+Rows are added in batches and looked up by key. The newest row is current: rows of the tail replace settled
+rows. Each batch merges into the settled rows the part of the tail that is large relative to its segment, up
+to a limit, so that no single batch rewrites all rows. All data is immutable: a batch adds new runs and keeps
+the old ones, so that runs can be files.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 class Run:
-    """A batch of rows in the order of their identities, each identity once."""
+    """A batch of rows ordered by identity; each identity occurs once."""
 
     __slots__ = ("batch", "h", "ord", "slot", "zero")
 
@@ -41,18 +41,18 @@ class Run:
         self.ord: NDArray[np.int32] = numbers(batch.column(batch.schema.get_field_index("ord")))
         slot = batch.schema.get_field_index("slot")
         self.slot: Places | None = None if slot < 0 else numbers(batch.column(slot))
-        # Without slots and without two keys of one hash, the hash alone is the identity.
+        # If there are no slots and no two keys with the same hash, the hash alone is the identity.
         self.zero = self.slot is None and not self.ord.any()
 
     def __len__(self) -> int:
         return int(self.batch.num_rows)
 
     def column(self, name: str) -> pa.Array:
-        """Return a column by name."""
+        """Return the column with this name."""
         return self.batch.column(self.batch.schema.get_field_index(name))
 
     def take(self, places: Places | Mask) -> Run:
-        """Return the rows at these indices or in a mask, which must keep the order."""
+        """Return the rows at these indices or in a mask, which must be in ascending order."""
         if places.dtype == np.bool_:
             if places.all():
                 return self
@@ -64,7 +64,7 @@ class Run:
         return Run(self.batch.slice(start, stop - start))
 
     def between(self, low: int, high: int | None) -> tuple[int, int]:
-        """Return the start and the end of the rows with low <= h < high; None is past the last."""
+        """Return the start and stop index of the rows with low <= h < high; None means no upper limit."""
         start = int(np.searchsorted(self.h, np.uint64(low)))
         stop = len(self.h) if high is None else int(np.searchsorted(self.h, np.uint64(high)))
         return start, stop
@@ -75,7 +75,7 @@ class Run:
         return self.take(~dead) if dead.any() else self
 
     def find(self, h: Hashes, ordinal: NDArray[np.int32]) -> Places:
-        """Return the index of each key's row, or -1; only in a table with one row per key."""
+        """Return the index of each key's row, or -1; valid only for a table with one row per key."""
         if not len(self):
             return np.full(len(h), -1, np.int64)
         if not self.zero or ordinal.any():
@@ -87,7 +87,7 @@ class Run:
         return places
 
     def find_elements(self, wanted: Run) -> Places:
-        """Return the index of each element of a run, by identity, or -1; only in a table with slots."""
+        """Return the index of each element of a run by identity, or -1; valid only for a table with slots."""
         slot, other = self.slot, wanted.slot
         if slot is None or other is None:
             raise ValueError("a table without slots has no elements")
@@ -99,12 +99,12 @@ class Run:
         return self._search(wanted.h, compare)
 
     def _search(self, h: Hashes, compare: Callable[[Places], tuple[Mask, Mask]]) -> Places:
-        """Return the index of each row by binary search, or -1.
+        """Return the index of each wanted row by binary search, or -1.
 
         Args:
             h: The hash of each wanted row.
-            compare: Returns, for an index per wanted row, whether its row comes before the wanted one, and
-                whether it is the wanted one.
+            compare: Takes an index for each wanted row; returns a mask of the rows that come before the
+                wanted row, and a mask of those equal to it.
         """
         low = np.searchsorted(self.h, h, side="left").astype(np.int64)
         high = np.searchsorted(self.h, h, side="right").astype(np.int64)
@@ -126,7 +126,7 @@ class Run:
 
 
 def spans(starts: NDArray[Any], counts: NDArray[Any]) -> Places:
-    """Return the indices start, start + 1, … of all spans, concatenated."""
+    """Return the indices start, start + 1, … of all ranges, concatenated."""
     total = int(counts.sum())
     ends = np.cumsum(counts)
     offsets = np.repeat(starts - (ends - counts), counts)
@@ -134,7 +134,7 @@ def spans(starts: NDArray[Any], counts: NDArray[Any]) -> Places:
 
 
 def empty_run(schema: pa.Schema) -> Run:
-    """Return a run without rows."""
+    """Return a run without rows, with this schema."""
     return Run(pa.RecordBatch.from_arrays([pa.array([], field.type) for field in schema], schema=schema))
 
 
@@ -188,14 +188,14 @@ def merged(old: Run, new: Run) -> Run:
 
 
 def united(runs: Sequence[Run], schema: pa.Schema) -> Run:
-    """Merge runs that may contain the same identities; the last row of each identity is kept."""
+    """Merge runs that may have the same identities; the last row of each identity is kept."""
     if len(runs) > 1:
         return sorted_run(concatenated([run.batch for run in runs]))
     return joined(runs, schema)
 
 
 def joined(runs: Sequence[Run], schema: pa.Schema) -> Run:
-    """Return consecutive runs joined into one."""
+    """Join consecutive runs into one."""
     filled = [run for run in runs if len(run)]
     if not filled:
         return empty_run(schema)
@@ -205,10 +205,10 @@ def joined(runs: Sequence[Run], schema: pa.Schema) -> Run:
 
 
 def concatenated(parts: Sequence[Any]) -> Any:
-    """Return arrays or record batches as one.
+    """Concatenate arrays or record batches.
 
     Raises:
-        Unsupported: A column has more than 2 GiB, which Arrow cannot address.
+        Unsupported: A column has more than 2 GiB, the maximum of an Arrow array.
     """
     if len(parts) == 1:
         return parts[0]
@@ -225,22 +225,22 @@ def concatenated(parts: Sequence[Any]) -> Any:
 
 # A segment of this many rows is searched and copied in a few milliseconds; larger ones are split …
 SEGMENT_ROWS = 1 << 16
-# … and so are those of this many bytes: Arrow cannot put more than 2 GiB of one column together.
+# … and so are segments of this many bytes: a column of an Arrow array has at most 2 GiB.
 SEGMENT_BYTES = 64 << 20
-# Neighbours that have this share of a segment together become one, so that there are few.
+# Neighbouring segments are joined if their common size is at most a segment's divided by this.
 _SMALL = 4
 
 
 @dataclass(slots=True)
 class Segment:
-    """The rows of one range of hashes, from `low` to the next segment's."""
+    """The rows of one range of hashes, from `low` up to the start of the next segment."""
 
     low: int
     run: Run
 
 
 class Segments:
-    """One level of a table: segments with consecutive ranges, the first from 0."""
+    """One level of a table: segments with consecutive ranges, the first starting at 0."""
 
     __slots__ = ("parts", "schema")
 
@@ -256,23 +256,25 @@ class Segments:
 
     @property
     def lows(self) -> Hashes:
-        """Return the starts of the ranges."""
+        """Return the start of each segment's range."""
         return np.array([segment.low for segment in self.parts], np.uint64)
 
     def ranges(self) -> Iterator[tuple[Segment, int, int | None]]:
-        """Yield each segment with the start and end of its range; None is past the last hash."""
+        """Yield each segment with the start and end of its range; the end of the last one is None."""
         for segment, following in zip(self.parts, [*self.parts[1:], None], strict=True):
             yield segment, segment.low, following.low if following is not None else None
 
     def shares(self, h: Hashes) -> Iterator[tuple[Run, int, int]]:
-        """Return the runs that may have some of these sorted hashes, with those hashes."""
+        """Yield the runs that may have some of these sorted hashes, each with the range of these hashes."""
         bounds = np.append(np.searchsorted(h, self.lows), len(h)).tolist()
         for segment, start, stop in zip(self.parts, bounds, bounds[1:], strict=False):
             if start < stop and len(segment.run):
                 yield segment.run, start, stop
 
     def has(self, h: Hashes, ordinal: NDArray[np.int32]) -> NDArray[np.bool_]:
-        """Return a mask of keys, sorted by (h, ord), with a row; only in a table with one row per key."""
+        """Return a mask of the keys with a row; `h` and `ordinal` are sorted, and the table has one row per
+        key.
+        """
         present = np.zeros(len(h), np.bool_)
         for run, start, stop in self.shares(h):
             present[start:stop] = run.find(h[start:stop], ordinal[start:stop]) >= 0
@@ -304,7 +306,7 @@ class Segments:
         self.parts = _fewer(with_rows(self.parts, run), self.schema)
 
     def pieces(self, low: int, high: int | None) -> Iterator[Run]:
-        """Yield the rows with low <= h < high in order, in runs of at most about one segment's size."""
+        """Yield the rows with low <= h < high in order, in runs of about one segment's size."""
         together: list[Run] = []
         for segment in self._over(low, high):
             start, stop = segment.run.between(low, high)
@@ -319,7 +321,7 @@ class Segments:
             yield joined(together, self.schema)
 
     def append(self, run: Run) -> None:
-        """Append rows that follow all existing ones."""
+        """Append rows that come after all existing rows."""
         if not len(run):
             return
         low = int(run.h[0])
@@ -336,23 +338,23 @@ class Segments:
                 segment.run = joined([run.slice(0, start), run.slice(stop, len(run))], self.schema)
 
     def tidy(self) -> None:
-        """Join neighbouring segments that have become small."""
+        """Join small neighbouring segments."""
         self.parts = _fewer(self.parts, self.schema)
 
     def _over(self, low: int, high: int | None) -> Iterator[Segment]:
-        """Yield the segments whose range overlaps this one."""
+        """Yield the segments whose range overlaps low <= h < high."""
         for segment, start, stop in self.ranges():
             if (stop is None or stop > low) and (high is None or start < high):
                 yield segment
 
 
 def with_rows(parts: Iterable[Segment], run: Run, *, alive: bool = False) -> list[Segment]:
-    """Return segments with the rows of a run, which replace rows of the same identity.
+    """Return segments with the rows of a run added, which replace rows with the same identity.
 
     Args:
-        parts: The segments; the first begins before all rows of the run.
+        parts: The segments; the range of the first starts before all rows of the run.
         run: The rows.
-        alive: Whether to leave rows marked as deleted out of the changed segments.
+        alive: Whether to remove rows marked as deleted from the changed segments.
     """
     before = list(parts)
     bounds = np.searchsorted(run.h, np.array([segment.low for segment in before], np.uint64))
@@ -380,14 +382,14 @@ def divided(low: int, run: Run) -> Iterator[Segment]:
     while start < len(run):
         stop = start + _rows_within(run.batch.slice(start, SEGMENT_ROWS // 2), SEGMENT_BYTES // 2)
         if stop < len(run):
-            # All rows of one hash stay together.
+            # Rows with the same hash stay in one segment.
             stop = int(np.searchsorted(run.h, run.h[stop - 1], side="right"))
         yield Segment(low if start == 0 else int(run.h[start]), run.slice(start, stop))
         start = stop
 
 
 def pages(run: Run, rows: int) -> Iterator[pa.RecordBatch]:
-    """Yield batches of at most `rows` rows and a segment's bytes; a larger row has its own batch."""
+    """Yield batches with at most `rows` rows and a segment's bytes; a larger row gets its own batch."""
     start = 0
     while start < len(run):
         page = run.batch.slice(start, rows)
@@ -397,7 +399,7 @@ def pages(run: Run, rows: int) -> Iterator[pa.RecordBatch]:
 
 
 def oversized(batch: pa.RecordBatch) -> int | None:
-    """Return the number of a row that has more bytes than a segment may have, or None."""
+    """Return the index of a row with more bytes than a segment may have, or None."""
     if not _exceeds([batch], SEGMENT_BYTES):
         return None
     if batch.num_rows == 1:
@@ -411,7 +413,7 @@ def oversized(batch: pa.RecordBatch) -> int | None:
 
 
 def _rows_within(batch: pa.RecordBatch, size: int) -> int:
-    """Return how many of the first rows have at most this many bytes, found by halving; at least one."""
+    """Return the number of leading rows, at least one, with at most `size` bytes; found by halving."""
     rows = int(batch.num_rows)
     while rows > 1 and _exceeds([batch.slice(0, rows)], size):
         rows = (rows + 1) // 2
@@ -419,7 +421,7 @@ def _rows_within(batch: pa.RecordBatch, size: int) -> int:
 
 
 def _fewer(parts: Iterable[Segment], schema: pa.Schema) -> list[Segment]:
-    """Return the same rows with small neighbours joined."""
+    """Return the segments with small neighbours joined."""
     joined_parts: list[Segment] = []
     for segment in parts:
         before = joined_parts[-1] if joined_parts else None
@@ -431,7 +433,7 @@ def _fewer(parts: Iterable[Segment], schema: pa.Schema) -> list[Segment]:
 
 
 def _small(one: Run, other: Run) -> bool:
-    """Return True if two neighbours have few rows and few bytes together, or one is empty."""
+    """Return whether two neighbouring runs are small enough to join, or one of them is empty."""
     if not len(one) or not len(other):
         return True
     if (len(one) + len(other)) * _SMALL > SEGMENT_ROWS:
@@ -440,18 +442,18 @@ def _small(one: Run, other: Run) -> bool:
 
 
 def _exceeds(batches: Sequence[pa.RecordBatch], size: int) -> bool:
-    """Return True if batches have more than `size` bytes together."""
-    # The buffers of a slice are those of the whole: quick to count, and more than the slice has.
+    """Return whether batches have more than `size` bytes in total."""
+    # The buffers of a slice are those of the whole batch: fast to add up, and an upper bound.
     if sum(batch.get_total_buffer_size() for batch in batches) <= size:
         return False
     return bool(sum(batch.nbytes for batch in batches) > size)
 
 
-# The tail's part is settled when it has this share of its segment's rows …
+# A part of the tail is settled when its rows reach this share of its segment's rows …
 SHARE = 0.125
-# … and in one batch at most so many rows are copied for it, and at least one segment …
+# … and each batch copies at most this many rows for it, but at least one segment …
 SETTLE_ROWS = 6 * SEGMENT_ROWS
-# … where so many bytes count as one row at least.
+# … where a row counts as one row per this many bytes.
 _ROW_BYTES = SEGMENT_BYTES // SEGMENT_ROWS
 
 
@@ -466,17 +468,17 @@ class Levels:
         self.tail = Segments(schema, tail)
 
     def runs(self) -> Iterator[Run]:
-        """Yield all runs, the tail first: of several rows with one identity, the first is current."""
+        """Yield all runs, the tail first; of several rows with the same identity, the first is current."""
         yield from self.tail
         yield from self.settled
 
     @property
     def rows(self) -> int:
-        """Return the number of rows; a settled row that the tail replaces is counted as well."""
+        """Return the number of rows; a settled row that was replaced in the tail counts separately."""
         return len(self.tail) + len(self.settled)
 
     def find(self, h: Hashes, ordinal: NDArray[np.int32]) -> Found:
-        """Look up the rows of keys, sorted by (h, ord); only in a table of one row a key."""
+        """Return the rows of keys sorted by (h, ord); valid only for a table with one row per key."""
         places = np.full(len(h), -1, np.int64)
         sources: list[tuple[Run, Places]] = []
         offset = 0
@@ -492,7 +494,7 @@ class Levels:
         return Found(self.schema, places, sources)
 
     def held(self, wanted: Run) -> tuple[NDArray[np.bool_], pa.Array | None]:
-        """Return a mask of the elements alive in this table, and their stamps; needs a table with slots."""
+        """Return a mask of the live elements, and their timestamps; valid only for a table with slots."""
         seen = np.zeros(len(wanted), np.bool_)
         alive = np.zeros(len(wanted), np.bool_)
         stamps = np.full(len(wanted), _NEVER)
@@ -532,7 +534,7 @@ class Levels:
         self.tail.put(sorted_run(batch))
 
     def extend(self, run: Run) -> None:
-        """Append settled rows that follow all existing ones."""
+        """Append settled rows that come after all existing rows."""
         self.settled.append(run)
 
     def drop(self, low: int, high: int | None) -> None:
@@ -541,10 +543,11 @@ class Levels:
         self.tail.drop(low, high)
 
     def settle(self, rows: int = SETTLE_ROWS) -> None:
-        """Merge the tail into the settled segments for which it has the most rows, relative to their size.
+        """Merge the tail into the settled segments for which it has the most rows relative to their size.
 
-        A segment is rewritten if the tail has at least `SHARE` of its rows. Rewriting stops at about `rows`
-        copied rows, but includes at least one segment. A row of more than a kilobyte counts as several.
+        A segment is rewritten if the tail has at least `SHARE` of its number of rows. Rewriting stops after
+        about `rows` copied rows, but includes at least one segment. A row of more than a kilobyte counts as
+        several.
         """
         below = self.tail.below(self.settled.lows)
         counts = np.diff(np.append(below, len(self.tail)))
@@ -556,7 +559,7 @@ class Levels:
             if shares[at] < SHARE:
                 break
             weight, batch = int(sizes[at]), self.settled.parts[at].run.batch
-            if batch.get_total_buffer_size() > weight * _ROW_BYTES:  # a slice's are those of the whole
+            if batch.get_total_buffer_size() > weight * _ROW_BYTES:  # a slice has the buffers of the whole
                 weight = max(weight, batch.nbytes // _ROW_BYTES)
             if chosen and copied + weight > rows:
                 break
@@ -578,7 +581,7 @@ class Levels:
         self.tail.tidy()
 
     def until(self, column: str, most: int) -> Run:
-        """Return the live rows with at most this value in a column; needs one row per key. Reads all."""
+        """Return the live rows with at most this value in a column; reads all rows. Needs one row per key."""
         runs = []
         for level in (self.tail, self.settled):
             for run in level:
@@ -599,7 +602,7 @@ _NEVER = np.iinfo(np.int64).max
 
 
 class Found:
-    """The location of some keys' rows, and their columns on request."""
+    """The rows of some keys in a table; columns are read at the first use."""
 
     def __init__(self, schema: pa.Schema, places: Places, sources: list[tuple[Run, Places]]) -> None:
         self._schema = schema
@@ -609,7 +612,7 @@ class Found:
         self._order = pa.array(places, mask=self.missing) if self.missing.any() else pa.array(places)
 
     def column(self, name: str) -> pa.Array:
-        """Return a column with one cell per key, null without a row."""
+        """Return a column with one cell per key; null for a key without a row."""
         if not self._sources:
             return pa.nulls(len(self.places), self._schema.field(name).type)
         parts = [run.column(name).take(pa.array(at)) for run, at in self._sources]

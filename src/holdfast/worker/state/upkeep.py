@@ -1,13 +1,14 @@
-"""Fold key groups, expire rows, and count what a group holds.
+"""The maintenance of key groups: folding, expiry, and counting.
 
-Folding a group rewrites all of its rows, so it must be rare; a restart reads the whole log, so it must not be
-too rare. A batch folds only a few groups, which bounds its cost.
+Folding a group rewrites all of its rows, so it must be rare. A restart reads the whole log, so folding must
+not be too rare. A batch folds only a few groups, which limits its cost.
 
-Values expire when a group is folded, because the new base omits them. A value without a stamp gets one here,
-so that it expires even if its key is never read again.
+Expired values are removed when a group is folded, because the new base omits them. A value without a
+timestamp gets one then, so that it expires even if its key is never read again.
 
 The counts are in the group's record and are committed with its rows, so they are correct after a restart, a
-rescale or a restore. A pass updates them by its changes; a new base is counted from scratch.
+rescale or a restore. A pass updates them with its changes; the counts of a new base are computed from
+scratch.
 """
 
 from __future__ import annotations
@@ -35,13 +36,15 @@ if TYPE_CHECKING:
     Groups = NDArray[np.int64]
 
 
-# The log of a group is folded when it is this many times its base, and at least so many bytes or changes.
+# The log of a group is folded when it has this multiple of its base's size, and a minimum of bytes or
+# changes.
 FOLD_RATIO = 2.0
 FOLD_BYTES = 32 << 10
 FOLD_CHANGES = 256
-# In one batch, new bases have at most this many bytes, or as many as the batch's changes, and at least one.
+# New bases in one batch have at most this many bytes, or the bytes of the batch's changes; at least one is
+# written.
 FOLD_BUDGET = 1 << 20
-# Groups with blobs of a former form go before all others, so that a former form is gone after a while.
+# Groups with blobs of a former schema are folded first, so that former schemas disappear.
 _OLDER = 1000.0
 
 
@@ -50,10 +53,10 @@ class FoldCandidate:
     """An open group of a batch.
 
     Attributes:
-        group: Its number.
-        meta: Its record in the store.
+        group: The number of the group.
+        meta: The group's record in the store.
         changed_bytes: The estimated size of the batch's changes.
-        must: Whether it must be folded.
+        must: Whether the group must be folded in this batch.
     """
 
     group: int
@@ -63,12 +66,12 @@ class FoldCandidate:
 
 
 def chosen(candidates: Iterable[FoldCandidate], form: bytes, turn: int | None) -> set[int]:
-    """Return the groups to fold now, within the budget: with a former form or a long log.
+    """Return the groups to fold now, within the budget: those with a former schema or a long log.
 
     Args:
         candidates: The open groups that have state.
-        form: The fingerprint of the current form.
-        turn: A group to fold for expired values if it has a log, or None if nothing expires.
+        form: The fingerprint of the current schema.
+        turn: The group to fold for expired values, if it has a log; None if nothing expires.
     """
     ripe: list[tuple[float, int, int]] = []
     groups: set[int] = set()
@@ -79,7 +82,8 @@ def chosen(candidates: Iterable[FoldCandidate], form: bytes, turn: int | None) -
             groups.add(candidate.group)
             continue
         total += candidate.changed_bytes
-        # The groups grow alike; a share of their own keeps them from being ripe all at once.
+        # All groups grow at the same rate; a different threshold for each keeps them from being folded
+        # together.
         limit = max(FOLD_BYTES, FOLD_RATIO * meta.base_bytes) * (0.75 + 0.5 * (candidate.group * 0.618 % 1))
         older = meta.mixed or meta.form != form
         if older or meta.log_bytes > limit or meta.log_count >= FOLD_CHANGES:
@@ -98,27 +102,27 @@ _CONTENT = (VALUE_PREFIX, SLOT_PREFIX)
 
 
 class Cleaner:
-    """Cleans the tables of one operator.
+    """A remover of expired values from the tables of one operator.
 
     Args:
-        states: What the processor declares.
+        states: The states that the processor declares.
     """
 
     def __init__(self, states: Sequence[State]) -> None:
         self._states = tuple(states)
 
     def gone(self, state: str, stamps: pa.Array, moment: Moment) -> NDArray[np.bool_] | None:
-        """Return a mask of expired values by these stamps; None for a state whose values never expire."""
+        """Return a mask of the values expired by these timestamps; None for a state without a TTL."""
         ttl = next((declared.ttl for declared in self._states if declared.name == state), None)
         return None if ttl is None else expired(stamps, ttl, moment)
 
     def knows_now(self, state: str, moment: Moment) -> bool:
-        """Return whether values of a state with a TTL can be given a stamp."""
+        """Return whether the time is known from which values of a state with a TTL count their age."""
         ttl = next(declared.ttl for declared in self._states if declared.name == state)
         return ttl is not None and origin_ms(ttl.age_from, _now_ms(ttl, moment)) is not None
 
     def elements(self, state: str, batch: pa.RecordBatch, moment: Moment) -> pa.RecordBatch:
-        """Return the elements of a list or map that have not expired, with a stamp each."""
+        """Return the elements of a list or map that have not expired, each with a timestamp."""
         ttl = next(declared.ttl for declared in self._states if declared.name == state)
         if ttl is None or not batch.num_rows:
             return batch
@@ -131,12 +135,13 @@ class Cleaner:
         return batch.filter(pa.array(~gone)) if gone.any() else batch
 
     def rows(self, batch: pa.RecordBatch, moment: Moment, elements: Mapping[str, Run]) -> pa.RecordBatch:
-        """Return the rows of keys without expired values, with stamps, and without empty keys.
+        """Return the rows of keys with timestamps, without expired values and without keys that have no
+        state.
 
         Args:
             batch: Rows of the table of keys.
             moment: The current time.
-            elements: The cleaned elements of the same keys, of each list and map.
+            elements: The remaining elements of the same keys, for each list and map.
         """
         if not batch.num_rows:
             return batch
@@ -169,13 +174,13 @@ class Cleaner:
 
 
 def stamped(stamps: pa.Array, ttl: Ttl, moment: Moment) -> pa.Array:
-    """Return stamps, with missing ones set to now or `age_from`; null if now is unknown."""
+    """Return timestamps with missing ones set to now or `age_from`; they stay null if now is unknown."""
     origin = origin_ms(ttl.age_from, _now_ms(ttl, moment))
     return stamps if origin is None else stamps.fill_null(origin)
 
 
 def expired(stamps: pa.Array, ttl: Ttl, moment: Moment) -> NDArray[np.bool_]:
-    """Return a mask of expired stamps: stamp + ttl <= now, without overflow; null never expires."""
+    """Return a mask of expired timestamps: timestamp + TTL <= now, without overflow; null never expires."""
     cutoff = cutoff_ms(ttl.duration_ms, _now_ms(ttl, moment))
     gone: NDArray[np.bool_] = numbers(stamps.fill_null(MAX_MS)) <= cutoff
     return gone
@@ -202,25 +207,25 @@ def _has_rows(batch: pa.RecordBatch, elements: Run) -> NDArray[np.bool_]:
     return np.array([key in there for key in zip(rows.h.tolist(), rows.ord.tolist(), strict=True)])
 
 
-# A group's counts are a vector: keys, timers, then entries and bytes of each state in the form's order.
+# The counts of a group are a vector: keys, timers, then entries and bytes of each state in schema order.
 KEYS, TIMER_COUNT, STATES = 0, 1, 2
 
 
 def width(form: BlobSchema) -> int:
-    """Return the number of counts of a group."""
+    """Return the length of a group's vector of counts."""
     return STATES + 2 * len(form.states)
 
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """The counts of several groups together.
+    """The sums of the counts of several groups.
 
     Attributes:
-        keys: Keys with a row.
-        timers: Timers that are registered.
-        entries: Of each state: keys with a value, elements of a list, entries of a map.
-        sizes: Of each state: the bytes of its values in the groups' blobs, former ones included that no new
-            base has left out yet.
+        keys: The number of keys with a row.
+        timers: The number of set timers.
+        entries: For each state, the number of keys with a value, of elements of lists, or of entries of maps.
+        sizes: For each state, the bytes of its values in the groups' blobs, including replaced values that no
+            new base has removed yet.
     """
 
     keys: int
@@ -230,7 +235,7 @@ class Totals:
 
 
 def totals_of(form: BlobSchema, counts: Sequence[int] | Counts) -> Totals:
-    """Return a vector of counts by the names of the form's states."""
+    """Return a vector of counts as totals, with the names of the schema's states."""
     plain = [int(count) for count in counts]
     return Totals(
         plain[KEYS],
@@ -241,11 +246,11 @@ def totals_of(form: BlobSchema, counts: Sequence[int] | Counts) -> Totals:
 
 
 class Census:
-    """Counts the groups of one operator.
+    """A counter of the contents of one operator's key groups.
 
     Args:
-        form: Today's tables.
-        key_groups: How many groups there are.
+        form: The current blob schema.
+        key_groups: The number of key groups.
     """
 
     def __init__(self, form: BlobSchema, key_groups: int) -> None:
@@ -254,7 +259,7 @@ class Census:
         self._changes = np.zeros((key_groups, self._width), np.int64)
         self._places = {name: STATES + 2 * at for at, name in enumerate(form.states)}
         names = form.tables[ROWS].names
-        # Where each state's values are in the table of keys; those of a list or map are in its own table.
+        # The columns of each state's values in the table of keys; a list or map has its own table.
         self._columns = {
             state: [
                 names.index(f"{prefix}{state}")
@@ -265,7 +270,7 @@ class Census:
         }
         self._values = [state for state in form.states if f"{VALUE_PREFIX}{state}" in names]
         self._has_timers = TIMERS in names
-        # Every group has a copy of a broadcast stream's rows; those of the first are counted.
+        # Every group has a copy of a broadcast stream's rows; only those of the first group are counted.
         self._copied = [
             place
             for name, place in self._places.items()
@@ -275,12 +280,12 @@ class Census:
     def rows_changed(
         self, groups: Groups, batch: pa.RecordBatch, before: Callable[[str], pa.Array]
     ) -> tuple[int, int]:
-        """Count changed rows of the table of keys.
+        """Count the changed rows of the table of keys.
 
         Args:
             groups: The group of each row.
             batch: The new rows.
-            before: Returns a former column.
+            before: Returns a column with the former values.
 
         Returns:
             The numbers of added and of removed keys.
@@ -302,14 +307,14 @@ class Census:
     def elements_changed(
         self, groups: Groups, state: str, batch: pa.RecordBatch, had: NDArray[np.bool_]
     ) -> None:
-        """Count changed elements of a list or map, and which of them were there before."""
+        """Count the changed elements of a list or map; `had` is a mask of those that existed before."""
         has = ~numbers(_column(batch, "dead"))
         self._add(groups, self._places[state], has.astype(np.int64) - had)
 
     def bytes_added(self, table: str, batch: pa.RecordBatch, groups: Groups, rows: Groups) -> None:
-        """Add the bytes of changed rows of a table to these groups.
+        """Add the bytes of a table's changed rows to the counts of these groups.
 
-        Divides the bytes by the rows of each group; a new base is measured exactly.
+        The bytes are divided by the number of rows of each group; those of a new base are exact.
         """
         for state, place in self._places.items():
             size = sum(batch.column(at).nbytes for at in self._columns[state]) if table == ROWS else 0
@@ -319,13 +324,13 @@ class Census:
                 self._changes[groups, place + 1] += size * rows // batch.num_rows
 
     def appended(self, group: int, before: Counts) -> Counts:
-        """Return the counts of a group with its changes included."""
+        """Return the counts of a group after its changes, and reset the changes."""
         counts: Counts = before + self._changes[group]
         self._changes[group] = 0
         return counts
 
     def count(self, tables: Mapping[str, Run]) -> Counts:
-        """Return the counts of live rows."""
+        """Return the counts of a group from its live rows."""
         counts = self.none()
         rows = tables.get(ROWS)
         for state, place in self._places.items():
@@ -342,14 +347,14 @@ class Census:
         return counts
 
     def own(self, group: int, counts: Sequence[int]) -> Counts:
-        """Return a group's counts without entries that other groups have too."""
+        """Return a group's counts without entries that every group has a copy of."""
         own = np.array(counts, np.int64)
         if group:
             own[self._copied] = 0
         return own
 
     def none(self) -> Counts:
-        """Return zero counts."""
+        """Return a vector of zero counts."""
         return np.zeros(self._width, np.int64)
 
     def _add(self, groups: Groups, place: int, change: Any) -> None:
@@ -364,7 +369,7 @@ def valid(column: pa.Array) -> int:
 
 
 def _timers(texts: pa.Array) -> NDArray[np.int64]:
-    """Return the number of timers of each key, from their encoded texts."""
+    """Return the number of timers of each key, from their encoded strings."""
     if texts.null_count == len(texts):
         return np.zeros(len(texts), np.int64)
     several = pc.add(pc.count_substring(texts, "|"), 1)
@@ -377,16 +382,16 @@ def _column(batch: pa.RecordBatch, name: str) -> pa.Array:
 
 @dataclass(slots=True)
 class Tally:
-    """The work of one task, by the names of lanes, with times in nanoseconds.
+    """The work of one task since the last report; times are in nanoseconds.
 
     Attributes:
         keys: The number of keys looked up.
         keys_added: The number of new keys.
         keys_removed: The number of removed keys.
-        keys_written: The number of keys whose rows were written, without bases.
+        keys_written: The number of keys whose rows were written to a log.
         expired: The number of expired values and elements that were removed or replaced, by state.
-        read_ns: The time to look up keys, including loads, in nanoseconds.
-        write_ns: The time to store and write changes, in nanoseconds.
+        read_ns: The time spent finding keys, including loads, in nanoseconds.
+        write_ns: The time spent collecting and writing changes, in nanoseconds.
     """
 
     keys: int = 0
