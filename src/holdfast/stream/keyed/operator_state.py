@@ -155,7 +155,7 @@ def checked_operators(frame: DataFrame, checkpoint: str, *, trial: bool = False)
         yield
     finally:
         for key in told:
-            context.setLocalProperty(key, None)  # None removes the property
+            context.setLocalProperty(key, None)  # type: ignore[arg-type]  # None removes the property
 
 
 def _check_over_connect(frame: DataFrame, checkpoint: str) -> None:
