@@ -1,4 +1,4 @@
-"""`holdfast`, and `python -m holdfast`."""
+"""The entry point of `holdfast` and of `python -m holdfast`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import sys
 
 
 def main() -> None:
-    """The `holdfast` command; Ctrl-C ends it in one line, also while its modules load."""
+    """Run the `holdfast` command; Ctrl-C ends it with one line, also during the import of its modules."""
     raises = signal.getsignal(signal.SIGINT) is signal.default_int_handler
     if raises:
         # An exception in the middle of an import may come out as another one. Nothing has begun yet.

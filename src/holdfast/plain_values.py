@@ -1,4 +1,4 @@
-"""Build dataclasses from JSON values, by the declared types."""
+"""Conversion of JSON values into dataclasses, by the declared types of the fields."""
 
 from __future__ import annotations
 

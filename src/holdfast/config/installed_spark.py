@@ -1,6 +1,6 @@
 """The installed Spark and its platform: versions, known settings, and the user's configuration.
 
-Platforms are recognised by environment variables or files on their machines.
+Platforms are identified by environment variables or files on their machines.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ _NEEDS_NEWER: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Platform:
-    """A platform that brings its own Spark.
+    """A platform that provides its own Spark.
 
     Attributes:
         name: The name of the platform.
-        told_by: The variable or file that identified it.
+        told_by: The environment variable or file that identified the platform.
         refused: The features that are not available there.
         starts_spark: Whether a user's process can start Spark there.
     """
@@ -51,7 +51,7 @@ class Platform:
 
 
 def platform_here(environ: Mapping[str, str], root: Path = Path("/")) -> Platform | None:
-    """Return the platform of this process; None if it is none of the known ones.
+    """Return the platform of this process; None if no known platform is detected.
 
     Cost: three lookups of paths.
 
@@ -106,8 +106,8 @@ def jars_of_spark(environ: Mapping[str, str], pattern: str) -> list[Path]:
 def given_settings(environ: Mapping[str, str]) -> dict[str, tuple[str, str]]:
     """Return the settings from `spark-defaults.conf` and PYSPARK_SUBMIT_ARGS, each with its origin.
 
-    A value set through the builder would silently override both, so Holdfast's defaults are used only for
-    keys that are not in here.
+    A value set through the builder would silently override both, so Holdfast sets its defaults only for keys
+    that are not in the result.
     """
     found: dict[str, tuple[str, str]] = {}
     home = spark_home(environ)
@@ -166,11 +166,11 @@ _CLASS: Final = "org/apache/spark/sql/internal/SQLConf$.class"
 
 @dataclass(frozen=True, slots=True)
 class InstalledSpark:
-    """The Spark that would run here.
+    """The Spark installation that this process would use.
 
     Attributes:
-        version: Its version; None if pyspark is not installed.
-        definitions: The bytes with the names of its settings; empty if not found.
+        version: The version of Spark; None if pyspark is not installed.
+        definitions: The bytes of the class that defines Spark's SQL settings; empty if not found.
     """
 
     version: str | None
@@ -178,7 +178,7 @@ class InstalledSpark:
 
     @classmethod
     def here(cls, environ: Mapping[str, str]) -> InstalledSpark:
-        """Return the installed Spark. Reads one class of one jar."""
+        """Return the installed Spark. Cost: reads one class of one jar."""
         definitions = b""
         jars = jars_of_spark(environ, _JAR)
         with suppress(OSError, KeyError, IndexError, zipfile.BadZipFile), zipfile.ZipFile(jars[0]) as jar:

@@ -1,4 +1,4 @@
-"""The only list of the settings whose default differs from Spark's, each with its reason."""
+"""The list of all settings whose default differs from Spark's, each with the reason."""
 
 from __future__ import annotations
 
@@ -62,13 +62,13 @@ EXTERNAL_LAYOUT = "1"
 
 @dataclass(frozen=True, slots=True)
 class Default:
-    """A setting with a default of Holdfast's.
+    """A setting for which Holdfast has its own default.
 
     Args:
         key: A Spark setting, or the name of an environment variable.
         value: The value that Holdfast sets unless the user sets one.
         spark_default: Spark's own default.
-        reason: The reason why this is safer or faster.
+        reason: The reason why Holdfast's value is safer or faster.
     """
 
     key: str
@@ -78,7 +78,7 @@ class Default:
 
     @property
     def in_environment(self) -> bool:
-        """Return whether it is an environment variable and not a session setting."""
+        """Return whether the setting is an environment variable and not a setting of the session."""
         return not self.key.startswith("spark.")
 
 
@@ -137,13 +137,13 @@ DEFAULTS: tuple[Default, ...] = (
 def state_partitions(cores: int) -> int:
     """Return the number of state partitions for a new checkpoint.
 
-    One per core, at least two. Each partition of each stateful operator is a task and a store that every
-    batch opens and commits, so more than one per core takes time in each batch without a gain. With one core,
-    two partitions reveal wrong assumptions about partitioned data. There are at most as many as `hf.keyed`
-    has key groups by default.
+    The number is one per core, at least two. Each partition of each stateful operator is a task and a store
+    that every batch opens and commits, so more than one per core makes each batch slower without a gain. With
+    one core, two partitions reveal wrong assumptions about partitioned data. The maximum is the default
+    number of key groups of `hf.keyed`.
 
     Raises:
-        Invalid: Fewer than one core.
+        Invalid: `cores` is less than one.
     """
     return min(max(2, whole(cores, "cores", least=1)), MOST_PARTITIONS)
 
@@ -152,12 +152,12 @@ def machine_defaults(cores: int, python: str) -> tuple[Default, ...]:
     """Return the defaults that depend on the machine.
 
     Args:
-        cores: The cores that run tasks: the machine's own for a local master, those of all executors
-            for a cluster.
-        python: The interpreter that runs the driver.
+        cores: The number of cores that run tasks: those of the machine for a local master, those of all
+            executors for a cluster.
+        python: The path of the interpreter that runs the driver.
 
     Raises:
-        Invalid: Fewer than one core.
+        Invalid: `cores` is less than one.
     """
     partitions = state_partitions(cores)
     return (
