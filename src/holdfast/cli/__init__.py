@@ -1,4 +1,4 @@
-"""The command line: one module per verb. A verb computes a value; `output` renders it."""
+"""The command line, with one module per verb. A verb computes a value, and `output` renders it."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ _FORMER_OPTIONS: Final[Mapping[tuple[str, ...], Mapping[str, str]]] = {
 
 
 def _with_present_names(args: list[str]) -> list[str]:
-    """Return arguments with the present names of options."""
+    """Return the arguments with former option names replaced by the current ones."""
     former = {
         name: present
         for words, names in _FORMER_OPTIONS.items()
@@ -93,7 +93,7 @@ def _with_present_names(args: list[str]) -> list[str]:
 
 
 class _CommandLine(short_verbs.Verbs):
-    """The command group: turns errors into messages and exit codes, adds --quiet and examples to verbs."""
+    """The root command group, which converts errors to messages and exit codes and extends the help."""
 
     def __init__(self, **given: Any) -> None:
         super().__init__(**given)
@@ -149,7 +149,7 @@ class _CommandLine(short_verbs.Verbs):
 
 
 def _require_text(words: list[str]) -> None:
-    """Refuse arguments that are not valid UTF-8, since neither names nor Java paths can hold them."""
+    """Check that all arguments are valid UTF-8, as names and Java paths must be."""
     try:
         b" ".join(map(os.fsencode, words)).decode()
     except UnicodeDecodeError as error:
@@ -162,7 +162,7 @@ def _require_text(words: list[str]) -> None:
 
 
 def _wrong_call(error: Any) -> Invalid:
-    """Convert the library's error about unreadable arguments into one of ours."""
+    """Convert Click's error about invalid arguments into an error of Holdfast."""
     return Invalid(
         error.format_message().removesuffix("."),
         code="HF-E2113",
@@ -203,7 +203,7 @@ def _is_nowhere() -> bool:
 
 
 def _summary(text: str) -> str:
-    """Return the first paragraph of a help text in one line, not shortened as Typer does."""
+    """Return the first paragraph of a help text on one line, without Typer's shortening."""
     return " ".join(text.split("\n\n", maxsplit=1)[0].split())
 
 

@@ -262,7 +262,7 @@ def _written(folder: Path) -> Iterator[None]:
 
 
 def _forget(place: Path, folder: Path | None) -> None:
-    """Delete the temporary directory of an interrupted tour; a directory that was named is kept."""
+    """Delete the temporary directory of an interrupted tour; keep a directory that the user named."""
     if folder is None:
         os.chdir(place.parent)
         shutil.rmtree(place, ignore_errors=True)
@@ -278,7 +278,7 @@ def _begin(place: Path) -> None:
 
 
 def _goes_on() -> bool:
-    """Wait for a key; return False if it ends the tour."""
+    """Wait for a key; return False if the key ends the tour."""
     typer.echo(f"\n{_PROMPT}", nl=False, err=True)
     try:
         return typer.getchar() not in _END_KEYS
@@ -323,7 +323,7 @@ def _walk(
 
 
 def _run(context: typer.Context, command: str, quiet: list[str]) -> int:
-    """Run a command line, verbs within this process; return its exit code."""
+    """Run a command line and return its exit code; verbs run within this process."""
     words = shlex.split(command)
     if words[0] != "holdfast":
         import subprocess

@@ -1,12 +1,12 @@
-"""Render results: data on standard output, messages on standard error.
+"""The rendering of results: data on standard output, messages on standard error.
 
 On a terminal, or with COLUMNS set, a table is fitted to the width: ids are cut to their shortest unambiguous
 prefix, columns without a value are left out, and other values that do not fit are cut at their end. A number
 is never cut. A single row, and rows on too narrow a terminal, are printed as names and values instead, with
 nothing cut. In a pipe or a file, all columns and all values are printed.
 
-Sentences are broken between words. A path, an address, a command between backticks and a key between quotes
-stay in one piece, to be copied; one that is wider than the terminal has a line of its own.
+Sentences are wrapped between words. Paths, addresses, commands in backticks and keys in quotes are never
+split, so that they can be copied; one that is wider than the terminal is printed on its own line.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def width(stream: TextIO | None = None) -> int | None:
     """Return the width of the terminal; None if nothing is cut.
 
     Args:
-        stream: The stream, if not standard output.
+        stream: The stream to measure; None for standard output.
     """
     given = os.environ.get("COLUMNS", "")
     if given.isascii() and given.isdigit() and int(given) > 0:
@@ -77,12 +77,12 @@ def width(stream: TextIO | None = None) -> int | None:
 
 
 class _Column:
-    """A name and the values below it, as text.
+    """A column of a table, as text.
 
     Args:
         name: The heading.
         cells: The values.
-        stays: Whether no value may be cut.
+        stays: Whether its values must not be cut.
     """
 
     def __init__(self, name: str, cells: list[str], stays: bool) -> None:
@@ -110,8 +110,8 @@ def table_lines(
         rows: The values.
         room: The maximum width; None for no limit.
         ids: Columns of ids, each with the minimum number of characters to show.
-        spare: Columns that are left out of several rows if space is short, the first one first.
-        below: Columns whose values continue in lines below instead of being cut.
+        spare: Columns that are omitted from a table of several rows if space is short, in this order.
+        below: Columns whose values continue on the next line instead of being cut.
     """
     given = [list(row) for row in rows]
     columns = [
@@ -136,7 +136,7 @@ def table_lines(
 
 
 def broken(text: str, room: int | None, indent: str = "", below: str = "") -> list[str]:
-    """Return a sentence in lines; words and quoted or backticked text stay whole, to be copied.
+    """Wrap a sentence into lines without splitting words or text in quotes or backticks.
 
     Args:
         text: The sentence.
@@ -159,7 +159,7 @@ def broken(text: str, room: int | None, indent: str = "", below: str = "") -> li
 
 
 def broken_text(text: str, room: int | None) -> list[str]:
-    """Return the lines of a text; a line that is too long continues with its own indent."""
+    """Wrap each line of a text; continuation lines keep the indent of their line."""
     lines: list[str] = []
     for line in text.split("\n"):
         if room is None or _width(line) <= room:
@@ -173,7 +173,7 @@ def broken_text(text: str, room: int | None) -> list[str]:
 
 
 def field_lines(pairs: Iterable[tuple[str, Any]], room: int | None, indent: str = "") -> list[str]:
-    """Return names and values, one per line, aligned; a long value continues below its beginning."""
+    """Return aligned lines of names and values; a long value continues below its start."""
     listed = [(name, cell(value)) for name, value in pairs]
     longest = max((_width(name) for name, _ in listed), default=0)
     lines = []
@@ -187,7 +187,7 @@ def field_lines(pairs: Iterable[tuple[str, Any]], room: int | None, indent: str 
 
 
 def cell(value: Any) -> str:
-    """Return a value as text of one line."""
+    """Return a value as one line of text."""
     if value is None:
         return NOTHING
     if isinstance(value, int) and not isinstance(value, bool):
@@ -196,12 +196,12 @@ def cell(value: Any) -> str:
 
 
 def visible(text: str, keep: str = "", escape: Callable[[str], str] = _escape) -> str:
-    """Return text with invisible characters escaped: those that move the cursor, or turn or hide text.
+    """Escape invisible characters in text: those that move the cursor, or reverse or hide text.
 
     Args:
         text: The text.
         keep: Characters that are not escaped, such as line ends.
-        escape: Returns the escape of a character.
+        escape: The function that returns the escape of a character.
     """
     if text.isprintable():
         return text
@@ -237,7 +237,7 @@ def _least(column: _Column, below: Sequence[str]) -> int:
 
 
 def _fitted(columns: list[_Column], room: int, below: Sequence[str]) -> list[int]:
-    """Return the widths with which a table fits: the widest columns of text are narrowed."""
+    """Return the column widths with which a table fits, by narrowing the widest text columns."""
     widths, least = [column.width for column in columns], [_least(column, below) for column in columns]
     while _total(widths) > room:
         wider = (place for place in range(len(widths)) if widths[place] > least[place])
@@ -291,7 +291,7 @@ def _cut(text: str, most: int) -> str:
 
 
 def _width(text: str) -> int:
-    """Return the columns of a text on a terminal: East Asian characters take two, combining accents none."""
+    """Return the width of a text on a terminal: two per East Asian character, zero per combining accent."""
     if text.isascii():
         return len(text)
     return sum(
@@ -314,7 +314,7 @@ class VerbOutput(Protocol):
     """The result of a verb."""
 
     def as_dict(self) -> Mapping[str, Any]:
-        """Return plain values for JSON."""
+        """Return the result as plain values for JSON."""
 
 
 # What text of several lines holds, and moves the cursor only forward.
@@ -333,7 +333,7 @@ def show(value: T, json: bool, render: Callable[[T], None]) -> None:
 
 
 def show_plan(plan: T, json: bool, render: Callable[[T], None], *, dry_run: bool = True) -> None:
-    """Print a plan or its result; the JSON field `dry_run` says which."""
+    """Print a plan or its result; the JSON field `dry_run` distinguishes the two."""
     if json:
         emit_json({"dry_run": dry_run, **plan.as_dict()})
     else:
@@ -347,13 +347,13 @@ def compact(value: Any, longest: int | None = 200) -> str:
 
 
 def whole(text: str) -> None:
-    """Print a line without breaking it: a file name, a command, JSON."""
+    """Print a line without wrapping, such as a file name, a command or JSON."""
     sys.stdout.write(f"{visible(text, _IN_TEXT)}\n")
     sys.stdout.flush()
 
 
 def line(text: str = "") -> None:
-    """Print a line of the result, broken between words at the terminal's width."""
+    """Print a line of the result, wrapped between words at the terminal's width."""
     for part in broken_text(visible(text, _IN_TEXT), width()):
         whole(part)
 
@@ -365,24 +365,24 @@ def prose(text: str, indent: str = "") -> None:
 
 
 def say(text: str, stream: TextIO | None = None) -> None:
-    """Print a message, on standard error unless a stream is given; not with --quiet."""
+    """Print a message unless --quiet is set, by default on standard error."""
     if not quiet():
         insist(text, stream)
 
 
 def insist(text: str, stream: TextIO | None = None) -> None:
-    """Print a message even with --quiet: an error, a warning, or the subject of a question."""
+    """Print a message even if --quiet is set: an error, a warning, or the subject of a question."""
     lines = broken_text(visible(text, _IN_TEXT), width(stream or sys.stderr))
     standard_streams.say("\n".join([*lines, ""]), stream)
 
 
 def quiet() -> bool:
-    """Return whether this call was given --quiet."""
+    """Return whether --quiet is set."""
     return _quiet
 
 
 def be_quiet(wanted: bool) -> None:
-    """Set whether this call was given --quiet."""
+    """Turn --quiet on or off."""
     global _quiet  # noqa: PLW0603 - as standard error is one for the process, so is this
     _quiet = wanted
 
@@ -396,14 +396,14 @@ def table(
     *,
     empty: str | None = None,
 ) -> None:
-    """Print a table; without rows, print only the headers or `empty`.
+    """Print a table; if there are no rows, print only the headers or `empty`.
 
     Args:
         headers: The names of the columns.
         rows: The values.
         ids: Columns of ids, each with the minimum number of characters to show.
-        spare: Columns that are left out of several rows if space is short, the first one first.
-        below: Columns whose values continue in lines below instead of being cut.
+        spare: Columns that are omitted from a table of several rows if space is short, in this order.
+        below: Columns whose values continue on the next line instead of being cut.
         empty: The text printed instead of the headers if there are no rows, except in a pipe.
     """
     listed = list(rows)
@@ -416,13 +416,13 @@ def table(
 
 
 def fields(pairs: Iterable[tuple[str, Any]], indent: str = "") -> None:
-    """Print names and values, one per line, aligned."""
+    """Print aligned lines of names and values."""
     for text in field_lines(pairs, width(), indent):
         whole(text)
 
 
 def report_error(error: HoldfastError, *, as_json: bool) -> None:
-    """Print an error on standard error, and with `--json` on standard output too."""
+    """Print an error on standard error, and with `--json` also on standard output."""
     if as_json:
         emit_json(error.as_dict())
     insist(f"error: {error}")
@@ -439,7 +439,7 @@ def moment(ms: int | None, *, in_utc: bool = False) -> str:
     """Return an instant to the second, in local time with its UTC offset; `Z` is UTC.
 
     Args:
-        ms: Since 1970; None is a dash.
+        ms: The instant in epoch milliseconds; None is shown as a dash.
         in_utc: Whether to add the UTC time.
     """
     import datetime as dt

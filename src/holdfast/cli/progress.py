@@ -1,4 +1,4 @@
-"""Progress of a long command: a bar on a terminal, else a line per phase; nothing with --quiet."""
+"""The progress of a long command: a bar on a terminal, otherwise a line per phase; hidden by --quiet."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ def progress(what: str, unit: str, stream: TextIO | None = None) -> Iterator[Adv
     """Show the progress of a verb; the body calls `advance(done, total, note)`.
 
     Args:
-        what: The verb.
+        what: The name of the verb.
         unit: The unit of the count.
-        stream: The stream to show it on, if not standard error.
+        stream: The stream to write to; None for standard error.
     """
     shown = stream or sys.stderr
     if output.quiet():
@@ -105,7 +105,7 @@ def _singular(unit: str) -> str:
 
 
 def _lines(what: str, unit: str, stream: TextIO) -> Advance:
-    """Print a line as each phase starts, with its name and its amount of work."""
+    """Return a callback that prints a line at the start of each phase, with its name and amount of work."""
     told: set[str] = set()
 
     def advance(done: int, total: int, note: str) -> None:

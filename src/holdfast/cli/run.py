@@ -153,7 +153,7 @@ def run(
 
 
 def _after_run(target: str, home: str | None) -> tuple[str, ...]:
-    """Return the next step after a run: its first query's state, or for a job without state, its status."""
+    """Return the next step after a run: show the first query's state, or without state the job's status."""
     jobs = options.control(home)
     name = next((status.job.name for status in jobs.jobs() if status.job.target == target), None)
     if name is None:
@@ -169,7 +169,7 @@ def _after_run(target: str, home: str | None) -> tuple[str, ...]:
 
 @contextmanager
 def _served(home: Path, settings: ServerSettings | None, json: bool) -> Iterator[None]:
-    """Serve HTTP meanwhile, if wanted; the job also runs if the port is taken."""
+    """Serve HTTP during the job, if requested; the job runs even if the port is in use."""
     if settings is None:
         yield
         return
@@ -226,11 +226,11 @@ def _fallback(given: str | None) -> Fallback | None:
 
 
 def _savepoints(given: list[str] | None) -> dict[str, str]:
-    """Return the savepoint of each query; a missing one is an error before anything starts.
+    """Return the savepoint of each query, after checking that all exist.
 
     Raises:
         NotFound: The savepoint does not exist.
-        Corrupt: Its manifest is damaged.
+        Corrupt: The manifest of a savepoint is damaged.
         Invalid: A query has two savepoints, or an address is not valid.
     """
     found: dict[str, str] = {}
@@ -253,10 +253,10 @@ def _savepoints(given: list[str] | None) -> dict[str, str]:
 
 
 def _whole_address(address: str) -> str:
-    """Return the absolute address of a savepoint, so that the driver resolves nothing again.
+    """Return the absolute address of a savepoint, which the driver can use without resolving it.
 
     Raises:
-        Unsupported: A Spark newer than the installed one has written it.
+        Unsupported: A Spark newer than the installed one wrote the savepoint.
     """
     from holdfast.checkpoints.record import savepoint_writer
     from holdfast.config.installed_spark import InstalledSpark
@@ -324,7 +324,7 @@ def _explain(
 
 
 def _check(job: Job, conf: dict[str, str], savepoints: dict[str, str], settings: Settings) -> None:
-    """Refuse what a run would refuse, as far as that is known without Spark."""
+    """Run the checks of a run that need no Spark."""
     from holdfast.jobs.state_home import StateHome
     from holdfast.jobs.trials.preflight import check_run
 
@@ -334,7 +334,7 @@ def _check(job: Job, conf: dict[str, str], savepoints: dict[str, str], settings:
 
 
 def narrator() -> Callable[[JobEvent], None]:
-    """Return a printer of events: one line each, batches at most once per interval and query."""
+    """Return a function that prints each event on a line, and batches once per interval and query."""
     told: dict[str, float] = {}
 
     def tell(event: JobEvent) -> None:

@@ -1,4 +1,4 @@
-"""Standard streams of a verb: closed, full, interrupted, or written to by Spark."""
+"""The handling of standard streams that are closed, full, interrupted, or written to by Spark."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _PLAIN: Final = {
 
 
 class _Output(io.TextIOWrapper):
-    """Standard output; a failed write raises an error with a message."""
+    """Standard output whose failed writes raise an error with a message."""
 
     def write(self, text: str, /) -> int:
         try:
@@ -61,10 +61,10 @@ class _Output(io.TextIOWrapper):
 
 
 def prepare() -> None:
-    """Open closed standard streams, and make every character printable in any encoding.
+    """Reopen closed standard streams, and make every character printable in any encoding.
 
-    If a standard stream stayed closed, the next file to be opened would get its descriptor, and printed text
-    would go into that file.
+    If a standard stream stayed closed, the next opened file would get its descriptor, and text would be
+    printed into that file.
     """
     # The system gives the lowest number that is free.
     while (number := os.open(os.devnull, os.O_RDWR)) <= 2:
@@ -132,14 +132,14 @@ def without_sparks_words() -> Iterator[TextIO]:
 
 
 def confirm(question: str, does: str = "deletes data") -> None:
-    """Ask for confirmation on the terminal; a no ends the command.
+    """Ask for confirmation on the terminal, and end the command if it is refused.
 
     Args:
         question: The question.
         does: The effect of the command, for the error without a terminal.
 
     Raises:
-        Invalid: There is no terminal to ask on.
+        Invalid: Standard input is not a terminal.
     """
     if not sys.stdin.isatty():
         raise Invalid(
