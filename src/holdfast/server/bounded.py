@@ -1,6 +1,6 @@
-"""Run the work of a request in a process with limits of time and memory.
+"""Execution of a request's work in a process with limits of time and memory.
 
-The process ends when the client disconnects, and with the server.
+The process ends when the client disconnects or the server ends.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ _SPARING: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """The limits of one question.
+    """The limits of one request.
 
     Attributes:
         seconds: The time from the start of the process to the end of the answer.
-        memory_bytes: The memory that the process uses or reserves.
-        answer_bytes: The size of the answer's lines.
+        memory_bytes: The memory that the process may use or reserve.
+        answer_bytes: The size of all lines of the answer.
     """
 
     seconds: float
@@ -54,11 +54,11 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Lines:
-    """An answer.
+    """The result of a request's work.
 
     Attributes:
-        lines: The lines.
-        facts: The facts about the whole answer.
+        lines: The lines of the answer.
+        facts: The data about the whole answer, from its last line.
     """
 
     lines: list[bytes]
@@ -70,8 +70,8 @@ async def ask(module: str, question: Mapping[str, Any], limits: Limits) -> Lines
 
     Args:
         module: A module that calls `bounded_work.run`.
-        question: The question.
-        limits: The limits.
+        question: The input of the module, as JSON.
+        limits: The limits of the process.
 
     Raises:
         Unavailable: The time or memory limit was exceeded.
@@ -110,7 +110,7 @@ def too_slow(limits: Limits) -> Unavailable:
 
 @asynccontextmanager
 async def _workplace() -> AsyncIterator[Path]:
-    """Create and remove a sandbox in a thread, since clearing old ones may take a while."""
+    """Create and remove a sandbox on a thread, because deleting old sandboxes may take a while."""
     made = sandbox(Path(tempfile.gettempdir()), "query", os.urandom(8).hex())
     entering = asyncio.create_task(asyncio.to_thread(made.__enter__))
     try:
@@ -190,7 +190,7 @@ def _last(lines: list[bytes]) -> Mapping[str, Any]:
 
 
 def _died(code: int, limits: Limits) -> HoldfastError:
-    """Return the error for a process that died."""
+    """Return the error for a process that ended unexpectedly."""
     if code == -signal.SIGXCPU:
         return too_slow(limits)
     how = f"its process ended by signal {-code}" if code < 0 else f"its process ended with exit code {code}"

@@ -1,7 +1,7 @@
-"""The process behind bounded work: SQL over state within its limits.
+"""The process that runs SQL over state within limits.
 
-The question comes as one line of JSON. The answer is sent line by line; the last line says that it is whole,
-or why it is not. Nothing heavy is loaded before the limits are set.
+The request is one line of JSON on standard input. The answer is written line by line; the last line reports
+that the answer is complete, or the error. Large packages are loaded only after the limits are set.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ Work = Callable[[Facts, Facts], Iterator[bytes]]
 
 
 def run(work: Work) -> None:
-    """Answer one question within its limits, and end.
+    """Read one request, answer it within its limits, and exit.
 
     Args:
-        work: Computes the answer.
+        work: The function that computes the answer.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     asked = json.loads(sys.stdin.buffer.readline())
@@ -68,7 +68,7 @@ def _answer(work: Work, question: Facts, answer: BinaryIO, memory: int) -> None:
 
 
 def _lacked_memory(error: BaseException | None) -> bool:
-    """Return True if an error was caused by the memory limit."""
+    """Return whether an error was caused by the memory limit."""
     while error is not None:
         if isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno == errno.ENOMEM):
             return True
@@ -90,7 +90,7 @@ def too_much_memory(most: int, found: str | None = None) -> Unavailable:
 
 
 def _end_with(parent: int) -> None:
-    """End when the calling process ends."""
+    """Make this process end when its parent ends."""
     if sys.platform.startswith("linux"):
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() != parent:
@@ -106,7 +106,7 @@ def _end_with_input() -> None:
 
 
 def _bound(memory_bytes: int, cpu_s: int) -> None:
-    """Set the limits, and be the first process to be killed when the machine's memory runs out."""
+    """Set the limits, and make this process the first to be killed if the machine runs out of memory."""
     bounds = (
         (resource.RLIMIT_AS, memory_bytes),
         (resource.RLIMIT_CPU, cpu_s),
@@ -129,14 +129,14 @@ _INT64: Final = 1 << 63
 
 
 def lines(question: Facts, facts: Facts) -> Iterator[bytes]:
-    """Yield the rows of the answer as JSON, as many as fit; `facts` says if there are more.
+    """Yield the rows of the answer as JSON within the limits, and fill `facts`.
 
     Args:
         question: `address`, `batch`, `sql`, the limits `rows` and `bytes`, and the allowed `databases`.
-        facts: Filled with `columns`, `more` and `left_out`.
+        facts: The output: `columns`, `more` (whether there are more rows) and `left_out`.
 
     Raises:
-        Invalid: The query is wrong, or its first row alone is too large.
+        Invalid: The query is invalid, or its first row alone exceeds the limit of bytes.
     """
     from holdfast.at_rest.state_reader import StateReader
     from holdfast.external.named_addresses import name_database

@@ -25,7 +25,7 @@ _SHOWN: Final = 4
 def resolve(plane: ControlPlane, address: str, setting: str) -> str:
     """Return the canonical URI of a directory in a request.
 
-    Links are resolved before the comparison, so that none leads outside the allowed directories.
+    Symbolic links are resolved before the check, so that none leads outside the allowed directories.
 
     Raises:
         Invalid: The address is invalid, not absolute, or not allowed.
@@ -63,7 +63,7 @@ def resolve(plane: ControlPlane, address: str, setting: str) -> str:
 
 
 def _what_may_be_named(plane: ControlPlane) -> str:
-    """Return the allowed directories, for the error of a refused one."""
+    """Return the allowed directories as text, for the error about a refused directory."""
     proposed = (beside(status.job.checkpoint, SAVEPOINTS_BESIDE) for status in plane.jobs())
     places = list(dict.fromkeys([*(place for place in proposed if place is not None), *roots(plane)]))
     told = [place.removeprefix("file://") for place in places[:_SHOWN]]
@@ -72,7 +72,7 @@ def _what_may_be_named(plane: ControlPlane) -> str:
 
 
 def savepoint(plane: ControlPlane, address: str, setting: str) -> str:
-    """Return the address of a savepoint in a request, by its id or label.
+    """Return the full address of a savepoint that a request names by address, id or label.
 
     Directories that are not allowed are not read.
 
@@ -104,7 +104,7 @@ def state(plane: ControlPlane, address: str, setting: str) -> str:
 
 
 def _complete_address(plane: ControlPlane, address: str, setting: str) -> str | None:
-    """Return the address of a savepoint given by the start of its id or its label; else None."""
+    """Return the full address of a savepoint given by label or by the start of its id; otherwise None."""
     name = parse_name(address)
     if name is None:
         return None
@@ -116,7 +116,7 @@ def _complete_address(plane: ControlPlane, address: str, setting: str) -> str | 
 
 
 def new_checkpoint(plane: ControlPlane, address: str, setting: str) -> str:
-    """Return the address of a new checkpoint, separate from those of jobs.
+    """Return the address of a new checkpoint, after checking that it does not overlap with those of jobs.
 
     Raises:
         Invalid: The address overlaps with a job's checkpoint, or is not allowed.
@@ -138,7 +138,7 @@ def catalog_of(plane: ControlPlane, details: JobDetails, directory: str | None, 
     """Return the catalog for a job's savepoint: that of the request, the server or the job's settings.
 
     Raises:
-        Invalid: There is none, or it is not allowed.
+        Invalid: No catalog is known, or the catalog is not allowed.
     """
     if directory is not None:
         return resolve(plane, directory, setting)
@@ -177,14 +177,14 @@ def _allowed(plane: ControlPlane, uri: str) -> bool:
 
 
 def _belongs(uri: str, checkpoint: str) -> bool:
-    """Return True if a path is next to a checkpoint and its name starts with the checkpoint's."""
+    """Return whether a path is next to a checkpoint and its name starts with the checkpoint's name."""
     if not uri.startswith(checkpoint) or beside(checkpoint, "") is None:
         return False
     return _BESIDE.match(uri, len(checkpoint)) is not None
 
 
 def within(uri: str, root: str) -> bool:
-    """Return True if an address is equal to a root or below it."""
+    """Return whether an address equals a root or is below it."""
     return uri == root or uri.startswith(f"{root.rstrip('/')}/")
 
 

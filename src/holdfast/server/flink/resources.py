@@ -1,4 +1,4 @@
-"""All Flink resources in the order of their paths, including those of a cluster."""
+"""The table of all Flink resources in the order of their paths, including those of a cluster."""
 
 from __future__ import annotations
 

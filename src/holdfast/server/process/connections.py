@@ -1,8 +1,8 @@
-"""Limit the number of a server's connections, and the time of each.
+"""Limits on the number and duration of a server's connections.
 
 Each connection needs a file descriptor. At the limit, a new connection replaces an existing one: the oldest
-idle one, else one whose client is slow to send a request or to read the answer. If all connections are
-processing requests, the new one is closed.
+idle one, or if none is idle, one whose client is slow to send a request or to read the answer. If all
+connections are processing requests, the new one is closed.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ _USED_UP: Final = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """The limits of connections: their number, and the time of each.
+    """The limits on the number and duration of connections.
 
     Attributes:
         connections: The maximum number of connections.
-        head_s: The time limit for TLS and for a request's line and headers.
-        answer_s: The time limit for a client to read an answer that has begun.
+        head_s: The time limit for the TLS handshake and for a request's line and headers, in seconds.
+        answer_s: The time limit for a client to read an answer that has begun, in seconds.
     """
 
     connections: int = _MOST
@@ -68,12 +68,12 @@ def _descriptors() -> int:
 
 
 class Connection(H11Protocol):
-    """One connection, with the start of its current wait.
+    """An HTTP connection that records the start of its current wait.
 
     Attributes:
-        head_since: The time since when the head of a request is expected; None while a request is processed,
-            and between two requests, where uvicorn's own timeout applies.
-        answer_since: The time since when an answer waits to be read; None without one.
+        head_since: The start of the wait for the head of a request; None while a request is processed, and
+            between two requests, where uvicorn's own timeout applies.
+        answer_since: The start of the wait for the client to read an answer; None without one.
     """
 
     def __init__(self, lost: Callable[[Connection], None], **given: Any) -> None:
@@ -84,7 +84,7 @@ class Connection(H11Protocol):
 
     @property
     def answering(self) -> bool:
-        """True while a request is processed or still arriving."""
+        """Whether a request is being processed or still arriving."""
         cycle = cast("RequestResponseCycle | None", self.cycle)  # there is none before the first request
         return cycle is not None and not cycle.response_complete
 
@@ -128,7 +128,7 @@ class Connection(H11Protocol):
             self.transport.abort()
 
     def late(self, now: float, within: Bounds) -> bool:
-        """Return True if the connection has exceeded a time limit."""
+        """Return whether the connection has exceeded a time limit."""
         if self.head_since is not None and now - self.head_since > within.head_s:
             return True
         transport = cast(
@@ -151,7 +151,7 @@ class Connection(H11Protocol):
 
 @dataclass(slots=True)
 class _Place:
-    """A slot of a connection, from the moment it was accepted."""
+    """The slot of a connection, from its acceptance to its end."""
 
     socket: socket.socket
     connection: Connection
@@ -165,11 +165,12 @@ class _Place:
 
 
 class Acceptor:
-    """Accepts connections on a socket and closes those that take too long; uvicorn uses it as a server.
+    """An acceptor of connections that closes slow ones; uvicorn uses it as its server.
 
     Args:
         listening: The listening socket.
-        make: Creates the HTTP protocol of a connection; it takes the callback for a lost connection.
+        make: The function that creates the HTTP protocol of a connection; its argument is the callback for a
+            lost connection.
         tls: The TLS context; None without TLS.
         within: The limits.
     """
@@ -256,7 +257,7 @@ class Acceptor:
         self._places.pop(connection, None)
 
     def _make_room(self) -> bool:
-        """Close the most dispensable connection; False if all are active."""
+        """Close the most dispensable connection; return False if all are active."""
         ranked = (
             (rank, place)
             for connection, place in self._places.items()  # the oldest first, which comes out of several

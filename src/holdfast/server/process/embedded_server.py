@@ -24,12 +24,12 @@ _LAST_S: Final = 3700.0
 
 
 class EmbeddedServer:
-    """Serves a state home while a job runs.
+    """A server of a state home, in a separate process next to a job.
 
     Args:
         home: The state home.
         settings: The server's settings.
-        failed: Called when the server cannot be started or has died, on a thread of its own.
+        failed: The callback for a server that cannot be started or has died; called on a separate thread.
 
     Raises:
         Conflict: The port is in use.
@@ -48,7 +48,7 @@ class EmbeddedServer:
         self._keeper = threading.Thread(target=self._keep, name="holdfast-server", daemon=True)
 
     def start(self) -> None:
-        """Start the server; returns at once."""
+        """Start the server without waiting for it."""
         self._keeper.start()
 
     def close(self) -> None:
