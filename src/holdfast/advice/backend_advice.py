@@ -115,12 +115,12 @@ class Load:
         value_bytes: Bytes of one value.
         tasks: Tasks that load state in parallel.
         latency_ms: The accepted delay of a result; None if not given.
-        shared: True if other services read the state.
+        shared: Whether other services read the state.
         carried: The owner of the state: `BUILT_IN` operators (any backend), Holdfast's `KEYED` state (a
             database holds only its rows), or `OWN` transformWithState (RocksDB only).
-        most_keys: True if a batch changes most keys; None if unknown.
+        most_keys: Whether a batch changes most keys; None if unknown.
         now: The current backend.
-        now_bytes: The size of the state there.
+        now_bytes: The size of the state in the current backend, in bytes.
     """
 
     keys: float
@@ -195,7 +195,7 @@ def backend_advice(evidence: Evidence) -> Iterator[Advice]:
 
 
 def choice(load: Load, measured: MeasuredBackends) -> tuple[Option, ...]:
-    """Return the backends, one of which is advised; none if no backend fits."""
+    """Return all backends; the best one that fits is marked as advised."""
     best = _best(load, measured)
     return tuple(_option(load, measured, backend, best) for backend in BACKENDS)
 
@@ -235,7 +235,7 @@ def _option(load: Load, measured: MeasuredBackends, backend: str, best: str) -> 
 
 
 def _unfit(load: Load, backend: str, state_bytes: int) -> str | None:
-    """Return why a backend does not fit; None if it does."""
+    """Return the reason why a backend does not fit; None if it fits."""
     size = rounded_size(state_bytes)
     reasons = (
         (
@@ -389,7 +389,7 @@ def advised_place(interval_ms: float | None) -> str:
 
 
 def place_choice(kept: StateNeeds, prices: Prices) -> tuple[Option, ...]:
-    """Return the locations, one of which is advised."""
+    """Return all locations; the best one is marked as advised."""
     best = advised_place(kept.interval_ms)
     if best == HDFS and kept.now == EFS:
         best = EFS

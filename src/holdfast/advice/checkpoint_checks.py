@@ -37,7 +37,7 @@ class FileCounts:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointFacts:
-    """A checkpoint, with facts that only several batches show.
+    """A checkpoint, with facts derived from several of its batches.
 
     Attributes:
         checkpoint: The checkpoint at its newest batch.
@@ -249,7 +249,7 @@ def lacks_watermark(checkpoint: Checkpoint, operator: StatefulOperator) -> str |
 
 
 def least_of_thirds(series: Sequence[int]) -> tuple[int, int, int] | None:
-    """Return the smallest size of each third, which leaves out changes that a new base replaces."""
+    """Return the smallest size of each third of a series, which excludes changes that a new base replaces."""
     length = len(series) // _THIRDS
     if length < _THIRDS:
         return None
@@ -276,8 +276,7 @@ def sink_hits(writers: Iterable[WriterValue]) -> Iterator[CodeLocation]:
     """Find file sinks of a program whose log does not match the checkpoint of the query.
 
     Checks only directories that are literals in the code and exist on this machine. A relative directory is
-    resolved from
-    the working directory, as Spark does.
+    resolved against the working directory, as in Spark.
     """
     for writer in writers:
         checkpoint, node = writer.options.get("checkpointlocation", (None, None))
@@ -321,7 +320,7 @@ def _gap(checkpoint: Path, output: Path) -> str | None:
 
 
 def _names(log: Path) -> Iterator[str]:
-    """Yield the names of a log's files; none if the log does not exist."""
+    """Yield the names of a log's files; nothing if the log does not exist."""
     if log.is_dir():
         yield from (file.name for file in log.iterdir())
 
@@ -414,7 +413,7 @@ def local_place(path: PurePosixPath, mounts: str) -> CheckpointLocation:
 
 
 def _file_system(path: PurePosixPath, mounts: str) -> str | None:
-    """Return the file system of a path: that of the longest mount point above it, the last of several."""
+    """Return the type of the file system of a path, from the longest mount point that contains it."""
     found: tuple[int, str] | None = None
     for line in mounts.splitlines():
         parts = line.split(" ")
@@ -511,9 +510,8 @@ def _commits(batches: Sequence[BatchProgress]) -> Iterator[Seen]:
 def _stores(batches: Sequence[BatchProgress]) -> Iterator[Seen]:
     """Find stores whose commits take most of a batch.
 
-    Spark sums the times of the tasks of all partitions. The mean time of one task is less than the batch
-    spent
-    on it, because tasks wait for free cores.
+    Spark sums the times of the tasks of all partitions. The mean over tasks is less than the share of the
+    batch's duration, because tasks wait for free cores.
     """
     worked = [each for each in batches if each.input_rows]
     if len(worked) < _FEWEST:

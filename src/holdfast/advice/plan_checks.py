@@ -47,7 +47,7 @@ class PlanHit:
     Attributes:
         rule: The ID of the rule.
         seen: The observation.
-        operator: The operator; None if it concerns the whole query.
+        operator: The operator; None for a violation of the whole query.
     """
 
     rule: str
@@ -241,7 +241,7 @@ def with_plan(source: SourceFile, hits: Sequence[PlanHit], function: str) -> tup
 
 
 def _place(source: SourceFile, operator: PlannedOperator) -> tuple[int, int] | None:
-    """Find an operator of the plan in the source; None if that is unclear."""
+    """Find an operator of the plan in the source; None if it cannot be determined."""
     alike = [
         each
         for each in source.followed.operators()

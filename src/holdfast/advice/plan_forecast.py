@@ -37,7 +37,7 @@ class PlannedState(JsonShape):
         partitions: Partitions of the state.
         stores: Stores per partition: four for a stream-stream join in Spark's older format, otherwise one.
         provider: `rocksdb`, or `memory` for state on the heap.
-        incremental: True if each batch writes only its changes.
+        incremental: Whether each batch writes only its changes.
         retain: The number of kept batches.
         medium: The storage of the checkpoint: `local`, `hdfs` or `s3`.
         deltas_for_snapshot: The number of batches from one snapshot to the next.
@@ -74,10 +74,9 @@ class PlannedState(JsonShape):
         return self.key_bytes + self.value_bytes + ROW_OVERHEAD
 
     def touched(self, batches: float) -> float:
-        """Return the expected number of distinct keys that this number of batches touches, if all are equally
-        likely.
+        """Return the expected number of distinct keys in this number of batches, for equally likely keys.
 
-        It is lower if some keys are more likely than others.
+        The number is lower if some keys are more likely than others.
         """
         rows = self.rate * self.interval_ms / 1000 * batches
         return self.keys * -math.expm1(-rows / self.keys)
@@ -133,9 +132,8 @@ def shape_of(plan: PlannedState) -> QueryShape:
 def forecast(plan: PlannedState, prices: Prices | None = None) -> Forecast:
     """Forecast the cost of a plan.
 
-    The result is an upper bound: bytes are those of rows as Spark writes them, before compression, and keys
-    are
-    assumed to be equally likely.
+    The result is an upper bound: bytes are counted before compression, and keys are assumed to be equally
+    likely.
 
     Args:
         plan: The plan.

@@ -79,7 +79,7 @@ class Prices(JsonShape):
 
     @property
     def has_requests(self) -> bool:
-        """Return True if requests have prices."""
+        """Return whether requests have prices."""
         return self.writes is not None or self.reads is not None or self.lists is not None
 
     def storage(self, medium: str) -> float:
@@ -88,7 +88,7 @@ class Prices(JsonShape):
 
 
 def medium_of(uri: str) -> str:
-    """Return the medium of an address: `local`, `hdfs` or `s3`, which represents every object store."""
+    """Return the medium of an address: `local`, `hdfs` or `s3`, which stands for every object store."""
     match = SCHEME.match(uri)
     scheme = "" if match is None else uri.partition(":")[0].lower()
     if scheme in _OBJECT_STORES:
@@ -103,7 +103,8 @@ def read_prices(path: str | os.PathLike[str]) -> Prices:
 
     Raises:
         NotFound: The file does not exist.
-        Invalid: It cannot be read, is not TOML, or has an unknown name, number or unit.
+        Invalid: The file cannot be read, is not TOML, or has an unknown name, an invalid number or an unknown
+            unit.
     """
     where = os.fspath(path)
     content = _content(Path(where), where)
@@ -198,8 +199,7 @@ class Money(JsonShape):
         requests: Cost of requests to object storage; None without a price.
         memory: Cost of memory; None without a price, or if unknown.
         unpriced: Items used but not in the sum, because they have no price: `requests`, or `writes` and
-            `reads`
-            if only some requests have prices; `memory`.
+            `reads` if only some requests have prices; `memory`.
     """
 
     local: float = 0.0
@@ -217,20 +217,20 @@ class Money(JsonShape):
 
 
 def money_text(money: float) -> str:
-    """Format an amount: to the cent, or with two digits if it is less than one."""
+    """Format an amount of money: to the cent, or with two significant digits if it is less than one."""
     if money == 0 or abs(money) >= 1:
         return f"{money:,.2f}"
     return f"{money:.2g}" if abs(money) >= _LEAST else f"< {_LEAST}"
 
 
 def total_text(money: Money, currency: str) -> str:
-    """Format the sum of a month, with what it leaves out."""
+    """Format the monthly sum, with the items that it does not include."""
     text = f"{money_text(money.total)} {currency}"
     return f"{text} without {' and '.join(money.unpriced)} (no price given)" if money.unpriced else text
 
 
 def storage_money(prices: Prices, medium: str, size_bytes: float) -> float:
-    """Return the cost of bytes for a month on `local`, `hdfs` or `s3`."""
+    """Return the monthly cost of bytes on `local`, `hdfs` or `s3`."""
     return prices.storage(medium) * size_bytes / GB
 
 

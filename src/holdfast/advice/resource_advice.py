@@ -325,9 +325,9 @@ def too_few_cores(rate: float, cores: int, rows_a_second: float) -> Iterator[Adv
     """Yield advice if the cores of a plan cannot process its rows in time.
 
     Args:
-        rate: Incoming rows per second.
+        rate: The number of incoming rows per second.
         cores: The number of cores.
-        rows_a_second: Rows that one core processes per second.
+        rows_a_second: The number of rows that one core processes per second.
     """
     missing = rate - cores * rows_a_second
     if missing > 0:
@@ -340,7 +340,7 @@ def too_few_cores(rate: float, cores: int, rows_a_second: float) -> Iterator[Adv
 
 
 def cores_for(rate: float, rows_a_second: float) -> int:
-    """Return the number of cores that process twice the incoming rows; at least two."""
+    """Return the number of cores needed to process twice the incoming rows; at least two."""
     return max(2, math.ceil(2 * rate / rows_a_second))
 
 

@@ -1,8 +1,7 @@
-"""Evaluate the statements of a program as text; no line of it is executed.
+"""The evaluation of a program's statements without executing them.
 
 Statements are followed in order, both branches of a condition, and calls into functions and methods of the
-file.
-A value is unknown if two branches differ or if its name comes from elsewhere.
+file. A value is unknown if two branches differ or if its name is defined outside the file.
 """
 
 from __future__ import annotations
@@ -63,7 +62,7 @@ _Def = (ast.FunctionDef, ast.AsyncFunctionDef)
 
 
 class _Enough(Exception):
-    """The file exceeds the evaluation limit."""
+    """An exception that ends the evaluation of a file at its limit."""
 
 
 def evaluate(tree: ast.Module) -> Evaluated:
@@ -79,7 +78,7 @@ def evaluate(tree: ast.Module) -> Evaluated:
 
 
 class _Run:
-    """One pass over a file."""
+    """The evaluation of one file."""
 
     def __init__(self, found: Evaluated) -> None:
         self.found = found
@@ -111,11 +110,11 @@ class _Run:
     # Statements.
 
     def block(self, body: Iterable[ast.stmt], names: dict[str, Any]) -> bool:
-        """Evaluate statements; return True if they end the block that they are in."""
+        """Evaluate statements; return whether they end their block."""
         return any(self.statement(node, names) for node in body)
 
     def statement(self, node: ast.stmt, names: dict[str, Any]) -> bool:
-        """Evaluate a statement; return True if no statement after it runs."""
+        """Evaluate a statement; return whether it ends its block."""
         step = getattr(self, f"_{type(node).__name__.lower()}", None)
         return bool(step(node, names)) if step is not None else False
 
@@ -493,7 +492,7 @@ class _Run:
         )
 
     def _of_views(self, name: str, given: CallArguments, node: ast.Call, other: Any) -> Any:
-        """Return a view of the file, or the result of a SQL text over views; otherwise an unknown value."""
+        """Return a view of the file, or the result of a SQL query over views; otherwise an unknown value."""
         if name == "table":
             return self.views.get((given.text(0, "tableName") or "").lower(), other)
         select = select_in(given.text(0, "sqlQuery") or "")
@@ -579,7 +578,7 @@ def _method(node: ast.ClassDef, name: str) -> Any:
 
 
 def _either(first: Any, second: Any) -> Any:
-    """Return a value that is one of two."""
+    """Return the value of a name that has one of two values: that value if they are equal, else unknown."""
     if first is second or first == second:
         return first
     if isinstance(first, Frame) and isinstance(second, Frame):
