@@ -1,10 +1,10 @@
 """Elections in ZooKeeper: an ephemeral node for the leader, and a counter for the tokens.
 
-Both are written in one transaction, so a term cannot begin without its token, and a session that has
-expired cannot get one. The lease is the session's timeout, as the servers have granted it.
+Both are written in one transaction, so that a term cannot begin without its token, and an expired session
+cannot get a token. The lease is the session's timeout as granted by the servers.
 
-A renewal is a write too: a server that is cut off from the others still answers reads, while they let the
-session expire and elect another leader.
+A renewal is also a write, because a server that is disconnected from the others still answers reads, while
+the others let the session expire and elect a different leader.
 """
 
 from __future__ import annotations
@@ -44,17 +44,17 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True, slots=True)
 class Ensemble:
-    """The address of ZooKeeper, and the node below which Holdfast keeps its own."""
+    """The address of ZooKeeper, and the node below which Holdfast keeps its nodes."""
 
     hosts: str
     root: str
 
     @classmethod
     def of(cls, address: str) -> Ensemble:
-        """Read `zookeeper://host:port,host:port/path`.
+        """Parse an address such as `zookeeper://host:port,host:port/path`.
 
         Raises:
-            Invalid: The address has no host, or no path.
+            Invalid: The address has no host or no path.
         """
         parts = urlsplit(address)
         root = "/" + parts.path.strip("/")
@@ -73,14 +73,14 @@ class Ensemble:
 
 
 class ZooKeeperElection:
-    """One candidate's part in the elections of one job.
+    """A candidate in the elections of one job.
 
     Args:
         ensemble: The address of the elections.
         job: The job's name.
-        lease_s: The requested session timeout; servers grant 2 to 20 of their ticks.
-        now: Returns seconds on a monotonic clock.
-        wall: Returns seconds since 1970.
+        lease_s: The requested session timeout in seconds; servers grant 2 to 20 of their ticks.
+        now: The function that returns seconds on a monotonic clock.
+        wall: The function that returns seconds since 1970.
     """
 
     def __init__(self, ensemble: Ensemble, job: str, lease_s: float, now: Now, wall: Wall) -> None:
@@ -105,7 +105,7 @@ class ZooKeeperElection:
 
     @property
     def lease_s(self) -> float:
-        """See `Election`; the granted timeout, once there is a session."""
+        """See `Election`. Once there is a session, this is the granted timeout."""
         granted = 0 if self._client is None else int(self._client._session_timeout)
         return granted / 1000 if granted else self._wanted_s
 
@@ -192,7 +192,7 @@ class ZooKeeperElection:
         raise failed[0]
 
     def _newest(self, talk: _Talk) -> tuple[int | None, int]:
-        """Return the newest term, never older than one seen before, and the counter's version."""
+        """Return the token of the newest term and the counter's version; an older term is an error."""
         talk.wait(talk.client.ensure_path_async(self._counter))
         text, stat = talk.wait(talk.client.get_async(self._counter))
         newest = int(text) if text else None
@@ -254,7 +254,7 @@ class ZooKeeperElection:
         )
 
     def _read_leader(self, talk: _Talk) -> tuple[bool, int] | None:
-        """Return whether this session leads, and its token; None if there is no leader."""
+        """Return whether this session is the leader, and the leader's token; None if there is no leader."""
         from kazoo.exceptions import NoNodeError
 
         try:
@@ -271,7 +271,7 @@ class ZooKeeperElection:
         return json.dumps(claim).encode()
 
     def _ask(self, talk: Callable[[_Talk], _T]) -> _T:
-        """Call ZooKeeper; its errors become Holdfast's errors."""
+        """Call ZooKeeper, and convert its errors to Holdfast's errors."""
         try:
             return talk(_Talk(self._connected(), self._wanted_s))
         except HoldfastError:
@@ -286,7 +286,7 @@ class ZooKeeperElection:
             ) from error
 
     def _connected(self) -> KazooClient:
-        """Return the client, started if needed; it reconnects by itself."""
+        """Return the client after starting it if needed; the client reconnects automatically."""
         if self._client is None:
             client = _client(self._ensemble.hosts, self._wanted_s)
             client.start(timeout=_CONNECT_S)  # stops it again where it cannot be reached
@@ -299,7 +299,7 @@ class ZooKeeperElection:
 
 @dataclass(frozen=True, slots=True)
 class _Talk:
-    """A client, and how long to wait for each of its answers."""
+    """A client with a time limit for each answer."""
 
     client: Any
     patience_s: float
@@ -318,7 +318,7 @@ class _Talk:
         return data or None
 
     def made_once(self, path: str, data: bytes) -> bytes:
-        """Return the content of a node, which is created with this content if missing."""
+        """Return the content of a node, after creating the node with this content if it is missing."""
         from kazoo.exceptions import NodeExistsError
 
         there = self.read(path)
