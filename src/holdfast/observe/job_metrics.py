@@ -30,21 +30,21 @@ class TakenSavepoint:
 
 @dataclass(frozen=True, slots=True)
 class JobFacts:
-    """A job at one moment.
+    """The facts about a job at one time.
 
     Attributes:
         name: The job's name.
-        up: True if a process supervises or watches it.
-        failed: True if it has failed permanently.
-        started_ms: When it was started.
-        running_ms: When the current driver was started.
-        restarts: Drivers started after a failure.
+        up: Whether a process supervises or watches the job.
+        failed: Whether the job has failed permanently.
+        started_ms: The time when the job was started.
+        running_ms: The time when the current driver was started.
+        restarts: The number of drivers started after a failure.
         failures: The number of failed batches, by cause.
-        failed_ms: When the newest of them failed.
+        failed_ms: The time of the newest failure.
         recovery_ms: The duration of the last recovery.
-        recovered_ms: When it ended; None if unknown.
-        recovering_since_ms: When the failure happened that the job is still recovering from.
-        savepoints: The newest savepoint of each query with savepoints; None before its first.
+        recovered_ms: The time when the last recovery ended; None if unknown.
+        recovering_since_ms: The time of the failure from which the job is still recovering; None otherwise.
+        savepoints: The time of the newest savepoint of each query with savepoints; None before its first.
         drills_ms: The duration of the newest drill of each query.
     """
 
@@ -67,8 +67,8 @@ def job_samples(facts: JobFacts, now_ms: int, busy_since_ms: int | None = None) 
     """Return the metrics of a job as a whole.
 
     Args:
-        facts: The job.
-        now_ms: The clock.
+        facts: The facts about the job.
+        now_ms: The current time in epoch milliseconds.
         busy_since_ms: The time since which a query has been working; None if all wait for rows.
     """
     lately = sum(at_ms > now_ms - LATELY_MS for at_ms in facts.failed_ms)

@@ -1,4 +1,4 @@
-"""Read files to their end, and compare them with their checksums and the integrity record.
+"""Checks that read files completely and compare them with their checksums and the integrity record.
 
 Spark cleans up each store on its own, in a maintenance thread that may pause or be killed between two
 deletions (`HDFSBackedStateStoreProvider.cleanup` and `RocksDBFileManager.deleteOldVersions`, alike in Spark
@@ -59,8 +59,8 @@ class Problem(JsonShape):
 
     Attributes:
         file: The file, relative to the checkpoint's directory.
-        what: What is wrong with it.
-        hint: What to do.
+        what: The description of the damage.
+        hint: The recommended action.
     """
 
     file: str
@@ -87,17 +87,17 @@ class Verification(JsonShape):
 
     Attributes:
         uri: The checkpoint.
-        batch_id: The newest committed batch; a restart continues after it.
-        problems: Damage, by file.
+        batch_id: The newest committed batch, after which a restart continues.
+        problems: The damage found, by file.
         remarks: Findings that are not damage.
         restorable: The committed batches that `holdfast savepoint take --batch` accepts, ascending: all files
-            that they need exist and are whole.
+            that these batches need exist and are undamaged.
         files: The number of files that were read.
-        size_bytes: Their size.
-        recorded_batch: The newest batch in the integrity record that files were compared with; None without
+        size_bytes: The size of these files in bytes.
+        recorded_batch: The newest batch in the integrity record with which files were compared; None without
             a record.
         compared: The number of files that were compared with the record.
-        stateful: True if the query keeps state; None if it has no state files and that may be a loss.
+        stateful: Whether the query keeps state; None if there are no state files and they may have been lost.
         damage: The damaged files, for making a copy without them.
     """
 
@@ -116,12 +116,12 @@ class Verification(JsonShape):
     @property
     @in_json
     def ok(self) -> bool:
-        """True if nothing is damaged."""
+        """Whether no damage was found."""
         return not self.problems
 
 
 def in_short(problems: Sequence[Problem]) -> str:
-    """Return the first of several problems, and the number of further ones."""
+    """Return a summary of several problems: the first one, and the number of others."""
     first, more = problems[0].what, len(problems) - 1
     return f"{first}; and {more} more" if more else first
 
@@ -143,9 +143,9 @@ def unexplained(
     """Return the missing files of one store that Spark's cleanup cannot have deleted.
 
     Args:
-        gone: The recorded files that are missing.
+        gone: The missing files that were recorded.
         present: The files that exist.
-        incomplete: Paths of existing snapshots that have lost data files. They cannot be loaded.
+        incomplete: Paths of existing snapshots that have lost data files and cannot be loaded.
     """
     changes = {file.version: file.kind for file in present if not file.kind.whole}
     with_changes = bool(changes) or any(not file.kind.whole for file in gone)
@@ -206,7 +206,7 @@ def check_record(
         snapshots: The content of each RocksDB snapshot, by path.
 
     Yields:
-        Each difference.
+        A problem or a remark for each difference.
     """
     recorded, newest = record.batch_id, logs.newest
     if recorded is None:
@@ -248,7 +248,7 @@ def unlike_recorded(record: Record, files: Iterable[tuple[str, int, str]]) -> It
 
     Args:
         record: The record.
-        files: Path, size and SHA-256 of each.
+        files: The path, size and SHA-256 of each file.
     """
     for path, size, sha256 in files:
         noted = record.files.get(path)
@@ -259,7 +259,7 @@ def unlike_recorded(record: Record, files: Iterable[tuple[str, int, str]]) -> It
 def _gone(
     record: Record, tree: Tree, snapshots: Mapping[str, SnapshotMetadata]
 ) -> Iterator[Problem | Remark]:
-    """Yield the recorded files that are missing, except those that Spark may have cleaned up."""
+    """Yield a problem or remark for each missing recorded file, except those that Spark may have deleted."""
     gone: dict[StoreId, list[StoreFile]] = {}
     for path in record.files:
         place = layout.parse(path)
@@ -314,18 +314,18 @@ PARSERS: Final[Mapping[type[Place], Callable[[bytes, str], object]]] = {
 
 @dataclass(slots=True)
 class Content:
-    """The result of reading the files.
+    """The findings of reading the files.
 
     Attributes:
-        problems: Damage, at most one for each file.
-        misleading: Damaged files that Spark still reads, without an error.
-        remarks: What could not be checked.
+        problems: The damage found, at most one problem per file.
+        misleading: Damaged files that Spark reads without an error.
+        remarks: Remarks about checks that were not possible.
         lineages: The lineage of each changelog that has one, by path.
         snapshots: The content of each RocksDB snapshot, by path.
         files: The number of files that were read.
-        size_bytes: Their size.
-        compared: The number of them that were compared with the integrity record.
-        keys: A sample of the keys in each state file, as they are stored, by path.
+        size_bytes: The size of these files in bytes.
+        compared: The number of files that were compared with the integrity record.
+        keys: A sample of the stored keys in each state file, by path.
     """
 
     problems: dict[str, Problem] = field(default_factory=dict)
@@ -341,17 +341,18 @@ class Content:
 
 @dataclass(slots=True, eq=False)
 class ContentCheck:
-    """A check of files, one by one.
+    """A check of the content of files, one by one.
 
     Attributes:
         storage: The checkpoint.
-        tree: Its files.
-        codec: The compression of its state files.
-        known: Files whose bytes are known to be right. They are read only if others are compared with them.
-        unpack: Whether changes of state are unpacked even if the file has a valid checksum.
+        tree: The files of the checkpoint.
+        codec: The compression codec of state files.
+        known: Files whose content is known to be undamaged. They are read only if other files are compared
+            with them.
+        unpack: Whether to decompress change files even if they have a valid checksum.
         record: The integrity record of committed batches.
-        placed: Files whose keys are known to be in the right partition.
-        values: The encoding of each operator's values, by its number; files of other operators are not
+        placed: Files whose keys are known to be in the correct partition.
+        values: The encoding of each operator's values, by operator number; files of other operators are not
             sampled.
         found: The findings.
     """
@@ -375,9 +376,9 @@ class ContentCheck:
             self.found.remarks.append(Remark(layout.STATE, what))
 
     def check(self, path: str, place: Place) -> None:
-        """Read a file to its end and compare its checksums.
+        """Read a file completely and compare it with its checksums.
 
-        A file that is missing by now is skipped: a running query deletes what it no longer needs.
+        A missing file is skipped, because a running query deletes files that it no longer needs.
         """
         if path in self.known and not _tells(place):
             return
@@ -418,7 +419,8 @@ class ContentCheck:
         """Check a RocksDB data file: its size, its end, and its checksum if it has one.
 
         Returns:
-            What is wrong with it. Whether that is damage depends on the snapshots that need it.
+            A description of the problem, or None. Whether the problem is damage depends on the snapshots that
+            need the file.
         """
         found = self.tree.size(path)
         if found is None:
@@ -445,7 +447,7 @@ class ContentCheck:
         return what
 
     def sample_data_file(self, place: layout.SharedSstFile, size: int) -> tuple[bytes, ...]:
-        """Return some keys of a RocksDB data file; none if it cannot be read."""
+        """Return some keys of a RocksDB data file; empty if it cannot be read."""
         path = place.render()
         if path in self.placed or place.store.operator_id not in self.values or not path.endswith(".sst"):
             return ()
@@ -489,7 +491,7 @@ class ContentCheck:
             return None
 
     def _sums(self, path: str, data: bytes) -> bool | None:
-        """Compare a file's checksums; return whether it has one, or None on a mismatch."""
+        """Compare a file with its checksums; return whether it has any, or None on a mismatch."""
         hadoop = self._fits(path, data, layout.HadoopChecksumFile(path), RESTORE)
         if hadoop is False:
             return None
@@ -499,9 +501,9 @@ class ContentCheck:
     def _fits(
         self, path: str, data: bytes, by: layout.HadoopChecksumFile | layout.SparkChecksumFile, hint: str
     ) -> bool | None:
-        """Compare a file with its checksum; None without one.
+        """Return whether a file matches its checksum; None without a checksum.
 
-        Spark's own checksum file has one of Hadoop's.
+        Spark's checksum file itself has a checksum file of Hadoop's.
         """
         sums = by.render()
         beside = self._read(sums) if self.tree.has(sums) else None
@@ -556,13 +558,13 @@ class ContentCheck:
 
 
 def _first_keys(place: StoreFile, stream: bytes, values: ValueForm, path: str) -> Iterator[bytes]:
-    """Yield the keys of the first records; only the beginning of the file may be available."""
+    """Yield the keys of the first records of a file, of which only the beginning may be available."""
     with suppress(Corrupt):
         yield from (key_of(record, values) for record in islice(records_of(place.kind, stream, path), KEYS))
 
 
 def _tells(place: Place) -> bool:
-    """Return whether other files are compared with this one; most state files have no such relation."""
+    """Return whether other files are compared with a file of this type, which is rare for state files."""
     if not isinstance(place, StoreFile):
         return True
     return place.kind is FileKind.ZIP or (place.kind is FileKind.CHANGELOG and place.unique_id is not None)

@@ -1,4 +1,4 @@
-"""Checks that the logs of a checkpoint are consistent with each other."""
+"""The checks that the logs of a checkpoint are consistent with each other."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def check_logs(tree: Tree, logs: Logs) -> Iterator[Problem | Remark]:
 
 
 def check_origin(storage: Storage, logs: Logs) -> Iterator[Problem]:
-    """Check that a checkpoint made from a savepoint still has the savepoint's batch."""
+    """Check that a checkpoint created from a savepoint still has the savepoint's batch."""
     try:
         origin = foreign_json(storage.read(layout.ORIGIN))
     except (NotFound, ValueError):
@@ -95,11 +95,11 @@ def _ends(logs: Logs, stateful: bool) -> Iterator[Problem]:
 
 
 def _never_committed(logs: Logs, stateful: bool) -> Iterator[Problem]:
-    """Yield batches whose commits are lost: Spark plans a batch only after it committed the one before.
+    """Yield batches with lost commits: Spark plans a batch only after committing the previous one.
 
-    Under asynchronous progress tracking neither log has every batch, but what is in the offset log is
-    committed before the next is written, since one thread writes both. Continuous processing records no
-    settings with its offsets, and commits later.
+    Under asynchronous progress tracking, neither log has every batch, but each batch in the offset log is
+    committed before the next one is written, because one thread writes both logs. Continuous processing
+    records no settings with its offsets and commits later.
     """
     newest = logs.newest
     pending = [planned_id for planned_id in logs.offered if newest is None or planned_id > newest]
@@ -178,7 +178,7 @@ def _sources_agree(before: OffsetLog, offsets: OffsetLog, batch_id: int) -> Iter
 
 
 def _ids_differ(logs: Logs) -> Iterator[Problem]:
-    """Yield commits that repeat the state ids of the batch before; each batch has new ids."""
+    """Yield commits that repeat the state ids of the previous batch, although each batch has new ids."""
     commits = {batch_id: _commit(logs, batch_id) for batch_id in logs.committed}
     ids = {batch_id: commit.state_ids for batch_id, commit in commits.items() if commit is not None}
     for before, after in pairwise(logs.committed):
