@@ -1,7 +1,7 @@
-"""Select the rows of an edit and compute their new values, by SQL or by a function.
+"""The selection of the rows of an edit and of their new values, by SQL or by a function.
 
-The dialect is DuckDB's. An expression sees one row: no other table, no subquery, no window. It cannot access
-the disk or the network.
+The SQL dialect is DuckDB's. An expression is evaluated over one row: it may not use other tables, subqueries
+or windows, and cannot access the disk or the network.
 """
 
 from __future__ import annotations
@@ -70,13 +70,13 @@ class Selection:
 
     Args:
         state: The state.
-        where: The condition; without it every row.
+        where: The condition; None for every row.
         assignments: The assignments, as users write them.
-        key: Only the rows whose key columns have these values.
+        key: The values of key columns of the rows to select; None for any.
 
     Raises:
-        Invalid: A column does not exist or may not be set, or an expression cannot be parsed, or is not of
-            its column's type.
+        Invalid: A column does not exist or may not be set, or an expression cannot be parsed or has a
+            different type than its column.
         Unsupported: A column has a type that cannot be read.
     """
 
@@ -154,7 +154,7 @@ class Selection:
         return column
 
     def _check(self, text: str) -> None:
-        """Refuse an expression that uses more than its row: the state is processed in parts."""
+        """Check that an expression uses only its own row, because the state is processed in parts."""
         statement = f"select (\n{text}\n)"
         answer = self._connection.execute("select json_serialize_sql(?)", [statement]).fetchall()
         parsed: dict[str, Any] = json.loads(answer[0][0]) if answer else {"error": True}
@@ -216,7 +216,7 @@ def rows_table(state: NamedColumns, rows: RowsView, types: Mapping[str, pa.DataT
     """Return rows as an Arrow table, numbered in its first column.
 
     Raises:
-        Unsupported: Arrow cannot hold a value.
+        Unsupported: Arrow cannot represent a value.
     """
     import pyarrow as pa
 
@@ -246,10 +246,10 @@ def rows_table(state: NamedColumns, rows: RowsView, types: Mapping[str, pa.DataT
 def cast_column(
     state: NamedColumns, column: Column, values: pa.ChunkedArray, to: pa.DataType
 ) -> pa.ChunkedArray:
-    """Return new values of a column, cast to its type.
+    """Cast new values of a column to its type.
 
     Raises:
-        Invalid: A value does not fit the type, or is null and must not be.
+        Invalid: A value does not match the type, or is null in a column that must not be null.
     """
     import pyarrow as pa
 
@@ -301,7 +301,7 @@ TableChange = Callable[["pa.Table"], "pa.Table"]
 
 
 class NoChange:
-    """A decider that leaves every row unchanged: for edits that only insert."""
+    """A decider that leaves every row unchanged, for edits that only insert rows."""
 
     columns: Sequence[Column] = ()
 
@@ -311,7 +311,7 @@ class NoChange:
 
 
 class BySql:
-    """A decider that sets columns of the rows that match a condition, or deletes them."""
+    """A decider that sets columns of the rows that match a condition, or deletes these rows."""
 
     def __init__(self, selection: Selection, *, delete: bool) -> None:
         self._selection = selection
@@ -330,18 +330,18 @@ class BySql:
 
 
 class ByTable:
-    """The result of a function on the whole table.
+    """A decider that applies the result of a function on the whole table.
 
     Rows are matched by their key, and by their index if several have one key. A row that is missing from the
     new table is deleted; a row without an index, or with a new key, is inserted.
 
     Args:
         state: The state.
-        rows: All its rows, in the order of partitions, each with its partition.
-        change: The function.
+        rows: All rows of the state, in the order of partitions, each with its partition.
+        change: The function from a table to a new table.
 
     Raises:
-        Invalid: It does not return a table of the state's columns.
+        Invalid: The function does not return a table with the columns of the state.
     """
 
     def __init__(self, state: EditableState, rows: Sequence[tuple[int, Values]], change: TableChange) -> None:
@@ -431,7 +431,7 @@ class ByTable:
 
 
 def checked(state: NamedColumns, row: Mapping[str, Any]) -> None:
-    """Refuse a new row that omits a column that must not be null.
+    """Check that a new row has all columns that must not be null.
 
     Raises:
         Invalid: A required value is missing.

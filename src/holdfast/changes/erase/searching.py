@@ -1,7 +1,7 @@
-"""Search the files of a store for an erased key, live rows and leftover bytes alike.
+"""The search of a store's files for a key, in current rows and in leftover bytes.
 
-A file is searched entry by entry as stored, because deleted and overwritten entries are still in it. The
-findings of a file are cached by its hash: one that many savepoints share is read once.
+A file is searched entry by entry as stored, because it still contains deleted and overwritten entries. The
+findings are cached by the hash of the file, so that a file which many savepoints share is read once.
 """
 
 from __future__ import annotations
@@ -43,19 +43,19 @@ class Subject:
     """The subject of an erasure.
 
     Attributes:
-        values: A value as it was written, by column; by None if any column of a key may have it.
+        values: The values as given, by column; under None if any key column may have the value.
     """
 
     values: Mapping[str | None, Any]
 
     @property
     def any_column(self) -> bool:
-        """Return whether every column of keys is searched, and no value."""
+        """Return whether every key column is searched, and no value column."""
         return None in self.values
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """Return the columns to search; empty for every column of keys."""
+        """Return the columns to search; empty for every key column."""
         return tuple(value for value in self.values if value is not None)
 
 
@@ -63,7 +63,7 @@ def subject(key: str, column: str | None = None) -> Subject:
     """Parse the subject: a bare value, a value of one column, a JSON object, or `column=value`.
 
     Raises:
-        Invalid: It is empty, or null.
+        Invalid: The key is empty or null.
     """
     values: dict[str | None, Any]
     name, equals, rest = key.partition("=")
@@ -96,7 +96,7 @@ def subject(key: str, column: str | None = None) -> Subject:
 
 @dataclass(frozen=True, slots=True)
 class Leaf:
-    """A field to search for a value."""
+    """A nested field to search for a value."""
 
     side: str
     path: tuple[str, ...]
@@ -104,7 +104,7 @@ class Leaf:
     value: Any
 
     def of(self, row: Mapping[str, Any]) -> Any:
-        """Return the value of a row."""
+        """Return the value of the field in a row."""
         return at_path(row, self.path)
 
 
@@ -113,14 +113,14 @@ class Matcher:
     """A search for a subject in the rows of one column family.
 
     Attributes:
-        codec: The family.
+        codec: The codec of the family.
         leaves: The fields to search, by column; empty if no field has a fitting type.
-        needles: Byte strings, of which a matching row has one for each column.
+        needles: Byte strings by column; a matching row contains one for each column.
         places: The offsets of such bytes in a key's row, by column; None if they vary.
-        exact: The only key that matches, as it is stored without the number of its family; None if others can
-            match, or a value.
+        exact: The only stored key that matches, without the number of its family; None if other keys or
+            values can match.
         possible: Whether a row can match at all.
-        by_key: Whether the key's columns alone decide.
+        by_key: Whether only key columns decide a match.
         by_value: Whether a row can match by its value.
     """
 
@@ -141,11 +141,11 @@ class Matcher:
         self.by_value = self.possible and any(leaf.side == VALUE for column in columns for leaf in column)
 
     def may_have(self, key: bytes, value: bytes) -> bool:
-        """Return whether bytes may contain it; false positives are possible, false negatives not."""
+        """Return whether bytes may contain the subject; false negatives are impossible."""
         return all(any(needle in key or needle in value for needle in column) for column in self.needles)
 
     def key_of(self, key: bytes) -> bool:
-        """Return whether a stored key, without its family's number, belongs to it."""
+        """Return whether a stored key, without the number of its family, belongs to the subject."""
         if not self.by_key:
             return False
         data = self.codec.key_row(key)
@@ -164,7 +164,7 @@ class Matcher:
         )
 
     def row_of(self, key: bytes, value: bytes) -> bool:
-        """Return whether a row with a value or a list of values belongs to it."""
+        """Return whether a row with a value or a list of values belongs to the subject."""
         if not self.by_value:
             return False
         keys = self._row(KEY).decode(self.codec.key_row(key))
@@ -174,7 +174,7 @@ class Matcher:
         )
 
     def values_of(self, keys: Mapping[str, Any], values: Mapping[str, Any]) -> bool:
-        """Return whether a row with these fields belongs to it."""
+        """Return whether a row with these fields belongs to the subject."""
         return self.possible and all(
             any(leaf.of(keys if leaf.side == KEY else values) == leaf.value for leaf in leaves)
             for leaves in self.leaves.values()
@@ -208,9 +208,9 @@ def matcher(codec: StateCodec, subject: Subject) -> Matcher:
 
 
 def unsearched(codec: StateCodec, subject: Subject) -> tuple[str, ...]:
-    """Return the columns of a family that cannot be searched: those that hold many values.
+    """Return the columns of a family that cannot be searched: those with several values.
 
-    For a subject with columns, only those that could have one of these names inside.
+    For a subject with named columns, only columns are returned that may contain a field of such a name.
     """
     sides = [codec.key_type] if subject.any_column else [codec.key_type, codec.value_type]
     return tuple(
@@ -222,7 +222,7 @@ def unsearched(codec: StateCodec, subject: Subject) -> tuple[str, ...]:
 
 
 def _several(type_: Struct, path: tuple[str, ...] = ()) -> list[tuple[tuple[str, ...], set[str]]]:
-    """Return the arrays and maps of a row, each with its own name and all names in it."""
+    """Return the arrays and maps of a row, each with its path and all names of fields in it."""
     collections = []
     for name, kind in zip(type_.names, type_.types, strict=True):
         if isinstance(kind, Struct):
@@ -244,7 +244,7 @@ def _names_in(type_: DataType) -> set[str]:
 
 
 def _exact_match(codec: StateCodec, leaves: Mapping[str | None, tuple[Leaf, ...]]) -> bytes | None:
-    """Return the stored key that has these values and no other field."""
+    """Return the stored key that consists only of these values; None if there are other fields."""
     by_path = {leaf.path: leaf for fitting in leaves.values() for leaf in fitting if leaf.side == KEY}
     alone = all(len(fitting) == 1 for fitting in leaves.values()) and len(by_path) == len(leaves)
     if not alone or codec.plain_keys is None or set(by_path) != {(name,) for name in codec.key_type.names}:
@@ -256,7 +256,7 @@ def _exact_match(codec: StateCodec, leaves: Mapping[str | None, tuple[Leaf, ...]
 def _places(
     key: Struct, leaves: Mapping[str | None, tuple[Leaf, ...]]
 ) -> tuple[tuple[tuple[int, bytes], ...], ...] | None:
-    """Return the offset of each column in a key's row: a word for each field, after the null bits."""
+    """Return the offset and bytes of each column in a key's row; fields are words after the null bits."""
     words = -(-len(key.types) // (8 * _SLOT)) * _SLOT
     places = []
     for fitting in leaves.values():
@@ -282,7 +282,7 @@ def _leaves(type_: Struct, path: tuple[str, ...] = ()) -> list[tuple[tuple[str, 
 
 
 def _fitting(given: Any, type_: DataType) -> tuple[Any, ...]:
-    """Return the value in a type, if it fits."""
+    """Return the value converted to a type; empty if it does not match."""
     try:
         return (typed(given, type_, written=True),)
     except ValueError:
@@ -290,9 +290,9 @@ def _fitting(given: Any, type_: DataType) -> tuple[Any, ...]:
 
 
 def _needle(leaf: Leaf) -> bytes:
-    """Return the bytes of any row in which a field has this value.
+    """Return bytes that occur in every row in which a field has this value.
 
-    A value longer than a word follows the words, padded to whole words.
+    A value longer than a word is stored after the words, padded to whole words.
     """
     row = RowCodec(Struct(("x",), (leaf.type,))).encode({"x": leaf.value})
     return row[_SLOT : 2 * _SLOT] if is_fixed(leaf.type) else row[2 * _SLOT :]
@@ -311,8 +311,7 @@ class FileHits:
 
     Attributes:
         keys: The matching keys, by family, each with whether the file keeps or deletes it.
-        by_value: The number of entries that match by value only, or by their bytes if their state was
-            dropped.
+        by_value: The number of entries that match only by value, or by bytes if their state was dropped.
         bare: Whether RocksDB's own metadata contains the key.
     """
 
@@ -322,7 +321,7 @@ class FileHits:
 
     @property
     def any(self) -> bool:
-        """Return whether anything was found."""
+        """Return whether the subject was found in the file."""
         return self.certain or self.bare
 
     @property
