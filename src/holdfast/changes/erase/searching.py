@@ -326,7 +326,7 @@ class FileHits:
 
     @property
     def certain(self) -> bool:
-        """Return whether at least one match is a row; bytes outside rows may only look like the key."""
+        """Return whether at least one match is a row; bytes outside rows may equal the key by chance."""
         return bool(self.keys or self.by_value)
 
     def take(self, other: FileHits) -> None:
@@ -337,7 +337,7 @@ class FileHits:
 
 @dataclass(slots=True)
 class StoreHits:
-    """The occurrences in a store, by file, with its files in their order."""
+    """The occurrences in a store, by file, with the store's files in order."""
 
     store: StoreId
     chain: tuple[StoreFile, ...]
@@ -345,12 +345,12 @@ class StoreHits:
 
     @property
     def any(self) -> bool:
-        """Return whether anything was found."""
+        """Return whether the subject was found in the store."""
         return any(file.any for file in self.files.values())
 
     @property
     def by_value(self) -> bool:
-        """Return whether a row matches by its value, which its key does not show."""
+        """Return whether a row matches by its value and not by its key."""
         return any(file.by_value for file in self.files.values())
 
     @property
@@ -359,7 +359,7 @@ class StoreHits:
         return sum(file.any for file in self.files.values())
 
     def live(self, operator: OperatorStates) -> dict[str, int]:
-        """Return the number of live keys by the label of their state, without counters."""
+        """Return the number of current keys by the label of their state, without counters."""
         last: dict[tuple[str, bytes], bool] = {}
         for file in self.chain:
             last.update(self.files[file].keys)
@@ -384,7 +384,7 @@ class Search:
         self.columns: set[str] = set()
 
     def matchers(self, operator: OperatorStates) -> dict[tuple[str, str], Matcher]:
-        """Return the matchers of each family of an operator that may hold it."""
+        """Return the matcher of each family of an operator that may contain the subject."""
         matchers = {}
         for codec in operator.declared_codecs():
             if codec.schema is None:
@@ -405,10 +405,10 @@ class Search:
         """Search the files of a store.
 
         Args:
-            view: The savepoint as a checkpoint.
+            view: The savepoint, read as a checkpoint.
             operator: The store's operator.
-            store: The store.
-            matchers: The operator's matchers, from `matchers`.
+            store: The identity of the store.
+            matchers: The matchers of the operator, from `matchers`.
 
         Raises:
             Corrupt: A file is damaged.
@@ -472,7 +472,7 @@ class Search:
 
 
 def _exact(matchers: Mapping[str, Matcher], families: Families) -> list[bytes] | None:
-    """Return the only stored keys that can match; None if others can."""
+    """Return the only stored keys that can match; None if other keys can match."""
     if families.forgotten:
         return None
     keys = []
@@ -491,7 +491,7 @@ def _may_have(
     families: Families,
     operator: OperatorStates,
 ) -> bool:
-    """Return whether records may contain it; false positives are possible, false negatives not."""
+    """Return whether records may contain the subject; false negatives are impossible."""
     keys = _exact(matchers, families)
     if keys is None:
         return any(one.may_have(stream, b"") for one in matchers.values())
@@ -505,7 +505,7 @@ def _hits(
     matchers: Mapping[str, Matcher],
     families: Families,
 ) -> FileHits:
-    """Search entries; most are excluded by their bytes."""
+    """Return the matching entries; most entries are excluded by a comparison of bytes."""
     hits = FileHits()
     needles = tuple({needle for one in matchers.values() for column in one.needles for needle in column})
     first = needles[0]
@@ -532,10 +532,10 @@ def _hits(
 
 
 def checked(view: SavepointView, path: str) -> bytes:
-    """Read a file of a savepoint, and check it against the manifest.
+    """Read a file of a savepoint, and compare it with the manifest.
 
     Raises:
-        Corrupt: The bytes differ, so the original content is unknown.
+        Corrupt: The content differs from the manifest, so the original content is unknown.
     """
     data = view.read(path)
     if hash_of(data) != view.sha256(path):
@@ -551,11 +551,11 @@ def checked(view: SavepointView, path: str) -> bytes:
 
 
 def entries(view: SavepointView, operator: OperatorStates, file: StoreFile) -> Iterator[Entry]:
-    """Yield every entry of a file of a store, current or not: keys as they are stored, with their family.
+    """Yield all entries of a store's file, current or not, each with the stored key and its family.
 
     Raises:
         Corrupt: The file is damaged.
-        Unsupported: Its format is not supported.
+        Unsupported: The format of the file is not supported.
     """
     path = file.render()
     data = checked(view, path)
@@ -569,20 +569,20 @@ def entries(view: SavepointView, operator: OperatorStates, file: StoreFile) -> I
 
 
 def _changes(operator: OperatorStates, file: StoreFile, stream: bytes) -> Iterator[Entry]:
-    """Yield the entries of unpacked changes, or of a store in memory."""
+    """Yield the entries of decompressed changes, or of a store of the memory provider."""
     deleted = operator.values.deleted
     for _, key, value in records_of(file.kind, stream, file.render()):
         yield deleted(key) if value is None else key, value
 
 
 def noted_keys(data: bytes) -> list[bytes]:
-    """Return the lists in a snapshot that record the first and the last key of its data files."""
+    """Return the parts of a snapshot that record the first and the last key of its data files."""
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
         return [archive.read(name) for name in archive.namelist() if name.startswith(_NOTES)]
 
 
 def _in_small_files(data: bytes, matchers: Iterable[Matcher], exact: Sequence[bytes] | None) -> bool:
-    """Return whether a snapshot's own files may contain it: they have the bounds of data files."""
+    """Return whether a snapshot's metadata files may contain the subject, as bounds of data files."""
     keys = [matcher for matcher in matchers if matcher.by_key]
     notes = noted_keys(data)
     if exact is not None:

@@ -1,8 +1,8 @@
-"""Search the state files that belong to no restorable batch.
+"""The search of state files that belong to no restorable batch.
 
-Killed tasks and Spark's cleanup leave them. It is unknown which of their rows are current, so their bytes are
-searched: a file that may contain the key counts as one that does, and so does one that cannot be unpacked. An
-empty file, as a killed task leaves it, contains nothing.
+Killed tasks and Spark's cleanup leave such files behind. It is unknown which of their rows are current, so
+their bytes are searched: a file that may contain the key, or that cannot be decompressed, counts as one with
+the key. An empty file of a killed task does not contain the key.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class StrayFiles:
 
     Args:
         checkpoint: The checkpoint.
-        operators: Its operators at the newest batch.
+        operators: The operators of the checkpoint at the newest batch.
         subject: The key.
     """
 
@@ -47,7 +47,7 @@ class StrayFiles:
         }
 
     def holding(self, paths: Sequence[str]) -> int:
-        """Return the number of these files that may hold the subject."""
+        """Return the number of these files that may contain the subject."""
         return sum(self._may_hold(path) for path in paths)
 
     def _may_hold(self, path: str) -> bool:
@@ -83,7 +83,7 @@ def _search(operator: NamedOperator, subject: Subject) -> SparkSearch | KeyedSea
 def _in_rows(
     path: str, data: bytes, place: StoreFile | SharedSstFile, operator: OperatorStates, may_be: _MayBe
 ) -> bool:
-    """Return whether a file of a store, with these bytes, may hold the subject."""
+    """Return whether the content of a store's file may contain the subject."""
     if isinstance(place, SharedSstFile):
         if place.folder != layout.SSTS:
             return may_be(data)
@@ -95,5 +95,5 @@ def _in_rows(
 
 
 def _is_schema(path: str) -> bool:
-    """Return whether a file holds a schema, and no rows."""
+    """Return whether a file is a schema file, which has no rows."""
     return isinstance(layout.parse(path), (layout.OperatorMetadataFile, layout.SchemaFile))
