@@ -102,7 +102,7 @@ class AdviceKind:
         looks_for: The condition under which the advice is given.
         costs: The cost of leaving the setting, and how it is estimated.
         instead: The recommended action.
-        rule: The lint rule that reports the same; None if there is none.
+        rule: The lint rule that reports the same problem; None without one.
     """
 
     id: str
@@ -155,7 +155,7 @@ class Advice(JsonShape):
         cost: The cost of leaving the setting unchanged.
         do: The recommended action.
         commands: Commands and settings to copy.
-        rule: The lint rule that reports the same; None if there is none.
+        rule: The lint rule that reports the same problem; None without one.
     """
 
     id: str

@@ -161,7 +161,7 @@ class KeyState(JsonShape):
     @property
     @in_json
     def exists(self) -> bool:
-        """Whether the state has the key."""
+        """Return whether the state has the key."""
         return bool(self.entries)
 
     @property

@@ -555,7 +555,7 @@ def bootstrap_query(
         catalog: The catalog.
         folder: A local working directory, which the caller deletes.
         label: A display name.
-        tell: Called with the progress done, the total, and the current step.
+        tell: The progress callback, called with the work done, the total, and the current step.
 
     Raises:
         Failed: The query failed over the history.

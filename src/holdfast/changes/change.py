@@ -254,7 +254,7 @@ class StateChange:
             stopped: True to confirm that no query uses the checkpoint. The confirmation is required for a
                 checkpoint, not for a savepoint. The checkpoint is also watched for several seconds to two
                 minutes.
-            tell: Called with the progress done, the total, and the current step.
+            tell: The progress callback, called with the work done, the total, and the current step.
 
         Raises:
             Invalid: The change has no steps, or a step does not match the state.

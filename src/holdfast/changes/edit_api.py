@@ -89,7 +89,7 @@ def edit(
         why: The reason, which is stored in the savepoint.
         label: A label for the new savepoint; none by default, so that the label of the source stays unique.
         who: The author; by default the user and the machine.
-        tell: Called with the progress done, the total, and the current step.
+        tell: The progress callback, called with the work done, the total, and the current step.
 
     Returns:
         The new savepoint, whose address is `uri`.
@@ -173,7 +173,7 @@ def undo(
         why: The reason, which is stored in the savepoint.
         label: A label for the new savepoint; none by default, so that the label of the original stays unique.
         who: The author; by default the user and the machine.
-        tell: Called with the progress done, the total, and the current step.
+        tell: The progress callback, called with the work done, the total, and the current step.
 
     Raises:
         NotFound: The savepoint, or the one before the edit, is missing.
@@ -197,7 +197,7 @@ def plan_undo(savepoint: Address, *, tell: ProgressCallback | None = None) -> Un
 
     Args:
         savepoint: A savepoint that an edit created.
-        tell: Called with the progress done, the total, and the current step.
+        tell: The progress callback, called with the work done, the total, and the current step.
 
     Raises:
         As for `undo`.
@@ -245,7 +245,7 @@ def erase(
         why: The reason, which is stored in the certificate and in the savepoints.
         who: The author; by default the user and the machine.
         home: The state home to search; by default that of the settings.
-        tell: Called with the progress done, the total, and the current step.
+        tell: The progress callback, called with the work done, the total, and the current step.
 
     Returns:
         The certificate of what was searched, found and rewritten, which contains the key only as a hash. If

@@ -243,7 +243,7 @@ class Step(Protocol[ReportT_co]):
             work: The working copy. Its newest committed batch is the batch of the change, before and after
                 this step.
             folder: An empty directory for this step only.
-            tell: Called with the progress done, the total, and the current step.
+            tell: The progress callback, called with the work done, the total, and the current step.
 
         Raises:
             Internal: The verification failed.
@@ -276,7 +276,7 @@ def carry_out(
         purpose: The purpose of the copy, for messages.
         folder: A local working directory, which the caller deletes.
         guard: The guard of the source; None for a savepoint.
-        tell: Called with the progress done, the total, and the current step.
+        tell: The progress callback, called with the work done, the total, and the current step.
 
     Returns:
         The report of each step.

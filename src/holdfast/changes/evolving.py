@@ -435,7 +435,7 @@ def apply_evolution(
         folder: A local working directory, which the caller deletes.
         shape: The layout of the state, which does not change.
         accepts: A final check of the checkpoint.
-        tell: Called with the progress done, the total, and the current step.
+        tell: The progress callback, called with the work done, the total, and the current step.
         guard: The guard of the source, if that is a checkpoint.
 
     Raises:

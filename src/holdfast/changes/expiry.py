@@ -265,7 +265,7 @@ def drop_expired(
         to: The catalog for the new savepoint; by default that of the original.
         label: A label for the new savepoint; none by default, so that the label of the original stays unique.
         deep: Whether to read all rows of the state for exact counts and digests.
-        tell: Called with the progress done, the total, and the current step.
+        tell: The progress callback, called with the work done, the total, and the current step.
 
     Returns:
         The new savepoint, whose address is `uri`.

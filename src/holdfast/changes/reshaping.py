@@ -160,7 +160,7 @@ def migrate(
             minutes.
         home: The state home, which may have an integrity record of the checkpoint; by default that of the
             settings.
-        tell: Called with the progress done, the total, and the current step.
+        tell: The progress callback, called with the work done, the total, and the current step.
 
     Raises:
         NotFound: The checkpoint or savepoint does not exist.

@@ -98,7 +98,7 @@ def rewrite(
         checkpoint: The checkpoint to modify.
         shape: The new layout of the state.
         folder: A working directory that does not exist yet.
-        tell: Called with stores done, stores in all, and the current step.
+        tell: The progress callback, called with stores done, total stores, and the current step.
 
     Returns:
         The id of the new batch.

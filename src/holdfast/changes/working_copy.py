@@ -198,7 +198,7 @@ class WorkingCopy:
     Args:
         folder: The directory, which the caller deletes. It has hard links to files on the same disk.
         purpose: The purpose of the copy, for messages.
-        tell: Called with the progress done, the total, and the current step.
+        tell: The progress callback, called with the work done, the total, and the current step.
     """
 
     def __init__(self, folder: Path, purpose: Purpose, tell: ProgressCallback | None) -> None:

@@ -298,8 +298,8 @@ def restorable_batches(
 
     Args:
         storage: The checkpoint.
-        tree: Its listing.
-        logs: Its logs.
+        tree: The listing of the checkpoint.
+        logs: The logs of the checkpoint.
         record: The integrity record.
         damage: The damaged files, including each RocksDB snapshot that has lost a data file.
     """
@@ -313,8 +313,8 @@ class _Cut:
 
     Args:
         storage: The checkpoint.
-        tree: Its listing.
-        logs: Its logs.
+        tree: The listing of the checkpoint.
+        logs: The logs of the checkpoint.
         record: The integrity record.
         damage: Damaged files.
     """

@@ -404,7 +404,7 @@ def batch_input(storage: Storage, logs: Logs, batch_id: int) -> tuple[InputRange
 
     Args:
         storage: The checkpoint or savepoint.
-        logs: Its logs.
+        logs: The logs of the checkpoint.
         batch_id: The batch.
 
     Raises:

@@ -408,7 +408,7 @@ class WrittenBy(JsonShape):
     @property
     @in_json
     def newer(self) -> bool:
-        """Whether that version is newer than the installed one, which then must not continue."""
+        """Return whether that version is newer than the installed one, which then must not continue."""
         if self.installed is None:
             return False
         noted = self.noted is not None and minor(self.noted) > minor(self.installed)

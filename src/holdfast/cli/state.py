@@ -78,7 +78,7 @@ def _refuse_bare_key(reader: StateReader, word: str, operator: str | None) -> No
     """Check that a single argument is the name of a state, not a key, if there are several states.
 
     Raises:
-        Invalid: There are several states, and the argument is not the name of one.
+        Invalid: Several states exist, and the argument is not the name of one.
     """
     try:
         reader.pick(word, operator)

@@ -123,7 +123,7 @@ class Election(Protocol):
 
     @property
     def saw_life(self) -> bool:
-        """Whether a campaign of this candidate failed because the owner is alive."""
+        """Return whether a campaign of this candidate failed because the owner is alive."""
 
     def campaign(self) -> Term | None:
         """Try once to become the owner; return None while there is a different owner.

@@ -565,7 +565,7 @@ def _column_of(frame: Frame, column: ColumnExpression) -> ColumnExpression:
 
 
 def _added(first: Any, second: Any) -> Any:
-    """Concatenate two texts, as far as they are known."""
+    """Concatenate the known parts of two texts."""
     if not isinstance(first, Const) or not isinstance(first.value, str):
         return UNKNOWN
     if first.whole and isinstance(second, Const) and isinstance(second.value, str):

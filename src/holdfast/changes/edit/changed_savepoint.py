@@ -93,7 +93,7 @@ def derive_changed(
         deep: Whether to read all rows of the state for exact counts and digests.
         clock: The function that returns epoch milliseconds.
         chance: The function that returns a number of random bytes.
-        tell: Called with the progress done, the total, and the current step.
+        tell: The progress callback, called with the work done, the total, and the current step.
 
     Raises:
         As for `derive`.

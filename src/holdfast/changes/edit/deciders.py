@@ -50,7 +50,7 @@ def parse_assignment(text: str) -> Assignment:
     """Parse `column = expression`.
 
     Raises:
-        Invalid: There is no equals sign, or one side of it is empty.
+        Invalid: The text has no equals sign, or a side of it is empty.
     """
     column, equals, expression = text.partition("=")
     column = column.strip().strip('"')

@@ -112,7 +112,7 @@ def plan_edit(
         target: The catalog for the new savepoint.
         edit: The edit.
         may_change_nothing: Whether an edit that changes no row is accepted.
-        tell: Called with the progress done, the total, and the current step.
+        tell: The progress callback, called with the work done, the total, and the current step.
 
     Raises:
         NotFound: The savepoint or state does not exist.
@@ -181,7 +181,7 @@ def edit(
         label: A label for the new savepoint; none by default, so that the label of the old one stays unique.
         clock: The function that returns epoch milliseconds.
         chance: The function that returns a number of random bytes.
-        tell: Called with the progress done, the total, and the current step.
+        tell: The progress callback, called with the work done, the total, and the current step.
 
     Raises:
         Conflict: The savepoint has changed since the plan, or savepoints are being deleted.

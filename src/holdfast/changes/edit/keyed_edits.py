@@ -80,7 +80,7 @@ class KeyedEdit:
         named: The names of the operator.
         edit: The edit.
         tally: The numbers of rows, which the edit updates.
-        tell: Called with the progress done, the total, and the current step.
+        tell: The progress callback, called with the work done, the total, and the current step.
     """
 
     files: OperatorStates

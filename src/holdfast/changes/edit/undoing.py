@@ -60,7 +60,7 @@ def plan_undo(
         savepoint_id: The id of that savepoint.
         origin: The catalog of the savepoint before the edit.
         origin_id: The id of the savepoint before the edit.
-        tell: Called with the progress done, the total, and the current step.
+        tell: The progress callback, called with the work done, the total, and the current step.
 
     Raises:
         NotFound: One of the two savepoints is missing.

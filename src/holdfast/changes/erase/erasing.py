@@ -137,7 +137,7 @@ def plan_erase(
         catalog: The catalog.
         subject: The key.
         clock: The function that returns epoch milliseconds.
-        tell: Called with the progress done, the total, and the current step.
+        tell: The progress callback, called with the work done, the total, and the current step.
 
     Raises:
         NotFound: The catalog does not exist, or no state of any savepoint has a column of the subject.
@@ -182,7 +182,7 @@ def erase(
         why: The reason for the erasure.
         clock: The function that returns epoch milliseconds.
         chance: The function that returns a number of random bytes.
-        tell: Called with the progress done, the total, and the current step.
+        tell: The progress callback, called with the work done, the total, and the current step.
 
     Raises:
         As for `plan_erase`; and

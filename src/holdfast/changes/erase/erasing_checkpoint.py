@@ -67,7 +67,7 @@ def erase_checkpoint(
         who: The author of the erasure.
         why: The reason for the erasure.
         record: The integrity record; None without one.
-        tell: Called with the progress done, the total, and the current step.
+        tell: The progress callback, called with the work done, the total, and the current step.
 
     Raises:
         Conflict: A query uses the checkpoint, which is unchanged.

@@ -40,7 +40,7 @@ def write_groups(
         checkpoint: The checkpoint to modify.
         changes: The changed key groups, by the number of the operator.
         folder: A working directory that does not exist yet.
-        tell: Called with stores done, stores in all, and the current step.
+        tell: The progress callback, called with stores done, total stores, and the current step.
 
     Returns:
         The id of the new batch.
@@ -68,7 +68,7 @@ def write_rows(
         checkpoint: The checkpoint to modify.
         changes: The changed rows, by store.
         folder: A working directory that does not exist yet.
-        tell: Called with stores done, stores in all, and the current step.
+        tell: The progress callback, called with stores done, total stores, and the current step.
 
     Returns:
         The id of the new batch.
@@ -120,7 +120,7 @@ def regroup(
         checkpoint: The checkpoint to modify.
         key_groups: The new number of groups.
         folder: A working directory that does not exist yet.
-        tell: Called with stores done, stores in all, and the current step.
+        tell: The progress callback, called with stores done, total stores, and the current step.
 
     Returns:
         The changed operators with their new key groups.

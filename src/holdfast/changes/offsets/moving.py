@@ -354,7 +354,7 @@ def move_offsets(
         target: The checkpoint to create.
         plan: The plan from `plan_offsets` for this source and target.
         folder: A local working directory, which the caller deletes.
-        tell: Called with the progress done, the total, and the current step.
+        tell: The progress callback, called with the work done, the total, and the current step.
         guard: The guard of the source, if that is a checkpoint.
 
     Raises:

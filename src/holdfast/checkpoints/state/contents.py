@@ -209,7 +209,7 @@ class ContentSum:
         return f"{self._sum:0128x}"
 
     def merge(self, other: ContentSum) -> None:
-        """Add the rows of another sum."""
+        """Add the rows of a different sum."""
         self.rows += other.rows
         self.size_bytes += other.size_bytes
         self._sum = (self._sum + other._sum) % _MODULUS

@@ -35,7 +35,7 @@ class PlacedOperator(Protocol):
 
     @property
     def gathered(self) -> bool:
-        """Whether one task has all of the operator's state, because it has no key."""
+        """Return whether one task has all of the operator's state, because it has no key."""
 
 
 class KeyPartitions:

@@ -136,7 +136,7 @@ class StateName:
     @property
     @in_json
     def internal(self) -> bool:
-        """Whether the state is internal to Spark: counters, timers, indexes of expiry."""
+        """Return whether the state is internal to Spark: counters, timers, indexes of expiry."""
         return is_internal(self.family)
 
     @property

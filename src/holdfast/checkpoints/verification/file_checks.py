@@ -4,21 +4,24 @@ Spark cleans up each store on its own, in a maintenance thread that may pause or
 deletions (`HDFSBackedStateStoreProvider.cleanup` and `RocksDBFileManager.deleteOldVersions`, alike in Spark
 3.5 to 4.3):
 
-1. A run lists the folder, chooses a base to keep, and deletes files of versions below that base only. So
-   there always is a base newer than any file that Spark has deleted. Which base a run keeps depends on
+1. A run lists the folder, chooses a base to keep, and deletes files of versions below that base only.
+  Therefore a base that is newer than any file deleted by Spark always exists. Which base a run keeps depends
+  on
    `spark.sql.streaming.minBatchesToRetain`, which no file of a checkpoint records, and not on the unique ids
    of format 2.
-2. The heap provider deletes one file of each version, in ascending order: the snapshot, where the version has
-   one, else the delta. The delta of a version whose snapshot was deleted stays until a later run.
+2. The heap provider deletes one file of each version, in ascending order: the snapshot if the version has
+  one, otherwise the delta. The delta of a version whose snapshot was deleted stays until a later run.
 3. The RocksDB provider deletes data files first, then snapshots in ascending order, then changelogs in the
-   order of the listing, which may be any, then checksums. It skips a file whose deletion fails.
-4. Maintenance uploads snapshots too, in Spark 4.3 beside the cleanup, so a snapshot may appear batches after
-   its changelog. An executor that has lost a partition may upload one after the files around it were deleted;
+  arbitrary order of the listing, then checksums. It skips a file whose deletion fails.
+4. Maintenance also uploads snapshots, in Spark 4.3 concurrently with the cleanup, so a snapshot may appear
+  several batches after its changelog. An executor that has lost a partition may upload one after the files
+  around it were deleted;
    the next run deletes it.
 
-So before Spark deletes a file, the version before it can no longer be loaded from a base. A file is missing
-without Spark's doing if no newer base exists, or if the version before it can still be loaded. Nothing tells
-who has deleted the oldest base of a store, or changelogs of RocksDB below every base: these are not reported.
+Therefore, before Spark deletes a file, the previous version can no longer be loaded from a base. A missing
+file was not deleted by Spark if no newer base exists, or if the previous version can still be loaded. The
+oldest base of a store, and changelogs of RocksDB older than every base, may have been deleted by Spark or
+not; these are not reported.
 """
 
 from __future__ import annotations
@@ -116,7 +119,7 @@ class Verification(JsonShape):
     @property
     @in_json
     def ok(self) -> bool:
-        """Whether no damage was found."""
+        """Return whether no damage was found."""
         return not self.problems
 
 

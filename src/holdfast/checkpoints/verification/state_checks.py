@@ -147,8 +147,8 @@ def check_placement(
 
     Args:
         storage: The checkpoint.
-        logs: Its logs.
-        operators: Its operators at the newest batch, by number.
+        logs: The logs of the checkpoint.
+        operators: The operators of the checkpoint at the newest batch, by number.
         check: The content check that read the files.
     """
     newest = None if logs.newest is None else readable(partial(logs.offsets, logs.newest))

@@ -118,7 +118,7 @@ class CoffeeDay:
             today: The day to which the questions refer.
 
         Raises:
-            Invalid: There are too few customers or files.
+            Invalid: The number of customers or files is too small.
         """
         for name, value, least in (("customers", customers, 1), ("files", files, _FEWEST_FILES)):
             if value < least:

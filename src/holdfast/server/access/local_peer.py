@@ -122,7 +122,7 @@ class LocalPeer:
 
     @property
     def trusted(self) -> bool:
-        """Whether the peer is this process's own user or root, who need no token."""
+        """Return whether the peer is this process's own user or root, who need no token."""
         return self.uid in (os.geteuid(), _ROOT)
 
     @cached_property
