@@ -7,7 +7,7 @@ from typing import Any, NoReturn
 
 from holdfast.errors import Unsupported
 
-# What is imported where it is used, without a word of its own for who lacks it.
+# Packages of extras that are imported where they are used, without their own error message.
 _EXTRA_OF = {
     "duckdb": "sql",
     "fastapi": "server",
@@ -24,7 +24,7 @@ _EXTRA_OF = {
 }
 
 
-# What a job does not run without.
+# The packages that every job needs.
 _JOB_PACKAGES = ("pyspark", "pandas", "pyarrow")
 
 
@@ -53,7 +53,7 @@ class StandIn:
         return f"<{self._text}>"
 
     def __getattr__(self, name: str) -> NoReturn:
-        if name.startswith("_"):  # what tools look for in any object
+        if name.startswith("_"):  # attributes that tools look up on any object
             raise AttributeError(name)
         self._refuse()
 

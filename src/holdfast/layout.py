@@ -37,11 +37,11 @@ SOURCES: Final = "sources"
 STATE: Final = "state"
 OWN: Final = "_holdfast"
 _NOTE_BEGIN, _NOTE_END = "operator-", ".json"
-# The origin of a restored checkpoint.
+# The file that describes the origin of a restored checkpoint.
 ORIGIN: Final = f"{OWN}/origin.json"
-# The name of the own file with the query's plan.
+# The name of the file with the query's plan.
 PLAN: Final = "plan.json"
-# The name of the own file with the sinks that have a ledger.
+# The name of the file with the sinks that have a ledger.
 LEDGER: Final = "ledger.json"
 # The name of a keyed operator or of a split join, as a regular expression.
 OPERATOR_NAME: Final = "[A-Za-z][A-Za-z0-9_.-]*"
@@ -50,14 +50,14 @@ STATE_SCHEMA: Final = "_stateSchema"
 SSTS: Final = "SSTs"
 LOGS: Final = "logs"
 DEFAULT_STORE: Final = "default"
-# What lies next to a checkpoint, under its own name: its savepoints, and a fork of it.
+# The suffixes of directories next to a checkpoint: its savepoints, and a fork of it.
 SAVEPOINTS_BESIDE: Final = ".savepoints"
 FORK_BESIDE: Final = "-fork"
-# `file:///` and `s3://` with the name of a bucket.
+# The prefix of an address: `file:///`, or `s3://` with the name of a bucket.
 _ROOT_SLASHES: Final = 2
 CRC: Final = ".crc"
 
-# A store's state after batch N has this version.
+# The version of a store's state after batch N is N plus this.
 FIRST_VERSION: Final = 1
 
 
@@ -292,10 +292,10 @@ _OWN_FILE = re.compile(
     rf"origin\.json|{re.escape(PLAN)}|{re.escape(LEDGER)}|(?:operator|split)-{OPERATOR_NAME}\.json"
 )
 _SCHEMA_FILE = re.compile(rf"({_NUMBER})_({_UUID})")
-# Parts that no path of a checkpoint has, and that would lead to another.
+# Parts that are not allowed in a path, because they lead to a different directory.
 _ELSEWHERE = frozenset({"", ".", ".."})
 _KIND = {kind.value: kind for kind in FileKind}
-# A path is looked at several times while a checkpoint is: to plan, to copy, to prove.
+# A path is parsed several times while a checkpoint is planned, copied and verified.
 _PARSED: Final = 1 << 14
 
 
@@ -435,7 +435,7 @@ _STORE_FOLDERS = frozenset({OPERATOR_METADATA, SSTS, LOGS})
 def _in_partition(operator_id: int, partition: int, parts: list[str]) -> Place | None:
     named = len(parts) > 1 and parts[0] not in _STORE_FOLDERS
     if named and parts[0] == DEFAULT_STORE:
-        return None  # the default store has no folder of its own
+        return None  # the default store does not have its own folder
     store = StoreId(operator_id, partition, parts[0] if named else DEFAULT_STORE)
     rest = parts[1:] if named else parts
     if len(rest) == 1:

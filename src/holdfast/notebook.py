@@ -13,14 +13,14 @@ from typing import Any, Final
 
 from holdfast.quantities import rounded_duration, rounded_size
 
-# A table shows this many rows, and a value this many characters.
+# The maximum number of rows of a table, and of characters of a value.
 _MOST_ROWS: Final = 20
 _MOST_CHARACTERS: Final = 200
-# Fewer values make no line.
+# The minimum number of values of a sparkline.
 _LEAST_POINTS: Final = 3
 _WIDTH, _HEIGHT = 160, 24
 _GOOD, _DOUBTFUL, _BAD = "#1a7f37", "#9a6700", "#cf222e"
-# Words that carry a verdict, wherever they are a value of their own.
+# Words that are coloured as a verdict if they are a whole value.
 _COLOURS: Final[Mapping[Any, str]] = {
     True: _GOOD,
     False: _BAD,
@@ -30,12 +30,12 @@ _COLOURS: Final[Mapping[Any, str]] = {
     "yes": _GOOD,
     "no": _BAD,
 }
-# Lists of these are drawn as a line.
+# The names of lists that are drawn as a sparkline.
 _SERIES: Final = ("_ms", "_bytes", "rows")
-# A number of milliseconds above this is a moment, not a duration: 2001.
+# A number of milliseconds above this (2001) is a time and not a duration.
 _FIRST_MOMENT_MS: Final = 1_000_000_000_000
 _VERDICTS: Final = ("ok", "severity", "verdict")
-# Values that are left out.
+# Values that are omitted.
 _NOTHING: Final[tuple[Any, ...]] = (None, [], {}, "")
 _CELL: Final = "text-align:left;vertical-align:top;padding:2px 12px 2px 0"
 _CELL_HTML: Final = f'<td style="{_CELL}">{{}}</td>'

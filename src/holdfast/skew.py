@@ -104,7 +104,7 @@ def report(
         from holdfast.jobs.reports import report_job
 
         return report_job(source, home)
-    # Asked of the class: a frame answers for its columns.
+    # Looked up on the class, because attributes of a frame are its columns.
     if hasattr(type(source), "recentProgress"):
         return report_query(cast("StreamingQuery", source))
     frame = cast("DataFrame", source)

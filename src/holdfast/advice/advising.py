@@ -43,7 +43,7 @@ _LOOKS: Final[Mapping[Topic, Callable[[Evidence], Iterator[Advice]]]] = {
     Topic.PARTITIONS: resource_advice.partition_advice,
     Topic.MEMORY: resource_advice.memory_advice,
 }
-# Rules of lint of which advice says more.
+# Lint rules about which advice has more detail.
 _COVERED: Final = frozenset(kind.rule for kind in KINDS.values() if kind.rule) | {
     resource_advice.LACKS_WATERMARK
 }
@@ -115,7 +115,7 @@ def on_plan(
     cores = needs.cores or cores_for(planned.rate, a_core)
     options = choice(replace(load, tasks=cores), measured)
     interval_ms = _interval_ms(needs)
-    # More are of no use where each would hold next to nothing.
+    # More partitions would be almost empty.
     partitions = min(fitting(best.state_bytes or 0, cores), max(2, planned.keys // _FEW_KEYS))
     medium = advised_place(interval_ms)
     plan = PlannedState(

@@ -48,7 +48,7 @@ _MADE: Final[dict[str, type[Backend]]] = {
     CASSANDRA: Cassandra,
 }
 BUILT_IN, KEYED, OWN = "built-in", "keyed", "own"
-# As much as one server's memory holds without trouble, and the heap of executors.
+# The maximum size of state that fits easily into the memory of one server, or of the executors' heap.
 _ONE_SERVER: Final = 64 << 30
 _LARGE_HEAP: Final = 100 << 20
 _HEAP: Final = 1 << 30
@@ -56,7 +56,7 @@ _MOST_HEAP: Final = 100 << 30
 _QUICK_MS: Final = 1_000
 _SLOW_RESTART_MS: Final = 60_000
 _MOST_KEYS: Final = 0.5
-# The versions of its state that the heap holds.
+# The number of versions of state on the heap.
 _VERSIONS: Final = 2
 
 HEAP_OUTGROWN = AdviceKind(
@@ -205,7 +205,7 @@ def _best(load: Load, measured: MeasuredBackends) -> str:
         small = measured.of(REDIS).state_bytes(load.keys, load.value_bytes) <= _ONE_SERVER
         return REDIS if small else CASSANDRA
     if load.now in (REDIS, CASSANDRA) and not load.most_keys:
-        return load.now  # whoever keeps it there may have a reason that no file tells
+        return load.now  # the user may have a reason that no file records
     if load.now == MEMORY and (load.now_bytes or 0) < _LARGE_HEAP:
         return MEMORY
     small = measured.of(MEMORY).state_bytes(load.keys, load.value_bytes) <= _HEAP

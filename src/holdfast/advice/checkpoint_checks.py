@@ -23,7 +23,7 @@ from holdfast.model import BatchProgress
 from holdfast.quantities import rounded_size
 from holdfast.storage.port import Storage
 
-# So many of the batches that are kept are looked at.
+# The maximum number of kept batches that are examined.
 _SAMPLES: Final = 24
 
 
@@ -108,11 +108,11 @@ _GROWTH: Final = 1.2
 _UNEVEN: Final = 0.5
 _LARGE_STORE: Final = 1 << 20
 _LONG_WITHOUT: Final = 10
-# What removes nothing without a watermark.
+# Operators that remove no state without a watermark.
 _NEED_WATERMARK: Final = frozenset(("dedupe", "symmetricHashJoin"))
 _THIRDS: Final = 3
 
-# A rule's id, and what was seen.
+# The id of a rule, and the observation.
 Seen = tuple[str, str]
 
 
@@ -227,7 +227,7 @@ def grown(facts: CheckpointFacts, operator: StatefulOperator) -> str | None:
     """Report state that grows without bound."""
     first_mark, last_mark = facts.watermarks
     if last_mark is not None and last_mark != first_mark:
-        return None  # time goes on, and what is older than the watermark goes
+        return None  # time passes, and rows older than the watermark are removed
     batches = sorted(facts.sizes)
     least = least_of_thirds([facts.sizes[batch_id].get(operator.operator_id, 0) for batch_id in batches])
     if least is None or not (least[0] < least[1] < least[2] and least[2] >= least[0] * _GROWTH):
@@ -287,7 +287,7 @@ def sink_hits(writers: Iterable[WriterValue]) -> Iterator[CodeLocation]:
         for rule, look in (("HF413", _ahead), ("HF414", _gap)):
             try:
                 seen = look(place, output)
-            except (OSError, ValueError):  # what cannot be read is no evidence; no file has such a name
+            except (OSError, ValueError):  # an unreadable file is no evidence, and no file has such a name
                 continue
             if seen is not None:
                 yield CodeLocation(rule, node, seen)
@@ -311,7 +311,7 @@ def _gap(checkpoint: Path, output: Path) -> str | None:
     names = list(_names(output / LOG_DIRECTORY))
     missing = missing_batch(names, committed + 1)
     written = newest_batch(names)
-    if missing is None or (written is not None and written > committed + 1):  # that is HF413
+    if missing is None or (written is not None and written > committed + 1):  # reported by HF413
         return None
     return (
         f"{output} has no entry for batch {missing}, but the checkpoint has committed batch {committed}:"
@@ -356,7 +356,7 @@ _SHARED: Final = frozenset(
         "smb3",
     )
 )
-_TEMPORARY: Final = tuple(map(PurePosixPath, ("/tmp", "/var/tmp", "/dev/shm")))  # noqa: S108 - looked for
+_TEMPORARY: Final = tuple(map(PurePosixPath, ("/tmp", "/var/tmp", "/dev/shm")))  # noqa: S108 - searched for
 _ESCAPES: Final = (("\\040", " "), ("\\011", "\t"), ("\\134", "\\"))
 
 
@@ -427,7 +427,7 @@ def _file_system(path: PurePosixPath, mounts: str) -> str | None:
     return None if found is None else found[1]
 
 
-# The least number of batches for a finding.
+# The minimum number of batches for a finding.
 _FEWEST: Final = 20
 _LATE_SHARE: Final = 0.001
 _MANY_STATE_ROWS: Final = 1_000

@@ -37,9 +37,9 @@ Address = str | os.PathLike[str]
 
 # RocksDB's default budget for all stores of an executor, if it is bounded.
 _ROCKSDB_BUDGET: Final = 500 << 20
-# On the heap a row is two objects in a map, in addition to its bytes.
+# On the heap, a row is two objects in a map, in addition to its bytes.
 _HEAP_TIMES: Final = 2
-# A larger file of changes gives no better estimate.
+# A larger change file does not improve the estimate.
 _LARGEST_SAMPLE: Final = 4 << 20
 
 
@@ -99,7 +99,7 @@ def cost(
     )
     ratio, packed, codec = _compression(place.storage, measured)
     states = _states(measured, saved, memory, ratio)
-    if place.is_savepoint:  # nothing runs from it, and its files are not those of a checkpoint too
+    if place.is_savepoint:  # no query runs from it, and its files are not those of a checkpoint
         asked = None
         states = tuple(
             replace(state, local_bytes=0, checkpoint_bytes=0, retained_bytes=0, memory_bytes=None)
@@ -304,7 +304,7 @@ def _compression(storage: Storage, measured: MeasuredCheckpoint) -> tuple[float,
     try:
         packed = storage.read(file.render())
         plain = decompressed(packed, codec, file.render())
-    except HoldfastError:  # it is gone by now, or its codec is not known here
+    except HoldfastError:  # the file was deleted, or its codec is not supported
         return 1.0, None, codec
     smaller = None if codec == ZSTD else 1 - len(compressed(plain, ZSTD)) / len(packed)
     return len(plain) / len(packed), smaller, codec

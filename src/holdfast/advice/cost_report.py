@@ -137,15 +137,15 @@ class CostReport(JsonShape):
     changes: tuple[Saving, ...]
 
 
-# So many batches are enough to go back behind a bad one.
+# This number of batches is enough to go back behind a bad one.
 _FEW_BATCHES: Final = 10
-# A store of this size is still loaded within seconds.
+# A store of this size is loaded within seconds.
 _LARGE_STORE: Final = 128 << 20
 _FEWEST_PARTITIONS: Final = 2
-# How quickly a task loads a store, and what it waits for each file.
+# The speed at which a task loads a store, and the wait for each file.
 _BYTES_PER_MS: Final = 100_000
 _FILE_MS: Final = {"s3": 50, "hdfs": 10, "local": 1}
-# A saving below this is none.
+# Savings smaller than this are ignored.
 _LEAST_SHARE: Final = 0.05
 
 

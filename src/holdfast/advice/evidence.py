@@ -25,9 +25,9 @@ from holdfast.storage.port import Storage
 
 MEMORY, ROCKSDB, REDIS, CASSANDRA = "memory", "rocksdb", "redis", "cassandra"
 BACKENDS: Final = (MEMORY, ROCKSDB, REDIS, CASSANDRA)
-# What one row of the measurement holds: a number as the key, a count and a sum.
+# The size of one row in the measurement: a number as the key, a count and a sum.
 VALUE_BYTES: Final = 16
-# Tasks that ran side by side in it.
+# The number of tasks that ran in parallel in the measurement.
 TASKS: Final = 2
 _LARGEST_FILE: Final = 16 << 20
 _HINT: Final = "create the file with `holdfast bench backends --json > backends.json`"
@@ -61,7 +61,7 @@ class Figures:
         return round(keys * (self.bytes_a_key + value_bytes - VALUE_BYTES))
 
 
-# The guide's: docs/guides/which-backend.md has the same.
+# The guide's measurements; docs/guides/which-backend.md has the same.
 GUIDE: Final[Mapping[str, Figures]] = {
     MEMORY: Figures(357_800, 0.6, 104, {10_000: 300, 100_000: 344, 1_000_000: 1_626}),
     ROCKSDB: Figures(265_100, 2.8, 139, {10_000: 414, 100_000: 722, 1_000_000: 3_676}),
@@ -169,7 +169,7 @@ def _wrong(where: str, found: str, expected: str) -> Invalid:
 DAY_MS: Final = 86_400_000
 # The number of newest batches whose times are used.
 _LOOKED_AT: Final = 24
-# The least number of recorded batches for facts about a job.
+# The minimum number of recorded batches for facts about a job.
 FEWEST_BATCHES: Final = 10
 _NEWEST: Final = 100
 
@@ -305,7 +305,7 @@ def read_evidence(
     """
     facts = read_facts(storage)
     logs = Logs(storage)
-    # What a database has is in no file of the checkpoint.
+    # No file of the checkpoint records the content of a database.
     in_files = facts.checkpoint.operators if facts.checkpoint.external is None else ()
     kept = sum(_kept_bytes(storage, operator) for operator in in_files)
     gap_ms = _gap_ms(_planned(logs, logs.offered[-_LOOKED_AT:]))

@@ -16,10 +16,10 @@ ROCKSDB: Final = "rocksdb"
 # Bytes per row in addition to its key and value: each is a Spark row with a word of null bits, a word per
 # field, and its checksum, and the store adds lengths and a version.
 ROW_OVERHEAD: Final = 48
-# On the heap a row is two objects in a map, in each of the two versions that Spark keeps; what they share of
-# it is the rows themselves.
+# On the heap, a row is two objects in a map, in each of the two versions that Spark keeps, which share the
+# rows themselves.
 _HEAP_OVERHEAD: Final = 160
-# What Spark gives all RocksDB stores of an executor, where that is bounded.
+# Spark's default budget for all RocksDB stores of an executor, if bounded.
 _ROCKSDB_BUDGET: Final = 500 << 20
 _MOST: Final = 10**15
 
@@ -142,7 +142,7 @@ def forecast(plan: PlannedState, prices: Prices | None = None) -> Forecast:
     paid = prices or Prices()
     state_bytes = plan.keys * plan.row_bytes
     batch_bytes = round(plan.touched(1) * plan.row_bytes)
-    # Snapshots share what did not change from one to the next; those of the heap share nothing.
+    # RocksDB's snapshots share unchanged data; those of the heap store share nothing.
     apart = plan.deltas_for_snapshot if plan.incremental or plan.provider == HEAP else 1
     again = state_bytes if plan.provider == HEAP else min(state_bytes, plan.touched(apart) * plan.row_bytes)
     changes = batch_bytes * (plan.retain + apart) if apart > 1 else 0

@@ -24,7 +24,7 @@ GB: Final = 10**9
 HOURS_PER_MONTH: Final = 730.0
 DAYS_PER_MONTH: Final = HOURS_PER_MONTH / 24
 CURRENCY: Final = "currency"
-# How much dearer a GB-month is than what the unit names.
+# The factor by which a price per unit is multiplied to get the price of a GB-month.
 _STORAGE_UNITS: Final[Mapping[str, float]] = {
     "GB-month": 1.0,
     "GiB-month": GB / 2**30,
@@ -146,7 +146,7 @@ def _content(file: Path, where: str) -> dict[str, Any]:
             )
         content: dict[str, Any] = tomllib.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        # A mistake in TOML and in UTF-8 is a ValueError, and so is a name that no file can have.
+        # Errors in TOML and UTF-8 are ValueErrors, as is an impossible file name.
         found = error.strerror if isinstance(error, OSError) else str(error)
         raise Invalid(
             "cannot read the price file",
@@ -184,7 +184,7 @@ def _wrong(fact: str, where: str, found: str, expected: str) -> Invalid:
     return Invalid(fact, code="HF-E2009", where=where, found=found, expected=expected, hint=_HINT)
 
 
-# Less than this is as good as nothing.
+# The smallest amount that is shown exactly.
 _LEAST: Final = 0.0001
 
 

@@ -64,7 +64,7 @@ def room_beside_heap_mb(master: str | None, setting: Setting) -> int | None:
         or setting("spark.executor.memoryOverheadFactor") is not None
         or (master or "").startswith("k8s")
     ):
-        return None  # Kubernetes takes another share for Python
+        return None  # Kubernetes uses a different share for Python
     return max(_LEAST_ROOM_MB, int(heap * _ROOM_SHARE))
 
 

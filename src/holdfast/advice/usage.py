@@ -208,7 +208,7 @@ def _files(shape: QueryShape) -> int:
 
 # The operator, and the name of its store.
 StateKey = tuple[int, str]
-# So many pairs of batches tell how often one comes.
+# The maximum number of pairs of batches from which the interval is estimated.
 _INTERVALS: Final = 12
 
 

@@ -60,7 +60,7 @@ _WRONG_PATHS = frozenset(
 _WRONG_CALL: type[Any] = typer.BadParameter.__mro__[1]
 
 
-# Names that options had before 0.1, which scripts may still have: they work, and no help shows them.
+# Option names from before 0.1, which scripts may still use: they are accepted but not shown in help.
 _FORMER_OPTIONS: Final[Mapping[tuple[str, ...], Mapping[str, str]]] = {
     (): {
         "--stopped": "--confirm-stopped",
@@ -128,7 +128,7 @@ class _CommandLine(short_verbs.Verbs):
             _require_text(sys.argv[1:])
             return super().main(*args, **options)
         except SystemExit as end:
-            # Ctrl-C outside a verb, such as while its options are read, reaches the library before us.
+            # Ctrl-C outside a verb, for example while options are parsed, reaches Click first.
             if interrupts.is_one(end.__context__):
                 output.insist("interrupted")
             # Typer has already printed the usage error as text.
@@ -222,7 +222,7 @@ app = typer.Typer(
     add_completion=False,
     context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
-    rich_markup_mode=None,  # plain help: it takes a third of the time, and a pipe reads it as well
+    rich_markup_mode=None,  # plain help takes a third of the time and is readable in a pipe
 )
 
 

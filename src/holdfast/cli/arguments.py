@@ -24,7 +24,7 @@ def whole_address(context: typer.Context, given: str) -> str:
     """
     from holdfast.savepoints.names import savepoint_address
 
-    # Completion looks nothing up.
+    # Completion makes no lookups.
     return given if context.resilient_parsing else savepoint_address(given)
 
 

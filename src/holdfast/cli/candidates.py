@@ -113,17 +113,17 @@ def candidates(context: Any, parameter: Any, word: str) -> list[Completion]:
         word,
         context.params,
         place if isinstance(place, str) else None,
-        # Where the state of a batch is read.
+        # Parameters that accept `@BATCH`.
         by_batch=wanted[0] in ("A", "B") or ("SP" in wanted and "batch" in context.params),
     )
     found: list[Completion] = []
     for kind in wanted:
-        # A kind that cannot be read does not affect the others.
+        # A type of completion that cannot be read does not affect the others.
         with suppress(HoldfastError, OSError, ArithmeticError, LookupError, TypeError, ValueError):
             found += KINDS[kind](asked) if kind in KINDS else _choice(kind)
     fitting = [one for one in found if one.type != "plain" or one.value.startswith(word)]
     if any(one.type == "plain" and not {"@", "/"}.isdisjoint(one.value) for one in fitting):
-        # After an @ no directory can follow, and a catalog's own directories are not candidates.
+        # No directory can follow an @, and the directories inside a catalog are not candidates.
         fitting = [one for one in fitting if one.type == "plain"]
     return list(dict.fromkeys(fitting))
 
@@ -300,7 +300,7 @@ def _local(address: str) -> LocalStorage | None:
 
 def _expanded(path: str) -> str:
     """Expand a leading `~` as the shell would."""
-    return os.path.expanduser(path)  # noqa: PTH111 - a Path would lose what is behind the last slash
+    return os.path.expanduser(path)  # noqa: PTH111 - a Path would drop the text after the last slash
 
 
 # The completions of each kind in a `metavar`.

@@ -234,7 +234,8 @@ def _after_check(
 
     place, saved = next_step.savepoint_word(against), is_savepoint(against)
     if report.verdict == "fails":
-        # The report itself has the fix of a refusal; without one, show the columns that the code must match.
+        # The report contains the fix of a refusal, if one exists; otherwise show the columns that the code
+        # must match.
         return () if report.next is not None else ("state", "list", place)
     if report.verdict == "kept":
         job = next_step.job_at(_checkpoint(against), home)

@@ -138,7 +138,7 @@ def completion(
     Examples:
       holdfast completion zsh > ~/.zfunc/_holdfast   # a directory of fpath
       holdfast completion fish > ~/.config/fish/completions/holdfast.fish
-    """  # noqa: D301 - the help's own sign for lines that stay as they are
+    """  # noqa: D301 - the sign for lines that the help does not wrap
     script = SCRIPTS[shell]
     if json:
         output.emit_json({"shell": shell.value, "script": script})
@@ -220,7 +220,7 @@ def _split(line: str) -> tuple[list[str], bool]:
     words: list[str] = []
     try:
         words += lexer
-    except ValueError:  # a quote that is not closed yet
+    except ValueError:  # an unclosed quote
         return [*words, lexer.token], False
     return words, True
 

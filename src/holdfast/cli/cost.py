@@ -140,7 +140,7 @@ def _cost(
         details = options.control(home).details(place)
     elif named == place and not is_savepoint(place):
         address = open_storage(place).uri
-        with suppress(HoldfastError):  # without a readable registry only files are used
+        with suppress(HoldfastError):  # without a readable registry, only files are used
             details = options.control(home).job_with(address)
     if details is None:
         return hf.cost(place, prices=prices, interval=interval, savepoints=savepoints)

@@ -206,7 +206,7 @@ def tour(
     try:
         with _written(place):
             unpack(place)
-        # The verbs run in this process: set the directory, and no other state home.
+        # The verbs run in this process, so set the working directory and unset the state home.
         os.chdir(place)
         for variable in ("HOLDFAST_HOME", "HOLDFAST_CONFIG"):
             os.environ.pop(variable, None)
@@ -329,7 +329,7 @@ def _run(context: typer.Context, command: str, quiet: list[str]) -> int:
         import subprocess
 
         shell = ["/bin/sh", "-c", command]
-        done = subprocess.run(shell, stdout=subprocess.PIPE, text=True, check=False)  # noqa: S603 - our own steps
+        done = subprocess.run(shell, stdout=subprocess.PIPE, text=True, check=False)  # noqa: S603 - our own
         sys.stdout.write(done.stdout)
         sys.stdout.flush()
         return done.returncode

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from holdfast.jobs.loader import JobExplained
     from holdfast.storage.port import Storage
 
-# Problems on the screen; `verify` lists all.
+# The maximum number of problems shown; `verify` lists all.
 _SHOWN = 3
 
 
@@ -327,7 +327,7 @@ def _writers(settings: Settings) -> tuple[list[WrittenBy], list[dict[str, Any]]]
     for storage in places:
         try:
             writers.append(writer_of(storage, home, spark))
-        except HoldfastError as error:  # noqa: PERF203 - one that cannot be read says nothing of the others
+        except HoldfastError as error:  # noqa: PERF203 - an unreadable checkpoint does not affect the others
             unread.append(error.as_dict())
     return writers, unread
 

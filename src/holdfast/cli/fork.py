@@ -155,7 +155,7 @@ def _row(sample: RowSample) -> str:
     "savepoints/20260305T080000 checkpoints/experiment",
     "savepoints/20260305T080000 --compare new.py --original visits.py",
 )
-def fork(  # noqa: PLR0917 - each is an option
+def fork(  # noqa: PLR0917 - each argument is an option
     savepoint: Savepoint,
     checkpoint: Annotated[
         str | None,

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _DRY_RUN: Final = "--dry-run"
 _CATALOG: Final = "savepoints"
 _RESTORED: Final = "-restored"
-# So much of a savepoint's id has its time to the millisecond.
+# The length of a savepoint id's time to the millisecond.
 _MILLISECOND: Final = len("20260305T080000.000Z")
 
 _silent = False
@@ -136,7 +136,7 @@ def say_option(json: bool, checkpoint: str) -> None:
 @contextmanager
 def silent() -> Iterator[None]:
     """Suppress next steps while verbs run inside this process."""
-    global _silent  # noqa: PLW0603 - as standard error is one for the process, so is this
+    global _silent  # noqa: PLW0603 - one value per process, like standard error
     before, _silent = _silent, True
     try:
         yield

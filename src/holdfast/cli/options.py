@@ -28,7 +28,7 @@ def _name_databases(context: typer.Context, home: str | None) -> str | None:
     def read() -> list[str]:
         from holdfast.jobs.registry.registry import Registry
 
-        with suppress(HoldfastError):  # the refusal of an address says what else names it
+        with suppress(HoldfastError):  # the error about an address names the alternatives
             return Registry(state_home(home).registry, read_only=True).databases()
         return []
 

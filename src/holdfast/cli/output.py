@@ -27,24 +27,24 @@ from holdfast.errors import HoldfastError
 NOTHING: Final = "–"
 CUT: Final = "…"
 _BETWEEN: Final = 2
-# A column is not cut below this: less of a value tells nothing.
+# The minimum width of a cut column; less of a value is not informative.
 _LEAST: Final = 10
-# Nor does one that continues below get narrower than this.
+# The minimum width of a column that continues below.
 _LEAST_BELOW: Final = 20
 _USUAL_WIDTH: Final = 80
-# A space at which no line ends, and what has none: commands and keys.
+# A space at which lines are not broken, and the text that contains such spaces: commands and keys.
 _STAYS: Final = "\x00"
 _COPIED: Final = re.compile(r"`[^`]*`|(?<!\w)'[^']*'(?!\w)")
-# What is before a sentence, which continues under its end: a mark such as `ok`, or what kind it is.
+# The mark before a sentence, such as `ok`, under whose end the sentence continues.
 _HEAD: Final = re.compile(r"\s*(?:(?:error|hint|note|warning|WARNING): |\S+ {2,})?")
-# How many characters of an id are shown at least: a savepoint's has the second in them, a UUID eight digits.
+# The minimum number of shown characters of an id: the second in a savepoint's id, eight digits of a UUID.
 SAVEPOINT_ID: Final = len("20260305T080000")
 UUID: Final = 8
 SHA256: Final = 12
 
 
-# Control characters, format characters such as those that turn the direction of text, separators of lines and
-# paragraphs, lone surrogates.
+# Control characters, format characters (such as those that reverse text), line and paragraph separators, and
+# lone surrogates.
 _UNSEEN: Final = frozenset({"Cc", "Cf", "Zl", "Zp", "Cs"})
 
 
@@ -91,7 +91,7 @@ class _Column:
         self.is_empty = all(text in {"", NOTHING} for text in cells)
         self.is_number = bool(cells) and all(map(_is_number, cells))
         self.width = max(map(_width, (name, *cells)))
-        # The narrowest that it can become.
+        # The minimum width of the column.
         self.least = self.width if stays or self.is_number else min(self.width, max(_width(name), _LEAST))
 
 
@@ -317,7 +317,7 @@ class VerbOutput(Protocol):
         """Return the result as plain values for JSON."""
 
 
-# What text of several lines holds, and moves the cursor only forward.
+# Characters that are kept in text of several lines, because they move the cursor only forward.
 _IN_TEXT: Final = "\n\t"
 _quiet = False
 
@@ -383,7 +383,7 @@ def quiet() -> bool:
 
 def be_quiet(wanted: bool) -> None:
     """Turn --quiet on or off."""
-    global _quiet  # noqa: PLW0603 - as standard error is one for the process, so is this
+    global _quiet  # noqa: PLW0603 - one value per process, like standard error
     _quiet = wanted
 
 
@@ -450,7 +450,7 @@ def moment(ms: int | None, *, in_utc: bool = False) -> str:
         utc = dt.datetime.fromtimestamp(ms / 1000, dt.timezone.utc)
         local = utc.astimezone()
     except (OverflowError, ValueError, OSError):
-        return f"{ms:,} ms since 1970"  # before the year 1 or after 9999, such as Spark's greatest time
+        return f"{ms:,} ms since 1970"  # before year 1 or after year 9999, such as Spark's maximum time
     if not local.utcoffset():
         return WholeText(f"{utc:%Y-%m-%d %H:%M:%S}Z")
     offset = local.strftime("%z")

@@ -15,7 +15,7 @@ from holdfast.quantities import counted
 Advance = Callable[[int, int, str], None]
 
 STEPS = "steps"
-# What is counted in a phase, where it is not what the verb counts otherwise.
+# The unit of each phase that counts other things than the verb.
 _UNITS: Final = {
     "hashing": "files",
     "reading files": "files",
@@ -84,7 +84,7 @@ def _bar(what: str, unit: str, stream: TextIO) -> Iterator[Advance]:
             left = task.time_remaining
             return Text("" if left is None else f"{dt.timedelta(seconds=int(left))} left")
 
-    # Steps differ in length, so neither their rate nor the time that is left says anything.
+    # Steps differ in length, so a rate and a remaining time would be misleading.
     columns = (
         SpinnerColumn(),
         TextColumn("{task.description}"),
@@ -115,7 +115,7 @@ def _lines(what: str, unit: str, stream: TextIO) -> Advance:
         things = unit if unit == STEPS else _UNITS.get(note, unit)
         amount = "" if things == STEPS or total < 1 else counted(total, _singular(things))
         if amount and done and note not in _UNITS:
-            amount = f"{done:,} of {amount}"  # something that happens on the way
+            amount = f"{done:,} of {amount}"  # an event during a phase
         elif amount and note.endswith(things):
             amount = f"{total:,} in all"
         output.say(f"{what}: {', '.join(part for part in (note, amount) if part) or 'started'}", stream)

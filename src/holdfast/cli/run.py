@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from holdfast.server.server_settings import ServerSettings
 
 QUIET_S = 5.0
-# Events that --quiet does not silence: something went wrong, and the job continues.
+# Events that are printed even with --quiet, because an error occurred while the job continues.
 _TROUBLE = frozenset(
     ("restarting", "deposed", "caution", "unrecorded", "unwatched", "untold", "no-savepoint", "no-digests")
 )
@@ -135,7 +135,7 @@ def run(
         StateHome(place),
         _emit_event if json else narrator(),
         clock=now_ms,
-        rng=random.Random(),  # noqa: S311 - spreads restarts, guards nothing
+        rng=random.Random(),  # noqa: S311 - spreads restarts; not security-relevant
         launch=lambda started: DriverProcess.start(started, quiet=json),
         elections=elected,
     )
@@ -236,9 +236,7 @@ def _savepoints(given: list[str] | None) -> dict[str, str]:
     found: dict[str, str] = {}
     for text in given or []:
         query, equals, address = text.partition("=")
-        if (
-            not equals or "/" in query or "@" in query
-        ):  # an address with an equals sign in it, or in its label
+        if not equals or "/" in query or "@" in query:  # an address or a label that contains an equals sign
             query, address = "", text
         if query in found:
             raise Invalid(

@@ -75,7 +75,7 @@ def take_periodically(
     origin, into = open_checkpoint(checkpoint), open_storage(catalog, "catalog")
     first = True
     with until_stopped() as stopped:
-        # Half the time between two takes at a pace, and the rest at full speed: the next one is to come.
+        # Compute digests gently for half of the time between two takes, then at full speed.
         digests = PendingDigests(
             now_ms, lambda: not stopped.is_set(), pause=stopped.wait, longest_s=every_ms / 2000
         )

@@ -283,7 +283,7 @@ def _plain(value: object) -> str | None:
     return None if value is None else str(value)
 
 
-# What a shell makes of a command that Ctrl-C has ended.
+# The exit code of a command that Ctrl-C ended.
 INTERRUPTED: Final = 130
 
 
@@ -418,7 +418,7 @@ def remember(checkpoint: str, taken: Taken, took_s: float, home: str | None) -> 
     """Record a savepoint in the state home with its job, so that API requests may use its directory."""
     from holdfast.storage import open_storage
 
-    with suppress(HoldfastError):  # the savepoint is there, whether the state home knows of it or not
+    with suppress(HoldfastError):  # the savepoint exists, even if the state home does not list it
         options.control(home).note_taken(open_storage(checkpoint).uri, taken, int(took_s * 1000))
 
 

@@ -32,9 +32,9 @@ SHORT: Final[dict[str, tuple[str, ...]]] = {
     "take": ("savepoint take",),
     "explain": ("explain", "state explain"),
 }
-# The code of an error, of a rule of lint, or of advice.
+# The code of an error, a lint rule or a piece of advice.
 _CODE: Final = re.compile(r"\[?HF-?[A-Z]?[0-9]+\]?", re.IGNORECASE)
-# What the help lists, in the order in which one needs it.
+# The groups of verbs in the help, in the order of use.
 PANELS: Final[tuple[tuple[str, tuple[str, ...]], ...]] = (
     ("Start", ("tour", "demo", "init", "doctor")),
     (
@@ -170,7 +170,7 @@ def meant(root: Any, short: str, args: Sequence[str]) -> str:
         return first if len(given) == 1 and _CODE.fullmatch(given[0]) else "state explain"
     if short == "history":
         return first if len(given) == 1 else "state history"
-    with suppress(HoldfastError):  # the verb that is called reports what is wrong with the address
+    with suppress(HoldfastError):  # the called verb reports errors in the address
         if _is_savepoint(given[0]):
             return f"savepoint {short}"
         if _is_catalog(given[0]):

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from holdfast.checkpoints.state.contents import StoreShares
     from holdfast.model import SkewReport
 
-# How many of the largest keys a person looks at first.
+# The default number of largest keys.
 _KEYS: Final = "10"
 
 

@@ -18,7 +18,8 @@ from holdfast.errors import Invalid, Unavailable
 
 _ERRORS: Final = "holdfast-plain"
 
-# How the signs of our own words look in ASCII. Whatever else an encoding lacks is escaped, not lost.
+# ASCII replacements of the non-ASCII characters in our messages. Other characters that an encoding lacks are
+# escaped.
 _PLAIN: Final = {
     0x2013: "-",
     0x2026: "...",
@@ -51,7 +52,7 @@ class _Output(io.TextIOWrapper):
         os.dup2(nowhere, self.fileno())
         os.close(nowhere)
         if isinstance(error, BrokenPipeError):
-            raise error  # such as `head`, which has seen enough
+            raise error  # such as `head`, which has read enough
         raise Unavailable(
             "cannot write to standard output",
             code="HF-E5007",
@@ -66,7 +67,7 @@ def prepare() -> None:
     If a standard stream stayed closed, the next opened file would get its descriptor, and text would be
     printed into that file.
     """
-    # The system gives the lowest number that is free.
+    # The system assigns the lowest free descriptor.
     while (number := os.open(os.devnull, os.O_RDWR)) <= 2:
         pass
     os.close(number)
@@ -74,13 +75,13 @@ def prepare() -> None:
     if sys.stdout is not None:
         sys.stdout.flush()
     sys.stdout = _Output(
-        open(1, "wb", closefd=False),  # noqa: SIM115 - as open as the process
+        open(1, "wb", closefd=False),  # noqa: SIM115 - open for the process
         encoding=getattr(sys.stdout, "encoding", None),
         errors=_ERRORS,
         line_buffering=os.isatty(1),
     )
     if sys.stderr is None:
-        sys.stderr = open(2, "w", closefd=False, errors=_ERRORS)  # noqa: SIM115 - as open as the process
+        sys.stderr = open(2, "w", closefd=False, errors=_ERRORS)  # noqa: SIM115 - open for the process
 
 
 def say(text: str, stream: TextIO | None = None) -> None:
@@ -91,7 +92,7 @@ def say(text: str, stream: TextIO | None = None) -> None:
         heard.flush()
     except OSError:
         if stream is None:
-            sys.stderr = Path(os.devnull).open("w")  # noqa: SIM115 - as open as the process
+            sys.stderr = Path(os.devnull).open("w")  # noqa: SIM115 - open for the process
 
 
 def is_unicode() -> bool:

@@ -67,7 +67,7 @@ def _split_state_and_key(
     whole = [state, *words]
     if is_the_only(reader.operators, state, operator):
         columns = reader.pick("", operator)[1].key.names
-        # A bare word in front of a key that is whole without it can only be meant for a state.
+        # A bare word before a complete key can only be the name of a state.
         return ("", whole) if not words or "=" in state or len(whole) == len(columns) else (state, words)
     if not words:
         _refuse_bare_key(reader, state, operator)
@@ -213,7 +213,7 @@ def key_words(
     options_ = [*([] if operator is None else ["--operator", operator])]
     options_ += [] if batch is None else ["--batch", str(batch)]
     options_ += next_step.home_words(home)
-    # Behind -- a word that begins with a dash is not an option.
+    # After `--`, a word that starts with a dash is not an option.
     dashed = any(word.startswith("-") for word in named)
     words = [*options_, "--", *named] if dashed else [*named, *options_]
     return ("state", verb, next_step.savepoint_word(place), *words)
@@ -375,7 +375,7 @@ def _cell(value: Any) -> Any:
     return value if isinstance(value, str) else output.compact(value, None)
 
 
-# So many files or partitions of topics are named in text.
+# The maximum number of files or partitions of topics listed in text.
 _FIRST = 10
 
 
@@ -571,5 +571,5 @@ def _rank(found: KeyExplanation) -> str:
 def _offset(offset: object) -> str:
     if offset is None:
         return "–"
-    # Spark has most offsets as JSON already.
+    # Spark records most offsets as JSON.
     return offset if isinstance(offset, str) else output.compact(offset, 80)

@@ -57,7 +57,7 @@ def _bar(value: float, largest: float) -> str:
 EVERY_S = 1.0
 HISTORY = 120
 _LEAST_WIDTH = 10
-# Room for the names and numbers beside the bars.
+# The width of names and numbers next to the bars.
 _BESIDE = 34
 
 

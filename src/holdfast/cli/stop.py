@@ -50,7 +50,7 @@ Timeout = Annotated[
 
 
 _OPTION: Final = "--savepoint"
-# What no shell can give.
+# A value that no shell can pass.
 _NO_DIRECTORY: Final = "\0"
 
 

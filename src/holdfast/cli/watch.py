@@ -193,7 +193,7 @@ def _follow(
                 _tell(storage, recorder.look(), json)
                 look()
                 told = None
-            except (Unavailable, Corrupt, Conflict) as error:  # noqa: PERF203 - it waits longer than that
+            except (Unavailable, Corrupt, Conflict) as error:  # noqa: PERF203 - the wait is longer
                 told = _tell_error(error, told, json)
 
 

@@ -189,7 +189,7 @@ class CoffeeShop:
             home,
             self._hear,
             clock=self._clock,
-            rng=random.Random(self._seed),  # noqa: S311 - spreads restarts, guards nothing
+            rng=random.Random(self._seed),  # noqa: S311 - spreads restarts; not security-relevant
             launch=lambda given: DriverProcess.start(given, quiet=True),
         ).run()
         if outcome.state is JobState.FAILED:

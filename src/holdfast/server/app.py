@@ -60,7 +60,7 @@ def app(home: Path, settings: ServerSettings | None = None, clock: Clock = now_m
         summary="The control plane of streaming jobs on Spark.",
         version=__version__,
         openapi_url=f"{API}/openapi.json",
-        docs_url=None,  # its page would be fetched from elsewhere
+        docs_url=None,  # the page would load files from other hosts
         redoc_url=None,
         redirect_slashes=False,
         generate_unique_id_function=lambda route: route.name,

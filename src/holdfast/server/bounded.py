@@ -25,10 +25,10 @@ from holdfast.server.bounded_work import DONE, REFUSED, too_much_memory
 from holdfast.storage.atomic_swap import sandbox
 
 _PIECE: Final = 1 << 16
-# What stands around the lines of an answer.
+# The bytes around the lines of an answer.
 _AROUND: Final = 1 << 16
 _CPU_SHARE: Final = 2
-# Fewer arenas and pools: the bound is one of addresses, which these reserve far ahead.
+# Fewer arenas and pools, because the limit applies to address space, which they reserve in advance.
 _SPARING: Final = {
     "MALLOC_ARENA_MAX": "2",
     "ARROW_DEFAULT_MEMORY_POOL": "system",
@@ -77,7 +77,7 @@ async def ask(module: str, question: Mapping[str, Any], limits: Limits) -> Lines
         Unavailable: The time or memory limit was exceeded.
         HoldfastError: As raised by the module.
     """
-    # What its process leaves on the disk is gone with it, also when it is killed.
+    # The files of the process are deleted with the sandbox, even after a kill.
     async with _workplace() as folder:
         process = await _started(module, folder)
         try:
@@ -116,7 +116,7 @@ async def _workplace() -> AsyncIterator[Path]:
     try:
         yield await asyncio.shield(entering)
     finally:
-        # Whoever is cancelled leaves no directory behind, not even one that is just being made.
+        # A cancelled request leaves no directory behind, not even one that is being created.
         await asyncio.shield(asyncio.create_task(_leave(made, entering)))
 
 
@@ -162,7 +162,7 @@ async def _read_answer(
         "cpu_s": int(limits.seconds * _CPU_SHARE) + 1,
         "question": question,
     }
-    with suppress(ConnectionError):  # how it has died is seen below
+    with suppress(ConnectionError):  # the exit is examined below
         process.stdin.write(json.dumps(asked).encode() + b"\n")
         await process.stdin.drain()
     parts: list[bytes] = []

@@ -31,7 +31,8 @@ _DESCRIPTORS: Final = 1024
 _NO_ROOM: Final = ("failed to map segment", "annot allocate memory", "can't start new thread")
 
 Facts = dict[str, Any]
-# Gets the question, and a dictionary for what is to be said of the answer as a whole; yields its lines.
+# The function that computes an answer: it takes the request and a dictionary for data about the whole answer,
+# and yields lines.
 Work = Callable[[Facts, Facts], Iterator[bytes]]
 
 
@@ -46,10 +47,10 @@ def run(work: Work) -> None:
     _end_with(int(asked["parent"]))
     _bound(asked["memory_bytes"], asked["cpu_s"])
     with os.fdopen(os.dup(1), "wb") as answer:
-        os.dup2(2, 1)  # whatever a library prints is no part of the answer
+        os.dup2(2, 1)  # output of libraries is not part of the answer
         _answer(work, asked["question"], answer, int(asked["memory_bytes"]))
         answer.flush()
-    os._exit(0)  # nothing is left to tidy, and no thread worth waiting for
+    os._exit(0)  # no clean-up is needed, and no thread must be awaited
 
 
 def _answer(work: Work, question: Facts, answer: BinaryIO, memory: int) -> None:
@@ -59,9 +60,9 @@ def _answer(work: Work, question: Facts, answer: BinaryIO, memory: int) -> None:
         last: Facts = {DONE: facts}
     except HoldfastError as error:
         last = {REFUSED: error.as_dict()}
-    except MemoryError:  # that of Arrow is one too
+    except MemoryError:  # an Arrow memory error is also one
         last = {REFUSED: too_much_memory(memory).as_dict()}
-    except Exception as error:  # whatever it is, who asks has to learn of it
+    except Exception as error:  # every error must be reported to the caller
         refusal = too_much_memory(memory) if _lacked_memory(error) else error_of(error)
         last = {REFUSED: refusal.as_dict()}
     answer.write(json.dumps(last).encode() + b"\n")
@@ -95,7 +96,7 @@ def _end_with(parent: int) -> None:
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() != parent:
             os._exit(1)
-    # The kernel of another system does not do that; the pipe of the question ends with the process.
+    # Only Linux supports this; on other systems, the process ends when the pipe of the request is closed.
     threading.Thread(target=_end_with_input, daemon=True).start()
 
 
@@ -117,7 +118,7 @@ def _bound(memory_bytes: int, cpu_s: int) -> None:
     for what, most in bounds:
         _, hard = resource.getrlimit(what)
         within = most if hard == resource.RLIM_INFINITY else min(most, hard)
-        with suppress(ValueError, OSError):  # a system that has no such bound
+        with suppress(ValueError, OSError):  # a system without such a limit
             resource.setrlimit(what, (within, within))
     with suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text(_OUT_OF_MEMORY_SCORE, encoding="ascii")

@@ -37,15 +37,15 @@ if TYPE_CHECKING:
 Clock = Callable[[], int]
 T = TypeVar("T")
 
-# Many who watch the same page see the same look at a job; nobody sees one that is older than this.
+# The maximum age of job data, which all viewers of a page share.
 FRESH_S: Final = 0.5
-# What was said of batches that are over.
+# The maximum age of data about committed batches.
 SETTLED_S: Final = 30.0
-# Prediction lists folders of checkpoints; nobody needs it newer than this.
+# The maximum age of predictions, which list the folders of checkpoints.
 PREDICTED_S: Final = 10.0
-# Thresholds change when a job is started again.
+# The maximum age of thresholds, which change only when a job is restarted.
 THRESHOLDS_S: Final = 2.0
-# A list of savepoints reads each one's manifest.
+# The maximum age of lists of savepoints, for which every manifest is read.
 LISTED_S: Final = 1.5
 _ENTRIES_KEPT: Final = 512
 
@@ -138,7 +138,7 @@ class ControlPlane:
         self.registry = Registry(home.registry)
         name_databases_of(str(home.path), self.registry.databases)
         self.operations = Operations(home)
-        # Who does what is asked for looks again by itself; this only saves the wait.
+        # The executor of operations also polls for requests; this only shortens the wait.
         self.told: set[str] = set()
         self.wake: Callable[[], None] = lambda: None
         self.cache = TtlCache()
@@ -189,7 +189,7 @@ class ControlPlane:
         known = next((status for status in self.jobs() if job in (status.job.name, status.job.job_id)), None)
         if known is not None:
             return known
-        self.registry.job(job)  # tells what there is instead, or that it has come just now
+        self.registry.job(job)  # lists the existing jobs, or succeeds if the job was just created
         return next(status for status in self.control.jobs() if job in (status.job.name, status.job.job_id))
 
     def details(self, job: str, batches: int = 1000) -> JobDetails:

@@ -13,7 +13,7 @@ from holdfast.errors import Invalid, NotFound
 PORT: Final = 8081
 HOST: Final = "127.0.0.1"
 SHORTEST_TOKEN: Final = 16
-# Longer than any token; a file that continues for ever, such as a device, is read no further.
+# The maximum length of a token's file; an endless file, such as a device, is not read further.
 _LONGEST_TOKEN: Final = 1 << 16
 _HOW_TO_MAKE_ONE: Final = "create one with `python -c 'import secrets; print(secrets.token_urlsafe())'`"
 _LOOPBACK_NAMES: Final = ("localhost",)

@@ -342,7 +342,7 @@ class Harness:
             if instances is None and self._options.instances is not None:
                 instances = self._options.instances.count
             if instances is not None:
-                # What they are given goes by the states of the new version.
+                # The shares of the instances depend on the states of the new version.
                 self._options = replace(self._options, instances=self._settled(instances))
                 self._use(self._processor)
             self._open()

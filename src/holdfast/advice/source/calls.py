@@ -29,7 +29,7 @@ from holdfast.advice.source.values import (
     unique,
 )
 
-# Stands among the functions of an expression for an operation that has few results, such as `% 8`.
+# A marker among the functions of an expression for an operation with few results, such as `% 8`.
 BOUNDING: Final = "%"
 _CALLED: Final = re.compile(r"([A-Za-z_]\w*)\s*\(")
 _NAMED: Final = re.compile(r"^\s*(.+?)\s+as\s+`?(\w+)`?\s*$", re.IGNORECASE | re.DOTALL)
@@ -231,7 +231,7 @@ class Evaluated:
         return list(seen.values())
 
 
-# A frame stays what it is.
+# The frame is unchanged.
 _SAME: Final = frozenset(
     [
         "filter",
@@ -263,7 +263,7 @@ _SAME: Final = frozenset(
         "fill",
     ]
 )
-# What columns there are behind these is not followed.
+# The columns after these methods are not tracked.
 _RESHAPING: Final = frozenset(["toDF", "mapInPandas", "mapInArrow", "unpivot", "melt"])
 _SELECTING: Final = frozenset(
     ["select", "selectExpr", "withColumn", "withColumns", "withColumnRenamed", "withColumnsRenamed"]
@@ -277,7 +277,7 @@ _AGGREGATES: Final = frozenset(("agg", "count", "sum", "avg", "mean", "min", "ma
 _LOADS: Final = frozenset(["load", "table", "json", "csv", "parquet", "orc", "text"])
 _CHANCE: Final = frozenset(("rand", "randn", "uuid", "random", "monotonically_increasing_id"))
 _WINDOWS: Final = frozenset(("window", "session_window", "window_time"))
-# Operators of Holdfast's that bound their state by the time that they are given.
+# Holdfast's operators that bound their state by a given time.
 _BOUNDED: Final = frozenset(("dedupe", "sessions", "running"))
 FRAME_METHODS: Final = (
     _SAME

@@ -56,7 +56,7 @@ FUNCTIONS: Final = "pyspark.sql.functions"
 # The depth to which calls of the file's own functions are followed, and the number of expressions.
 _DEPTH: Final = 12
 _MOST: Final = 100_000
-# Functions that give what they are given.
+# Functions that return their argument.
 _HANDING_ON: Final = frozenset(("functools.partial", "builtins.list", "builtins.tuple", "builtins.sorted"))
 _Def = (ast.FunctionDef, ast.AsyncFunctionDef)
 
@@ -72,7 +72,7 @@ def evaluate(tree: ast.Module) -> Evaluated:
         run.block(tree.body, run.globals)
         run.whatever_is_left()
     except (_Enough, RecursionError):
-        run.found.settings.known = False  # what was not followed may make some
+        run.found.settings.known = False  # unevaluated code may create some
         run.found.complete = False
     return run.found
 
@@ -289,7 +289,7 @@ class _Run:
     def _bound(self, parameters: ast.arguments, given: CallArguments) -> dict[str, Any]:
         named = [*parameters.posonlyargs, *parameters.args]
         bound: dict[str, Any] = {each.arg: UNKNOWN for each in (*named, *parameters.kwonlyargs)}
-        if given.known:  # a default of a function that nobody calls here says little
+        if given.known:  # the default of a function without a call is weak evidence
             defaults = zip(reversed(named), reversed(parameters.defaults), strict=False)
             for parameter, default in defaults:
                 bound[parameter.arg] = self.value(default, self.globals)

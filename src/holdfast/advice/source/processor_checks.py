@@ -11,7 +11,7 @@ from holdfast.advice.source.values import CodeLocation
 
 _SPARK_BASES: Final = frozenset(("StatefulProcessor",))
 _OWN_BASES: Final = frozenset(("holdfast.Keyed", "holdfast.KeyedTable"))
-# The states of Spark's handle, each with the position of its time to live.
+# The state methods of Spark's handle, each with the position of its TTL argument.
 _GETTERS: Final = {"getValueState": 2, "getListState": 2, "getMapState": 3}
 _OWN_STATES: Final = frozenset(("value", "list", "map", "reducing", "aggregating"))
 _ENDING: Final = frozenset(("clear", "removeKey", "registerTimer", "deleteTimer", "timer", "pop", "remove"))

@@ -32,7 +32,7 @@ from holdfast.config.units import parse_duration
 from holdfast.errors import HoldfastError
 
 _WAITING: Final = frozenset(("awaitTermination", "awaitAnyTermination", "processAllAvailable"))
-# Exceptions that a failed query raises where somebody waits for it.
+# Exceptions that a failed query raises in code that waits for it.
 _CAUGHT: Final = frozenset(("Exception", "BaseException", "StreamingQueryException", "PySparkException"))
 _ENDING: Final = frozenset(("exit", "_exit", "quit", "abort", "kill"))
 
@@ -92,7 +92,7 @@ def _is_silent(handler: ast.ExceptHandler) -> bool:
 STREAMING: Final = "spark.sql.streaming."
 STORE: Final = f"{STREAMING}stateStore."
 PROVIDER: Final = f"{STORE}providerClass"
-# Settings that turn a check off, each with the value that does and what then happens.
+# Settings that turn a check off, each with that value and the consequence.
 UNSAFE: Final = {
     f"{STREAMING}statefulOperator.checkCorrectness.enabled": (
         "false",
@@ -118,7 +118,7 @@ UNSAFE: Final = {
     "spark.sql.files.ignoreCorruptFiles": ("true", "unreadable input is skipped without an error"),
     "spark.sql.files.ignoreMissingFiles": ("true", "missing input is skipped without an error"),
 }
-# Settings that bound what Spark's pages keep.
+# Settings that limit the data kept for Spark's UI.
 _PAGES: Final = frozenset(
     [
         "spark.ui.enabled",
@@ -231,7 +231,7 @@ def _stateful_hits(found: Evaluated) -> Iterator[CodeLocation]:
 
 _WINDOWS: Final = frozenset(("window", "session_window"))
 _COLLECTING: Final = frozenset(("collect_list", "collect_set", "array_agg", "listagg", "string_agg"))
-# Functions that have as many results as there are values.
+# Functions with as many results as input values.
 _KEEPING: Final = frozenset(
     [
         "cast",
@@ -304,7 +304,7 @@ def _is_no_timeout(value: object) -> bool:
 def _aggregate_hits(operator: Stateful) -> Iterator[CodeLocation]:
     keys = operator.keys
     if not operator.known or not keys.known or not (keys.names or keys.used or keys.calls):
-        return  # an aggregate over everything is one row
+        return  # an aggregate over all rows has one row
     if not keys.names and not keys.calls <= _KEEPING | _WINDOWS:
         return  # such as `value % 8`, which has few results
     windowed = bool(keys.calls & _WINDOWS)
@@ -351,7 +351,7 @@ def _dedupe_hits(operator: Stateful) -> Iterator[CodeLocation]:
         yield CodeLocation("HF103", operator.node, f"{operator.method} has no watermark before it")
         return
     if not keys.names or None in {mark.column for mark in operator.watermarks}:
-        return  # all columns, the event time among them
+        return  # all columns, including the event time
     if not keys.names & operator.time_columns:
         yield CodeLocation(
             "HF104", operator.node, f"{operator.method} by {listed(keys)} does not include the event time"
@@ -463,12 +463,12 @@ def _salt_hits(writer: WriterValue) -> Iterator[CodeLocation]:
 
 
 _DEFAULT: Final = "spark.sql.streaming.checkpointLocation"
-# Spark gives queries with these sinks a checkpoint of their own that is gone with them.
+# Spark gives queries with these sinks a temporary checkpoint, which is deleted with the query.
 _FOR_LOOKING: Final = frozenset(("console", "memory", "noop", "rate"))
 _TEMPORARY: Final = tuple(
     f"{scheme}{place}/"
     for scheme in ("", "file:", "file://", "dbfs:", "/dbfs")
-    for place in ("/tmp", "/var/tmp")  # noqa: S108 - what is looked for
+    for place in ("/tmp", "/var/tmp")  # noqa: S108 - searched for in code
 )
 _OBJECTS: Final = ("s3:", "s3a:", "s3n:", "gs:", "abfs:", "abfss:", "wasbs:", "oss:")
 _SERVICES: Final = frozenset(("kafka", "kinesis", "eventhubs", "pulsar", "pubsub", "delta", "iceberg"))

@@ -58,7 +58,7 @@ def suppressions(text: str) -> list[Suppression]:
     return found
 
 
-# More is not a file that a person wrote.
+# A larger file was not written by a person.
 _MOST_BYTES: Final = 4 << 20
 
 

@@ -33,9 +33,9 @@ _TOKEN: Final = re.compile(
       |(?P<sign><=>|<=|>=|<>|!=|==|\|\||->|::|.)""",
     re.VERBOSE | re.DOTALL,
 )
-# Clauses in the order in which they may come.
+# Clauses in their required order.
 _CLAUSES: Final = ("SELECT", "FROM", "WHERE", "GROUP", "HAVING", "ORDER", "LIMIT")
-# With any of these it is more than is followed.
+# Statements with any of these are not analyzed.
 _MORE: Final = frozenset(
     ("WITH", "UNION", "INTERSECT", "EXCEPT", "MINUS", "LATERAL", "PIVOT", "UNPIVOT", "VALUES")
 ) | frozenset(("TABLESAMPLE", "QUALIFY", "WINDOW", "CLUSTER", "DISTRIBUTE", "SORT", "OFFSET", "NATURAL"))
@@ -103,7 +103,7 @@ def select_in(text: str) -> Select | None:
     if not tokens or tokens[0].key != "SELECT":
         return None
     keys = [token.key for token in tokens]
-    # A window is a function, and in braces or behind a question mark something else is put in.
+    # A window is a function; braces and question marks are placeholders for other text.
     if keys.count("SELECT") > 1 or {";", "{", "?"} & set(keys) or (_MORE & set(keys)) - _called(tokens):
         return None
     clauses = _clauses(tokens)
@@ -233,7 +233,7 @@ def _joined(tokens: Sequence[Token]) -> Joined | None:
     return Joined(table, _written(tokens[at + 1 :]) if at < len(tokens) else None)
 
 
-# Expressions that have few results.
+# Expressions with few results.
 _FEW: Final = re.compile(r"[%<>=]|\b(?:case|mod|is|in|between|like|not)\b", re.IGNORECASE)
 
 

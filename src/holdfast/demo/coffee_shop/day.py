@@ -26,7 +26,7 @@ from typing import Final, TypeAlias
 from holdfast.errors import Invalid
 
 TODAY: Final = date(2026, 3, 5)  # a Thursday
-DELAY: Final = timedelta(minutes=10)  # the watermark that the day is made for
+DELAY: Final = timedelta(minutes=10)  # the watermark for which the day is generated
 DISORDER: Final = timedelta(minutes=8)
 FAR: Final = 5
 STREAMS: Final = ("arrivals", "orders", "payments")
@@ -130,7 +130,7 @@ class CoffeeDay:
                     expected=f"at least {least}",
                     hint=f"use {name}={least}",
                 )
-        rng = Random(seed)  # noqa: S311 - a coffee shop, not a cipher
+        rng = Random(seed)  # noqa: S311 - a demo, not cryptography
         happened = _happened(rng, customers, today)
         return _delivered(rng, happened, _slots(today, files), today)
 
@@ -194,7 +194,7 @@ def _visit(rng: Random, events: dict[str, list[Event]], customer: str, seated: d
 
 
 def _until_order(rng: Random) -> int:
-    # Some order exactly five minutes after being seated, which is still within five minutes.
+    # Some customers order exactly five minutes after being seated, which is still within five minutes.
     kind = rng.random()
     if kind < 0.03:
         return 300
@@ -248,7 +248,7 @@ def _delivered(
                 tardy[stream].append(event)
                 continue
             _deliver(rng, streams[stream], event, slots)
-            # The till sends an order once; the camera and the terminal send again when in doubt.
+            # The till sends an order once; the camera and the terminal resend events if unsure.
             if stream != "orders" and rng.random() < 0.04:
                 _deliver(rng, streams[stream], event, slots)
                 repeated[stream] += 1
@@ -257,7 +257,7 @@ def _delivered(
     for stream, held in tardy.items():
         for event in held:
             after = [n for n, moment in enumerate(passed) if moment is not None and event.ts <= moment]
-            if not after:  # it happened too near the end of the day to be late
+            if not after:  # the event is too near the end of the day to be late
                 _deliver(rng, streams[stream], event, slots)
                 continue
             number = after[rng.randrange(len(after))]

@@ -36,8 +36,8 @@ _ORDER_TO_PAYMENT: Final = timedelta(minutes=30)
 # A regular visited on at least this many of this many days before.
 _REGULAR_DAYS: Final = 3
 _REGULAR_OF: Final = 7
-# A batch drops late rows by the watermark of the batch before the last one. With two files per batch the
-# nearest file that surely counts is this many files back.
+# A batch drops late rows by the watermark of the second-to-last batch. With two files per batch, the nearest
+# file that certainly counts is this number of files back.
 _SURE: Final = 5
 _SAMPLES: Final = 5
 
@@ -177,7 +177,7 @@ def _read_stream(folder: Path) -> ShopStream:
     for number, path in enumerate(files):
         for line in path.read_text(encoding="utf-8").splitlines():
             fields = json.loads(line)
-            # Python 3.10 does not read the Z.
+            # Python 3.10 does not parse the Z.
             at = datetime.fromisoformat(fields["ts"].replace("Z", "+00:00"))
             events.append(ShopEvent(fields, at, number))
         reach.append(max((event.at for event in events), default=None))
@@ -185,7 +185,7 @@ def _read_stream(folder: Path) -> ShopStream:
 
 
 def _is_late(event: ShopEvent, own: ShopStream, streams: Sequence[ShopStream]) -> bool:
-    # The watermark can be no further than what came before in this stream, nor than all of the others.
+    # The watermark cannot be later than the earlier rows of this stream, nor than those of all other streams.
     furthest = [own.reach[event.file], *(stream.reach[-1] for stream in streams if stream is not own)]
     if any(moment is None or event.at > moment - _DELAY for moment in furthest):
         return False

@@ -42,7 +42,7 @@ class Regulars(hf.Keyed):
         ttl=hf.ttl("30 days", clock="event"),
     )
     ordered = hf.list("timestamp", ttl=hf.ttl(PATIENCE, clock="event"))
-    # From an arrival to its seat; the timer or an order takes it out.
+    # From an arrival to its seat; the timer or an order removes it.
     waiting = hf.map("string", "int")
 
     def on_arrivals(self, event: Any, state: Any, ctx: Any) -> None:

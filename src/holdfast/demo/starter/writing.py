@@ -88,7 +88,7 @@ def write_starter(starter: Starter) -> None:
     except BaseException:
         for file in written:
             (place / file).unlink(missing_ok=True)
-        for parent in made:  # the deepest first
+        for parent in made:  # deepest first
             if parent.is_dir() and not any(parent.iterdir()):
                 parent.rmdir()
         raise
@@ -99,9 +99,7 @@ def _lacks_java() -> bool:
         find_java(os.environ)
     except NotFound:
         return True
-    except (
-        HoldfastError
-    ):  # a configured Java is unusable; installing another does not help, and a run reports it
+    except HoldfastError:  # the configured Java is unusable, which no installation fixes; a run reports it
         return False
     return False
 

@@ -33,10 +33,10 @@ from holdfast.storage.port import until
 
 FREE_GUESSES: Final = 5
 LONGEST_WAIT_S: Final = 60.0
-# So many wrong guesses from everywhere within so long, and nobody has free ones any more.
+# After this number of wrong guesses from all addresses within this time, no address has free guesses.
 MOST_GUESSES: Final = 100
 WINDOW_S: Final = 60.0
-# An address that has been quiet for so long begins from scratch.
+# An address without wrong guesses for this time starts from zero.
 _FORGET_S: Final = 900.0
 _MOST_PEERS: Final = 4096
 _REPEATS_KNOWN: Final = 8
@@ -151,12 +151,12 @@ def home_token(home: Path) -> str:
     """
     path = home / FILE
     if not path.exists():
-        # For its owner alone, whatever the umask is.
+        # Accessible only to the owner, regardless of the umask.
         with tempfile.NamedTemporaryFile("w", dir=home, prefix=f".{FILE}-", encoding="ascii") as fresh:
             fresh.write(f"{secrets.token_urlsafe(32)}\n")
             fresh.flush()
             os.fsync(fresh.fileno())
-            # A link and no rename: of two that begin at the same time one makes it, and both read it.
+            # A link and not a rename: of two concurrent processes, one creates the file, and both read it.
             with suppress(FileExistsError):
                 path.hardlink_to(fresh.name)
     if path.stat().st_uid != os.geteuid():
@@ -169,7 +169,7 @@ def home_token(home: Path) -> str:
         )
     path.chmod(0o600)
     token = token_from(None, path, None)
-    assert token is not None  # noqa: S101 - a file gives one or is an error
+    assert token is not None  # noqa: S101 - a file returns a token or raises an error
     return token
 
 
@@ -243,7 +243,7 @@ LARGEST_BODY: Final = 1 << 20
 _LONGEST_LENGTH: Final = len(str(LARGEST_BODY))
 BODY_S: Final = 20.0
 ANSWER_S: Final = 60.0
-# What every answer says of itself, unless it says otherwise.
+# The default headers of every answer.
 _DEFAULTS: Final = (
     ("cache-control", "no-store"),
     ("x-content-type-options", "nosniff"),
@@ -251,7 +251,7 @@ _DEFAULTS: Final = (
     ("referrer-policy", "same-origin"),
 )
 _READS: Final = ("GET", "HEAD", "OPTIONS")
-# What a person needs in order to log in, and what a probe of a load balancer asks for.
+# The public paths: those needed to log in, and the probe of a load balancer.
 _OPEN_PATHS: Final = ("/login", "/login/once", "/health")
 _OPEN_FOLDERS: Final = ("/static/",)
 
@@ -307,7 +307,8 @@ class AccessGuard:
         length = headers.get("content-length", "0")
         if not length.isascii() or not length.isdigit():
             return refusal(path, 400, "invalid", "the Content-Length header is not a number")
-        # By its digits first: Python refuses to read a number that has thousands of them.
+        # Checked by the number of digits first, because Python refuses to parse a number with thousands of
+        # digits.
         if len(length.lstrip("0")) > _LONGEST_LENGTH or int(length) > LARGEST_BODY:
             return _too_large(path)
         return None
@@ -344,7 +345,7 @@ class AccessGuard:
             return False
         try:
             return urlsplit(origin).netloc.lower() != headers.get("host", "").lower()
-        except ValueError:  # it is no address, so it is not ours
+        except ValueError:  # not an address, so not of this machine
             return True
 
     @staticmethod
@@ -380,7 +381,7 @@ class AccessGuard:
                 message = {**message, "headers": headers.raw}
             await send(message)
 
-        # A thread cannot be ended from outside: what reads for long looks at this now and then.
+        # A thread cannot be ended from outside, so long reads check this flag periodically.
         given_up = threading.Event()
         answering = asyncio.ensure_future(_run(self.app, scope, take, give, given_up))
         try:
@@ -440,7 +441,7 @@ def _same_user(scope: Scope) -> bool:
     peer = _peer(scope)
     if peer is not None:
         return peer.trusted
-    # Over a connection whose other end nobody has looked up, anybody may be asking.
+    # A network connection whose peer was not looked up may be of any user.
     return ip_address(peer_address(scope).partition("%")[0]) is None
 
 

@@ -69,7 +69,7 @@ def find_socket(local: End, remote: End) -> TcpSocket | None:
     if len(answer) < _FOUND.size:
         return None
     _, state, _, _, found_ends, near, far, _, _, _, _, uid, inode = _FOUND.unpack_from(answer)
-    # The kernel gives the listening socket of the port where no connection has these ends.
+    # The kernel returns the listening socket of the port if no connection has these ends.
     size = len(local[0])
     if (found_ends, near[:size], far[:size]) != (ends, local[0], remote[0]):
         return None
@@ -88,17 +88,17 @@ def _ask(request: bytes) -> bytes:
         return b""
     from_kernel = sender[0] == 0 and len(answer) >= _HEADER.size
     if not from_kernel or _HEADER.unpack_from(answer)[1] != _SOCK_DIAG_BY_FAMILY:
-        return b""  # another process has sent it, or it is an error
+        return b""  # sent by a different process, or an error
     return answer[_HEADER.size :]
 
 
-# Where a request's scope keeps the peer of its connection.
+# The key of a connection's peer in the scope of a request.
 PEER: Final = "holdfast.peer"
-# Java's sockets speak IPv6 and show 127.0.0.1 as ::ffff:127.0.0.1, so both are looked at.
+# Java's sockets use IPv6 and show 127.0.0.1 as ::ffff:127.0.0.1, so both forms are looked up.
 TABLES: Final = (Path("/proc/net/tcp"), Path("/proc/net/tcp6"))
 _ROOT: Final = 0
-# Of a socket that its process still has: established, or closed for sending after the request. One that was
-# closed belongs to nobody, and the kernel shows it as one of root's.
+# States of a socket that its process still has open: established, or half-closed after the request. A closed
+# socket has no owner, and the kernel reports it as root's.
 _OPEN_STATES: Final = frozenset({1, 4, 5})
 _ESTABLISHED, _CLOSE_WAIT = 1, 8
 
@@ -136,7 +136,7 @@ class LocalPeer:
             if not _lives(connection):
                 return None
             uid = _uid_from_kernel(theirs, ours)
-            # As long as this end lives nobody else can be at the other one.
+            # While this end is open, no other process can have the other end.
             return uid if _lives(connection) else None
         except (OSError, ValueError):
             return None

@@ -18,7 +18,7 @@ from holdfast.savepoints.names import find, parse_name
 from holdfast.server.control_plane import ControlPlane
 
 _BESIDE: Final = re.compile(r"(\.savepoints|-fork|-restored)([.-][^/]*)?(/|$)")
-# Of the directories that may be named, an error shows so many.
+# The maximum number of allowed directories shown in an error.
 _SHOWN: Final = 4
 
 
@@ -99,7 +99,7 @@ def state(plane: ControlPlane, address: str, setting: str) -> str:
     if at and number.isascii() and number.isdigit():
         return f"{resolve(plane, place, setting)}@{number}"
     uri = resolve(plane, address, setting)
-    # With a slash behind it it is a directory: an @ in its name leads into no other one.
+    # A trailing slash marks a directory, whose name may contain an @.
     return uri if parse_name(uri) is None else f"{uri}/"
 
 
@@ -110,7 +110,7 @@ def _complete_address(plane: ControlPlane, address: str, setting: str) -> str | 
         return None
     try:
         catalog = resolve(plane, name.catalog, setting)
-    except Invalid:  # where the whole address may be named, its @ stands for no label
+    except Invalid:  # if the whole address may be used, its @ does not start a label
         return None
     return find(replace(name, catalog=catalog), address)
 

@@ -69,7 +69,7 @@ def _type_of(kind: Any) -> Any:
     if isinstance(kind, type) and issubclass(kind, Enum):
         return str
     if origin in (Union, UnionType):
-        return Union[tuple(map(_type_of, parts))]  # noqa: UP007 - as many as there are
+        return Union[tuple(map(_type_of, parts))]  # noqa: UP007 - a dynamic number of types
     if origin in (tuple, list):
         return list[tuple(_type_of(part) for part in parts if part is not ...)]  # type: ignore[misc]
     if origin in (dict, Mapping):
@@ -216,7 +216,7 @@ _BEARER: Final = {
     "scheme": "bearer",
     "description": "Required if the server was started with a token.",
 }
-# What does not fit is answered as every other wrong request is.
+# Invalid input is answered like every other invalid request.
 _NEVER: Final = "422"
 _UNUSED: Final = ("HTTPValidationError", "ValidationError")
 _SCHEMAS: Final = "#/components/schemas"
@@ -254,4 +254,4 @@ def describe(made: FastAPI) -> None:
         made.openapi_schema = description
         return description
 
-    made.openapi = described  # type: ignore[method-assign] # this is how FastAPI wants it done
+    made.openapi = described  # type: ignore[method-assign] # FastAPI's documented way

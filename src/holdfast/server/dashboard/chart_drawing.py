@@ -27,9 +27,9 @@ _STEPS: Final = (1, 1.5, 2, 3, 4, 5, 6, 8, 10, 15)
 _MOST_TICKS: Final = 7
 # Half the width of a hover area where no neighbour limits it.
 _REACH: Final = 8.0
-# Markers of one kind that are closer are drawn as one.
+# Markers of one type that are closer than this are drawn as one.
 _MARKER_WIDTH: Final = 4
-# A threshold that is higher than so many times the largest value would make the line flat.
+# A threshold higher than this multiple of the largest value would make the line flat.
 _THRESHOLD_REACH: Final = 4
 
 
@@ -136,7 +136,7 @@ def drawing(shown: Chart, markers: Sequence[Marker] = ()) -> Drawing | None:
     segments = _segments(shown, top)
     lines = tuple(_threshold_line(threshold, top) for threshold in shown.thresholds)
     events = marker_lines(markers, shown.axis)
-    # Half of a few rows is not a number of rows.
+    # A fraction of a row is not meaningful.
     whole = shown.unit in ("rows", "files", "records", "versions")
     return Drawing(
         _label(shown, lines, markers),

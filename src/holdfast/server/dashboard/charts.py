@@ -23,7 +23,7 @@ _SECOND: Final = 1000
 MINUTE: Final = 60 * _SECOND
 _HOUR: Final = 60 * MINUTE
 DAY: Final = 24 * _HOUR
-# The ranges that a reader can choose, with the words for them; None is everything that is kept.
+# The ranges of time that a reader can choose, with their labels; None is all stored batches.
 RANGES: Final[Mapping[str, tuple[str, int | None]]] = {
     "hour": ("Last hour", _HOUR),
     "day": ("Last day", DAY),
@@ -39,7 +39,8 @@ _LENGTHS: Final = (
     *(hours * _HOUR for hours in (1, 2, 4, 6, 12)),
     *(days * DAY for days in (1, 2, 4, 7, 14, 28, 56, 112, 224, 448)),
 )
-# The line is interrupted where no batch was committed for so many usual intervals, and for at least so long.
+# The line is interrupted if no batch was committed for this multiple of the usual interval, and for at least
+# this time.
 _GAP_INTERVALS: Final = 3
 _SHORTEST_GAP: Final = 10 * _SECOND
 

@@ -17,7 +17,7 @@ from holdfast.observe.rules import BY_RULE, shown_value
 from holdfast.server.dashboard import figures
 from holdfast.server.dashboard.charts import Chart, Marker, Threshold, Timeline, chart
 
-# The longest cause of an event, in characters.
+# The maximum length of an event's cause, in characters.
 _CAUSE_LENGTH: Final = 200
 
 
@@ -27,7 +27,7 @@ def query_charts(
     """Return the charts of a query; charts of lag, watermark and state are included only if reported."""
     rates = {later.batch_id: rows_per_second((former, later)) for former, later in pairwise(batches)}
     newest = batches[-1] if batches else None
-    # In real-time mode a batch always lasts its interval; only a longer one is slow.
+    # In real-time mode a batch always lasts one interval; only a longer one is slow.
     meant_ms = (newest.interval_ms or 0) if newest is not None and newest.real_time else 0
     longest = _limits(thresholds, ("checkpoint_duration",), 1000, meant_ms / 1000)
     charts = [
@@ -41,7 +41,7 @@ def query_charts(
     if any(batch.operators for batch in batches):
         size = _limits(thresholds, ("state_size",), 1)
         charts += [
-            # A batch without a count of its rows has no point.
+            # A batch whose rows are not counted has no point.
             chart("state_rows", "Rows in state", "rows", line, lambda batch: batch.state_rows),
             chart("state_bytes", "State size", "bytes", line, state_bytes, size),
         ]

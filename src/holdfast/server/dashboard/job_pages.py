@@ -212,7 +212,7 @@ def short_address(address: str) -> str:
     return address.rstrip("/").rpartition("/")[2]
 
 
-# In a list of jobs: enough for a small line, and little to read of many jobs.
+# The number of batches in a list of jobs: enough for a sparkline, and fast to read for many jobs.
 _LATELY: Final = 40
 _BATCHES_SHOWN: Final = 20
 _SHOWN: Final = 12
@@ -469,7 +469,7 @@ def _recoveries(details: JobDetails) -> tuple[RecoveryLine, ...]:
 def _expected(plane: ControlPlane, details: JobDetails) -> ExpectedLine | None:
     """Return the expected duration of the next recovery; None if unknown."""
     if not details.recoveries:
-        return None  # The page does not show it, and reading the checkpoint has a cost.
+        return None  # the page does not show it, and reading the checkpoint is expensive
     try:
         prediction = plane.prediction(details)
     except HoldfastError:

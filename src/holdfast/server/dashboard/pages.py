@@ -127,7 +127,7 @@ def _diff(plane: ControlPlane, fields: Fields, _: JobDetails) -> Diff:
             found=f"{len(chosen)} chosen",
             expected="2",
         )
-    # Their ids begin with the time, so the older one is the first.
+    # Ids start with the time, so the smaller id is the older one.
     first, second = sorted(chosen, key=lambda address: address.rpartition("/")[2])
     return Diff(path_policy.state(plane, first, "with"), path_policy.state(plane, second, "with"))
 
@@ -167,7 +167,7 @@ def _one(fields: Fields, name: str) -> str:
     return text
 
 
-# Nothing from elsewhere, nothing inline: whatever a name or a key says, it runs nowhere.
+# Only files of this server and no inline scripts, so that names and keys are never executed.
 POLICY: Final = (
     "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; connect-src 'self';"
     " form-action 'self'; base-uri 'none'; frame-ancestors 'none'"

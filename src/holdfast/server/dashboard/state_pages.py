@@ -117,7 +117,7 @@ def _files(batch: Batch, size_bytes: int) -> FilesLine:
 
 
 def _charts(files: Sequence[FilesLine]) -> tuple[Chart, ...]:
-    # A checkpoint keeps its batches after its query has ended: the range ends with the newest of them.
+    # A checkpoint keeps its batches after the end of its query, so the range ends with the newest batch.
     end_ms = max((file.planned_ms for file in files), default=0)
     line = timeline(files, lambda file: file.planned_ms, lambda file: file.batch, ALL, end_ms)
     return (
@@ -165,7 +165,7 @@ _OPERATIONS_SHOWN: Final = 10
 _SAVEPOINTS_SHOWN: Final = 200
 
 
-# What verifications said, and when, by savepoint.
+# The verdict and the time of verifications, by savepoint.
 _Proofs = Mapping[str, tuple[str, int]]
 
 
@@ -239,7 +239,7 @@ def _line(listed: Listed, queries: Mapping[str, str], proofs: _Proofs) -> Savepo
 
 
 PAGE: Final = 50
-# Rows before a page have to be read too; who wants more exports them.
+# The maximum number of rows before a page, which must also be read; use an export for more.
 FARTHEST: Final = 20_000
 _MOMENTS: Final = 50
 _FRESH_S: Final = 3.0

@@ -48,7 +48,7 @@ _VERB_WORDS: Final = {
     "dispose": "Delete",
     "diff": "Compare",
 }
-# What an operation was asked with; `running` is for the program that carries it out.
+# The labels of an operation's arguments; `running` is only for the process that executes it.
 _ARGUMENT_WORDS: Final = {
     "catalog": "Directory",
     "label": "Label",

@@ -69,7 +69,7 @@ def serialized(text: str) -> bytes:
         )
     head, body = data[: inner - 4], data[inner:]
     message = modified_utf8(text[:_LONGEST])
-    # Behind the nested stream there may be more of the outer one: its length tells where that begins.
+    # The outer stream may continue after the nested one, whose length determines where.
     size = int.from_bytes(data[inner - 4 : inner], "big")
     nested = _with_message(body[:size], message)
     parts = (_with_message(head, message), len(nested).to_bytes(4, "big"), nested)
@@ -150,7 +150,7 @@ def percentile(ordered: Sequence[int], part: float) -> float:
     return low + (position - below) * (high - low)
 
 
-# As many key groups as Flink can have; Spark itself knows no bound.
+# The maximum number of key groups in Flink; Spark has no such limit.
 MAX_PARALLELISM: Final = 1 << 15
 SUSPENDED: Final = "SUSPENDED"
 
@@ -179,7 +179,7 @@ _TASK_STATES: Final = (
     "FAILED",
     "RECONCILING",
 )
-# Where a job's tasks are in a state of another name than the job.
+# The states of tasks whose names differ from the job's state.
 _TASK_OF_JOB: Final = {"RESTARTING": "SCHEDULED", "CANCELLING": "CANCELING", SUSPENDED: "CANCELED"}
 
 

@@ -20,7 +20,8 @@ from holdfast.model import BatchProgress, SavepointNote
 from holdfast.server.control_plane import ControlPlane
 from holdfast.server.flink.calls import Call, FlinkRefusal, Resource, Vertex, stats, unreadable, vertices
 
-# As many as Flink shows, `web.checkpoints.history`, and as many as Spark keeps by default.
+# Flink's default number of shown checkpoints (`web.checkpoints.history`), and Spark's default number of kept
+# batches.
 SHOWN: Final = 10
 LOOKED_AT: Final = 100
 _BACKENDS: Final = {
@@ -206,7 +207,7 @@ def completed(plane: ControlPlane, details: JobDetails, nodes: Sequence[Vertex])
             batches = plane.batches(uri, LOOKED_AT)
             sizes = plane.sizes(uri, tuple(batch.batch_id for batch in batches))
         except (NotFound, Corrupt, Unsupported):
-            continue  # there is no batch yet, or the verbs of checkpoints have more to say than fits here
+            continue  # no batch exists yet, or `holdfast checkpoint` reports the error
         heard = {batch.batch_id: batch for batch in details.batches_of(vertex.query.name)}
         for batch in batches:
             began, ended = _times(batch, heard.get(batch.batch_id))
@@ -358,7 +359,7 @@ def jobs(call: Call) -> Any:
     by_name: dict[str, list[float]] = {}
     for status in call.plane.jobs():
         for name, value in _of_job(Call(call.plane, {"jobid": status.job.job_id})).items():
-            if _NUMBER.fullmatch(value):  # a path is no sum
+            if _NUMBER.fullmatch(value):  # a path is not additive
                 by_name.setdefault(name, []).append(float(value))
     return _aggregated(call, by_name)
 
@@ -467,7 +468,7 @@ def _aggregated(call: Call, values: Mapping[str, Sequence[float]]) -> list[dict[
 
 def _sum(way: str, values: Sequence[float]) -> float:
     mean = sum(values) / len(values)
-    if way == "skew":  # how far the values are from even, in percent
+    if way == "skew":  # the deviation from an even distribution, in percent
         spread = sum(abs(value - mean) for value in values) / len(values)
         return 100 * spread / mean if mean else 0.0
     return {"min": min(values), "max": max(values), "avg": mean, "sum": sum(values)}[way]
@@ -491,7 +492,7 @@ METRIC_RESOURCES: Final = (
     Resource("GET", "/jobs/{jobid}/metrics", job),
     Resource("GET", "/jobs/{jobid}/vertices/{vertexid}/metrics", vertex),
     Resource("GET", "/jobs/{jobid}/vertices/{vertexid}/subtasks/metrics", subtask_metrics),
-    # No process of Flink's runs here.
+    # No Flink process runs on this machine.
     Resource("GET", "/taskmanagers/metrics", lambda _: []),
     Resource("GET", "/jobmanager/metrics", lambda _: []),
 )

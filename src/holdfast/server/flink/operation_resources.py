@@ -98,7 +98,7 @@ def _of_job(call: Call, verb: str, directory: str | None) -> Any:
         details = call.plane.brief(job)
         catalog = path_policy.catalog_of(call.plane, details, directory, "target-directory")
     except NotFound:
-        catalog = ""  # Flink accepts this too, and tells in the operation's status
+        catalog = ""  # Flink also accepts this and reports it in the operation's status
     except Invalid as error:
         raise FlinkRefusal(400, str(error)) from None
     return _request_operation(call, verb, job, TakeSavepoint(catalog, running=True), 202)

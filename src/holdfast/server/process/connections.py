@@ -26,7 +26,7 @@ from holdfast.server.access.local_peer import with_peer
 LARGEST_HEAD: Final = 64 * 1024
 _MOST: Final = 256
 _FEWEST: Final = 8
-# One part in so many of the descriptors goes to connections; files, children and databases have the others.
+# The share of descriptors for connections; files, children and databases use the others.
 _SHARE: Final = 4
 _MOST_DESCRIPTORS: Final = 1 << 16
 _AT_ONCE: Final = 64
@@ -85,14 +85,14 @@ class Connection(H11Protocol):
     @property
     def answering(self) -> bool:
         """Return whether a request is being processed or still arriving."""
-        cycle = cast("RequestResponseCycle | None", self.cycle)  # there is none before the first request
+        cycle = cast("RequestResponseCycle | None", self.cycle)  # None before the first request
         return cycle is not None and not cycle.response_complete
 
     @property
     def dispensable(self) -> int | None:
         """The rank for closing it in favour of a new one, lowest first; None if it must stay open."""
         if self.answer_since is not None:
-            return 2  # the client does not take what it has asked for
+            return 2  # the client does not read its answer
         if not self.answering:
             return 0
         return 1 if self.cycle.more_body else None
@@ -133,13 +133,13 @@ class Connection(H11Protocol):
             return True
         transport = cast(
             "asyncio.Transport | None", self.transport
-        )  # there is none before TLS is agreed upon
+        )  # None before the TLS handshake is complete
         if transport is None:
             return False
         if transport.get_write_buffer_size() == 0:
             self.answer_since = None
             if transport.is_closing() and self.head_since is None:
-                self.head_since = now  # the other side has to agree to the end of TLS
+                self.head_since = now  # the peer must agree to the end of TLS
         elif self.answer_since is None:
             self.answer_since = now
         return self.answer_since is not None and now - self.answer_since > within.answer_s
@@ -214,7 +214,7 @@ class Acceptor:
             self._loop.add_reader(self._listening, self._accept)
 
     def _accept(self) -> None:
-        for _ in range(_AT_ONCE):  # what came in before is answered in between
+        for _ in range(_AT_ONCE):  # earlier requests are answered in between
             try:
                 accepted, _ = self._listening.accept()
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
@@ -222,7 +222,7 @@ class Acceptor:
             except OSError as error:
                 if error.errno not in _USED_UP:
                     return
-                # Another part of the process has used them up: some are given back, and it is tried again.
+                # Other parts of the process have used up the descriptors: close some connections and retry.
                 self._make_room()
                 self._loop.remove_reader(self._listening)
                 self._loop.call_later(_PAUSE_S, self._listen)
@@ -260,7 +260,7 @@ class Acceptor:
         """Close the most dispensable connection; return False if all are active."""
         ranked = (
             (rank, place)
-            for connection, place in self._places.items()  # the oldest first, which comes out of several
+            for connection, place in self._places.items()  # the oldest of several equal ones comes first
             if (rank := connection.dispensable) is not None
         )
         _, chosen = min(ranked, key=itemgetter(0), default=(0, None))

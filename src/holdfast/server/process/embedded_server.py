@@ -17,9 +17,9 @@ from holdfast.server.server_settings import ServerSettings
 
 _FIRST_PAUSE_S: Final = 0.5
 _LONGEST_PAUSE_S: Final = 30.0
-# A server that has lived so long was well; the next one need not wait longer than the first.
+# A server that ran for this time was stable, so the next one starts without a longer wait.
 _WELL_S: Final = 60.0
-# What was asked for may take as long as a server waits for it, see `Serving.close_gently`.
+# Operations may take as long as a server waits for them, see `Serving.close_gently`.
 _LAST_S: Final = 3700.0
 
 
@@ -89,7 +89,7 @@ class EmbeddedServer:
             for message in server.messages():
                 if isinstance(message, (Refused, ServerFailed)):
                     why, again = message.error, isinstance(message, ServerFailed)
-        except Internal as error:  # a line that is no message
+        except Internal as error:  # a line that is not a message
             why = error
         except OSError as error:
             found = error.strerror or str(error)

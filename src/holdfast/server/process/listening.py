@@ -9,7 +9,7 @@ from typing import Final
 from holdfast.errors import Conflict, Invalid
 from holdfast.server.server_settings import ServerSettings
 
-# Who connects while others come in great number waits in the kernel, which costs no descriptor.
+# Clients that connect during a burst wait in the kernel, which needs no descriptors.
 _WAITING: Final = 1024
 _NOT_OURS: Final = (errno.EADDRNOTAVAIL, errno.EINVAL)
 

@@ -58,14 +58,14 @@ class ServerProcess:
                 env={**environment, DESCRIPTOR: str(theirs.fileno())},
                 pass_fds=(theirs.fileno(), listening.fileno()),
                 stdin=subprocess.DEVNULL,
-                start_new_session=True,  # Ctrl-C reaches the supervisor alone
+                start_new_session=True,  # only the supervisor receives Ctrl-C
             )
         except BaseException:
             self._channel.close()
             raise
         finally:
             theirs.close()
-        # Over the line, where the token is in no list of processes.
+        # Sent over the channel, so that the token is not in a process list.
         self._channel.send(Serve(str(home), listening.fileno(), json_value(settings)))
 
     def messages(self) -> Iterator[Message]:
@@ -106,7 +106,7 @@ def _end(close: Callable[[], None]) -> None:
         close()
     finally:
         sys.stdout.flush()
-        os.killpg(os.getpid(), signal.SIGKILL)  # with what has not ended by now
+        os.killpg(os.getpid(), signal.SIGKILL)  # including operations that have not ended
 
 
 def main() -> None:
@@ -130,7 +130,7 @@ def main() -> None:
     except HoldfastError as error:
         channel.send(Refused(error))
         return
-    except Exception as error:  # whatever it is, the supervisor tells it
+    except Exception as error:  # the supervisor reports every error
         channel.send(ServerFailed(error_of(error)))
         return
     channel.send(ServerStarted())
@@ -139,7 +139,7 @@ def main() -> None:
             if isinstance(message, CloseServer):
                 threading.Thread(target=_end, args=(serving.close_gently,), daemon=True).start()
     finally:
-        os.killpg(os.getpid(), signal.SIGKILL)  # the supervisor is gone, and another one may want the port
+        os.killpg(os.getpid(), signal.SIGKILL)  # the supervisor has ended, and a new one may need the port
 
 
 if __name__ == "__main__":

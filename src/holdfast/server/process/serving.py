@@ -132,7 +132,7 @@ class _Server(uvicorn.Server):
 
 
 def _config(made: FastAPI, settings: ServerSettings) -> uvicorn.Config:
-    # What somebody sends that is no HTTP is answered, and no news for whoever watches the job.
+    # Invalid HTTP is answered but not logged, because it does not concern the job.
     logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
     config = uvicorn.Config(
         made,
