@@ -60,8 +60,8 @@ def frame(reader: StateReader, state: NamedState, spark: SparkSession | None) ->
 
 def _by_spark(spark: SparkSession, reader: StateReader, state: NamedState) -> DataFrame:
     """Return the rows of a state from Spark's state reader, with the columns named as in `state_table`."""
-    # Readers of state need the coordinator of state stores, which Spark creates when it first lists streams.
-    spark.streams.active  # noqa: B018 - for this effect
+    # State readers need the coordinator of state stores, which Spark creates when streams are first listed.
+    spark.streams.active  # noqa: B018 - for its side effect
     source = spark.read.format("statestore").option("operatorId", state.operator_id)
     source = source.option("batchId", reader.batch_id)
     if state.form is StateForm.ROWS:
@@ -71,7 +71,7 @@ def _by_spark(spark: SparkSession, reader: StateReader, state: NamedState) -> Da
     value = ("value.value.*", "value.ttlExpirationMs") if state.ttl else ("value.*",)
     shown = value if state.value.names else ()
     frame = source.load(reader.storage.uri).select("key.*", *shown, "partition_id")
-    # Spark's reader of a join has neither a row's place nor whether it has matched.
+    # Spark's reader of a join returns neither the index of a row nor whether it has matched.
     hidden = {"index", "matched"} if state.form is StateForm.ROWS else set()
     names = [name for name in column_names(state) if name not in hidden]
     return frame.toDF(*names) if len(names) == len(frame.columns) else frame

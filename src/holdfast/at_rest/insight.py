@@ -157,7 +157,8 @@ def _versions(seen: Sequence[_Seen]) -> Iterator[KeyVersion]:
         value = _comparable(batch.found)
         if before is None:
             if batch.found.exists:
-                # A query's first batch has set what exists; else it was there when what is kept begins.
+                # The first batch of a query set the existing values; otherwise they existed before the oldest
+                # kept batch.
                 change = SET if batch.batch_id == 0 else FIRST
                 yield KeyVersion(batch.batch_id, batch.planned_ms, change, batch.savepoint, batch.found)
         elif value != _comparable(before):
@@ -259,7 +260,7 @@ def _saved(
             saved = StateReader(view, manifest.batch_id)
             _, there = saved.pick(state.name, state.operator_id)
         except NotFound:
-            continue  # the query had no such state then
+            continue  # the query did not have the state yet
         found = saved.read_key(there, key)
         yield _Seen(manifest.batch_id, manifest.fields.get("planned_ms"), listed.uri, found, None)
 
@@ -275,7 +276,7 @@ def _query_id(reader: StateReader) -> str | None:
 
 
 _MICROS: Final = 1000
-# Operators whose rows go when the watermark passes the time in them; and those of which it removes none.
+# Operators whose rows the watermark removes by time, and operators without removal by watermark.
 _BY_TIME: Final = frozenset({"aggregate", "dedupe", "sessions"})
 _BY_NO_WATERMARK: Final = frozenset({"processor", "groups", "limit"})
 
@@ -423,7 +424,7 @@ def _removed_by_watermark(
     if does not in _BY_TIME:
         return EVENT, None
     marks = [{**entry.key, **entry.sub, **entry.value}[column] for entry in found.entries]
-    # The watermark passes no time that is null.
+    # The watermark never passes a null time.
     times = [_ms(mark["end"] if isinstance(mark, Mapping) else mark) for mark in marks if mark is not None]
     return (EVENT, (min(times), max(times))) if times else (None, None)
 
@@ -505,7 +506,7 @@ def heaviest(state: NamedState, *, most: int = 10, tell: ProgressCallback | None
     for size in state.source.key_sizes(state, tell):
         keys += 1
         total += size.size_bytes
-        # What is found first is before others of its size.
+        # Of keys of the same size, the first one found comes first.
         item = (size.size_bytes, -keys, size)
         if len(largest) < most:
             heapq.heappush(largest, item)
@@ -523,7 +524,7 @@ _SECOND: Final = 1000
 _MINUTE: Final = 60 * _SECOND
 _HOUR: Final = 60 * _MINUTE
 _DAY: Final = 24 * _HOUR
-# Where one bar of the histogram ends and the next begins.
+# The boundaries of the histogram's bars.
 _EDGES: Final = (
     ("1 min", _MINUTE),
     ("5 min", 5 * _MINUTE),
@@ -651,7 +652,7 @@ def what_if(
     if asked is not None and asked.form is not StateForm.KEYED:
         parts = [asked]
     else:
-        # What a keyed operator holds for a key is asked state by state.
+        # The combined state of a keyed operator is examined state by state.
         parts = [part for one in operators for part in one.states if part.source.has_ages(part)]
     return tuple(
         _applied(part.source.ages(part, by, current_ttl_ms, tell), ttl_ms, watermark_ms) for part in parts

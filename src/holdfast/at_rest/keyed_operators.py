@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from holdfast.worker.state.layout import BlobSchema
 
 
-# What operators keep for themselves.
+# The internal tables of operators.
 _OWN: Final = "holdfast_"
 _WHAT: Final = "the description of an operator"
 BROADCAST: Final = "broadcast"
@@ -249,7 +249,7 @@ def _notes(storage: Storage) -> Iterator[tuple[str, Mapping[str, Any]]]:
         except (ValueError, TypeError):
             raise damaged(_WHAT, full(storage.uri, path), "something else", "JSON") from None
         except KeyError:
-            continue  # an operator without keys has another note
+            continue  # an operator without keys has a different file
         if keyed:
             yield operator, note
 

@@ -190,7 +190,7 @@ def cell_bytes(column: pa.Array) -> NDArray[np.int64]:
     return np.full(len(column), max(kind.bit_width // 8, 1), np.int64)
 
 
-# Beside the key columns.
+# In addition to the key columns.
 VALUE: Final = "value"
 MAP_KEY: Final = "map_key"
 STAMP: Final = "stamp_ms"
@@ -315,7 +315,7 @@ class KeyedStateReader:
         key = [column[0].as_py() for column in wanted.columns]
         comparable = comparable_key(key)
         rows = [row for row in key_rows(group, self.where, h) if comparable_key(row.key) == comparable]
-        # State of earlier versions may hold two keys that differ in the sign of a zero.
+        # State of earlier versions may have two keys that differ only in the sign of a zero.
         return next(
             (row for row in rows if repr(tuple(row.key)) == repr(tuple(key))), rows[0] if rows else None
         )

@@ -147,8 +147,8 @@ class KeyedSource:
     def ages(
         self,
         state: NamedState,
-        by: str | None = None,  # noqa: ARG002 - a value says when it was written, and nothing else is asked
-        current_ttl_ms: int | None = None,  # noqa: ARG002 - the operator notes its time to live
+        by: str | None = None,  # noqa: ARG002 - the stamp of a value is its only time
+        current_ttl_ms: int | None = None,  # noqa: ARG002 - the operator records its TTL
         tell: ProgressCallback | None = None,
     ) -> StateAges:
         """Return the times when the values of a state were last stamped."""
@@ -206,7 +206,7 @@ class KeyedSource:
         """Return the clock that the state declares."""
         return self.keyed.operator.state(state.name).clock or PROCESSING
 
-    def key_group(self, state: NamedState, key: Mapping[str, Any]) -> int:  # noqa: ARG002 - all states of a key are in one
+    def key_group(self, state: NamedState, key: Mapping[str, Any]) -> int:  # noqa: ARG002 - not needed
         """Return the key group that contains a key, or else that of its hash."""
         place = self.keyed.find(dict(key))
         return self.keyed.group_of(dict(key)) if place is None else place[0].group
@@ -215,7 +215,7 @@ class KeyedSource:
         """Return the value of a row; for a single state, which has no columns, the bare value."""
         return dict(entry.value) if state.form is StateForm.KEYED else entry.value[state.name]
 
-    def spark_reads(self, state: NamedState) -> bool:  # noqa: ARG002 - none of them
+    def spark_reads(self, state: NamedState) -> bool:  # noqa: ARG002 - false for all states
         """Return False, because Spark reads key groups as bytes."""
         return False
 

@@ -168,7 +168,7 @@ class _Rows:
     def _struct(self, type_: Struct, begin: Words, ends: Words, null: NDArray[np.bool_]) -> pa.Array:
         import pyarrow as pa
 
-        # A null one has no words of its own; those of its row are in, and are not shown.
+        # A null value has no words of its own; the words that are read belong to its row and are masked.
         least = (len(type_.types) + 63) // 64 * _WORD + _WORD * len(type_.types)
         if ((ends - begin < least) & ~null).any():
             raise damaged_row(self._where, "a struct that is cut off")
@@ -194,7 +194,7 @@ class _Rows:
         try:
             made.validate(full=True)
         except pa.ArrowInvalid:
-            # Spark does not check text; what is no UTF-8 is shown with a mark in its place.
+            # Spark does not validate text; invalid UTF-8 is replaced by a mark.
             raw = pa.Array.from_buffers(pa.binary(), len(sizes), buffers).to_pylist()
             made = pa.array(
                 [None if text is None else text.decode("utf-8", "replace") for text in raw], pa.string()
@@ -278,7 +278,7 @@ _UTC: Final = dt.timezone.utc
 _EXACT: Final = decimal.Context(prec=80)
 
 
-# Gives a key of the state as a person writes it.
+# A function that returns a key of the state as a user types it.
 Sample = Callable[[], "str | None"]
 
 
@@ -451,7 +451,7 @@ def _whole(value: Any, name: str, written: bool) -> int:
 
 
 def _real(value: Any, written: bool) -> float:
-    # JSON has no infinity and no NaN; as text they are what `plain` makes of them.
+    # JSON has no infinity and NaN; as text they have the form that `plain` writes.
     if isinstance(value, str) and (written or value.lower() in ("nan", "inf", "-inf")):
         try:
             value = float(value)
@@ -459,7 +459,7 @@ def _real(value: Any, written: bool) -> float:
             raise _Unfit(repr(value), "a number") from None
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise _Unfit(repr(value), "a number")
-    # Both zeros are one key, and so are all NaNs: Spark groups them so.
+    # Both zeros are the same key, as are all NaNs, because Spark groups them.
     number = float(value)
     return math.nan if math.isnan(number) else number + 0.0
 
@@ -492,7 +492,7 @@ def _time(value: Any, name: str) -> Any:
     if name == "date" and isinstance(value, dt.date) and not isinstance(value, dt.datetime):
         return value
     if isinstance(value, int) and not isinstance(value, bool):
-        return value  # what no calendar of Python's has: days or microseconds since 1970
+        return value  # outside Python's calendar: days or microseconds since 1970
     if name != "date" and isinstance(value, dt.datetime):
         if name == "timestamp":
             return value.astimezone(_UTC) if value.tzinfo else value.replace(tzinfo=_UTC)
@@ -506,7 +506,7 @@ def _decimal(value: Any, type_: Decimal) -> decimal.Decimal:
     if isinstance(value, bool) or not isinstance(value, (int, str, float, decimal.Decimal)):
         raise _Unfit(repr(value), expected)
     try:
-        # A float of JSON is meant as it is written.
+        # A JSON float is used exactly as written.
         exact = decimal.Decimal(repr(value) if isinstance(value, float) else value)
         scaled = exact.scaleb(type_.scale, _EXACT)
         if scaled != scaled.to_integral_value() or abs(scaled) >= 10**type_.precision:

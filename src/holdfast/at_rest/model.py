@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from holdfast.checkpoints.state.lookup import Sought
 
 
-# The clocks that rows expire by.
+# The clocks by which rows expire.
 EVENT: Final = "event"
 PROCESSING: Final = "processing"
 

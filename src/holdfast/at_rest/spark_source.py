@@ -47,13 +47,13 @@ if TYPE_CHECKING:
     Times = NDArray[np.int64]
 
 _DELAY: Final = "spark.watermarkDelayMs"
-# When a duplicate within a watermark is forgotten.
+# The column with the time at which deduplication within a watermark forgets a key.
 UNTIL: Final = "expiresAtMicros"
 _MICROS: Final = 1000
 _SECOND: Final = 1000
 _TIMESTAMPS: Final = (Atom("timestamp"), Atom("timestamp_ntz"))
 _WINDOWS: Final = ("window", "session_window")
-# Newest times of expiry that are compared with the times of batches.
+# The number of newest expiry times that are compared with the times of batches.
 _COMPARED: Final = 200
 
 
@@ -183,7 +183,7 @@ def _collected(
             continue
         batch = row_batch(state, codec, partition, pairs, schema)
         rows += batch.num_rows
-        if batch.num_rows != len(whole):  # the elements of lists share what the list has
+        if batch.num_rows != len(whole):  # the elements of a list share its metadata
             counts = _elements(codec, pairs)
             whole = np.repeat(whole // np.maximum(counts, 1), counts)
         known, rows_times = _times(batch.column(batch.schema.get_field_index(source.column)), source)
@@ -235,12 +235,12 @@ def _worked_out(files: OperatorStates, expiries: Times) -> int | None:
     best = [found for found, times in votes.items() if times == most]
     if len(best) == 1 and (most > 1 or len(planned) == 1):
         return best[0]
-    # Where all were written by one batch: people name whole seconds, and batches come at any millisecond.
+    # If one batch wrote all values: TTLs are whole seconds, while batches are planned at any millisecond.
     whole = [found for found in best if found % _SECOND == 0]
     return whole[0] if len(whole) == 1 else None
 
 
-# Each of these holds a key as one field of the stored key.
+# Each of these stores a key as one field of the stored key.
 _NESTED_KEY = (StateForm.MAP, StateForm.TIMERS)
 
 
@@ -298,7 +298,7 @@ class SparkSource:
             for key, value in pairs:
                 yield KeySize(1, len(key) + len(value), partition, read, key)
 
-    def has_ages(self, state: NamedState) -> bool:  # noqa: ARG002 - any state of Spark's may have times
+    def has_ages(self, state: NamedState) -> bool:  # noqa: ARG002 - any state of Spark may have times
         """Return True, because any state may have times."""
         return True
 
@@ -324,17 +324,17 @@ class SparkSource:
     def decode(
         self,
         state: NamedState,
-        key: Mapping[str, Any],  # noqa: ARG002 - each row says its key
+        key: Mapping[str, Any],  # noqa: ARG002 - each row contains its key
         stored: Iterable[tuple[StateCodec, int, Pairs]],
     ) -> Iterable[Entry]:
         """Return the decoded form of stored rows."""
         return _in_order(state, [entry for rows in stored for entry in _entries_of(state, *rows)])
 
-    def ttl_clock(self, state: NamedState) -> str:  # noqa: ARG002 - the same for all states of Spark's
+    def ttl_clock(self, state: NamedState) -> str:  # noqa: ARG002 - the same for all states of Spark
         """Return the processing-time clock, the only one for a TTL in Spark."""
         return PROCESSING
 
-    def key_group(self, state: NamedState, key: Mapping[str, Any]) -> int | None:  # noqa: ARG002 - as said
+    def key_group(self, state: NamedState, key: Mapping[str, Any]) -> int | None:  # noqa: ARG002 - not needed
         """Return None, because Spark has no key groups."""
         return None
 
@@ -419,7 +419,7 @@ def _entries_of(state: NamedState, codec: StateCodec, partition: int, pairs: Pai
         fields = codec.key_values(codec.key_row(stored))
         key, sub = _key_parts(state, fields)
         rows, _ = codec.values.rows(value, codec.where)
-        # What is around the elements of a list counts with the first.
+        # The overhead of a list is added to its first element.
         size = len(stored) + len(value) - sum(map(len, rows))
         for row in rows:
             fields_of_value, expires = _value_parts(state, codec.value_values(row))

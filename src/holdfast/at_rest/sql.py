@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-# What a query may take besides the states that it reads.
+# The maximum memory of a query in addition to the states that it reads.
 _MEMORY: Final = "1GB"
 ROWS: Final = "rows"
 _FEW_ROWS: Final = 2048
@@ -44,7 +44,7 @@ def tables_in(query: str, known: Mapping[str, pa.Schema]) -> list[str]:
             raise _no_select(query)
         parsed = connection.execute("SELECT json_serialize_sql(?)", [query]).fetchone()
     named = set(_tables(json.loads(parsed[0] if parsed else "{}")))
-    # Tables without rows tell what is wrong with the query before anything is read.
+    # Empty tables reveal errors in the query before any state is read.
     empty = {name: schema.empty_table() for name, schema in known.items()}
     with _connected(empty) as connection, _translate_errors(query, tables=known):
         connection.execute(f"EXPLAIN {query}")
@@ -154,7 +154,7 @@ def filtered(table: pa.RecordBatchReader, where: str) -> Iterator[pa.RecordBatch
     Raises:
         Invalid: The text is not a condition on the columns.
     """
-    query = f'SELECT * FROM "{ROWS}" WHERE ({where}\n)'  # noqa: S608 - it reaches the rows and nothing else
+    query = f'SELECT * FROM "{ROWS}" WHERE ({where}\n)'  # noqa: S608 - it can access only the rows
     failed: list[HoldfastError] = []
     with _connected({ROWS: _noting(table, failed)}) as connection, _translate_errors(where, failed):
         relation = connection.sql(query)
@@ -255,7 +255,7 @@ def _as_ours(
 
     if failed:
         return failed[0]
-    # Arrow tells what DuckDB says on the way to it as an error of its own.
+    # Arrow wraps errors of DuckDB in its own errors.
     if isinstance(error, duckdb.OutOfMemoryException) or "Out of Memory Error" in str(error):
         return Unavailable(
             "the SQL query exceeded its memory limit",

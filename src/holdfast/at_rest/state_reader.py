@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from holdfast.at_rest.keyed_reader import KeyedStateReader
 
 
-# What Spark puts where a value has no columns.
+# Spark's placeholder in a value without columns.
 _FILLING: Final = ("__dummy__", "__empty__")
 _TTL_VALUE: Final = ("value", "ttlExpirationMs")
 _MAP_KEY: Final = ("key", "userKey")
@@ -111,7 +111,7 @@ def pick(
                 fits.append((candidate, state))
     listed = ", ".join(dict.fromkeys(state.full_name for owner in operators for state in owner.states))
     if not name and len(chosen) == 1 and fits:
-        # A keyed operator's states are parts of what it holds for a key.
+        # The states of a keyed operator are parts of its combined state.
         fits = [fit for fit in fits if fit[1].form is StateForm.KEYED] or fits
     if not name and len(fits) != 1:
         raise Invalid(
@@ -214,7 +214,7 @@ def _states(
 
         yield from keyed_named(keyed, operator, named)
     if is_keyed(operator):
-        return  # one that has neither a note nor any state yet keeps nothing that could be named
+        return  # an operator with neither a file nor state has no states that could be named
     source = SparkSource(storage, operator)
     codecs = {codec.name.label: codec for codec in operator.declared_codecs()}
     families = any(codec.name.family != DEFAULT_STORE for codec in codecs.values())
@@ -223,7 +223,7 @@ def _states(
             continue
         codec.require_schema()
         if codec.name.store == DEFAULT_STORE == codec.name.family and families:
-            continue  # a store with families has one that nobody uses besides them
+            continue  # a store with families also has an unused default family
         family = family_of(operator.name, label)
         if family is not None and family.use is FamilyUse.JOIN_ROWS:
             counts = codecs.get(companion(operator.name, label, FamilyUse.JOIN_COUNTS))
@@ -381,7 +381,7 @@ class _Keys:
             if short is not None and plain(self.parse([short])) == plain(key):
                 return short
         except HoldfastError:
-            pass  # a text that reads as something else, such as one with a brace: JSON says it exactly
+            pass  # text that could be parsed differently, for example with a brace, is written as JSON
         return json.dumps(plain(key), ensure_ascii=False)
 
     def _short(self, key: Mapping[str, Any]) -> str | None:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 EXPIRES: Final = "expires_ms"
 PARTITION: Final = "partition_id"
-# Rows in one record batch, more or less.
+# The approximate number of rows in a record batch.
 _BATCH: Final = 1 << 16
 
 
@@ -122,7 +122,7 @@ def _key_columns(state: NamedState, codec: StateCodec, keys: Sequence[bytes]) ->
     else:
         columns = ColumnDecoder(type_, codec.where).take_apart([codec.key_row(key) for key in keys])
     if state.form in (StateForm.MAP, StateForm.TIMERS):
-        # The grouping key, and a map's own, are each one field of the stored key.
+        # The grouping key and the key of a map are each one field of the stored key.
         return [part for column in columns for part in _flat(column)]
     return columns
 

@@ -190,7 +190,7 @@ def _moved(offsets: OffsetLog, beginnings: Sequence[Beginning]) -> OffsetLog:
 def _offset(beginning: Beginning) -> str | None:
     if beginning.seen is None:
         return beginning.offset
-    # The list is the first entry of the source's log. Without one it begins as on its first day.
+    # The list is the first entry of the source's log. Without it, the source starts from the beginning.
     return json.dumps({"logOffset": 0}, separators=(",", ":")) if beginning.seen else None
 
 
@@ -226,7 +226,7 @@ def put_states(checkpoint: Storage, tables: Mapping[str, pa.Table], folder: Path
         Unsupported: The state cannot be filled from a table.
     """
     folder.mkdir()
-    # A table is for one state, never for all that a keyed operator has of a key.
+    # A table is for one state, never for the combined state of a keyed operator.
     operators = [
         replace(
             operator, states=tuple(state for state in operator.states if state.form is not StateForm.KEYED)
@@ -261,7 +261,7 @@ def fitted(state: NamedState, table: pa.Table) -> pa.Table:
 
     schema = schema_of(state)
     schema = schema.remove(schema.get_field_index(PARTITION))
-    # What Spark keeps in a column that holds nothing is not asked for.
+    # Spark's placeholder in a column without content is not required.
     wanted = [column for column in schema if not pa.types.is_null(column.type)]
     has, expected = set(table.column_names), {column.name for column in wanted}
     if has != expected:
@@ -370,7 +370,7 @@ def _put_keyed(
 
 
 KAFKA: Final = "kafka"
-# For a source: begin where its own options say, as if nothing had been read.
+# The marker for a source that starts as its own options specify, as if nothing had been read.
 AT_FIRST: Final = "first"
 
 
@@ -604,7 +604,7 @@ def _run(query: WarmQuery, histories: Path, place: Path) -> int:
     try:
         rows = trial.run_once().input_rows
         if (read(LocalStorage(place)).watermark_ms or 0) > 0:
-            # What closes a window feeds the operator behind it, which closes its own a batch later.
+            # Closing a window feeds the next operator, which closes its own window one batch later.
             for _ in read(LocalStorage(place)).operators:
                 trial.run_empty(now_ms())
     except QueryFailed as error:
@@ -627,7 +627,7 @@ def _written(query: WarmQuery, folder: Path) -> list[str]:
     sources = sources_once(query.frame)
     for number, (past, (_, schema)) in enumerate(zip(query.histories, sources, strict=True)):
         place = (folder / str(number)).as_uri()
-        # Without a file there would be no batch; one without rows will do.
+        # Without a file there would be no batch, so write one without rows.
         frame = spark.createDataFrame([], schema).coalesce(1) if past is None else past
         frame.write.parquet(place)
         folders.append(place)

@@ -112,9 +112,9 @@ class Changed(JsonShape):
         return self.plan.checkpoint
 
 
-# The plan of a step and the step, with what it needs until the change is done.
+# The plan of a step, and the step with the resources that it needs until the change is complete.
 Prepared = AbstractContextManager[tuple[Any, Step[Any]]]
-# Prepares a step: checks it against the source, for a target.
+# A function that prepares a step: it checks the step against the source, for a target.
 Prepare = Callable[[ChangeSource, Storage], Prepared]
 
 
@@ -172,7 +172,7 @@ class StateChange:
         *,
         where: str | None = None,
         key: str | None = None,
-        set: Mapping[str, Any] | None = None,  # noqa: A002 - as of `hf.edit`
+        set: Mapping[str, Any] | None = None,  # noqa: A002 - as in `hf.edit`
         delete: bool = False,
         insert: Sequence[Mapping[str, Any]] = (),
         change: TableChange | None = None,

@@ -310,7 +310,7 @@ class _Columns:
                 and (kept[0].function.text == function.text or was == name)
                 and kept[0].function.name == function.name
             }
-            # The same call under the same name is the same, whatever else is like one of them.
+            # The same call under the same name is the same aggregate, even if others are similar.
             exact = {was for was in alike if was == name and before[was][0].function == function}
             alike = exact or alike
             alike = {was for was in alike if not self._wishes.drops_column(self._new, was)}
@@ -395,7 +395,7 @@ class _Columns:
 
     def _convert(self, old: StateColumn, new: StateColumn) -> Convert:
         convert = widening(old.type, new.type)
-        # Spark keeps the sum of short decimals as a whole number, without the point.
+        # Spark stores the sum of short decimals as a whole number, without the decimal point.
         unscaled = new.kept == "sum" and isinstance(new.type, Decimal) and not isinstance(old.type, Decimal)
         if convert is None or unscaled:
             raise self._lossy(old, new)

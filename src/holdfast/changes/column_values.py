@@ -13,7 +13,7 @@ from holdfast.formats.rows.spark_types import Array, Atom, DataType, Decimal, Ma
 Convert = Callable[[Any], Any]
 
 _INTEGERS: Final = ("byte", "short", "integer", "long")
-# How many digits a whole number may have, and the widest of them whose values a floating number has exactly.
+# The maximum number of digits of whole numbers, and the widest types whose values a float represents exactly.
 _DIGITS: Final = {"byte": 3, "short": 5, "integer": 10, "long": 19}
 _EXACT_IN: Final = {"float": ("byte", "short"), "double": ("byte", "short", "integer", "float")}
 _BOOLEANS: Final = {"true": True, "false": False}

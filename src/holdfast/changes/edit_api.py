@@ -53,7 +53,7 @@ def edit(
     *,
     where: str | None = None,
     key: str | None = None,
-    set: Mapping[str, Any] | None = None,  # noqa: A002 - the word that people know
+    set: Mapping[str, Any] | None = None,  # noqa: A002 - the usual word
     delete: bool = False,
     insert: Sequence[Mapping[str, Any]] = (),
     change: TableChange | None = None,
@@ -113,7 +113,7 @@ def edit(
         hf.savepoints.restore(edited.uri, "checkpoints/visits-corrected")
     """
     require_package("pyarrow")
-    from holdfast.changes.edit import editing  # it needs Arrow, which erasing does not
+    from holdfast.changes.edit import editing  # it needs Arrow, which an erasure does not
 
     asked = request(state, where, key, set, delete=delete, insert=insert, change=change)
     with source_of(source, to, tell, keep=True) as (catalog, savepoint_id, target):
@@ -148,7 +148,7 @@ def plan_edit(
             print(sample.before, sample.after)
     """
     require_package("pyarrow")
-    from holdfast.changes.edit import editing  # it needs Arrow, which erasing does not
+    from holdfast.changes.edit import editing  # it needs Arrow, which an erasure does not
 
     asked = request(state, where, key, set, delete=delete, insert=insert, change=change)
     with source_of(source, to, tell, keep=False) as (catalog, savepoint_id, target):
@@ -368,7 +368,7 @@ def apply(
     tell: ProgressCallback | None,
 ) -> Edited:
     """Create the planned savepoint, with a working directory next to its catalog."""
-    from holdfast.changes.edit import editing  # it needs Arrow, which erasing does not
+    from holdfast.changes.edit import editing  # it needs Arrow, which an erasure does not
 
     with workplace(target, "edit") as folder:
         return editing.edit(
@@ -432,12 +432,12 @@ def source_of(
         try:
             yield into, savepoint_id, target
         except BaseException:
-            # Nobody asked for a savepoint of what was not edited.
+            # The user did not ask for a savepoint that was not edited.
             with suppress(HoldfastError):
                 removal.delete(into, savepoint_id)
             raise
         if keep:
-            with suppress(HoldfastError):  # the savepoint is there; its digests are pending then
+            with suppress(HoldfastError):  # the savepoint exists, and its digests stay pending
                 digest(into, savepoint_id, tell=tell)
 
 

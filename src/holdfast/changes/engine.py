@@ -151,7 +151,7 @@ class StateAtRest:
                     hint="keep the number of partitions, or let Spark move the keys with `holdfast rescale`",
                 )
             for state in states[operator.operator_id].declared_codecs():
-                if state.schema is None:  # without rows it needs none; with some, whoever reads them says so
+                if state.schema is None:  # no rows, or the reader of the rows reports the error
                     continue
                 try:
                     KeyPartitions(operator, state, where)

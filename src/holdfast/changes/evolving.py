@@ -327,7 +327,8 @@ class RowConversion:
         return found
 
 
-# Looks at the checkpoint before it is published; raises if the new code cannot continue from it.
+# A function that checks the checkpoint before its publication; it raises an error if the new code cannot
+# continue.
 Accepts = Callable[[Storage], None]
 
 _OPEN: Final = 32

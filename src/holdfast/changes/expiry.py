@@ -220,7 +220,7 @@ def _places(value: Any, stamps: Any) -> Iterator[tuple[Any, int | None]]:
         yield from ((key, stamps[key]) for key in value)
     elif not isinstance(stamps, list):
         yield value, stamps
-    elif stamps and isinstance(stamps[0], tuple):  # a map whose keys have no hash
+    elif stamps and isinstance(stamps[0], tuple):  # a map with unhashable keys
         yield from ((pair, stamp) for pair, (_, stamp) in zip(value, stamps, strict=True))
     else:
         yield from zip(value, stamps, strict=True)

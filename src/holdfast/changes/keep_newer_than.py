@@ -107,9 +107,9 @@ def _times(checkpoint: Storage, state: str | None) -> Iterator[tuple[str, dict[s
         return
     for operator in operators:
         for named in operator.states:
-            # The state with a keyed operator's own name has all of its states as columns.
+            # The combined state of a keyed operator has all its states as columns.
             if operator.keyed is None or named.form is StateForm.KEYED:
-                with suppress(Unsupported):  # it cannot be edited
+                with suppress(Unsupported):  # the state cannot be edited
                     yield named.full_name, _time_columns(operator, named)
 
 
@@ -132,5 +132,5 @@ def _fields(column: str, type_: Any) -> Iterator[tuple[tuple[str, str], Any]]:
     """Yield the fields of a column with structs, such as the start and end of a window."""
     if isinstance(type_, Struct):
         yield from (((column, name), kind) for name, kind in zip(type_.names, type_.types, strict=True))
-    elif type_words(type_).startswith("struct"):  # of Arrow, in keyed state
+    elif type_words(type_).startswith("struct"):  # an Arrow type of keyed state
         yield from (((column, part.name), part.type) for part in type_)

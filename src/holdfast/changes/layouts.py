@@ -12,9 +12,9 @@ from holdfast.changes.working_copy import WorkingCopy
 from holdfast.checkpoints.checkpoint import ProgressCallback, read
 from holdfast.checkpoints.state.contents import StateContent, contents
 
-# Called with a checkpoint on a local disk that nothing else uses, the partitions, and its state format.
+# A function that is called with an unused checkpoint on a local disk, the partitions, and the state format.
 Repartition = Callable[[Path, int, int], None]
-# Brings the state of a copy into a different layout, in a maintenance batch.
+# A function that moves the state of a copy to a different layout, in a maintenance batch.
 Backend = Callable[[WorkingCopy], object]
 
 

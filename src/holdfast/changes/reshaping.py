@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 # The providers of the databases, by the names of the backends.
 _OUTSIDE: Final = {name.lower(): provider for provider, name in DATABASES.items()}
-# What people also call Spark's store on the heap.
+# Other names of Spark's store on the heap.
 _NAMES: Final = {ROCKSDB: ROCKSDB, MEMORY: MEMORY, "hashmap": MEMORY, **{name: name for name in _OUTSIDE}}
 _PREFIX: Final = "holdfast"
 
@@ -400,7 +400,7 @@ def _planned(
 def _backend(name: str | None) -> str | None:
     if name is None:
         return None
-    text = str(name)  # a store object, such as `hf.Memory()`, is refused by its text
+    text = str(name)  # a store object, such as `hf.Memory()`, is refused with its text
     if text.lower() in _NAMES:
         return _NAMES[text.lower()]
     raise Unsupported(

@@ -32,9 +32,9 @@ from holdfast.layout import OperatorMetadataFile, StoreId
 from holdfast.savepoints.stores import StoreForm, StoreWriter
 from holdfast.storage.port import Storage, full
 
-# How many stores are written at once: each of RocksDB's has about six files open.
+# The number of stores that are written at once; each RocksDB store has about six open files.
 _OPEN: Final = 32
-# How much all of them may hold in memory together, and each at most.
+# The maximum memory of all of them, and of each one.
 _BUFFERS: Final = 256 << 20
 _MOST: Final = 64 << 20
 _UNSAFE_ROW: Final = "unsaferow"
@@ -110,7 +110,7 @@ def rewrite(
     """
     folder.mkdir()
     before = read(checkpoint).confs
-    # RocksDB would take from an encoding that the heap's store has ignored what its rows are.
+    # RocksDB would misread rows in an encoding that the heap's store ignored.
     ignored = ENCODING in before and provider_class(before) != ROCKSDB_PROVIDER
     confs = {ENCODING: _UNSAFE_ROW} if shape.rocksdb and ignored else {}
     confs |= {SHUFFLE_PARTITIONS: str(shape.partitions), PROVIDER: shape.provider}

@@ -17,10 +17,10 @@ from holdfast.checkpoints.state.states import OperatorShape
 from holdfast.formats.operators import OperatorName
 from holdfast.formats.rows.spark_types import DataType, Struct, parse_struct
 
-# Stands for what a function keeps before its first row, where a person has to say it.
+# The marker for an initial value of a function that a user must specify.
 UNKNOWN: Final = object()
 
-# Columns by name, each with what it has before the first row.
+# Columns by name, each with its value before the first row.
 _Kept = Mapping[str, Any]
 _MOMENTS: Final = {"n": 0.0, "avg": 0.0, "m2": 0.0}
 _PAIRS: Final = {"n": 0.0, "xAvg": 0.0, "yAvg": 0.0, "ck": 0.0}
@@ -32,7 +32,7 @@ _MIN: Final[tuple[_Kept, ...]] = ({"min": None},)
 _MAX: Final[tuple[_Kept, ...]] = ({"max": None},)
 _SPREAD: Final[tuple[_Kept, ...]] = (_MOMENTS,)
 _EXTREME: Final[tuple[_Kept, ...]] = ({"valueWithExtremumOrdering": None, "extremumOrdering": None},)
-# A count of nothing is 0, and so is a count of rows that nobody has counted: a person says which it is.
+# A count of nothing is 0, but so is a count of existing uncounted rows, so the user must specify it.
 _COUNT: Final[tuple[_Kept, ...]] = ({"count": UNKNOWN},)
 _BUFFER: Final[tuple[_Kept, ...]] = ({"buf": UNKNOWN},)
 _SKETCH: Final = "approx_count_distinct"
@@ -219,9 +219,9 @@ AGGREGATE: Final = "stateStoreSave"
 SESSIONS: Final = "sessionWindowStateStoreSaveExec"
 DEDUPE: Final = "dedupe"
 DEDUPE_WITHIN: Final = "dedupeWithinWatermark"
-# The operators whose rows can be brought into another form.
+# The operators whose rows can be converted.
 EVOLVING: Final = frozenset({AGGREGATE, SESSIONS, DEDUPE, DEDUPE_WITHIN})
-# Which form an aggregation's values have: with a copy of the key before them, or without.
+# The settings that determine the format of an aggregation's values: with or without a copy of the key.
 VERSION: Final = "spark.sql.streaming.aggregation.stateFormatVersion"
 _SESSION_MARK: Final = "spark.sessionWindow"
 
@@ -353,7 +353,7 @@ def _copies(
         return tuple(range(len(keys))) if confs.get(VERSION, "2") == "1" else ()
     if kind != SESSIONS:
         return ()
-    # A session's key ends with its start, and its value has the window in place of that.
+    # The key of a session ends with its start; the value has the window instead.
     places: list[int | None] = []
     for column in values[: len(keys)]:
         is_window = _SESSION_MARK in (column.get("metadata") or {})

@@ -129,7 +129,7 @@ def copy_as_batch(source: Storage, target: Storage, batch_id: int) -> None:
     metadata = _newest_metadata(source)
     for path, place in Tree(source).places():
         if isinstance(place, (layout.HadoopChecksumFile, layout.Temporary)):
-            continue  # names what has a new name; Hadoop reads a file that has no checksum
+            continue  # contains the names of renamed files; Hadoop reads a file without a checksum
         name = path
         of = layout.parse(place.of) if isinstance(place, SparkChecksumFile) else place
         if isinstance(of, LogFile):
@@ -317,7 +317,7 @@ class WorkingCopy:
             try:
                 guard.require_unmoved()
             except HoldfastError:
-                # Two checkpoints of one query must not be.
+                # Two checkpoints of the same query must not exist.
                 withdraw(target)
                 raise
         return restored

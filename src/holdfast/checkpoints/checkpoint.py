@@ -25,9 +25,9 @@ from holdfast.json_shapes import NOT_IN_JSON, JsonShape, in_json, json_as, json_
 from holdfast.layout import FileKind, Log, Place, StoreFile, StoreId
 from holdfast.storage.port import Listing, Names, ReadOnly, Storage, full
 
-# What JSON has of an operator's names.
+# The fields of an operator's names in JSON.
 NAMES: Final = ("display_name", "operator_kind", "spark_name")
-# Told of progress: what is done, what there is in all, and a note.
+# A progress callback, called with the work done, the total, and the current step.
 ProgressCallback = Callable[[int, int, str], None]
 
 
@@ -433,7 +433,7 @@ def _is_state_folder(parts: list[str], name: str) -> bool:
 
 
 DEFAULT_CODEC = "lz4"
-# A fast query may have deleted what its batch needed before it was listed; a newer batch is there then.
+# A fast query may have deleted files of its batch before they were listed; a newer batch then exists.
 _LOOKS = 3
 
 
@@ -583,7 +583,7 @@ def _store(folder: StoreFolder, version: int) -> Store:
     chain = folder.chain(version)
     keys = -1
     if chain.files and chain.files[0].kind is FileKind.ZIP:
-        with suppress(NotFound):  # the query has gone on since, and what it no longer needs is deleted
+        with suppress(NotFound):  # the query has continued, and has deleted files that it no longer needs
             keys = folder.snapshot(chain.files[0]).keys
     return Store(
         id=folder.store,
@@ -604,10 +604,11 @@ def _with_address(error: Corrupt, storage: Storage) -> HoldfastError:
     return Corrupt(error.fact, **(error.facts() | known))
 
 
-# What tells how long a batch took: a supervisor, or nothing but the times of the log files.
+# The origin of a batch's duration: a supervisor, or the times of the log files.
 FROM_REGISTRY: Final = "registry"
 FROM_FILES: Final = "files"
-# Spark writes a batch's offsets so soon after the time that they bear; later ones are of a copy.
+# Spark writes the offsets of a batch within this time after planning it; later file times are those of a
+# copy.
 _PLANNING_MS: Final = 60_000
 
 
@@ -669,12 +670,12 @@ def _batch(
 ) -> Batch | None:
     offsets, commit = logs.offsets(batch_id), logs.commit(batch_id)
     if offsets is None or commit is None:
-        return None  # the query has forgotten this batch since the logs were listed
+        return None  # the query has deleted this batch since the logs were listed
     committed_ms = written_ms(storage, Log.COMMITS, batch_id)
     offered_ms = written_ms(storage, Log.OFFSETS, batch_id)
     duration_ms = None
     if committed_ms is not None and offered_ms is not None:
-        # The files of a copy bear the time of the copying.
+        # The files of a copy have the time of the copying.
         if 0 <= offered_ms - offsets.timestamp_ms <= _PLANNING_MS and committed_ms >= offered_ms:
             duration_ms = committed_ms - offered_ms
         else:

@@ -191,7 +191,7 @@ def _plan_keeps_state(storage: Storage, batch_id: int) -> bool | None:
     return None if plan is None else bool(plan.operators) or any(step.stateful for step in plan.steps)
 
 
-# Between two entries of a source's log that repeat all before them lie ten as a rule.
+# Usually every tenth entry of a source's log repeats all earlier ones.
 _MOST_ENTRIES = 100_000
 
 
@@ -405,10 +405,10 @@ class _Cut:
                     yield beside
 
     def _log_files(self, batch_id: int) -> Iterator[CutFile]:
-        self._logs.commit(batch_id)  # raises if it is damaged: its ids name the state files
+        self._logs.commit(batch_id)  # raises an error if it is damaged: its ids name the state files
         yield _whole(layout.METADATA)
         for kept_id in (batch_id - 1, batch_id):
-            # A restart asks for the offsets of the batch before; its commit is no more than good to have.
+            # A restart needs the offsets of the previous batch; its commit is only useful.
             if kept_id >= 0 and kept_id not in self._logs.offered:
                 path = layout.LogFile(layout.Log.OFFSETS, kept_id).render()
                 raise file_gone(self._storage, path, batch_id)
@@ -431,7 +431,7 @@ class _Cut:
             last = log_offset(newest.offsets.get(sources.get(source, "")))
             places = log_files(source, names(f"{layout.SOURCES}/{source}"))
             if last is None:
-                # Kafka and others note where they began, which holds for every batch.
+                # Kafka and other sources record their first offsets, which apply to all batches.
                 yield from (_whole(place.render()) for place in places)
             else:
                 yield from self._entries(places, source, last, batch_id)

@@ -54,11 +54,11 @@ if TYPE_CHECKING:
     from holdfast.worker.state.tables import Run
 
 
-# What the note of an operator has to say of its blobs.
+# The fields about blobs in the file of an operator.
 BLOBS: Final = "blobs"
 _PRODUCT: Final = "product"
 _REDIS, _CASSANDRA = RedisBlobServer.product, CassandraBlobServer.product
-# Who reads is a person, who would rather know than wait.
+# A short time limit, because a person waits for the result.
 _PATIENCE_MS: Final = 5_000
 
 
@@ -156,7 +156,7 @@ def _server_in(note: Mapping[str, Any], where: str) -> RedisBlobServer | Cassand
     product = product_in(note)
     facts = {name: value for name, value in note.items() if name not in (_PRODUCT, "authorities")}
     redis = product == _REDIS
-    # Whoever writes the checkpoint does not choose which certificates are trusted.
+    # The author of a checkpoint must not choose the trusted certificates.
     authorities = os.environ.get(CERTIFICATES if redis else cassandra_address.CERTIFICATES)
     try:
         if product not in (_REDIS, _CASSANDRA):
@@ -184,15 +184,15 @@ def _database_notes(storage: Storage) -> Iterator[tuple[str, Mapping[str, Any]]]
         try:
             note = foreign_json(storage.read(OwnFile(name).render()))
         except (ValueError, NotFound):
-            continue  # who reads the operator itself says that its note is damaged
+            continue  # reading the operator itself reports its damaged file
         if isinstance(note, dict) and isinstance(note.get(BLOBS), dict):
             yield operator, note[BLOBS]
 
 
 KEY_GROUP: Final = "key_group"
-# The value of an entry that is of bytes, as an UnsafeRow.
+# The type of an entry with bytes, as an UnsafeRow.
 BLOB: Final = RowCodec(Struct(("b",), (Atom("binary"),)))
-# What is before the rows in a message of Arrow's: some hundred bytes for each column.
+# The size of an Arrow message before its rows: several hundred bytes per column.
 _LONGEST_HEAD: Final = 1 << 20
 _UNREADABLE: Final = (
     *(ValueError, KeyError, TypeError, IndexError, AttributeError, OverflowError),
@@ -445,7 +445,7 @@ def stored_group(storage: Storage, operator: OperatorStates, group: int) -> KeyG
     row = group_key(numbering, group)
     name = operator.store_names[0]
     store = StoreId(operator.operator_id, numbering.partition_of(group, operator.partitions), name)
-    # Before a row stands a byte that says of which kind it is.
+    # A row starts with a byte that identifies its type.
     key = b"\0" + row if operator.values.rocksdb else row
     found = stored_values(storage, operator, store, [(family, key) for family in KEYED_VARIABLES])
     gathered = KeyGroups(storage)
@@ -500,7 +500,7 @@ def _numbering(codec: StateCodec) -> Numbering:
     return numbering_by(getattr(key_type, "name", ""))
 
 
-# Rows of a broadcast stream have this ordinal in place of a key's.
+# Rows of a broadcast stream have this ordinal instead of that of a key.
 SHARED: Final = -1
 
 _Identity = tuple[int, int]
@@ -593,7 +593,7 @@ class _Elements:
             return [element[at] for element in found]
         try:
             return {element[1]: element[at] for element in found}
-        except TypeError:  # a key that has no hash, such as a struct
+        except TypeError:  # an unhashable key, such as a struct
             return sorted(((element[1], element[at]) for element in found), key=lambda pair: repr(pair[0]))
 
 

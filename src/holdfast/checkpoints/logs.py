@@ -486,7 +486,7 @@ def _files(storage: Storage, folder: str, entries: range) -> list[SeenFile] | No
                 if file.entry in entries
             )
             continue
-        return None  # a query that runs has compacted it meanwhile
+        return None  # a running query has compacted the entry
     return found
 
 

@@ -104,7 +104,7 @@ PINNED: Final = (
         "whether the output of a stateful operator is always nullable",
     ),
 )
-# Settings that patch releases of the release before theirs write too.
+# Settings that patch releases of the previous release also write.
 BACKPORTED: Final = frozenset({"spark.sql.optimizer.pruneFiltersCanPruneStreamingSubplan"})
 
 

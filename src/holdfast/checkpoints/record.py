@@ -56,7 +56,7 @@ _READABLE: Final = "let the current user read the file, or give a different stat
 _WRITABLE: Final = "free space on that disk, or let the current user write to the state home"
 _FOLDER: Final = "records"
 
-# Size and SHA-256 of a file.
+# The size and SHA-256 of a file.
 Noted: TypeAlias = "tuple[int, str]"
 
 
@@ -142,7 +142,8 @@ class Record:
             return False
         if identity.query_id == self.identity.query_id:
             return True
-        # The file with the id may be what is damaged. When a batch was planned is told by nothing but itself.
+        # The file with the id may be the damaged one. The planned time of a batch is recorded only in its own
+        # file.
         for path in (path for path in self.files if path.startswith(f"{layout.OFFSETS}/")):
             with suppress(NotFound):
                 if self.mismatch(path, storage.read(path)) is None:
@@ -299,7 +300,7 @@ class RecordFile:
         self.forget()
 
 
-# So many entries that are past do not make it worth writing the file anew.
+# Up to this number of obsolete lines, the file is not rewritten.
 _SLACK: Final = 1000
 
 
@@ -380,7 +381,7 @@ def _unwritable(path: Path, error: OSError) -> Unavailable:
     )
 
 
-# Releases before it are not told apart here: their patch releases have pinned settings of later ones.
+# Earlier releases cannot be distinguished, because their patch releases pin settings of later ones.
 _OLDEST_TOLD: Final = "4.0"
 
 
@@ -577,7 +578,7 @@ class Recorder:
         identity = identity_of(self._storage)
         before = None
         if not anew:
-            with suppress(Corrupt):  # a record that nobody can read is of no use
+            with suppress(Corrupt):  # an unreadable record is useless
                 before = self._file.read()
         if before is not None and before.belongs_to(identity, self._storage):
             self._record = before
@@ -649,7 +650,7 @@ class Recorder:
             self.begin()
         record = self._record
         if record is None or (identity != record.identity and not record.belongs_to(identity, self._storage)):
-            # Another query has begun at the same place, or a restore was made there.
+            # A different query has started at the same address, or a restore was made there.
             record = self._record = Record(identity)
             self._file.rewrite(record)
         elif record.identity.query_id is None and identity.query_id is not None:
@@ -728,7 +729,7 @@ class _Due:
         try:
             sha256, found = hash_file(self.storage, path, size)
         except NotFound:
-            return None  # cleaned up since it was listed
+            return None  # deleted by the query since the listing
         return found, sha256
 
 

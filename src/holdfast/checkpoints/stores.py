@@ -120,7 +120,7 @@ def inferred_name(storage: Storage, operator_id: int, stores: Sequence[str]) -> 
     try:
         return inferred_operator(stores, parse_schema(storage.read(path), path).families, path)
     except (NotFound, Corrupt, Unsupported):
-        return ""  # whoever needs the schema itself says so
+        return ""  # the reader of the schema reports the error
 
 
 def store_names(metadata: OperatorMetadata | None, found: Iterable[str]) -> tuple[str, ...]:
@@ -172,7 +172,8 @@ def partitions_of(
     if _is_gathered(storage, folder.operator_id, metadata):
         return Partitions(1, gathered=True)
     if metadata is None or not metadata.stores:
-        # Spark before 4.0 notes no operators, and every one that goes by a key has what the query is set to.
+        # Spark before 4.0 records no operators, and all keyed operators have the number of partitions that
+        # the query is set to.
         unnoted = None if metadata is not None or offsets is None else offsets.partitions
         return Partitions(unnoted or len(folders))
     noted = Partitions(metadata.stores[0].partitions)
@@ -203,9 +204,9 @@ def _is_gathered(storage: Storage, operator_id: int, metadata: OperatorMetadata 
     try:
         families = parse_schema(storage.read(path), path).families
     except (NotFound, Corrupt, Unsupported):
-        return False  # whoever needs the schema itself says so
+        return False  # the reader of the schema reports the error
     keys = [json_object(family.key_schema, _SCHEMA, path).get("fields") for family in families]
-    # A limit has one key, which is nothing. Where operators have names, it has one.
+    # A limit has a single, empty key; with metadata, its type is known by name.
     return all(fields == [] or (metadata is None and fields == _LIMIT_KEY) for fields in keys)
 
 
@@ -293,7 +294,7 @@ class StoreFolder:
             newest: The newest version to check.
             damage: Damaged files, as in `chain`.
         """
-        # Of each good version the oldest file that it begins with, and whether a base was left out since.
+        # For each complete version, the oldest file of its chain, and whether a base was skipped since then.
         good: dict[int, tuple[int, bool]] = {0: (0, False)}
         by_version: dict[int, list[StoreFile]] = {}
         for file in self.files():

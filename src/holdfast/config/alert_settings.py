@@ -27,7 +27,7 @@ from holdfast.config.setting_report import (
 )
 from holdfast.config.units import Duration, Size, parse_duration, parse_size
 
-# Turns a rule off, also from the command line, where there is no None.
+# Disables a rule, also on the command line, which has no None.
 OFF: Final = "off"
 
 
@@ -93,7 +93,7 @@ _CHECKS: Final[Mapping[str, Check]] = {
     **_THRESHOLDS,
     "job_failed": flag,
     "webhook": _unless_off(_address),
-    # A path is put behind it.
+    # A path is appended to this address.
     "alertmanager": _unless_off(lambda value, setting: _address(value, setting).rstrip("/")),
 }
 
@@ -154,7 +154,7 @@ class Alerts:
     snapshots_repaired: int | str | None = 0
     format_version: int | str | None = 2
     job_failed: bool = True
-    # An address may hold a secret, so it is in no repr.
+    # An address may contain a secret, so it is not part of the repr.
     webhook: str | None = field(default=None, repr=False)
     alertmanager: str | None = field(default=None, repr=False)
 

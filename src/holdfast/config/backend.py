@@ -32,7 +32,7 @@ WRITE_BUFFER_KEY = f"{ROCKSDB}.writeBufferSizeMB"
 TRACK_ROWS_KEY = f"{ROCKSDB}.trackTotalNumberOfRows"
 LOCAL_DIR_KEY = "spark.local.dir"
 
-# RocksDB takes any other word for "none" without saying so.
+# RocksDB silently treats any other value as "none".
 _BLOCK_COMPRESSIONS = {
     "lz4": "lz4",
     "lz4hc": "lz4hc",
@@ -77,7 +77,7 @@ PROFILES = tuple(_PROFILES)
 
 def _mebibytes(value: Size, setting: str) -> int:
     size_bytes = parse_size(value, setting)
-    # Spark counts its cache budgets in whole MiB, in a Java int.
+    # Spark stores its cache budgets in whole MiB, in a Java int.
     if size_bytes % MIB or size_bytes // MIB > 2**31 - 1:
         found = f"{value!r}, which is {exact_size(size_bytes)}"
         raise refused(setting, value, 'whole MiB, such as "64m" or "2g"', found=found)

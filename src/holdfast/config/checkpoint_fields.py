@@ -41,7 +41,7 @@ MODES: Final = ("exactly_once", "at_least_once")
 ON_CANCEL: Final = ("retain", "delete")
 CODECS: Final = ("lz4", "lzf", "snappy", "zstd")
 
-# On a restart Spark reads the last batch and the one before it.
+# On a restart, Spark reads the last batch and the previous one.
 LEAST_RETAINED: Final = 2
 
 _MAKER: Final = "Checkpoint"

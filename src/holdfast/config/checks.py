@@ -13,10 +13,11 @@ from urllib.parse import urlsplit
 
 from holdfast.errors import Invalid
 
-# What a Spark setting of type int can hold.
+# The maximum of a Spark setting of type int.
 MAX_INT = 2**31 - 1
 
-# Takes a value and the name of its setting; gives the value as it is kept, or refuses it.
+# A function that takes a value and the name of its setting, and returns the value to store or raises an
+# error.
 Check = Callable[[Any, str], object]
 
 
@@ -149,10 +150,10 @@ def refused(
 
 SCHEMES = ("file", "hdfs", "webhdfs", "s3", "s3a", "abfs", "abfss", "gs", "dbfs")
 
-# Without a bucket or container these lead nowhere; hdfs and dbfs have a default.
+# Without a bucket or container, addresses with these schemes are incomplete; hdfs and dbfs have a default.
 _NEED_AUTHORITY = frozenset({"webhdfs", "s3", "s3a", "abfs", "abfss", "gs"})
 
-# What a URI begins with, and no path.
+# The prefix of a URI that is not a path.
 SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
 _URI = re.compile(r"[a-z0-9]+:(?://(?P<authority>[^/]*))?(?P<path>/.*)?")
 
@@ -232,7 +233,7 @@ def _checked_uri(text: str, value: object, setting: str) -> str:
 
 
 TOKEN_VARIABLE: Final = "HOLDFAST_TOKEN"  # noqa: S105 - the name of a variable
-# What no process that Holdfast starts is handed.
+# Variables that are not passed to processes that Holdfast starts.
 SECRET_VARIABLES: Final = frozenset({TOKEN_VARIABLE})
 _HIDDEN: Final = "…"
 

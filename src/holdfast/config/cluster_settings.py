@@ -25,13 +25,13 @@ DYNAMIC_KEY: Final = "spark.dynamicAllocation.enabled"
 MOST_EXECUTORS_KEY: Final = "spark.dynamicAllocation.maxExecutors"
 STATE_MEMORY_KEY: Final = f"{ROCKSDB}.maxMemoryUsageMB"
 
-# A Python worker with Arrow and pandas loaded, before it holds any rows.
+# The memory of a Python worker with Arrow and pandas loaded, before it has any rows.
 WORKER_BASE_BYTES: Final = 160 * MIB
-# What a keyed operator may use for a pass beside that: `process(…, memory=)` says otherwise.
+# The additional memory of a keyed operator for a pass; set with `process(…, memory=)`.
 WORKER_PASS_BYTES: Final = 256 * MIB
-# A store of an unbounded RocksDB: its cache, and two write buffers of RocksDB's own size.
+# The memory of a store of an unbounded RocksDB: its cache, and two write buffers of RocksDB's default size.
 _UNBOUNDED_STORE_BYTES: Final = (8 + 2 * 64) * MIB
-# Spark's own defaults.
+# Spark's defaults.
 _STATE_MEMORY_MIB: Final = 500
 _HEAP: Final = "1g"
 _INSTANCES: Final = 2
@@ -177,7 +177,7 @@ def executor_memory(
     factor = _part(conf, manager)
     least = _size(conf, LEAST_OVERHEAD_KEY, _LEAST_OVERHEAD, bare="m")
     spark_overhead = max(int(heap * factor), least)
-    # What Spark reserves by default is for the JVM alone, on Kubernetes for Python too.
+    # Spark's default reserve is only for the JVM; on Kubernetes it is also for Python.
     jvm = max(int(heap * _FACTOR[False]), least)
     rocksdb = conf.get(PROVIDER_KEY, "") == ROCKSDB_PROVIDER
     bounded = conf.get(BOUNDED_MEMORY_KEY, "false").lower() == "true"

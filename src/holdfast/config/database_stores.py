@@ -39,7 +39,7 @@ def _host_and_port(value: object, setting: str, example: str = "redis.example:63
     """
     match = _ADDRESS.fullmatch(value) if isinstance(value, str) else None
     if match is None or not 0 < int(match["port"] or 1) < 1 << 16:
-        # It may be a URL with a password in it.
+        # The value may be a URL with a password.
         found = "a URL" if isinstance(value, str) and "://" in value else None
         raise refused(setting, value, f'host and port, such as "{example}"', found=found)
     return str(value)
@@ -277,7 +277,7 @@ class Redis(_DatabaseStore):
     )
 
 
-# What needs no quotes in CQL.
+# Names that need no quotes in CQL.
 _KEYSPACE: Final = re.compile(r"[a-z][a-z0-9_]{0,47}")
 
 

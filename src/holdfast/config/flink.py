@@ -41,13 +41,13 @@ _STRATEGIES: dict[str, Callable[..., RestartStrategy]] = {
     "exponential-delay": exponential,
 }
 
-# Which of Flink's three settings of RocksDB's memory wins where several are given.
+# The precedence of Flink's three settings of RocksDB's memory if several are given.
 _MEMORY_ORDER = tuple(
     f"state.backend.rocksdb.memory.{name}" for name in ("fixed-per-slot", "managed", "fixed-per-tm")
 )
 
 _FIELD = re.compile(r"\((\w+)")
-# How alike two names must be for one to be the other misspelt.
+# The minimum similarity of two names for one to count as a misspelling of the other.
 _ALIKE = 0.86
 
 

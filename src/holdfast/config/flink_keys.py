@@ -106,7 +106,7 @@ def words(allowed: Mapping[str, str]) -> Reader:
 
 mode: Final = words({"exactly_once": "exactly_once", "at_least_once": "at_least_once"})
 
-# What cancel does to a checkpoint.
+# The effect of a cancellation on the checkpoint.
 retention: Final = words(
     {
         "retain_on_cancellation": "retain",
@@ -115,7 +115,7 @@ retention: Final = words(
     }
 )
 
-# Sets of RocksDB options that have names.
+# Named sets of RocksDB options.
 profile: Final = words(
     {
         "default": "ssd",

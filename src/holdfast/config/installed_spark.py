@@ -20,7 +20,7 @@ from holdfast.config.spark_versions import installed
 
 GUIDE: Final = "docs/guides/platforms.md"
 _TRUE: Final = ("1", "true")
-# A name, with variables of the environment and patterns of paths: one of them is enough.
+# A platform's name, environment variables and path patterns, one of which is enough to identify it.
 _WITH_OLDER_SPARK: Final = (
     ("AWS Glue", ("GLUE_VERSION", "GLUE_PYTHON_VERSION"), ()),
     # Amazon's builds of Spark have `amzn` in their versions, with a cluster and without one.
@@ -159,7 +159,7 @@ def _properties(text: str) -> Iterator[tuple[str, str]]:
             yield parts[0], parts[1] if len(parts) > 1 else ""
 
 
-# Spark defines all settings of its SQL in one class; its bytes have their names.
+# Spark defines all its SQL settings in one class, whose bytes contain their names.
 _JAR: Final = "spark-catalyst_*.jar"
 _CLASS: Final = "org/apache/spark/sql/internal/SQLConf$.class"
 

@@ -435,7 +435,7 @@ def fixed_delay(
 
 def exponential(
     initial: Duration = "1s",
-    max: Duration = "1m",  # noqa: A002 - the name under which every such strategy knows it
+    max: Duration = "1m",  # noqa: A002 - the usual name in such strategies
     multiplier: float = 2.0,
     jitter: float = 0.1,
     reset_after: Duration = "10m",
@@ -588,11 +588,11 @@ def recovery(*, fallback: Fallback | None = None, verify: Duration | None = "1m"
 
 
 DEFAULT_LEASE: Final = "10s"
-# Shorter ones do not survive a pause of the machine.
+# Shorter leases do not survive a pause of the machine.
 SHORTEST_MS: Final = 1000
 ZOOKEEPER: Final = "zookeeper://"
 OFF: Final = ("", "none")
-# Leases in the state home itself, where that is on a disk that all candidates share.
+# The address for leases in the state home itself, if that is on a disk that all candidates share.
 HOME: Final = "home"
 LEASES: Final = "leases"
 

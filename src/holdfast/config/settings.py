@@ -24,7 +24,7 @@ from holdfast.errors import Invalid, NotFound
 DIRECTORY: Final = 0o700
 FILE: Final = 0o600
 _OTHERS: Final = 0o077
-# The entries of a state home. Of a catalog, which may have millions of files, only the directory is closed.
+# The entries of a state home. In a catalog, which may have millions of files, only the directory is closed.
 _FOLDERS: Final = frozenset({"jobs", "records", "operating", "locks", "sandboxes", "java", "shipped"})
 _CLOSED_FOLDERS: Final = frozenset({"savepoints"})
 _FILES: Final = ("registry.db", "operations.db", "watching.db", "server-token", ".server-token", ".writable-")
@@ -103,7 +103,7 @@ def _close(path: Path) -> bool:
         if stat.S_ISLNK(status.st_mode) or not mode & _OTHERS or status.st_uid != os.geteuid():
             return False
         path.chmod(mode & ~_OTHERS & ~(stat.S_ISUID | stat.S_ISGID))
-    except OSError:  # it has gone meanwhile
+    except OSError:  # the file was deleted in between
         return False
     return True
 
@@ -295,7 +295,7 @@ def unwritable(directory: Path) -> str | None:
 
     Checks permissions only; creates nothing.
     """
-    # `Path.exists` raises where it may not look.
+    # `Path.exists` raises an error without permission.
     place = next(path for path in (directory, *directory.parents) if os.path.exists(path))  # noqa: PTH110
     if not place.is_dir():
         return f"{place} is not a directory"
@@ -347,7 +347,7 @@ def _path(value: object, setting: _Setting, source: SettingOrigin, base: Path) -
             found=f"{text}, but no home directory of this user: HOME is not set",
             hint="give an absolute path, or set HOME",
         ) from error
-    # Not resolve(): the home shows as it was named, links and all.
+    # Not resolve(), so that the home is shown as it was given, including symbolic links.
     return Path(os.path.abspath(base / expanded))  # noqa: PTH100
 
 

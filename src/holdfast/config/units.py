@@ -21,9 +21,9 @@ Size = str | int
 
 MIB = 1 << 20
 
-# A century: longer than any job, and short enough for every clock that the value is handed to.
+# A century: longer than any job, and within the range of every clock to which the value is passed.
 MAX_DURATION_MS = 36_525 * 86_400_000
-# The largest long of the JVM, which is where sizes end up.
+# The largest long of the JVM, where sizes are used.
 MAX_SIZE_BYTES = 2**63 - 1
 
 _DURATION_UNITS: tuple[tuple[Fraction, tuple[str, ...]], ...] = (

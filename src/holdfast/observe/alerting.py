@@ -225,7 +225,7 @@ CREATE INDEX events_of_job ON events (job, id)
         """,
     ),
     "move the file away; jobs and checkpoints do not need it, and a new one is created",
-    # Nothing here is worth waiting for the disk, which the job's own checkpoint needs.
+    # The data is not synced to disk, whose bandwidth the checkpoint of the job needs.
     lasting=False,
 )
 

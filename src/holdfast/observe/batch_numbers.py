@@ -43,7 +43,7 @@ def query_samples(
     batch = history[-1]
     lately = [former for former in history if former.committed_ms > now_ms - LATELY_MS]
     running_ms = 0 if busy_since_ms is None else now_ms - busy_since_ms
-    # In real-time mode a batch is the time between two commits: only what goes beyond it is slow.
+    # In real-time mode a batch is the time between two commits; only a longer duration is slow.
     meant_ms = (batch.interval_ms or 0) if batch.real_time else 0
     longest_ms = max(batch.duration_ms, running_ms) - meant_ms
     numbers = samples_of(
@@ -113,7 +113,7 @@ def _stuck_ms(history: Sequence[BatchProgress]) -> int:
 def _late_ratio(lately: Sequence[BatchProgress]) -> float | None:
     rows = sum(batch.input_rows for batch in lately)
     late = sum(batch.late_rows for batch in lately)
-    # What is dropped has often been aggregated before, and with joins a row may be dropped twice.
+    # Dropped rows have often been aggregated before, and with joins a row may be dropped twice.
     return min(late / rows, 1.0) if rows else None
 
 

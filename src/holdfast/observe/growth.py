@@ -14,7 +14,7 @@ from holdfast.model import BatchProgress, OperatorProgress
 from holdfast.observe.job_metrics import operator_bytes, operator_label, state_bytes, stored_bytes
 from holdfast.quantities import rounded_size
 
-# The most points that are used, because the number of their pairs grows with the square.
+# The maximum number of points, because the number of their pairs grows with the square.
 _POINTS: Final = 60
 LEAST_POINTS: Final = 10
 LEAST_SPAN_MS: Final = 300_000
@@ -64,7 +64,7 @@ def full_in_ms(points: Sequence[tuple[int, float]], limit: float) -> float | Non
     slope = growth_per_ms(points)
     if slope is None:
         return None
-    # From the line's own height at the end, so that an outlier there does not count either.
+    # From the height of the line at the end, so that an outlier there has no effect.
     end = points[-1][0]
     height = statistics.median(value + slope * (end - moment) for moment, value in _thinned(points))
     return max(limit - height, 0.0) / slope
@@ -229,7 +229,7 @@ def _same_plan(history: Sequence[BatchProgress]) -> list[BatchProgress]:
 
 
 def _in_files(batch: BatchProgress) -> bool:
-    # Memory fills up to its bounds at first, which is no growth of state.
+    # Memory fills up to its bounds at first, which is not growth of state.
     return bool(batch.operators) and all(stored_bytes(operator) for operator in batch.operators)
 
 

@@ -135,7 +135,7 @@ def _in_seconds(ms: int | None) -> float | None:
     return None if ms is None else ms / 1000
 
 
-# The labels of a counter behind the job's name: query, operator and operation, as far as it has them.
+# The labels of a counter after the name of the job: query, operator and operation, if it has them.
 Key = tuple[str, tuple[str, ...]]
 
 _OPERATIONS: Final = (
@@ -238,7 +238,7 @@ class JobTotals:
         self._sums[metric, labels] += value
 
 
-# The quantiles of access times that are measured, as a label has them.
+# The measured quantiles of access times, as written in labels.
 QUANTILES: Final = ("0.5", "0.95", "0.99")
 
 

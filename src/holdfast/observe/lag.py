@@ -16,10 +16,10 @@ from typing import Final, TypeAlias
 from holdfast.json_shapes import JsonShape, in_json
 from holdfast.model import RECORDS, VERSIONS, BatchProgress, PartitionPosition
 
-# A source's number, the topic, the partition.
+# The number of a source, the topic, and the partition.
 _Place: TypeAlias = tuple[int, str, "int | None"]
 
-# A delay of less is none that grows: rows come in waves.
+# A smaller delay does not count as growing, because rows arrive in bursts.
 _LEAST_GROWING_MS: Final = 60_000
 
 
@@ -178,7 +178,7 @@ def _waits(history: Sequence[BatchProgress], now_ms: int) -> dict[_Place, tuple[
     first unread record.
     """
     at_ms = planned_ms(history[-1])
-    # Of each partition where it ended when, at the oldest batch so far that had the record.
+    # The end of each partition and its time, at the oldest batch so far that had the record.
     later = {
         place: (at_ms, position.latest, position.next)
         for place, position in _positions(history[-1])

@@ -12,7 +12,8 @@ GAUGE: Final = "gauge"
 COUNTER: Final = "counter"
 _UNITS: Final = ("seconds", "bytes", "rows", "ratio")
 
-# What every number of a job carries. Prometheus keeps `job` for itself, so the job's name is `job_name`.
+# The labels that all metrics of a job have. Prometheus reserves `job`, so the label with the name is
+# `job_name`.
 JOB: Final = ("job_name",)
 QUERY: Final = (*JOB, "query")
 OPERATOR: Final = (*QUERY, "operator")
@@ -21,9 +22,9 @@ KEYED_STATE: Final = (*OPERATOR, "state")
 PARTITION: Final = (*STORE, "partition")
 SOURCE: Final = (*QUERY, "source", "topic", "partition")
 
-# How far back "lately" goes, in the metrics that say so.
+# The time range of metrics that cover a recent period.
 LATELY_MS: Final = 600_000
-# Of a smaller store it says nothing how its bytes are spread.
+# The minimum size of a store for a meaningful distribution.
 SKEW_FROM_BYTES: Final = 16 * 1024 * 1024
 
 

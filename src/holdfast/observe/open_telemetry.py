@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from opentelemetry.metrics import CallbackOptions, Observation
 
 
-# OpenTelemetry's own names; the second is for metrics alone and is taken as it is.
+# OpenTelemetry's own variables; the second is only for metrics and is used unchanged.
 ENDPOINT: Final = "OTEL_EXPORTER_OTLP_ENDPOINT"
 METRICS_ENDPOINT: Final = "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT"
 EVERY_MS: Final = 15_000

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
-# How long closing may take.
+# The time limit for closing.
 _POLL_S = 0.1
 
 Measure = Callable[[], Iterable[Sample]]
@@ -139,7 +139,7 @@ class _Listener(ThreadingHTTPServer):
         self._within = within
         self._measuring = threading.Lock()
         self._changing = threading.Lock()
-        # By connection, the oldest first: whether its request has come, and when it is ended.
+        # By connection, oldest first: whether its request has arrived, and its time limit.
         self._open: dict[socket.socket, tuple[bool, float]] = {}
         super().__init__(address, _Scrape)
 
@@ -222,7 +222,7 @@ class _Scrape(BaseHTTPRequestHandler):
             try:
                 kind, status, body = CONTENT_TYPE, HTTPStatus.OK, self.server.text()
             except Exception:
-                # Before the answer: whoever has the answer finds the report.
+                # Before the answer, so that a client that has the answer finds the report.
                 self.server.report(self.connection, self.client_address)
                 self.send_error(HTTPStatus.INTERNAL_SERVER_ERROR)
                 return
@@ -274,7 +274,7 @@ def _annotations(rule: AlertRule) -> dict[str, str]:
     elif rule.metric == "holdfast_late_rows_ratio":
         value = "{{ $value | humanizePercentage }}"
     labels = {name: f"{{{{ $labels.{name} }}}}" for name in rule.by}
-    # Prometheus hands the value to a template and not the threshold.
+    # Prometheus passes the value to a template, but not the threshold.
     summary = rule.says.format(**labels, value=value, threshold="its threshold")
     return {"summary": summary, "description": rule.advice}
 

@@ -104,7 +104,7 @@ def _origin(address: str) -> tuple[str, str | None, int | None]:
 
 def _post(address: str, body: dict[str, Any] | Sequence[Any]) -> None:
     plain, credentials = _without_credentials(address)
-    request = urllib.request.Request(  # noqa: S310 - settings take nothing but http and https
+    request = urllib.request.Request(  # noqa: S310 - settings accept only http and https
         plain,
         data=json.dumps(body).encode(),
         headers={"Content-Type": "application/json", "User-Agent": "holdfast", **credentials},
@@ -117,7 +117,8 @@ def _post(address: str, body: dict[str, Any] | Sequence[Any]) -> None:
         error.close()
         raise _not_taken(address, error.code, error.headers.get("Location")) from None
     except (OSError, HTTPException, ValueError) as error:
-        # Without the cause, and by its kind where it is no system's error: its text may repeat the address.
+        # Without the cause, and only the class of an error that is not an OSError, because its text may
+        # contain the address.
         reason = getattr(error, "reason", error)
         found = str(reason) if isinstance(reason, OSError) else type(error).__name__
         raise Unavailable(

@@ -18,24 +18,24 @@ from holdfast.observe.job_metrics import cache_hit_ratio, operator_bytes
 from holdfast.observe.metrics import LATELY_MS
 from holdfast.quantities import counted, rounded_duration, rounded_size
 
-# The number of newest batches with rows that are examined.
+# The number of newest batches with rows to examine.
 BATCHES: Final = 50
 # Shares of the maximum duration of a batch: over-provisioned below the first, under-provisioned above the
 # second; cores are computed for the third.
 OVER_BELOW: Final = 0.3
 UNDER_ABOVE: Final = 0.7
 AIM: Final = 0.5
-# The least share of time for tasks, however long the driver takes: no number of cores is enough for less.
+# The minimum share of time for tasks; if the driver takes longer, no number of cores is enough.
 _LEAST_FOR_TASKS: Final = 0.1
 # A task of this many rows takes as long for its rows as for its start, load and commit.
 ROWS_A_TASK: Final = 10_000
-# More than this in a partition makes its restart, and a task that lost its executor, wait for the download.
+# With more data in a partition, its restart, and a task after the loss of an executor, wait for the download.
 BYTES_A_PARTITION: Final = 512 * 1024 * 1024
 # Splitting work into shorter tasks does not make it faster.
 _SHORTEST_TASK_MS: Final = 100
-# The most by which a recommendation exceeds the current number; measure again after a change.
+# The maximum factor by which a recommendation exceeds the current number; measure again after a change.
 _STEP: Final = 4
-# Up to this many times too many partitions are kept, because a change means a rescale.
+# Up to this factor, too many partitions are kept, because a change requires a rescale.
 _TOLERATED: Final = 4
 _HEADROOM: Final = 1.25
 _GOOD_CACHE: Final = 0.8
@@ -144,7 +144,7 @@ def sizing(history: Sequence[BatchProgress], now_ms: int, limit_ms: float | None
     """
     with_rows = tuple(batch for batch in history if batch.input_rows)[-BATCHES:]
     interval_ms = history[-1].interval_ms if history else None
-    # In real-time mode a batch lasts as long as its interval, and that says nothing.
+    # In real-time mode a batch always lasts its interval, so its duration is not informative.
     allowed = None if history and history[-1].real_time else interval_ms or limit_ms
     quiet_ms = max(LATELY_MS, 10 * (interval_ms or 0))
     if not with_rows or now_ms - with_rows[-1].committed_ms > quiet_ms:
@@ -209,7 +209,7 @@ def _load(batches: tuple[BatchProgress, ...], allowed_ms: int) -> _Load:
     newest = batches[-1]
     run_ms = _most_of(batch.tasks.run_ms for batch in measured if batch.tasks is not None)
     if not measured and cores is not None:
-        # All cores may have been busy all the time that Spark worked on the rows.
+        # All cores may have been busy during the whole time that Spark worked on the rows.
         run_ms = _most_of(batch.phases_ms.get("addBatch", batch.duration_ms) * cores for batch in batches)
     return _Load(
         batches,
@@ -286,7 +286,7 @@ def _by_time(load: _Load) -> int | None:
 def _cores(load: _Load, state: Provision) -> int | None:
     if state is Provision.RIGHT:
         return load.cores
-    # Where the driver alone takes that long, no number of cores would do.
+    # If the driver alone takes that long, no number of cores is enough.
     return None if load.driver_ms >= AIM * load.allowed_ms else _by_time(load)
 
 
@@ -317,7 +317,7 @@ def _sureness(load: _Load, state: Provision) -> Sureness:
     if state is Provision.UNKNOWN or number < _FAIR_BATCHES:
         return Sureness.LOW
     if not load.measured:
-        # What is at least so long is too long, and what is short enough is short enough.
+        # Without measured tasks, the verdict that resources are too small is less certain than others.
         return Sureness.LOW if state is Provision.UNDER_PROVISIONED else Sureness.FAIR
     times = sorted(batch.duration_ms for batch in load.batches)
     even = load.batch_ms <= _EVEN * max(times[(len(times) - 1) // 2], 1)

@@ -19,7 +19,7 @@ from holdfast.observe.metrics import Sample, sample
 from holdfast.observe.sizing import batch_limit_ms
 
 BATCHES_KEPT: Final = 1000
-# Numbers alone are written down no more often than this; what happens to an alert is written at once.
+# Metrics are written at most once per this time; alert events are written at once.
 _WRITE_MS: Final = 5_000
 
 
@@ -179,7 +179,7 @@ class Watcher:
 
     def _remember(self, batch: BatchProgress) -> None:
         history = self._history.setdefault(batch.query, deque(maxlen=BATCHES_KEPT))
-        # A batch that ran again is in the place of the one that was lost.
+        # A batch that ran again replaces the lost one.
         while history and history[-1].batch_id >= batch.batch_id:
             history.pop()
         history.append(batch)

@@ -21,7 +21,7 @@ from holdfast.ownership.process_identity import ProcessIdentity, host_name, this
 JVM_GRACE_S = 5.0
 # The time in which a driver without its supervisor finishes its batch.
 ORPHAN_GRACE_S = 30.0
-# The driver of a former leader has ended by itself, or is frozen.
+# The time limit for the driver of a former leader, which has ended by then or is frozen.
 DEPOSED_GRACE_S = 1.0
 _LOOK_S = 0.05
 # The interval at which the caller is asked whether to continue waiting.
@@ -106,7 +106,7 @@ class CheckpointClaim:
         told: Owner | None = None
         while not self._fence():
             owner = holder(self.lock)
-            # One that has just taken it has not written its name yet.
+            # A new holder has not written its name yet.
             if owner is not None and owner.job and owner != told:
                 if refuse_others and not owner.is_same_job(self._owner):
                     raise in_use(self.lock, owner)
@@ -173,7 +173,7 @@ class CheckpointClaim:
         lock and could resume with an unfinished transaction.
         """
         if owner.machine not in ("", self.machine):
-            return  # its number means something else here
+            return  # the process id belongs to a different machine
         pid = holding_process(self.lock)
         if pid is None:
             return

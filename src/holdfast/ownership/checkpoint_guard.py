@@ -34,11 +34,11 @@ LEAST_WATCH_MS: Final = 3_000
 LONGEST_WATCH_MS: Final = 120_000
 _MARGIN_MS: Final = 2_000
 _LOOK_S: Final = 0.25
-# The interval for a storage behind a network.
+# The interval between checks of a remote storage.
 _LOOK_FAR_S: Final = 2.0
 _SHOWN: Final = 3
 
-# The size of a file, its time of writing and its inode; 0 where the storage does not have one.
+# The size, modification time and inode of a file; 0 if the storage does not have one.
 Marks = Mapping[str, tuple[int, int, int]]
 
 
@@ -57,7 +57,7 @@ class Timing:
     pause: Callable[[float], None] = time.sleep
 
 
-# The default.
+# The default clocks.
 MACHINE_TIMING = Timing()
 
 
@@ -144,7 +144,7 @@ def guarded(
     if not stopped:
         raise not_said(dry_run_usage(checkpoint, timing.wall_ms()), hint)
     with _reserved(checkpoint, verb), _leased(checkpoint, verb, timing, tell) as leases:
-        # A supervisor may have come between the look and the lock.
+        # A supervisor may have started between the check and the lock.
         refuse_supervised(checkpoint)
         usage = usage_of(checkpoint, timing.wall_ms())
         refuse_open(usage)
@@ -216,7 +216,7 @@ def _leased(
             except Unavailable:
                 if had:
                     raise
-                continue  # a directory that this process cannot write to has no owner here
+                continue  # no lease exists in a directory that this process cannot write
             if lease is not None:
                 stack.callback(lease.release)
                 held.append(lease)
@@ -382,6 +382,6 @@ def _local_marks(place: Path) -> Marks:
             try:
                 found = os.lstat(path)
             except FileNotFoundError:
-                continue  # its missing mark shows that it was deleted
+                continue  # the missing mark shows that the file was deleted
             marks[path[len(str(place)) + 1 :]] = (found.st_size, found.st_mtime_ns, found.st_ino)
     return marks

@@ -136,7 +136,7 @@ def fence(path: Path, owner: Owner) -> bool:
         os.close(descriptor)
         return False
     try:
-        # To open and close the file a second time would let go of the lock: POSIX has one a process.
+        # Opening and closing the file again would release the lock, because POSIX locks are per process.
         former = _parsed(os.pread(descriptor, _LONGEST, 0))
         if former is not None and owner.is_older_than(former):
             raise outlived(path, owner, former)

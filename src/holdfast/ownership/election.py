@@ -14,15 +14,15 @@ from typing import Final, Protocol
 from holdfast.errors import Conflict, Unavailable
 from holdfast.ownership.process_identity import ProcessIdentity
 
-# The part of a lease on which its owner relies. The rest covers clocks of different speed, and the time from
+# The share of a lease on which its owner relies. The rest covers clocks of different speed, and the time from
 # the end of a lease until its driver has ended.
 COUNTED: Final = 0.8
 UNKNOWN: Final = "an unknown process"
 
-# Seconds on a clock that never goes back; only differences within one process count.
+# Seconds on a monotonic clock; only differences within one process are meaningful.
 Now = Callable[[], float]
-# Seconds since 1970. They are the first token of an election without terms, so that an election that lost its
-# terms does not begin below the tokens that registries and ledgers know.
+# Seconds since 1970. They are the first token of an election without terms, so that an election that has lost
+# its terms does not restart below the tokens that registries and ledgers know.
 Wall = Callable[[], float]
 
 

@@ -14,7 +14,7 @@ from holdfast.ownership.storage_election import StorageElection
 from holdfast.ownership.zookeeper_election import Ensemble, ZooKeeperElection
 from holdfast.storage import open_storage
 
-# The election of a job's leader, by the job's name.
+# The election of a job's leader, by the name of the job.
 Elections = Callable[[str], Election]
 
 

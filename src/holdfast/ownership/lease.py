@@ -12,17 +12,17 @@ from holdfast.errors import Conflict, HoldfastError
 from holdfast.ownership.election import UNKNOWN, Election, LeadershipLost, Now, Term
 from holdfast.quantities import rounded_duration
 
-# How long an owner without a sign of life stays the owner, by default.
+# The default duration of a lease in seconds.
 LEASE_S: Final = 30.0
-# How often in the time of a lease a candidate checks whether its owner is alive.
+# The number of checks per lease in which a candidate tests whether its owner is alive.
 LOOKS: Final = 8
-# How often in the time of a lease it is renewed, and a renewal that failed is tried again.
+# The number of renewals per lease; a failed renewal is retried.
 _RENEWALS: Final = 4
 _TRIES: Final = 10
 
-# Called with the owner that is waited for, and the longest wait in seconds.
+# A callback with the owner whose lease must end first, and the longest wait in seconds.
 Waiting = Callable[[str, float], None]
-# Called with the end of a lease, on the election's clock. It may raise `LeadershipLost`.
+# A callback with the end of a lease, on the election's clock. It may raise `LeadershipLost`.
 Renewed = Callable[[float], None]
 
 
@@ -140,7 +140,7 @@ class Lease:
                 self._trouble = f"{error.fact}: {error.found}" if error.found else error.fact
                 pause = self._election.lease_s / _TRIES
             if self._now() >= self._term.until_s:
-                # A renewal that came too late is none: a different process may be the owner by now.
+                # A late renewal is invalid, because a different process may be the owner by now.
                 self._lost_why = self._trouble or "the lease could not be renewed in time"
                 return
 

@@ -13,7 +13,7 @@ from typing import Final
 
 _BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 
-# The place of the start time among the fields of /proc/PID/stat that follow the name.
+# The position of the start time among the fields of /proc/PID/stat that follow the name.
 _START_TIME: Final = 19
 
 _LARGEST_PID: Final = (1 << 31) - 1
@@ -29,7 +29,7 @@ def this_machine() -> str:
     parts = [socket.gethostname()]
     with suppress(OSError):
         parts.append(_BOOT_ID.read_text().strip())
-    for namespace in ("pid", "time"):  # the kernel tells start times by the clock of the namespace
+    for namespace in ("pid", "time"):  # the kernel reports start times on the clock of the namespace
         with suppress(OSError):
             parts.append(str(Path(f"/proc/self/ns/{namespace}").readlink()))
     return " ".join(parts)
@@ -82,7 +82,7 @@ class ProcessIdentity:
             os.kill(self.pid, 0)
         except ProcessLookupError:
             return True
-        except OSError:  # it exists, and belongs to a different user
+        except OSError:  # the process exists and belongs to a different user
             pass
         started = start_time(self.pid)
         return None not in (self.started, started) and self.started != started
@@ -104,7 +104,7 @@ class ProcessIdentity:
 def start_time(pid: int) -> int | None:
     """Return the start of a process in the kernel's ticks; None if unknown or if the process has ended."""
     try:
-        # The name is in parentheses and may hold anything, the rest is plain.
+        # The name is in parentheses and may contain any character; the other fields are plain.
         fields = (Path("/proc") / str(pid) / "stat").read_text().rpartition(")")[2].split()
         return int(fields[_START_TIME])
     except (OSError, IndexError, ValueError):

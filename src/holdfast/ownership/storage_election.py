@@ -41,7 +41,7 @@ from holdfast.ownership.election import (
 from holdfast.ownership.process_identity import ProcessIdentity, myself
 from holdfast.storage.port import Storage, full
 
-# Claims that stay, for people who want to know who led.
+# The number of claims that are kept, for people who want to know earlier leaders.
 _KEPT: Final = 10
 _CLAIM: Final = ".claim"
 _BEAT: Final = ".beat"
@@ -88,7 +88,7 @@ class StorageElection:
         self._seen: tuple[int, bytes] | None = None
         self._seen_s = 0.0
         self._has_moved = False
-        # A claim of our own whose former leader was seen alive after all, and when.
+        # This candidate's claim whose former leader turned out to be alive, and the time of that.
         self._pending: tuple[int, float] | None = None
         # The newest term that this candidate has seen.
         self._known: int | None = None
@@ -155,7 +155,7 @@ class StorageElection:
     def renew(self, term: Term) -> Term:
         """See `Election`."""
         began = self._now()
-        self._newest()  # a beat in an empty place would make it look alive
+        self._newest()  # a beat in an empty directory would make the election look alive
         self._beats += 1
         self._storage.write(self._at(term.token, _BEAT), f"{self._id} {self._beats}".encode(), replace=True)
         self._require_held(term)
@@ -168,7 +168,7 @@ class StorageElection:
         written = max(self._tokens(_RECORD), default=None)
         record = None
         if written is not None:
-            with suppress(NotFound):  # a later one has come in between
+            with suppress(NotFound):  # a later leader has been elected in between
                 record = self._storage.read(self._at(written, _RECORD))
         place_id = "" if newest is None else self._place_id()
         process = ProcessIdentity.parse(claim.get("process"))
@@ -179,7 +179,7 @@ class StorageElection:
         self._require_held(term)
         self._storage.write(self._at(term.token, _RECORD), record, replace=True)
         self._require_held(term)
-        with suppress(HoldfastError):  # they are small, and the next record tries again
+        with suppress(HoldfastError):  # the files are small, and the next record retries
             for old in self._tokens(_RECORD):
                 if old < term.token:
                     self._storage.delete(self._at(old, _RECORD))
@@ -190,7 +190,7 @@ class StorageElection:
             if self._newest() == term.token and self._is_own(term.token):
                 self._storage.write(self._at(term.token, _BEAT), _ENDED, replace=True)
         except HoldfastError:
-            return  # it ends by itself
+            return  # the term ends by itself
 
     def close(self) -> None:
         """See `Election`."""
@@ -244,7 +244,7 @@ class StorageElection:
             self._storage.write(path, json.dumps(claim).encode())
         except Conflict:
             return False
-        # Of two who wrote at once, where a storage is not as exact as it should be, the later one stands.
+        # If a storage allows two candidates to write the same claim, the later write is valid.
         return self._is_own(token)
 
     def _check_storage(self) -> None:
@@ -293,7 +293,7 @@ class StorageElection:
 
     def _place_id(self) -> str:
         path = f"{self._job}/{_PLACE_ID}"
-        with suppress(Conflict):  # of two who look first one writes it
+        with suppress(Conflict):  # one of two concurrent candidates writes it
             if self._storage.size(path) is None:
                 self._storage.write(path, uuid.uuid4().hex.encode())
         return self._storage.read(path).decode()
@@ -318,7 +318,7 @@ class StorageElection:
                     self._storage.delete(self._at(old, _BEAT))
                     self._storage.delete(self._at(old, _CLAIM))
         except HoldfastError:
-            return  # they are small, and the next leader tries again
+            return  # the files are small, and the next leader retries
 
     def _at(self, token: int, suffix: str) -> str:
         return f"{self._job}/{token:020}{suffix}"

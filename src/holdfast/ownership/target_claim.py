@@ -26,10 +26,10 @@ from holdfast.ownership.storage_election import StorageElection
 from holdfast.storage.file_lock import FileLock
 from holdfast.storage.port import Storage
 
-# Its name is that of a temporary file, so that it is never read as a part of the checkpoint.
+# The name of a temporary file, so that it is never read as a part of the checkpoint.
 _LEASE: Final = f"{layout.OWN}/.making.tmp"
 _MAKER: Final = ", maker "
-# The active makers of this process.
+# The active holders in this process.
 _MAKERS: Final[set[str]] = set()
 
 
@@ -88,7 +88,7 @@ def refuse_claimed(target: Storage) -> None:
     """
     place = local_path(target.uri)
     taken = False
-    with suppress(OSError):  # the file is not our mark, and is refused for that
+    with suppress(OSError):  # not our mark, so the file is refused
         taken = place is not None and FileLock(place / layout.ORIGIN).is_held()
     if taken:
         raise _being_made(target)
@@ -105,7 +105,7 @@ class _Lock:
             raise _being_made(self._target)
 
     def rewrite(self, note: bytes) -> None:
-        # Until the new file is locked, another may lock it: then this one gives way.
+        # Until the new file is locked, a different process may lock it; then this one gives up.
         self.require()
         self._target.write(layout.ORIGIN, note, replace=True)
         former, self._lock = self._lock, self._acquire()
@@ -116,7 +116,7 @@ class _Lock:
 
     def _acquire(self) -> FileLock:
         lock = FileLock(self._mark)
-        with suppress(FileNotFoundError, NotADirectoryError):  # a different process has deleted it
+        with suppress(FileNotFoundError, NotADirectoryError):  # a different process deleted the file
             if lock.take(make=False):
                 return lock
         raise _being_made(self._target)
@@ -173,7 +173,7 @@ def _leased(target: Storage, timing: Timing, tell: ProgressCallback | None) -> I
         except Unavailable as error:
             if target.list(_LEASE).names:
                 raise
-            raise _being_made(target) from error  # it ended during the look
+            raise _being_made(target) from error  # the lease ended during the check
         if lease is None:
             raise _being_made(target)
         try:
@@ -181,7 +181,7 @@ def _leased(target: Storage, timing: Timing, tell: ProgressCallback | None) -> I
         finally:
             _MAKERS.discard(maker)
             lease.release()
-            with suppress(HoldfastError):  # an ended lease that stays has no owner
+            with suppress(HoldfastError):  # a remaining lease that has ended has no owner
                 _clear(target, lease.token)
     finally:
         _MAKERS.discard(maker)

@@ -94,7 +94,7 @@ def scan_processes(place: Path) -> ProcessScan:
             continue
         words = _command(pid)
         if not words:
-            continue  # a thread of the kernel, or gone by now
+            continue  # a thread of the kernel, or an ended process
         try:
             open_file = _open_below(pid, place)
         except PermissionError:
@@ -152,7 +152,7 @@ def _names(pid: int, words: list[str], place: Path) -> bool:
         folder = (_PROC / str(pid) / "cwd").readlink()
     except OSError:
         return False
-    # A word without a slash is a path if it is the directory's own name.
+    # A word without a slash is a path only if it is the directory's own name.
     near = [word for word in words if "/" in word or word == place.name]
     return any(os.path.realpath(folder / word) == str(place) for word in near)
 

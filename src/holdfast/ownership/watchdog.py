@@ -47,7 +47,7 @@ class LeaseWatchdog:
         """
         with self._lock:
             if self._released:
-                return  # a renewal that was under way comes late
+                return  # a concurrent renewal is late
             self._until_s = until_s
             if self._watching is None:
                 self._begin()
@@ -77,23 +77,23 @@ class LeaseWatchdog:
         exited = ended is None or ended.si_code == os.CLD_EXITED
         with self._lock:
             if self._watching is not watching or (ended is not None and exited and not ended.si_status):
-                return  # released, or its work is done
+                return  # released, or finished
             self._watching = None
             _end(watching)
-            if not exited:  # one that fails by itself is started again by the next renewal, not in a loop
-                with suppress(Unavailable):  # the next renewal tries again, and its caller gets the error
+            if not exited:  # if it fails by itself, the next renewal restarts it, to avoid a loop
+                with suppress(Unavailable):  # the next renewal retries, and its caller gets the error
                     self._begin()
 
     def _started(self) -> subprocess.Popen[bytes]:
         ended = [f"{process}:{start_time(process) or ''}" for process in self._processes]
         try:
-            # As text: the package may be in a zip, as Spark ships it.
+            # As source text, because the package may be in a zip file, as Spark ships it.
             program = files(__package__).joinpath(_PROGRAM).read_text()
             return subprocess.Popen(  # noqa: S603 - this interpreter, and our own text
                 [sys.executable, "-I", "-S", "-c", program, *(ended or [f"group:{os.getpid()}"])],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.DEVNULL,
-                # Within the group, if that is what it ends: so the group's number stays its own.
+                # A member of the group that it ends, so that the number of the group is not reused.
                 start_new_session=bool(ended),
             )
         except OSError as error:
@@ -108,7 +108,7 @@ class LeaseWatchdog:
     def _send(self) -> None:
         watching = self._watching
         if watching is not None and watching.stdin is not None:
-            with suppress(OSError):  # it has done its work, or was killed and is about to be replaced
+            with suppress(OSError):  # it has finished, or was killed and will be replaced
                 watching.stdin.write(f"{self._until_s:.6f}\n".encode())
                 watching.stdin.flush()
 
@@ -116,5 +116,5 @@ class LeaseWatchdog:
 def _end(watching: subprocess.Popen[bytes]) -> None:
     """End a watchdog, including one that was stopped by a signal."""
     watching.kill()
-    with suppress(OSError):  # what was not read from the pipe is lost with it
+    with suppress(OSError):  # unread data in the pipe is discarded
         watching.communicate()

@@ -21,7 +21,7 @@ _LOOK_S = 0.25
 
 def main(ended: list[str]) -> None:
     """Wait until the lease is over, then kill the processes that may still write."""
-    # Whoever stops the processes in order stops a group, and this one has to watch until they are gone.
+    # An orderly stop signals the whole group, but this process must watch until the others have ended.
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     until_s: float | None = None

@@ -163,7 +163,7 @@ class ZooKeeperElection:
     def close(self) -> None:
         """See `Election`."""
         if self._client is not None:
-            with suppress(Exception):  # whatever it says, nobody uses it any more
+            with suppress(Exception):  # errors no longer matter
                 self._client.stop()
                 self._client.close()
             self._client = None
@@ -175,7 +175,7 @@ class ZooKeeperElection:
         held = self._read_leader(talk)
         if held is not None:
             mine, token = held
-            # A transaction whose answer was lost has made this session the leader.
+            # A transaction whose answer was lost may have made this session the leader.
             return Term(token, began + COUNTED * self.lease_s) if mine else None
         newest, version = self._newest(talk)
         token = (int(self._wall()) if newest is None else newest) + 1
@@ -186,7 +186,7 @@ class ZooKeeperElection:
         if not failed:
             self._known = token
             return Term(token, began + COUNTED * self.lease_s)
-        # The others of a transaction that failed say no more than that it was rolled back.
+        # The other errors of a failed transaction only report that it was rolled back.
         if any(isinstance(answer, (NodeExistsError, BadVersionError)) for answer in failed):
             return None
         raise failed[0]
@@ -206,7 +206,7 @@ class ZooKeeperElection:
         leader = talk.read(self._leader)
         claim: dict[str, Any] = {} if leader is None else json.loads(leader)
         written = talk.read(self._record)
-        # The token is in the first line: a record and its term are one write.
+        # The token is in the first line, because a record and its term are written together.
         token, _, record = (None, None, None) if written is None else written.partition(b"\n")
         place_id = (
             "" if newest is None else talk.made_once(self._place_id, uuid.uuid4().hex.encode()).decode()
@@ -289,10 +289,10 @@ class ZooKeeperElection:
         """Return the client after starting it if needed; the client reconnects automatically."""
         if self._client is None:
             client = _client(self._ensemble.hosts, self._wanted_s)
-            client.start(timeout=_CONNECT_S)  # stops it again where it cannot be reached
+            client.start(timeout=_CONNECT_S)  # stops the client again if ZooKeeper cannot be reached
             self._client = client
         if not self._client.connected:
-            # A request would wait for the connection, and be carried out who knows when.
+            # A request would wait for the connection and be executed at an unknown time.
             raise ConnectionError("the connection is lost")
         return self._client
 
@@ -341,7 +341,7 @@ def _client(hosts: str, lease_s: float) -> KazooClient:
             found=str(error),
             hint="pip install 'holdfast[zookeeper]'",
         ) from error
-    # Its words are for programmers; what matters is told as an error.
+    # Kazoo's log messages are for programmers; relevant errors are raised.
     quiet = logging.getLogger("holdfast.zookeeper")
     quiet.addHandler(logging.NullHandler())
     quiet.propagate = False

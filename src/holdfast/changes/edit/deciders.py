@@ -101,7 +101,7 @@ class Selection:
         wanted = ", ".join([f'"{ROW}"', *(f"(\n{assignment.expression}\n)" for assignment in parsed)])
         condition = f"(\n{where}\n)" if where else "true"
         keys = "".join(f" and {sql_identifier(name)} is not distinct from ?" for name in self._key)
-        self._query = f"select {wanted} from {_TABLE} where {condition}{keys}"  # noqa: S608 - that is its use
+        self._query = f"select {wanted} from {_TABLE} where {condition}{keys}"  # noqa: S608 - intended
         self._assignments = parsed
         self._check_types(self.run_table([]), where)
 
@@ -296,7 +296,7 @@ def _same_entries(found: pa.DataType, expected: pa.DataType) -> bool:
     return fits(found.key_type, expected.key_type) and fits(found.item_type, expected.item_type)
 
 
-# From a table of a state's rows to one of what they are to be.
+# A function from a table of a state's rows to the table of the new rows.
 TableChange = Callable[["pa.Table"], "pa.Table"]
 
 

@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 
 KEY: Final = "key"
 VALUE: Final = "value"
-# Where in the list, or which row of its join key: a column of its own.
+# The index of an element in its list, or of a row among those of its join key, as a column.
 PLACE: Final = "place"
-# Structs that Spark puts around what users have named.
+# Structs that Spark wraps around users' columns.
 _WRAPPERS: Final = frozenset({"key", "userKey", "elementKey", "value", "groupState"})
 
 
@@ -81,7 +81,7 @@ def columns_of(
             if side == KEY and column.path[0] in hidden:
                 continue
             if column.type == Atom("void"):
-                continue  # it stands for no value at all
+                continue  # a placeholder for no value
             found.append(column)
     taken: set[str] = set()
     named = []
@@ -159,7 +159,7 @@ def arrow_type(type_: Any, where: str) -> pa.DataType:
         ) from error
 
 
-# The families that are kept in step with a state of transformWithState, by what edits call them.
+# Companion families that are updated with a state of transformWithState, by their names in edits.
 _COMPANIONS: Final = {
     "rows": FamilyUse.LIST_COUNTER,
     "count": FamilyUse.EXPIRY_COUNTER,
@@ -382,7 +382,7 @@ def _free(name: str, columns: Sequence[Column]) -> str:
 
 
 Values = Mapping[str, Any]
-# What is the same in Arrow whether it comes from columns or from values.
+# Types with the same Arrow representation, whether built from columns or from values.
 _PLAIN: Final = frozenset(
     {
         "boolean",

@@ -34,7 +34,7 @@ from holdfast.formats.rows.unsafe_row import RowCodec
 from holdfast.json_shapes import NOT_IN_JSON, in_json, json_as
 from holdfast.savepoints.store_edits import RowChange
 
-# Reads the rows of a partition anew, for what has to be looked at twice.
+# A function that reads the rows of a partition again, for a second pass.
 Rows = Callable[[], Iterable[tuple[StateCodec, Pairs]]]
 _SAMPLES: Final = 5
 # The columns of a session: the window in its value begins with the time in its key.

@@ -26,7 +26,7 @@ from holdfast.storage.atomic_swap import exchange
 from holdfast.storage.local import LocalStorage
 from holdfast.storage.port import Storage
 
-# A batch that begins at the moment of the exchange shows itself within this time.
+# A batch that starts at the moment of the exchange is detected within this time.
 _SETTLE_MS: Final = 2_000
 
 
@@ -94,16 +94,16 @@ def _added(new: Path, old: Path, fresh: Marks) -> bool:
         if now[path] == fresh.get(path):
             continue
         if path in fresh:
-            exact = False  # it was written over
+            exact = False  # the file was overwritten
             continue
         try:
             target.copy(path, path, origin=source)
         except Conflict:
             exact = exact and _same(source, target, path)
-        except Corrupt:  # a link, or in a linked directory: it stays where it is
+        except Corrupt:  # a link, or in a linked directory, which stays in its directory
             exact = False
         except NotFound:
-            continue  # a temporary file that has got its name by now
+            continue  # a temporary file that has been renamed
     return exact
 
 

@@ -189,7 +189,7 @@ def erase(
         Internal: An occurrence of the key is left, or a savepoint fails its verification.
     """
     require_catalog(catalog)
-    _LOG.debug("erasing a key from %s", catalog.uri)  # the key itself must not get into a log
+    _LOG.debug("erasing a key from %s", catalog.uri)  # the key itself must not be logged
     begun = clock()
     why = redacted(why, subject)
     turn = GcLease(catalog, chance(8).hex(), clock)
@@ -267,11 +267,11 @@ class _Erasure:
     def _replace(self, manifest: Manifest) -> None:
         """Replace the manifest, and remove the key from the files next to it."""
         savepoint_id = manifest.savepoint_id
-        with suppress(HoldfastError):  # it is of use for what the key was not in, and not needed
+        with suppress(HoldfastError):  # the recorded content is optional
             content = recorded(self.catalog, savepoint_id)
             if content is not None:
                 self.recorded[savepoint_id] = content
-        # Sums of before and of after would give away the hash of the rows of the key.
+        # The sums before and after would reveal the hash of the key's rows.
         self.catalog.delete(content_path(savepoint_id))
         redact_labels(self.catalog, savepoint_id, lambda text: redacted(text, self.subject))
         self.catalog.write(manifest_path(savepoint_id), manifest.render(), replace=True)
@@ -279,7 +279,7 @@ class _Erasure:
     def digest(self, tell: ProgressCallback | None) -> None:
         """Count and hash the rows of rewritten savepoints that had digests before."""
         for savepoint_id, before in self.recorded.items():
-            with suppress(HoldfastError):  # the key is gone all the same; the digests are pending then
+            with suppress(HoldfastError):  # the key is erased in any case; the digests stay pending
                 digest(self.catalog, savepoint_id, clock=self.clock, known=before, tell=tell)
 
     def _manifest(self, hits: SavepointHits, files: Sequence[SavedFile], rows: int) -> Manifest:
@@ -336,7 +336,7 @@ class _Search:
             try:
                 manifest = load(self._catalog, savepoint_id)
             except NotFound:
-                continue  # it was never finished
+                continue  # the savepoint was never completed
             view = SavepointView(self._catalog, manifest.files, savepoint_uri(self._catalog, savepoint_id))
             operators = named_operators(view, manifest.batch_id)
             states += sum(len(operator.states) for operator in operators)
@@ -377,7 +377,7 @@ class _Search:
         if operator.keyed is None:
             return self._spark
         if self._keyed is None:
-            # It needs Arrow, which erasing from Spark's own rows does not.
+            # Imports Arrow, which the erasure from Spark's rows does not need.
             from holdfast.changes.erase.keyed_erasing import KeyedSearch
 
             self._keyed = KeyedSearch(self._subject)

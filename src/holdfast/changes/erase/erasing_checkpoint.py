@@ -172,7 +172,7 @@ def _take_all_batches(
         except NotFound:
             if not manifests:
                 raise
-            continue  # its files are gone in part; the others belong to no batch
+            continue  # some of its files are missing; the others belong to no batch
         taken = take(checkpoint, catalog, plan)
         manifests.append(taken.manifest)
     if not manifests:

@@ -242,7 +242,7 @@ def place_named(name: str) -> KeyPlace:
 
 
 _CHUNK: Final = 1 << 20
-# A shorter key counts only where it is a word: `7` is in nearly every file.
+# A shorter key matches only whole words: `7` is in nearly every file.
 _LONG: Final = 4
 _WORD: Final = rb"[A-Za-z0-9_\x80-\xff]"
 _SQLITE: Final = b"SQLite format 3\0"
@@ -282,7 +282,7 @@ class WordSearch:
             database = before.startswith(_SQLITE)
             while before:
                 after = file.read(_CHUNK)
-                # What lies across two pieces is in the second look, with its neighbours.
+                # A match across two chunks is found by the second search, which overlaps with its neighbours.
                 if self.is_in(before + after[: self._longest + 2]):
                     return True
                 before = before[-self._longest - 2 :] + after if after else b""
@@ -299,16 +299,16 @@ def _forms(value: Any) -> Iterator[bytes]:
 def _pattern(form: bytes) -> bytes:
     if len(form) >= _LONG:
         return re.escape(form)
-    # In JSON a line's first word follows `\n`, whose letter is none of the word.
+    # In JSON, the first word of a line follows `\n`, whose letter is not part of the word.
     return rb"(?:(?<!%b)|(?<=\\[nrt]))%b(?!%b)" % (_WORD, re.escape(form), _WORD)
 
 
 def _cells(path: Path) -> Iterator[bytes]:
     """Yield every value of every row of a database."""
-    # Without a write-ahead log SQLite would make one for a reader too.
+    # Without an existing write-ahead log, SQLite would create one even for a reader.
     mode = "mode=ro" if path.with_name(f"{path.name}-wal").exists() else "mode=ro&immutable=1"
     with (
-        suppress(sqlite3.DatabaseError),  # its bytes were searched; more cannot be read out of it
+        suppress(sqlite3.DatabaseError),  # its bytes were searched, and no more can be read
         closing(sqlite3.connect(f"file:{quote(str(path))}?{mode}", uri=True)) as database,
     ):
         database.text_factory = bytes
@@ -427,7 +427,7 @@ class PlaceSearch:
 
     def _manifests(self) -> Iterator[Manifest]:
         for savepoint_id in ids(self._catalog):
-            with suppress(NotFound):  # it was never finished
+            with suppress(NotFound):  # the savepoint was never completed
                 yield load(self._catalog, savepoint_id)
 
     def _without_edits(self, fields: Mapping[str, object]) -> dict[str, object]:
@@ -486,7 +486,7 @@ class PlaceSearch:
             try:
                 hit = self._words.is_in_file(path)
             except FileNotFoundError:
-                continue  # a running job has replaced it
+                continue  # a running job has replaced the file
             except OSError as error:
                 one.unreadable.append(f"{path}, {error.strerror}")
                 continue

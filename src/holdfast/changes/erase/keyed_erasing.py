@@ -62,7 +62,7 @@ class KeyedHits:
         """Return whether at least one occurrence is in a current row."""
         return bool(self.rows)
 
-    def findings(self, view: Storage) -> tuple[ErasureFinding, ...]:  # noqa: ARG002 - the key tells of every row
+    def findings(self, view: Storage) -> tuple[ErasureFinding, ...]:  # noqa: ARG002 - not needed
         """Return the findings in current rows."""
         return (ErasureFinding(self.operator.name, self.rows),)
 
@@ -187,7 +187,7 @@ class KeyedSearch:
                 and number is None
                 and not all(str(key.type) in _TEXTS for key in state.operator.keys)
             ):
-                return None  # a date, a decimal: how it is put into bytes is not worked out here
+                return None  # a type, such as a date or decimal, whose encoding is not computed here
         return needles
 
     def _of(self, row: KeyRow, state: KeyedStateReader) -> Iterator[KeyChange]:

@@ -443,6 +443,6 @@ def _states(operator: NamedOperator) -> list[EditableState]:
     states = []
     for state in operator.states:
         if state.codec is not None:
-            with suppress(Unsupported):  # an index, which follows the rows that it is of
+            with suppress(Unsupported):  # an index, which is updated with its rows
                 states.append(editable(operator, state))
     return states

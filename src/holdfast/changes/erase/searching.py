@@ -33,7 +33,7 @@ from holdfast.savepoints.view import SavepointView
 from holdfast.storage.hashing import hash_of
 from holdfast.storage.port import full
 
-# Fields of keys that are Spark's and no user's.
+# Key fields that are Spark's and not a user's.
 _SPARKS: Final = frozenset({"expirationMs", "expiryTimestampMs", "sessionStartTime", "index"})
 _SLOT: Final = 8
 
@@ -298,7 +298,7 @@ def _needle(leaf: Leaf) -> bytes:
     return row[_SLOT : 2 * _SLOT] if is_fixed(leaf.type) else row[2 * _SLOT :]
 
 
-# A key as it is stored, and its value; a delete has none, or an empty one.
+# A stored key and its value; a deletion has no value, or an empty one.
 Entry = tuple[bytes, "bytes | None"]
 # RocksDB's list of its data files, with the first and the last key of each.
 _NOTES = "MANIFEST-"
@@ -388,7 +388,7 @@ class Search:
         matchers = {}
         for codec in operator.declared_codecs():
             if codec.schema is None:
-                continue  # nobody has written into it
+                continue  # no rows were written
             one = matcher(codec, self._subject)
             self.columns |= {str(column) for column, leaves in one.leaves.items() if column and leaves}
             if one.possible:
@@ -495,7 +495,7 @@ def _may_have(
     keys = _exact(matchers, families)
     if keys is None:
         return any(one.may_have(stream, b"") for one in matchers.values())
-    if operator.values.checksums:  # a delete has one before its key
+    if operator.values.checksums:  # a deletion has one before its key
         return any(key in stream for key in keys)
     return any(len(key).to_bytes(4, "big") + key in stream for key in keys)
 
@@ -518,7 +518,7 @@ def _hits(
             continue
         family, key = families.split(stored)
         if family is None:
-            # Its family was dropped, so its schema is unknown: only the bytes can tell.
+            # The family was dropped, so its schema is unknown, and only the bytes can be compared.
             hits.by_value += any(one.may_have(key, value or b"") for one in matchers.values())
             continue
         one = matchers.get(family)

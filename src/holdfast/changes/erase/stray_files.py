@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from holdfast.changes.erase.keyed_erasing import KeyedSearch
 
 
-# Whether the bytes of a row, or of many, may be of the subject.
+# A function that returns whether the bytes of one or many rows may contain the subject.
 _MayBe = Callable[[bytes], bool]
 
 
@@ -56,7 +56,7 @@ class StrayFiles:
         try:
             data = self._checkpoint.read(path)
         except NotFound:
-            return False  # Spark's clean-up was quicker
+            return False  # Spark's cleanup has deleted the file
         return bool(data) and self._may_be_in(path, data)
 
     def _may_be_in(self, path: str, data: bytes) -> bool:
@@ -65,7 +65,7 @@ class StrayFiles:
             return True
         known = self._operators.get(place.store.operator_id)
         if known is None:
-            return True  # its operator is gone, and with it what its rows look like
+            return True  # the operator was removed, so the format of its rows is unknown
         try:
             return _in_rows(path, data, place, *known)
         except (Corrupt, Unsupported, zipfile.BadZipFile):
@@ -89,7 +89,8 @@ def _in_rows(
             return may_be(data)
         return any(may_be(key + b"\0" + (value or b"")) for key, value in sst_entries(data, path))
     if place.kind is FileKind.ZIP:
-        # Its rows are in data files, which are looked at one by one; the first and last keys are noted.
+        # The rows are in data files, which are searched separately; this file contains the first and last
+        # keys.
         return any(map(may_be, noted_keys(data)))
     return may_be(decompressed(data, operator.codec, path))
 

@@ -58,7 +58,7 @@ def _pages(part: Part) -> Iterator[bytes]:
         if run is None:
             continue
         for page in pages(run, PAGE_ROWS):
-            # Without a copy, a blob would have the bytes of rows that are cut off at either end.
+            # Without a copy, a blob would contain the bytes of rows that were sliced off.
             yield encode(part.form, {name: page.take(pa.array(np.arange(page.num_rows)))})
 
 

@@ -109,7 +109,7 @@ class _Making:
             table = table.append_column(STAMP, pa.nulls(table.num_rows, pa.int64()))
         table = _columns(table, [*self._operator.keys, *value_fields(state)], where)
         if not state.has_elements:
-            # What holds nothing is nothing; an element may well be null.
+            # An empty value counts as missing; an element may be null.
             table = table.filter(table.column(VALUE).is_valid())
         if state.ttl_ms is not None:
             at = table.column_names.index(STAMP)
@@ -271,7 +271,7 @@ def _distinct(
         same &= same_keys(one, other)
     if same.all():
         return unique, np.zeros(len(unique), np.int32), first, position
-    # Keys that share a hash.
+    # Keys with equal hashes.
     ordinals = np.zeros(len(h), np.int32)
     of_hash: dict[int, KeyOrdinals] = {}
     shared = np.flatnonzero(np.isin(position, position[~same]))

@@ -123,7 +123,7 @@ class _Group:
         self._columns["dead"] = pa.array(empty)
         schema = self._form.tables[ROWS]
         made = pa.RecordBatch.from_arrays([self._columns[column] for column in schema.names], schema=schema)
-        # A key that has nothing left is none: as a processor's group is without it once it is folded.
+        # A key without any state left does not exist, as in a group that a processor has folded.
         self._tables[ROWS] = sorted_run(concatenated([self._tables[ROWS].batch, made])).alive()
         gone = {
             identity for identity, nothing in zip(self._identities, empty.tolist(), strict=True) if nothing
@@ -304,7 +304,7 @@ def _at(stamps: Any, entry: Any) -> Any:
     if isinstance(stamps, Mapping):
         try:
             return stamps.get(entry)
-        except TypeError:  # a key without a hash
+        except TypeError:  # an unhashable key
             return None
     if stamps is None or isinstance(stamps, int):
         return stamps
@@ -313,7 +313,7 @@ def _at(stamps: Any, entry: Any) -> Any:
     return next((stamp for key, stamp in stamps if key == entry), None) if stamps else None
 
 
-# Of so large a share of all key groups, all are read at once and not each on its own.
+# From this share of all key groups on, all groups are read at once instead of one by one.
 _MANY = 8
 
 

@@ -161,8 +161,8 @@ def replacing(before: Iterable[KeyGroup], after: Iterable[KeyGroup]) -> list[Gro
 def _renumber(checkpoint: Storage, operator: KeyedOperator) -> None:
     path = operator.note_path
     if path is None:
-        return  # a query that was started without Holdfast has noted nothing
+        return  # a query that was started without Holdfast has no such file
     note = renumbered(checkpoint.read(path), operator.key_groups, full(checkpoint.uri, path))
-    # Hadoop's checksum of the former note would have its own file system refuse the new one.
+    # Hadoop's checksum of the old file would make its file system refuse the new one.
     checkpoint.delete(layout.HadoopChecksumFile(path).render())
     checkpoint.write(path, note, replace=True)

@@ -72,7 +72,8 @@ def regrouped(state: KeyedStateReader, key_groups: int) -> Regrouped:
     for number in range(key_groups):
         parts = filled([within(part, number, key_groups) for part in every])
         parts = joined([*(_copy(part, number, key_groups) for part in shared), *parts])
-        # One without keys too: a worker's copy of former groups must meet another version for each.
+        # Also groups without keys, because a worker's cached copy of an old group must find a different
+        # version.
         if forms:
             made.append(written(number, key_groups, form, parts))
     now = Regrouped(replace(operator, key_groups=key_groups), tuple(made), keys)

@@ -35,7 +35,7 @@ from holdfast.storage.port import Storage
 
 _LOCAL: Final = "file://"
 _ADDRESS: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(?://([^/]*))?(/.*)", re.DOTALL)
-# What Java escapes in the path of a URI: of the characters beyond ASCII only blanks and control characters.
+# The characters that Java escapes in the path of a URI: beyond ASCII, only blanks and control characters.
 _ESCAPED: Final = re.compile(
     r"""[\x00-\x20"#%<>?\[\\\]^`{|}\x7f-\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]"""
 )
@@ -125,7 +125,7 @@ class FilesOfSource:
         for each in paths:
             if len(known := _at(noted, root, each)) == 1:
                 return known[0]
-        # Spark notes all files of a source in the same way: by the address of the directory it reads.
+        # Spark records all files of a source in the same form, derived from the address of the directory.
         folders = {
             (of, posixpath.dirname(at)): posixpath.dirname(address) for (of, at), address in noted.items()
         }
@@ -140,7 +140,7 @@ class FilesOfSource:
                 or "a file in a directory that the source has read",
                 hint="give the full address of the file, or let the query plan a batch with the file",
             )
-        # Where the directory is not on this machine, nobody can look.
+        # If the directory is remote, the file is not checked.
         if _parts(fits[0][0])[0] == _LOCAL and Path(posixpath.dirname(paths[0])).is_dir():
             fits = [(folder, each) for folder, each in fits if Path(each).exists()]
         if not fits:
@@ -170,7 +170,7 @@ class FilesOfSource:
         interval = compact_interval(place.entry for place in self._places if place.compact)
         compact = (entry + 1) % interval == 0
         if compact:
-            # In its place Spark expects all that came before.
+            # At this position, Spark expects an entry that repeats all earlier ones.
             lines = tuple(_line(file) for file in self.read_files()) + lines
         place = SourceLogFile(self._folder, entry, compact)
         self._checkpoint.write(place.render(), SourceLog(1, lines).render())
@@ -405,8 +405,8 @@ def _write(checkpoint: Storage, plan: OffsetPlan) -> None:
         newest_ms = max((file.timestamp_ms for file in files.read_files()), default=0)
         changed_ms = [_changed_ms(file, newest_ms) for file in plan.skipped_files]
         files.leave_out(plan.skipped_files, changed_ms, after)
-    # Spark asks some sources for the batch between the last two offsets once more when it starts. Where they
-    # are the same, nothing is in it.
+    # On a restart, Spark asks some sources again for the batch between the last two offsets, which is empty
+    # if they are equal.
     for batch_id in (plan.batch_id, plan.batch_id - 1):
         place = LogFile(Log.OFFSETS, batch_id).render()
         if checkpoint.size(place) is None:

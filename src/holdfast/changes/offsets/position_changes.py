@@ -14,9 +14,9 @@ from holdfast.formats.text import HIGHEST_NUMBER
 from holdfast.json_shapes import JsonShape, in_json
 
 Offsets = dict[str, str | None]
-# Source, topic and partition.
+# The source, topic and partition.
 Key = tuple[str, str | None, int | None]
-# What was before, and what it is now.
+# The value before, and the value after.
 Renamed = Mapping[Key, Key]
 _HINT = "list the offsets of each source with `holdfast offsets show`"
 
@@ -134,7 +134,7 @@ class ToVersion:
         if len(names) != 1:
             raise _which(names, "Delta source", where)
         value = _parsed(offsets[names[0]])
-        # What Delta writes of a version of which no file has been read.
+        # Delta's index for a version of which no file has been read.
         value |= {DELTA_VERSION: self.version, "index": -1, "isStartingVersion": False}
         offsets[names[0]] = _written(value)
         return {}
@@ -364,7 +364,7 @@ class PositionChange(JsonShape):
     def _by(self, sign: int) -> int | None:
         if self.topic is None or (self.new_topic, self.new_partition) != (None, None):
             return None
-        # What has no position begins with the first record that the broker has: with record 0, or later.
+        # A partition without an offset starts with the first record of the broker: record 0 or later.
         return max(sign * ((self.after or 0) - (self.before or 0)), 0)
 
 
@@ -414,7 +414,7 @@ def _differing(
 
 
 def _same(old: SourcePosition, new: SourcePosition | None) -> bool:
-    if new is None:  # a source without an offset has one of Kafka now, whose positions are all new
+    if new is None:  # a source without an offset now has one of Kafka, so all its positions are new
         return old.topic is None
     return old.next == new.next if old.topic is not None else _parsed(old.offset) == _parsed(new.offset)
 

@@ -127,7 +127,7 @@ def state_contents(
     return tuple(
         StateContent(name, found.rows, found.digest(), found.size_bytes)
         for name, found in sorted(sums.items())
-        # A store with families has one that nobody uses besides them.
+        # A store with families also has an unused default family.
         if found.rows or name.family != DEFAULT_STORE or (name.operator_id, name.store) not in named
     )
 

@@ -79,7 +79,7 @@ class KeyPartitions:
             Corrupt: A key is damaged.
         """
         if not self._hashed:
-            # What goes by no key at all is gathered in one task.
+            # Operators without a key are gathered in one task.
             return [0] * len(keys)
         if self._part is None:
             rows = [self._state.key_row(key) for key in keys]
@@ -124,7 +124,7 @@ class KeyPartitions:
             self._fields = self._unwrapped(left)
             is_index = use_of(operator, self._state.name.label) is FamilyUse.EXPIRY_INDEX
             if is_index and _names(self._fields) == _COMPOSITE:
-                # An index of what expires holds the key of a map's entry, with what is grouped by in it.
+                # An index of expiry contains the key of a map's entry, including the grouping key.
                 self._fields = self._unwrapped(self._fields)
             return len(self._fields)
         raise self._unknown(f"encoded by {form.kind.value}")
@@ -152,7 +152,8 @@ class KeyPartitions:
         size = int.from_bytes(key[:4], "little")
         row = key[5 : 4 + size] if self._part is KeyKind.PREFIX else key[5 + size :]
         for _ in range(self._inside):
-            # Behind eight bytes for nulls, since no such struct has more than two fields: size and place.
+            # After eight bytes for nulls, because such a struct has at most two fields, each with offset and
+            # size.
             start = int.from_bytes(row[12:16], "little")
             row = row[start : start + int.from_bytes(row[8:12], "little")]
         return row
@@ -187,7 +188,7 @@ class PartitionCheck:
         try:
             return [number % operator.partitions for number in placement.hashes(keys)]
         except (Corrupt, Unsupported, struct.error, ValueError, IndexError):
-            return []  # what reads the rows reports that
+            return []  # the reader of the rows reports the error
 
     def require(self, state: StateCodec, partition: int, keys: Sequence[bytes]) -> None:
         """Check that all keys are in the correct partition.
@@ -265,7 +266,7 @@ def partition_of_key(operator: OperatorStates, codec: StateCodec, values: Mappin
     try:
         return partition_of(row, fields, count, operator.partitions, codec.where)
     except Unsupported:
-        return None  # the hash of such a type is not known here
+        return None  # the hash of this type is not supported
 
 
 def _names(fields: _Fields) -> tuple[str, ...]:

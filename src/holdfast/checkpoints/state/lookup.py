@@ -196,10 +196,10 @@ def _in_rocksdb(
         )
         metadata = None if snapshot is None else snapshot.metadata
         name = wanted.codec.name
-        # Spark writes a snapshot with the batch that makes a family, and notes its number there.
+        # Spark writes a snapshot with the batch that creates a family, and records its number there.
         number = Families.of(operator, name.store, metadata).prefixes.get(name.family)
         if number is None:
-            return {}  # nothing was ever written to it
+            return {}  # nothing was ever written to the family
         overlay = Overlay(operator.values)
         for file in chain[1:] if whole else chain:
             overlay.add(_about(storage, operator, file, number, wanted))
@@ -357,7 +357,7 @@ class _Walk:
         base = chain[0] if chain and chain[0].kind is FileKind.ZIP else None
         if base is not None and after and base.version != batch_id + 1:
             base = None
-        # A family that is new has its number from the snapshot that came with it.
+        # A new family has its number from the snapshot of the same batch.
         if base is not None or not after or change is None:
             families = Families.in_base(self._storage, self._operator, self._store.name, base)
             self._numbers = [families.prefixes.get(part.codec.name.family) for part in self._wanted]
@@ -368,7 +368,7 @@ class _Walk:
             rows_in(self._storage, self._operator, self._store, chain, part) for part in self._wanted
         ]
         if not after:
-            # What is there after the first batch of all was written by it.
+            # Rows that exist after the first batch were written by it.
             return any(self.rows) if batch_id == 0 else None
         return None if self.rows == before else True
 

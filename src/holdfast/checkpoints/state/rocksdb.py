@@ -230,15 +230,15 @@ class Overlay:
         return self._values.delimiter.join(parts)
 
 
-# What RocksDB calls its files; `CURRENT` holds the name of one.
+# The names of RocksDB's files; `CURRENT` contains the name of one.
 _NAME: Final = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]*")
 _SST: Final = re.compile(r"[0-9]{1,18}\.sst")
 _CURRENT: Final = re.compile(rb"MANIFEST-[0-9]{1,18}\n")
-# RocksDB looks at a block of rows when it reads it. Of as much as this, each is looked at before: a small
-# file may say that it unpacks to gigabytes. It takes 50 milliseconds.
+# RocksDB checks a block of rows when reading it. Blocks up to this total size are checked in advance, because
+# a small file may claim to decompress to gigabytes. This takes 50 milliseconds.
 _LOOKED_THROUGH: Final = 64 << 20
-# RocksDB makes a merge operator only from such a file. Spark's own file leaves out what stands between merged
-# values, and would have RocksDB take memory for writing.
+# RocksDB creates a merge operator only from such a file. Spark's own file omits the delimiter of merged
+# values, and would make RocksDB reserve memory for writing.
 _OPTIONS: Final = """[Version]
   rocksdb_version=9.8.4
   options_file_version=1.1
@@ -270,9 +270,9 @@ class Snapshot:
         with _naming_damage(self._storage, self._file, self.metadata):
             rows = self._database.items()
             while chunk := list(islice(rows, size)):
-                last = chunk[-1][0]  # before it is given away: who has it may change it
+                last = chunk[-1][0]  # before it is yielded, because the caller may change it
                 yield chunk
-            # At a damaged block the rows just end; then they have not ended with the last one.
+            # At a damaged block the iteration just ends, before the last row.
             end = self._database.iter()
             end.seek_to_last()
             end.status()
@@ -383,7 +383,7 @@ def database_options(folder: Path, delimiter: bytes, files: int) -> tuple[Any, A
     folder.mkdir()
     (folder / "OPTIONS-000001").write_text(_OPTIONS.format(delimiter=delimiter.decode()))
     options, families = Options.load_latest(str(folder), cache=Cache(_CACHE_BYTES))
-    # To start its sixteen threads takes longer than to open a few files.
+    # Starting its sixteen threads takes longer than opening a few files.
     options.set_max_file_opening_threads(1 + min(files // _FILES_A_THREAD, 15))
     return options, families
 
@@ -410,11 +410,11 @@ def _bring(storage: Storage, file: StoreFile, shared: SharedFile, place: Path, *
     if origin is None:
         target.write_bytes(storage.read(path))
     else:
-        storage.read(path, 0, 1)  # refuses a link or a special file
+        storage.read(path, 0, 1)  # refuses a symbolic link or a special file
         try:
             os.link(origin, target, follow_symlinks=False)
         except OSError:
-            # Another disk: RocksDB opens every data file at once, and keeps it open.
+            # A different disk: RocksDB opens all data files at once and keeps them open.
             target.symlink_to(origin)
     with target.open("rb", buffering=0) as opened_file:
 
@@ -426,7 +426,7 @@ def _bring(storage: Storage, file: StoreFile, shared: SharedFile, place: Path, *
         except Unsupported as error:
             if error.found in UNREADABLE:
                 raise
-            # RocksDB may know a version that is not known here.
+            # RocksDB may support a version that this module does not.
 
 
 @contextmanager
@@ -438,7 +438,7 @@ def _naming_damage(storage: Storage, file: StoreFile, metadata: SnapshotMetadata
     """
     try:
         yield
-    except Exception as error:  # rocksdict raises nothing more special
+    except Exception as error:  # rocksdict raises no specific exception
         text = str(error)
         named = _IN_MESSAGE.search(text)
         names = {shared.local_name: shared for shared in metadata.shared}

@@ -21,7 +21,7 @@ from holdfast.formats.files.records import parse_head, records_of
 from holdfast.layout import FileKind, StoreFile, StoreId
 from holdfast.storage.port import Storage, full, go_on
 
-# Rows handed on at a time: enough that what is done for each handing on does not count.
+# The number of rows per chunk, large enough that the overhead per chunk is negligible.
 CHUNK = 4096
 
 
@@ -203,7 +203,7 @@ def _split(chain: tuple[StoreFile, ...]) -> tuple[StoreFile | None, tuple[StoreF
 def _family(families: Families, prefix: bytes, store: StoreId) -> str:
     name = families.names.get(prefix)
     if name is None:
-        # Spark writes a snapshot with the batch that makes a family, so one must be there.
+        # Spark writes a snapshot with the batch that creates a family, so one must exist.
         raise Unsupported(
             "the name of a column family is unknown, because its RocksDB snapshot is missing",
             code="HF-E7038",

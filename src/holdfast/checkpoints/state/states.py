@@ -103,9 +103,9 @@ def _store(storage: Storage, operator_id: int, name: str, schema_paths: Sequence
 
 _AVRO: Final = "avro"
 _PREFIX_COLUMNS: Final = "numColsPrefixKey"
-# Of the merge operator: the first puts a comma between values, the second nothing.
+# Merge operators: the first puts a comma between values, the second puts nothing.
 _DELIMITERS: Final = {"1": b",", "2": b""}
-# The version of RocksDB's snapshots that Spark 4.0 alone has, under state format 2.
+# The version of RocksDB's snapshots that only Spark 4.0 writes, under state format 2.
 _OF_SPARK_4_0: Final = 2
 
 

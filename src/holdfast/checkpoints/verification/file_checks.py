@@ -162,12 +162,12 @@ def unexplained(
         for file in present
         if file.kind.whole and file.render() not in incomplete and not uploaded_late(file)
     }
-    # Changelogs are deleted in any order, so versions that only changelogs make up prove nothing.
+    # Changelogs are deleted in any order, so versions that consist only of changelogs prove nothing.
     loadable = {*bases} if FileKind.CHANGELOG in changes.values() else {0, *bases}
     for version in sorted(changes):
         if version - 1 in loadable:
             loadable.add(version)
-    # The heap provider leaves the delta of a version whose snapshot it has deleted.
+    # The heap provider keeps the delta of a version whose snapshot it has deleted.
     left_behind = {file.version for file in gone if file.kind is FileKind.SNAPSHOT}
     spared = loadable - left_behind - {0}
 
@@ -176,7 +176,7 @@ def unexplained(
         return file.version >= newest_base or file.version - 1 in spared or beside_base
 
     first = min((file.version for file in gone if is_unexplained(file)), default=None)
-    # Spark deletes newer versions after older ones, so it has not deleted any newer file either.
+    # Spark deletes newer versions after older ones, so it has not deleted newer files either.
     return [] if first is None else [file for file in gone if file.version >= first]
 
 
@@ -193,7 +193,7 @@ _PUT_BACK = (
 )
 
 
-# Of the files of one store that are gone, so many are named.
+# The maximum number of missing files of one store that are named.
 _NAMED = 20
 
 
@@ -302,10 +302,10 @@ RESTORE = "put the file back from a copy, or go back to a whole batch; do not st
 CHECKSUM = (
     "delete the checksum if the file itself is known to be correct; Hadoop and Spark can read it without one"
 )
-# Keys of a file, or of a block of a data file, that are compared with the partition of the file.
+# The number of keys of a file, or of a data file's block, whose partition is checked.
 KEYS: Final = 16
 _LOGS: Final = {layout.OFFSETS: parse_offsets, layout.COMMITS: parse_commit}
-# What reads a whole file, by what the file is; state has readers of its own, by its kind.
+# The reader of a whole file, by the type of file; state files have their own readers.
 PARSERS: Final[Mapping[type[Place], Callable[[bytes, str], object]]] = {
     layout.QueryMetadataFile: parse_query,
     layout.LogFile: lambda data, path: _LOGS[layout.split(path)[0]](data, path),
@@ -387,7 +387,7 @@ class ContentCheck:
             return
         try:
             data = self._read(path)
-        except Corrupt as error:  # a database that has not all of it
+        except Corrupt as error:  # a database that does not have all rows
             self._problem(path, error_sentence(error, path), error.hint or RESTORE)
             return
         if data is None:
@@ -484,7 +484,7 @@ class ContentCheck:
         except Corrupt as error:
             return error_sentence(error, path)
         except Unsupported:
-            return None  # of a newer RocksDB: nothing can be told of it here
+            return None  # written by a newer RocksDB, so it cannot be checked
         return None
 
     def _read(self, path: str, start: int = 0) -> bytes | None:

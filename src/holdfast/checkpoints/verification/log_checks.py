@@ -16,7 +16,7 @@ from holdfast.formats.logs.table_logs import SeenFile, SourceLog, compact_interv
 from holdfast.formats.text import foreign_json
 from holdfast.storage.port import Storage
 
-# Of files that are lost in a row, each is named up to so many.
+# The maximum number of consecutive missing files that are named individually.
 _MOST_NAMED = 100
 _EDITED = "one of the two was edited or comes from a different time; restore both from the same copy"
 
@@ -44,7 +44,7 @@ def check_origin(storage: Storage, logs: Logs) -> Iterator[Problem]:
     batch_id = origin.get("batch") if isinstance(origin, dict) else None
     if type(batch_id) is not int or (logs.newest is not None and logs.newest >= batch_id):
         return
-    # A savepoint of the batch before, taken of such a checkpoint, has nothing of that batch.
+    # A savepoint of the previous batch, taken of such a checkpoint, contains nothing of this batch.
     if logs.newest != batch_id - 1 or batch_id in logs.offered:
         what = f"the checkpoint was made at batch {batch_id}, but the commit of that batch is missing"
         yield Problem(layout.LogFile(layout.Log.COMMITS, batch_id).render(), what, RESTORE)
@@ -151,7 +151,8 @@ def _commit(logs: Logs, batch_id: int) -> CommitLog | None:
 def _watermarks_agree(
     before: OffsetLog, commit: CommitLog, offsets: OffsetLog, batch_id: int
 ) -> Iterator[Problem]:
-    # A batch that rewrites state offline, as a repartition does, runs under the watermark of the one before.
+    # A batch that rewrites state offline, as a repartition does, runs under the watermark of the previous
+    # batch.
     if offsets.watermark_ms in (commit.next_watermark_ms, before.watermark_ms):
         return
     file = layout.LogFile(layout.Log.COMMITS, batch_id - 1).render()

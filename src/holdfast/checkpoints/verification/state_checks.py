@@ -63,7 +63,7 @@ def find_left_files(storage: Storage, tree: Tree, codec: str, newest: int) -> It
             continue
         in_place = tree.has(target.render())
         if target.kind.whole and not in_place:
-            continue  # a running query writes snapshots of committed versions too
+            continue  # a running query also writes snapshots of committed versions
         data = _read(storage, path)
         if data is None or not _is_whole(data, target, codec, path):
             continue
@@ -110,7 +110,7 @@ _EXCHANGED: Final = (
     "put the right file back from a copy, or go back to a whole batch; do not start the query on this one"
 )
 
-# For so few keys numpy is not loaded, which would take longer than to hash them.
+# For so few keys, loading numpy would take longer than hashing the keys without it.
 _AT_ONCE: Final = 8
 
 
@@ -290,7 +290,7 @@ class StateCheck:
         offsets = readable(partial(self._logs.offsets, newest))
         for folder in folders:
             self._operator(folder, newest, offsets)
-        # Operators of which nothing is there.
+        # Operators of which no files exist.
         present = {folder.operator_id for folder in folders}
         evidence = state_evidence(self._storage, self._logs, present, newest, self._check.record)
         for file, what in evidence.lost:
@@ -337,12 +337,12 @@ class StateCheck:
             self.found.append(Remark(f"{layout.STATE}/{operator_id}", what))
 
     def _partitions_agree(self, metadata: OperatorMetadata, path: str, count: int, newest: int) -> None:
-        # What was planned before may have been for another number, which the batch has changed.
+        # Earlier batches may have been planned for a different number of partitions.
         for batch_id in (planned_id for planned_id in self._logs.offered if planned_id >= newest):
             offsets = readable(partial(self._logs.offsets, batch_id))
             fixed = None if offsets is None else offsets.partitions
             for store in metadata.stores:
-                # An operator that gathers everything in one place has one partition, whatever is set.
+                # An operator without a key has one partition, regardless of the setting.
                 if fixed not in (None, store.partitions, count) and 1 not in (store.partitions, count):
                     file = layout.LogFile(layout.Log.OFFSETS, batch_id).render()
                     what = f"the batch fixes {fixed} partitions, but {path} has {store.partitions}"
@@ -361,7 +361,7 @@ class StateCheck:
         if commit.state_ids is None or operator_id not in commit.state_ids:
             return True
         given = [len(stores_named) for stores_named in commit.state_ids[operator_id]]
-        # The stores of a join that shares one folder are told by the first id alone.
+        # The stores of a join that share one folder are distinguished only by the first id.
         if len(given) == partitions and all(named >= stores for named in given):
             return True
         file = layout.LogFile(layout.Log.COMMITS, newest).render()
@@ -393,7 +393,7 @@ class StateCheck:
         except HoldfastError:
             return False
         if recorded.startswith("hdfs:") and here.startswith("webhdfs:"):
-            # One NameNode has two addresses, and several have one name.
+            # One NameNode may have two addresses, and several may have the same name.
             return urlsplit(recorded).path == urlsplit(here).path
         return recorded == here
 

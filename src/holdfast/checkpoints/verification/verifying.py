@@ -85,7 +85,8 @@ def verify(
             outcome,
             batch_id=second.batch_id,
             problems=tuple(problem for problem in second.problems if problem.file in suspects),
-            # The second look opens no snapshot of a store that looked whole, though an old one may be broken.
+            # The second check opens no snapshots of a store without findings, although an old one may be
+            # damaged.
             restorable=tuple(batch for batch in second.restorable if batch in outcome.restorable),
             damage=second.damage,
             stateful=second.stateful,
@@ -167,7 +168,7 @@ def _look(
     check = ContentCheck(storage, tree, codec, known, unpack, record, placed, values)
     files = [(path, place) for path, place in tree.places() if _counts(place, newest, path, only)]
     if is_external(storage) and newest is not None:
-        # A database has one set of rows, and what older versions had in their place.
+        # A database has only one set of rows, which replaces those of older versions.
         files = [
             (path, place)
             for path, place in files
