@@ -198,7 +198,6 @@ def _names(
 
 
 def _keyed_states(storage: Storage, operators: Sequence[OperatorStates]) -> dict[int, KeyedStateReader]:
-    """Return the readers of keyed operators, by number."""
     if not any(is_keyed(operator) for operator in operators):
         return {}
     from holdfast.at_rest.keyed_reader import keyed_states

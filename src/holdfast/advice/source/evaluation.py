@@ -456,7 +456,6 @@ class _Run:
         return one
 
     def _method(self, base: Any, name: str, given: CallArguments, node: ast.Call) -> Any:
-        """Evaluate the call of a method."""
         note_setting(self.found.settings, name, given, node)
         if isinstance(base, Unknown):
             if name in ("sql", "table") and isinstance(given.get(0, "sqlQuery"), Const):
