@@ -10,7 +10,7 @@ import importlib
 
 from holdfast._version import __version__ as __version__
 
-# `typing` would take most of the time of this import, in which Ctrl-C still prints a traceback.
+# `typing` would take most of the time of this import, during which Ctrl-C prints a traceback.
 TYPE_CHECKING = False
 
 if TYPE_CHECKING:
@@ -126,7 +126,7 @@ if TYPE_CHECKING:
     list = _states.list_state  # noqa: A001 - the word that people know
     map = _states.map_state  # noqa: A001 - as above
 
-# Where each public name lives.
+# The module of each public name.
 _HOMES = {
     "holdfast.advice.codes": ("explain_code", "known_codes"),
     "holdfast.advice.cost_api": (
@@ -324,13 +324,13 @@ _HOMES = {
         "sink",
     ),
 }
-# Python's own words are taken inside the house; people write `hf.list` and `hf.map`.
+# Inside the package, builtin names are avoided; the public names are `hf.list` and `hf.map`.
 _CALLED = {"list_state": "list", "map_state": "map"}
 _NAMES = {_CALLED.get(name, name): (home, name) for home, names in _HOMES.items() for name in names}
-# Rooms and modules that are used as a whole, as in `hf.checkpoints.verify(…)`.
+# Packages and modules that are used as a namespace, as in `hf.checkpoints.verify(…)`.
 _MODULES = ("checkpoints", "jobs", "savepoints", "shared", "skew")
 
-# Without `list` and `map`: a star import must not hide the builtins.
+# Without `list` and `map`, because a star import must not hide the builtins.
 __all__ = [
     "Aggregate",
     "AggregatingState",
@@ -491,7 +491,7 @@ def __getattr__(name: str) -> object:
         lacking = stand_in(f"{__name__}.{name}", error, for_jobs=for_jobs)
         if lacking is None:
             raise
-        return lacking  # not kept: the extra may be installed meanwhile
+        return lacking  # not cached: the extra may be installed later
     globals()[name] = value
     return value
 

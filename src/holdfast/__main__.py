@@ -1,18 +1,18 @@
-"""`holdfast`, and `python -m holdfast`."""
+"""The entry point of `holdfast` and of `python -m holdfast`."""
 
 from __future__ import annotations
 
-# `signal` is made of this, and takes milliseconds to load, in which Ctrl-C would still be a traceback.
-import _signal as signal  # type: ignore[import-not-found]  # it is in no stub
+# `signal` imports this module but takes milliseconds to load, during which Ctrl-C would print a traceback.
+import _signal as signal  # type: ignore[import-not-found]  # no type stub has it
 import os
 import sys
 
 
 def main() -> None:
-    """The `holdfast` command; Ctrl-C ends it in one line, also while its modules load."""
+    """Run the `holdfast` command; Ctrl-C ends it with one line, also during the import of its modules."""
     raises = signal.getsignal(signal.SIGINT) is signal.default_int_handler
     if raises:
-        # An exception in the middle of an import may come out as another one. Nothing has begun yet.
+        # An exception during an import may be replaced by a different one. No work has started yet.
         signal.signal(signal.SIGINT, _end)
     from holdfast.cli import interrupts
     from holdfast.cli import main as run
@@ -26,7 +26,7 @@ def main() -> None:
         sys.exit(130)
 
 
-def _end(number: int, frame: object) -> None:  # noqa: ARG001 - as handlers are called
+def _end(number: int, frame: object) -> None:  # noqa: ARG001 - the signature of signal handlers
     os.write(2, b"interrupted\n")
     os._exit(130)
 

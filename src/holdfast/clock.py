@@ -17,7 +17,7 @@ def steady_s() -> float:
     """Return seconds on a clock that never goes back and also runs while the machine is suspended.
 
     A lease ends while its holder's machine is suspended, and the holder must see that on its own clock.
-    Linux's monotonic clock stops in suspend. A system without a boot-time clock has none that is better.
+    Linux's monotonic clock stops during suspend, so the boot-time clock is used where it exists.
     """
     if _BOOT_TIME is None:
         return time.monotonic()

@@ -1,4 +1,4 @@
-"""The errors that Holdfast raises, by the next action of the caller.
+"""Exception classes of Holdfast, one for each action that the caller can take next.
 
 HoldfastError
 ├── Invalid      fix the request            exit 2   HTTP 400
@@ -17,13 +17,13 @@ from typing import Any, ClassVar
 
 
 class HoldfastError(Exception):
-    """The base of every error that Holdfast raises on purpose.
+    """The base class of all errors that Holdfast raises on purpose.
 
-    A message has the fact, the location, the value found and expected, and a hint with the next step.
-    Each is an attribute, and pickling keeps all of them.
+    The message contains the fact, the location, the value found, the values expected, and a hint with the
+    next step. Each of these is an attribute and survives pickling.
 
     Args:
-        fact: The failure, one clause without a full stop.
+        fact: What failed, as one clause without a full stop.
         code: The stable code of the error, such as `HF-E2001`; `holdfast explain CODE` explains it.
         where: The file, setting or address concerned.
         found: The value found.
@@ -78,7 +78,7 @@ class HoldfastError(Exception):
         return _rebuild, (type(self), self.fact, self.facts())
 
     def facts(self) -> dict[str, str | None]:
-        """Return all fields except the fact, as in JSON."""
+        """Return the code, location, values and hint as a dict; the fact is omitted."""
         return {
             "code": self.code,
             "where": self.where,
@@ -88,7 +88,7 @@ class HoldfastError(Exception):
         }
 
     def as_dict(self) -> dict[str, str | int | None]:
-        """Return the JSON of the error, as the command line and the HTTP API show it."""
+        """Return the JSON form of the error, as written by the command line and the HTTP API."""
         return {"error": self.fact, "kind": self.kind, "exit_code": self.exit_code, **self.facts()}
 
 
@@ -97,7 +97,7 @@ def _rebuild(kind: type[HoldfastError], fact: str, facts: dict[str, str | None])
 
 
 class Invalid(HoldfastError):
-    """The request is invalid; the caller fixes it.
+    """An invalid request, which the caller must fix.
 
     Example:
         try:
@@ -113,7 +113,7 @@ class Invalid(HoldfastError):
 
 
 class NotFound(HoldfastError):
-    """The address does not exist; the caller checks it.
+    """A missing object or address, which the caller must check.
 
     Example:
         try:
@@ -128,7 +128,7 @@ class NotFound(HoldfastError):
 
 
 class Conflict(HoldfastError):
-    """The resource is in use or has changed; the caller plans again.
+    """A conflict: the resource is in use or has changed, and the caller must plan again.
 
     Example:
         try:
@@ -143,7 +143,7 @@ class Conflict(HoldfastError):
 
 
 class Unavailable(HoldfastError):
-    """A dependency is temporarily unavailable; the caller tries again.
+    """A temporary failure of a dependency; the caller can try again later.
 
     Example:
         def health_of_visits(attempts=3):
@@ -163,7 +163,7 @@ class Unavailable(HoldfastError):
 
 
 class Corrupt(HoldfastError):
-    """Stored data is damaged; the caller stops and restores.
+    """Damage to stored data; the caller must stop and restore.
 
     Example:
         from pathlib import Path
@@ -181,7 +181,7 @@ class Corrupt(HoldfastError):
 
 
 class Unsupported(HoldfastError):
-    """The version or feature does not support the request; the caller changes one of them.
+    """A request that the version or feature does not support; the caller must change one of them.
 
     Example:
         try:
@@ -196,7 +196,7 @@ class Unsupported(HoldfastError):
 
 
 class Failed(HoldfastError):
-    """A job ran and failed for good; the caller fixes the job.
+    """The permanent failure of a job, which the caller must fix.
 
     Example:
         def compare_versions():
@@ -215,7 +215,7 @@ class Failed(HoldfastError):
 
 
 class Internal(HoldfastError):
-    """Holdfast is at fault; the caller reports a bug.
+    """A bug in Holdfast, which the caller should report.
 
     Example:
         def run_nightly_check():

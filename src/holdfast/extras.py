@@ -1,4 +1,4 @@
-"""Find the extra that provides a missing package, and stand-ins for names that need it."""
+"""Detection of missing extras, and stand-ins for the public names that need them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any, NoReturn
 
 from holdfast.errors import Unsupported
 
-# What is imported where it is used, without a word of its own for who lacks it.
+# Packages of extras that are imported where they are used, without their own error message.
 _EXTRA_OF = {
     "duckdb": "sql",
     "fastapi": "server",
@@ -24,19 +24,19 @@ _EXTRA_OF = {
 }
 
 
-# What a job does not run without.
+# The packages that every job needs.
 _JOB_PACKAGES = ("pyspark", "pandas", "pyarrow")
 
 
 class MissingPackage(Unsupported, ImportError):
-    """A package of an extra is not installed; also an ImportError, which callers may catch."""
+    """The error for a missing package of an extra; callers may catch it as an `ImportError`."""
 
 
 class StandIn:
     """A public name whose extra is not installed.
 
-    It can be imported, listed and shown, so that `from holdfast import *`, `help(holdfast)` and completion
-    work. Any other use raises `MissingPackage`, which names the extra.
+    A stand-in can be imported, listed and shown, so that `from holdfast import *`, `help(holdfast)` and
+    completion work. Any other use raises `MissingPackage`, which names the extra.
 
     Args:
         name: The public name.
@@ -53,7 +53,7 @@ class StandIn:
         return f"<{self._text}>"
 
     def __getattr__(self, name: str) -> NoReturn:
-        if name.startswith("_"):  # what tools look for in any object
+        if name.startswith("_"):  # attributes that tools look up on any object
             raise AttributeError(name)
         self._refuse()
 
@@ -73,7 +73,7 @@ def stand_in(name: str, error: ModuleNotFoundError, *, for_jobs: bool) -> StandI
         for_jobs: Whether only jobs use the name.
 
     Returns:
-        None where the package belongs to no extra.
+        None if the package belongs to no extra.
     """
     package = _package_of(error)
     return None if package is None else StandIn(name, package, _extra_of(package, for_jobs=for_jobs))
@@ -82,15 +82,15 @@ def stand_in(name: str, error: ModuleNotFoundError, *, for_jobs: bool) -> StandI
 def missing_package(
     error: BaseException, *, where: str | None = None, for_jobs: bool = False
 ) -> MissingPackage | None:
-    """Return the error that names the extra to install, for an import that failed.
+    """Return the error that names the extra to install after a failed import.
 
     Args:
-        error: Any error.
+        error: The error that the import raised.
         where: The feature that needs the package.
-        for_jobs: Whether only jobs use it.
+        for_jobs: Whether only jobs use the package.
 
     Returns:
-        None for any other error.
+        None if the error is not a missing package of an extra.
     """
     package = _package_of(error)
     return None if package is None else _missing(package, _extra_of(package, for_jobs=for_jobs), where)
@@ -100,7 +100,7 @@ def require_package(package: str) -> None:
     """Check that a package is installed, without importing it.
 
     Raises:
-        MissingPackage: It is not installed.
+        MissingPackage: The package is not installed.
     """
     if find_spec(package) is None:
         raise _missing(package, _EXTRA_OF.get(package))
@@ -123,7 +123,7 @@ def install_for_jobs(*others: str, java: bool) -> str | None:
 
 
 def _package_of(error: BaseException) -> str | None:
-    """Return the package of an extra that an import did not find."""
+    """Return the missing package that caused an import error, or None if it belongs to no extra."""
     package = (error.name or "").split(".")[0] if isinstance(error, ModuleNotFoundError) else ""
     return package if package in _EXTRA_OF else None
 

@@ -1,8 +1,8 @@
 """The JSON form of dataclasses, used by the CLI, the REST API and the reference.
 
-A field is written under its own name. Its description is in the class's docstring under `Attributes:`. The
-metadata `json_as`, `json_spread` or `NOT_IN_JSON` changes this for a field. A property marked `in_json` is
-written too, described by its docstring.
+A field is written under its own name and is described in the class's docstring under `Attributes:`. The
+metadata `json_as`, `json_spread` and `NOT_IN_JSON` change this for one field. A property marked `in_json` is
+also written, and is described by its own docstring.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ _Getter = TypeVar("_Getter", bound=Callable[[Any], Any])
 
 @dataclass(frozen=True, slots=True)
 class _Rule:
-    """The JSON form of a field.
+    """The rule for writing a field as JSON.
 
     Attributes:
-        name: Its name in JSON; None for its own.
-        convert: Makes its value.
-        says: Its description, where the attribute's is another one.
-        spread: Whether the fields of its value go out in its place.
-        only: Which of these; empty for all.
-        left_out: Whether it does not go out.
+        name: The name in JSON; None for the attribute's name.
+        convert: The function that converts the value.
+        says: The description in JSON, if it differs from the attribute's.
+        spread: Whether the field is replaced by the fields of its value.
+        only: The fields of the value to write when `spread` is set; empty for all.
+        left_out: Whether the field is omitted.
     """
 
     name: str | None = None
@@ -59,22 +59,22 @@ def json_as(
 
     Args:
         name: The name in JSON.
-        convert: Makes the value to write.
+        convert: The function that converts the value.
         says: The description, if it differs from the attribute's.
     """
     return {_KEY: _Rule(name, convert, says)}
 
 
 def json_spread(*only: str) -> Mapping[str, Any]:
-    """Return metadata for a field that is replaced by the fields of its value: these, or all.
+    """Return metadata for a field that is replaced by the fields of its value: those named, or all.
 
-    Without a value they are null, except those that an earlier field has set.
+    If the value is None, these fields are null, except those that an earlier field has set.
     """
     return {_KEY: _Rule(spread=True, only=frozenset(only))}
 
 
 def in_json(getter: _Getter) -> _Getter:
-    """Mark the getter of a property to be written after the fields; put it below `@property`."""
+    """Mark the getter of a property to be written after the fields; apply it below `@property`."""
     return in_json_as()(getter)
 
 
@@ -163,7 +163,7 @@ def _written(value: Any, only: frozenset[str] = frozenset()) -> dict[str, Any]:
 
 @functools.cache
 def _outgoing(shape: Any) -> tuple[tuple[str, str, _Rule], ...]:
-    """Return the attributes that go out, with their names in JSON."""
+    """Return the attributes that are written, with their names in JSON."""
     stored = [(field.name, field.metadata.get(_KEY, _Rule())) for field in fields(shape)]
     marked = {
         name: getattr(member.fget, _KEY)
@@ -177,7 +177,7 @@ def _outgoing(shape: Any) -> tuple[tuple[str, str, _Rule], ...]:
 
 @functools.cache
 def _spread_names(shape: Any, attribute: str) -> tuple[str, ...]:
-    """Return the names of the fields in whose place a value is spread, for one that is missing."""
+    """Return the names of the fields that replace an attribute, for use when its value is None."""
     rule = next(rule for name, _, rule in _outgoing(shape) if name == attribute)
     return tuple(_described(_shape_in(_type_of_field(shape, attribute)), rule.only))
 
@@ -187,9 +187,9 @@ class JsonField:
     """A field of JSON in the reference and in OpenAPI.
 
     Attributes:
-        name: Its name.
-        type: The type of its value.
-        description: Its description; empty if not given.
+        name: The name of the field.
+        type: The type of the value.
+        description: The description of the field; empty if it has none.
     """
 
     name: str
@@ -225,7 +225,7 @@ def _described(shape: Any, only: frozenset[str]) -> dict[str, JsonField]:
 
 
 def _text_of(getter: Any) -> str:
-    """Return the docstring of a getter as the description of a field: the value, not the call."""
+    """Return the docstring of a getter as a field description, without a leading "Return"."""
     text = " ".join((getter.__doc__ or "").split()).removeprefix("Return ")
     return text[:1].upper() + text[1:]
 
@@ -269,7 +269,7 @@ def _resolved(annotation: Any, module: str) -> Any:
 
 
 def _names_with_types(module: str) -> dict[str, Any]:
-    """Return the names of a module, with those that it imports for types alone."""
+    """Return the names of a module, including those that it imports only for type checking."""
     names = dict(vars(sys.modules[module]))
     for block in ast.parse(inspect.getsource(sys.modules[module])).body:
         for statement in block.body if isinstance(block, ast.If) else ():
@@ -280,5 +280,5 @@ def _names_with_types(module: str) -> dict[str, Any]:
 
 
 def _shape_in(kind: Any) -> Any:
-    """Return the class in a type that may be optional."""
+    """Return the dataclass of an annotation that may be optional."""
     return next(part for part in (kind, *getattr(kind, "__args__", ())) if is_dataclass(part))

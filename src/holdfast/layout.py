@@ -37,11 +37,11 @@ SOURCES: Final = "sources"
 STATE: Final = "state"
 OWN: Final = "_holdfast"
 _NOTE_BEGIN, _NOTE_END = "operator-", ".json"
-# The origin of a restored checkpoint.
+# The file that describes the origin of a restored checkpoint.
 ORIGIN: Final = f"{OWN}/origin.json"
-# The name of the own file with the query's plan.
+# The name of the file with the query's plan.
 PLAN: Final = "plan.json"
-# The name of the own file with the sinks that have a ledger.
+# The name of the file with the sinks that have a ledger.
 LEDGER: Final = "ledger.json"
 # The name of a keyed operator or of a split join, as a regular expression.
 OPERATOR_NAME: Final = "[A-Za-z][A-Za-z0-9_.-]*"
@@ -50,28 +50,29 @@ STATE_SCHEMA: Final = "_stateSchema"
 SSTS: Final = "SSTs"
 LOGS: Final = "logs"
 DEFAULT_STORE: Final = "default"
-# What lies next to a checkpoint, under its own name: its savepoints, and a fork of it.
+# The suffixes of directories next to a checkpoint: its savepoints, and a fork of it.
 SAVEPOINTS_BESIDE: Final = ".savepoints"
 FORK_BESIDE: Final = "-fork"
-# `file:///` and `s3://` with the name of a bucket.
+# The prefix of an address: `file:///`, or `s3://` with the name of a bucket.
 _ROOT_SLASHES: Final = 2
 CRC: Final = ".crc"
 
-# A store's state after batch N has this version.
+# The version of a store's state after batch N is N plus this.
 FIRST_VERSION: Final = 1
 
 
 class Log(str, Enum):
-    """The two logs of a query, by the folder they are in."""
+    """A log of a query, named by its folder."""
 
     OFFSETS = OFFSETS
     COMMITS = COMMITS
 
 
 class FileKind(str, Enum):
-    """The kinds of files in a store, by suffix.
+    """The kind of a store's file, by suffix.
 
-    A base has the whole state of a version; a change has the changes of one batch to the previous version.
+    A base file contains the whole state of a version. A change file contains the changes of one batch to the
+    previous version.
     """
 
     DELTA = "delta"
@@ -81,17 +82,17 @@ class FileKind(str, Enum):
 
     @property
     def whole(self) -> bool:
-        """Return whether the file is a base."""
+        """Return whether the file contains a whole version."""
         return self in (FileKind.SNAPSHOT, FileKind.ZIP)
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class StoreId:
-    """One state store: an operator's, in a partition, by name.
+    """The identity of a state store: operator, partition and name.
 
     Attributes:
-        operator_id: The operator's number in the plan.
-        partition: The partition.
+        operator_id: The number of the operator in the plan.
+        partition: The number of the partition.
         name: The name of the store; `default` if the operator has only one.
     """
 
@@ -101,7 +102,7 @@ class StoreId:
 
     @property
     def folder(self) -> str:
-        """The folder of its files."""
+        """The folder of the store's files, relative to the checkpoint."""
         base = f"{STATE}/{self.operator_id}/{self.partition}"
         return base if self.name == DEFAULT_STORE else f"{base}/{self.name}"
 
@@ -117,7 +118,7 @@ class QueryMetadataFile:
 
 @dataclass(frozen=True, slots=True)
 class LogFile:
-    """A batch in the offset log or in the commit log."""
+    """The file of a batch in the offset log or in the commit log."""
 
     log: Log
     batch_id: int
@@ -134,7 +135,7 @@ class SourceLogFile:
     Attributes:
         source: The number of the source in the query, or its name.
         entry: The number of the entry, which differs from the batch id.
-        compact: Whether it contains all earlier entries.
+        compact: Whether the file contains all earlier entries.
     """
 
     source: str
@@ -148,7 +149,7 @@ class SourceLogFile:
 
 @dataclass(frozen=True, slots=True)
 class OperatorMetadataFile:
-    """Spark's metadata of a stateful operator; version 2 has one file for each batch that changed it."""
+    """The file of a stateful operator's metadata; version 2 has one file for each batch that changed it."""
 
     operator_id: int
     batch_id: int | None = None
@@ -161,7 +162,7 @@ class OperatorMetadataFile:
 
 @dataclass(frozen=True, slots=True)
 class SchemaFile:
-    """The schema of a store: one per change (`unique_id`), or one next to partition 0."""
+    """A schema file of a store: one for each change (`unique_id`), or one in partition 0."""
 
     operator_id: int
     store: str = DEFAULT_STORE
@@ -178,7 +179,7 @@ class SchemaFile:
 
 @dataclass(frozen=True, slots=True)
 class StoreFile:
-    """A version of a store; `unique_id` exists in state-checkpoint format 2."""
+    """A file with a version of a store; `unique_id` is set in state-checkpoint format 2."""
 
     store: StoreId
     version: int
@@ -187,7 +188,7 @@ class StoreFile:
 
     @property
     def name(self) -> str:
-        """The file's name."""
+        """The name of the file, without its folder."""
         unique = f"_{self.unique_id}" if self.unique_id is not None else ""
         return f"{self.version}{unique}.{self.kind.value}"
 
@@ -198,7 +199,7 @@ class StoreFile:
 
 @dataclass(frozen=True, slots=True)
 class SharedSstFile:
-    """A file of RocksDB that several versions of a store may share."""
+    """A RocksDB file that several versions of a store may share."""
 
     store: StoreId
     folder: str
@@ -211,7 +212,7 @@ class SharedSstFile:
 
 @dataclass(frozen=True, slots=True)
 class OwnFile:
-    """A file of Holdfast in a checkpoint; any other name in its folder is an `UnknownFile`."""
+    """A file that Holdfast writes into a checkpoint; any other name in `_holdfast` is an `UnknownFile`."""
 
     name: str
 
@@ -222,7 +223,7 @@ class OwnFile:
 
 @dataclass(frozen=True, slots=True)
 class SparkChecksumFile:
-    """Spark's checksum of another file."""
+    """The checksum that Spark writes for a file."""
 
     of: str
 
@@ -233,7 +234,7 @@ class SparkChecksumFile:
 
 @dataclass(frozen=True, slots=True)
 class HadoopChecksumFile:
-    """Hadoop's checksum of another file, written only on the local file system."""
+    """The checksum that Hadoop writes for a file, only on the local file system."""
 
     of: str
 
@@ -245,7 +246,7 @@ class HadoopChecksumFile:
 
 @dataclass(frozen=True, slots=True)
 class Temporary:
-    """A file being written, or left behind by a killed process. Nothing reads it."""
+    """A temporary file: still being written, or left behind by a killed process."""
 
     path: str
 
@@ -291,10 +292,10 @@ _OWN_FILE = re.compile(
     rf"origin\.json|{re.escape(PLAN)}|{re.escape(LEDGER)}|(?:operator|split)-{OPERATOR_NAME}\.json"
 )
 _SCHEMA_FILE = re.compile(rf"({_NUMBER})_({_UUID})")
-# Parts that no path of a checkpoint has, and that would lead to another.
+# Parts that are not allowed in a path, because they lead to a different directory.
 _ELSEWHERE = frozenset({"", ".", ".."})
 _KIND = {kind.value: kind for kind in FileKind}
-# A path is looked at several times while a checkpoint is: to plan, to copy, to prove.
+# A path is parsed several times while a checkpoint is planned, copied and verified.
 _PARSED: Final = 1 << 14
 
 
@@ -326,7 +327,7 @@ def state_file(path: str) -> StoreFile | SharedSstFile | None:
 
 
 def left_state_file(place: Place) -> StoreFile | None:
-    """Return the state file of format 1 that a temporary file was to become; None for any other file."""
+    """Return the format 1 state file that a temporary file would have become; None for any other file."""
     if not isinstance(place, Temporary):
         return None
     folder, name = split(place.path)
@@ -336,7 +337,7 @@ def left_state_file(place: Place) -> StoreFile | None:
 
 
 def version_file(store: StoreId, name: str) -> StoreFile | None:
-    """The version that a name in a store's folder represents, or None: the fast way through long lists."""
+    """Return the version file of a name in a store's folder, or None; faster than `parse`."""
     match = _VERSION_FILE.fullmatch(name)
     if match is None:
         return None
@@ -345,47 +346,47 @@ def version_file(store: StoreId, name: str) -> StoreFile | None:
 
 
 def number(text: str) -> int | None:
-    """Return a batch id, operator id or partition as Spark writes it into a name."""
+    """Parse a batch id, operator id or partition as Spark writes it; None for any other text."""
     written = text.isascii() and text.isdigit() and (text == "0" or text[0] != "0")
     return int(text) if written and len(text) <= _DIGITS else None
 
 
 def split(path: str) -> tuple[str, str]:
-    """Folder and name."""
+    """Split a path into folder and name."""
     folder, _, name = path.rpartition("/")
     return folder, name
 
 
 def operator_note(operator: str) -> str:
-    """Return the name of the own file in which a keyed operator is noted."""
+    """Return the name of the file that describes a keyed operator."""
     return f"{_NOTE_BEGIN}{operator}{_NOTE_END}"
 
 
 def split_note(join: str) -> str:
-    """Return the name of the own file in which a split join is noted."""
+    """Return the name of the file that describes a split join."""
     return f"split-{join}.json"
 
 
 def noted_operator(name: str) -> str | None:
-    """Return the keyed operator that an own file of this name notes; None for any other file."""
+    """Return the keyed operator that a file of this name describes; None for any other file."""
     if not (name.startswith(_NOTE_BEGIN) and name.endswith(_NOTE_END)):
         return None
     return name.removeprefix(_NOTE_BEGIN).removesuffix(_NOTE_END)
 
 
 def beside(checkpoint: str, ending: str) -> str | None:
-    """Return the path next to a checkpoint, under its name; None for a whole bucket or disk."""
+    """Return the path next to a checkpoint with this ending; None if it is a whole bucket or disk."""
     place = checkpoint.rstrip("/")
     return f"{place}{ending}" if place.count("/") > _ROOT_SLASHES else None
 
 
 def lease_beside(name: str) -> str:
-    """Return the folder next to a checkpoint of this name, in which its owner keeps a lease."""
+    """Return the name of the folder next to a checkpoint that holds its owner's lease."""
     return f".{name}.holdfast.lease"
 
 
 def join(folder: str, name: str) -> str:
-    """Return a path from folder and name."""
+    """Join a folder and a name into a path."""
     return f"{folder}/{name}" if folder else name
 
 
@@ -434,7 +435,7 @@ _STORE_FOLDERS = frozenset({OPERATOR_METADATA, SSTS, LOGS})
 def _in_partition(operator_id: int, partition: int, parts: list[str]) -> Place | None:
     named = len(parts) > 1 and parts[0] not in _STORE_FOLDERS
     if named and parts[0] == DEFAULT_STORE:
-        return None  # the default store has no folder of its own
+        return None  # the default store does not have its own folder
     store = StoreId(operator_id, partition, parts[0] if named else DEFAULT_STORE)
     rest = parts[1:] if named else parts
     if len(rest) == 1:

@@ -1,4 +1,4 @@
-"""Frozen values that several packages share."""
+"""Frozen dataclasses and enumerations that several packages share."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from holdfast.plain_values import from_plain
 
 
 class JobState(str, Enum):
-    """The state of a job, with Flink's names."""
+    """The state of a job, named as in Flink."""
 
     CREATED = "CREATED"
     RUNNING = "RUNNING"
@@ -24,13 +24,13 @@ class JobState(str, Enum):
 
     @property
     def terminal(self) -> bool:
-        """True if the job stays in this state until it is run again."""
+        """Return whether a job stays in this state until it is run again."""
         return self in (JobState.FINISHED, JobState.CANCELED, JobState.FAILED)
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """The reason for the end of a driver, in one line.
+    """The reason why a driver ended.
 
     Attributes:
         label: The phase that failed: `definition`, `start`, `query`, `process` or `checkpoint`.
@@ -67,10 +67,10 @@ class KeyedState:
     """One state of a keyed operator after a batch.
 
     Attributes:
-        name: Its name in the processor.
+        name: The name of the state in the processor.
         entries: The number of keys with a value, elements of a list or entries of a map; None if not counted.
-        size_bytes: The size of its values in bytes before compression, including old values that are not
-            cleaned up yet; None if not counted.
+        size_bytes: The size of the values in bytes before compression, including old values not cleaned up
+            yet; None if not counted.
         expired: The number of expired values that the batch removed or replaced.
     """
 
@@ -82,7 +82,7 @@ class KeyedState:
 
 @dataclass(frozen=True, slots=True)
 class KeyedProgress:
-    """A keyed operator in one batch, as counted by its tasks. Unknown totals are None.
+    """The metrics of a keyed operator in one batch, counted by its tasks. Unknown totals are None.
 
     Attributes:
         name: The name that the user gave to the operator.
@@ -92,16 +92,16 @@ class KeyedProgress:
         uncounted_groups: The number of key groups of older checkpoints that are not counted yet; totals are
             unknown until it is 0.
         touched: The number of keys that the batch looked up.
-        written: The number of keys whose state it wrote.
+        written: The number of keys whose state the batch wrote.
         added: The number of new keys.
         removed: The number of keys that lost all state.
-        expired: The number of expired values that it removed or replaced.
+        expired: The number of expired values that the batch removed or replaced.
         events: The number of events.
         late: The number of late events.
         failed: The number of failed events that were set aside.
-        read_us: The time that all tasks together took to look up keys, in microseconds.
-        write_us: The time that they took to write keys, in microseconds.
-        states: Its states.
+        read_us: The total time of all tasks for looking up keys, in microseconds.
+        write_us: The total time of all tasks for writing keys, in microseconds.
+        states: The metrics of each state.
     """
 
     name: str
@@ -124,25 +124,25 @@ class KeyedProgress:
 
 @dataclass(frozen=True, slots=True)
 class OperatorProgress:
-    """One stateful operator in one batch, as Spark reported it.
+    """The metrics of a stateful operator in one batch, as reported by Spark.
 
-    For Holdfast's keyed operators, name and rows are those that their tasks counted, because Spark does not
-    know their keys.
+    For Holdfast's keyed operators, `rows`, `updated` and `removed` are counted by their tasks, because Spark
+    does not know their keys.
 
     Attributes:
         name: Spark's name of the operator, or the name that the user gave to a keyed operator.
-        rows: The number of rows in its state, or of keys of a keyed operator; None if not counted.
+        rows: The number of rows in the state, or of keys for a keyed operator; None if not counted.
         updated: The number of rows, or keys, that the batch wrote.
-        removed: The number of rows, or keys, that it removed.
-        late_rows: The number of rows that it dropped as late.
-        memory_bytes: The memory that its stores use, in bytes.
-        commit_ms: The time to commit its stores, in milliseconds.
-        partitions: The number of partitions of its state.
-        store: The metrics of its store in this batch, by Spark's names, such as `rocksdbGetCount`.
-        keyed: The counts of a keyed operator; None for others.
-        spark_name: Spark's name of the operation; None for batches recorded by an older Holdfast.
-        display_name: The name to show; None in the same case.
-        operator_kind: The operation as Spark's documentation names it; None in the same case.
+        removed: The number of rows, or keys, that the batch removed.
+        late_rows: The number of rows that the operator dropped as late.
+        memory_bytes: The memory used by the operator's stores, in bytes.
+        commit_ms: The time to commit the operator's stores, in milliseconds.
+        partitions: The number of partitions of the state.
+        store: The metrics of the store in this batch, by Spark's names, such as `rocksdbGetCount`.
+        keyed: The metrics of a keyed operator; None for other operators.
+        spark_name: Spark's name of the operation; None for batches recorded by an older version of Holdfast.
+        display_name: The name to show; None for the same batches.
+        operator_kind: The operation as Spark's documentation names it; None for the same batches.
     """
 
     name: str
@@ -162,13 +162,13 @@ class OperatorProgress:
 
 @dataclass(frozen=True, slots=True)
 class HeavyKey:
-    """One of the most frequent keys.
+    """A key among the most frequent ones.
 
     Attributes:
-        key: Its values as JSON, in the order of the key's columns.
+        key: The key's values as JSON, in the order of the key's columns.
         rows: The number of rows of this key among those examined; an upper bound.
-        share: Its share of the rows examined.
-        partition: Its partition by Spark's hash; None if the number of partitions is unknown.
+        share: The key's share of the rows examined.
+        partition: The key's partition by Spark's hash; None if the number of partitions is unknown.
 
     Example:
         orders = spark.createDataFrame([("ann",), ("ann",), ("bob",), ("cy",)], "customer string")
@@ -193,7 +193,7 @@ class SkewReport(JsonShape):
         looked_at: The number of rows examined: all, or a sample.
         heavy: The most frequent keys, the heaviest first.
         error: The maximum error of a share. Every key with a share above twice the error is in `heavy`,
-            unless that is full.
+            unless `heavy` is full.
         partitions: The share of each partition, in order; empty if their number is unknown.
         estimated: Whether the shares of partitions are estimated from the heavy keys, with all other rows
             spread evenly.
@@ -250,7 +250,8 @@ class PartitionPosition(JsonShape):
 
     Attributes:
         topic: The topic, or the Delta table.
-        partition: The partition; None for a table, and for the whole of a topic with very many partitions.
+        partition: The partition; None for a table, and for a topic with very many partitions, which is
+            reported as a whole.
         next: The offset of the first record left for the next batch, or the first version of a table.
         latest: The end offset of the partition, or the next version of a table.
         unit: `records`, or `versions` of a Delta table.
@@ -273,7 +274,7 @@ class SourceProgress(JsonShape):
     """The input of a batch from one source.
 
     Attributes:
-        source: The number of the source, as in `holdfast offsets`.
+        source: The number of the source, as shown by `holdfast offsets`.
         description: Spark's description, such as `KafkaV2[Subscribe[orders]]`.
         rows: The number of rows read.
         positions: The offsets of each partition; empty for a source that does not report its latest offsets.
@@ -296,20 +297,21 @@ class BatchProgress(JsonShape):
         input_rows: The number of rows read from the sources.
         duration_ms: The duration of the trigger, in milliseconds.
         watermark: The watermark of the batch in Spark's format, or None.
-        operators: Its stateful operators, in plan order.
+        operators: The metrics of the stateful operators, in plan order.
         late_events: The number of late events in keyed operators, which Spark does not count.
         skew: The distribution of the watched keys.
         phases_ms: The duration of each phase of the trigger in milliseconds, by Spark's names: `addBatch`,
             `walCommit`, ….
         input_rate: The number of arriving rows per second since the previous trigger.
         processed_rate: The number of processed rows per second.
-        load_ms: The total time of its tasks to load state, in milliseconds; None if Spark does not report it.
+        load_ms: The total time of the batch's tasks for loading state, in milliseconds; None if Spark does
+            not report it.
         commit_ms: The time to write the commit log, in milliseconds.
         interval_ms: The trigger interval in milliseconds; None without one, or if unknown.
         cores: The number of tasks that can run at once; None if not measured.
-        tasks: The durations of its tasks; None if not measured, as in some of the batches.
+        tasks: The durations of the batch's tasks; None if not measured, which some batches are not.
         sources: The input from each source.
-        real_time: Whether it ran in real-time mode, in which a batch always lasts `interval_ms`.
+        real_time: Whether the batch ran in real-time mode, where each batch lasts `interval_ms`.
     """
 
     query: str
@@ -334,20 +336,20 @@ class BatchProgress(JsonShape):
 
     @property
     def state_rows(self) -> int | None:
-        """The rows in state of all operators, keys of keyed ones; None if one is not counted."""
+        """The number of rows, or keys, in the state of all operators; None if any is not counted."""
         rows = [operator.rows for operator in self.operators]
         known = [count for count in rows if count is not None]
         return sum(known) if len(known) == len(rows) else None
 
     @property
     def state_text(self) -> str:
-        """The rows in state as text."""
+        """The number of rows in state, as text."""
         rows = self.state_rows
         return "state rows not counted yet" if rows is None else f"state {rows:,} rows"
 
     @property
     def late_rows(self) -> int:
-        """The late rows of this batch: those that Spark counts, and late events of keyed operators."""
+        """The number of late rows in this batch, including late events of keyed operators."""
         return self.late_events + sum(operator.late_rows for operator in self.operators)
 
     @classmethod
@@ -358,17 +360,17 @@ class BatchProgress(JsonShape):
 
 @dataclass(frozen=True, slots=True)
 class SavepointNote:
-    """A savepoint that a supervisor took of its job, or failed to take.
+    """The result of a savepoint that a supervisor tried to take of its job.
 
     Attributes:
         query: The name of the query.
-        at_ms: The time of the savepoint or of its failure, in epoch milliseconds.
+        at_ms: The time of the savepoint or of the failure, in epoch milliseconds.
         took_ms: The duration, in milliseconds.
-        uri: Its address; None if the savepoint failed.
-        batch_id: Its batch.
-        size_bytes: The size of its files in bytes.
-        new_bytes: The size of the files that were new to the catalog, in bytes.
-        problem: The failure in one line, or None.
+        uri: The address of the savepoint; None if it failed.
+        batch_id: The batch of the savepoint.
+        size_bytes: The size of the savepoint's files in bytes.
+        new_bytes: The size of the files that the catalog did not have yet, in bytes.
+        problem: The failure in one line; None if the savepoint was taken.
     """
 
     query: str
@@ -383,14 +385,14 @@ class SavepointNote:
 
 @dataclass(frozen=True, slots=True)
 class QueryStarted:
-    """A query as the driver started it.
+    """A query that a driver has started.
 
     Attributes:
         name: The name of the sink.
         query_id: Spark's permanent id of the query.
         run_id: Spark's id of this run.
-        checkpoint: Its checkpoint.
-        promise: The guarantee of its sink, with the reason.
+        checkpoint: The checkpoint of the query.
+        promise: The delivery guarantee of the sink, with the reason.
     """
 
     name: str
@@ -401,7 +403,7 @@ class QueryStarted:
 
 
 class Verdict(str, Enum):
-    """The fate of a state under new code; the value is for programs, `word` and `means` for display."""
+    """The effect of new code on a state; the value is for programs, `word` and `means` are for display."""
 
     MAP = "MAP"
     MIGRATE = "MIGRATE"
@@ -412,12 +414,12 @@ class Verdict(str, Enum):
 
     @property
     def word(self) -> str:
-        """The word in a table."""
+        """The verdict as one word, for tables."""
         return _VERDICTS[self][0]
 
     @property
     def means(self) -> str:
-        """The meaning of that word."""
+        """The explanation of the verdict."""
         return _VERDICTS[self][1]
 
 
@@ -437,9 +439,9 @@ _VERDICTS: Final[Mapping[Verdict, tuple[str, str]]] = {
 class Effect(str, Enum):
     """The effect of a changed query on the meaning of its state.
 
-    `NONE`: no effect. `IGNORED`: the checkpoint's value is used instead of the code's. `OUTPUT`: the state
-    stays correct, and the output changes. `MEANING`: existing rows of state were computed without the
-    change. `FAILS`: the query does not start.
+    `NONE`: no effect. `IGNORED`: Spark uses the checkpoint's value instead of the code's. `OUTPUT`: the state
+    stays correct, but the output changes. `MEANING`: existing rows of state were computed without the change.
+    `FAILS`: the query does not start.
     """
 
     NONE = "none"
@@ -465,20 +467,21 @@ _EFFECTS: Final[Mapping[Effect, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class StateVerdict(JsonShape):
-    """One state of one operator.
+    """The verdict on one state of one operator.
 
     Attributes:
-        operator: Spark's number and name of the operator, such as `0 dedupe`, or the name of Holdfast's.
+        operator: Spark's number and name of the operator, such as `0 dedupe`, or the name of a keyed
+            operator.
         state: The name of the state; `default` for an unnamed one.
-        verdict: The fate of the state.
+        verdict: The effect of the new code on the state.
         why: The reason, in one sentence.
-        keys: The number of its rows; None if not counted.
-        size_bytes: The size of its operator's files in bytes; None for a new operator.
+        keys: The number of rows; None if not counted.
+        size_bytes: The size of the operator's files in bytes; None for a new operator.
         spark_error: The condition of the error with which Spark would refuse to start; None without one.
-        operator_id: Spark's number of the operator; None for an operator known by name.
-        display_name: The operator's name to show; empty if `operator` is that name.
+        operator_id: Spark's number of the operator; None for a keyed operator.
+        display_name: The name of the operator to show; empty if it equals `operator`.
         operator_kind: The operation as Spark's documentation names it; empty if unknown.
-        state_name: The state's name to show; empty if `state` is that name.
+        state_name: The name of the state to show; empty if it equals `state`.
     """
 
     operator: str
@@ -499,7 +502,7 @@ class PlanChange(JsonShape):
     """A difference between the old code and the new code.
 
     Attributes:
-        what: `filter`, `watermark`, `source`, `sink`, `setting`, …
+        what: The part that differs: `filter`, `watermark`, `source`, `sink`, `setting`, ….
         before: The value in the old code; None if missing.
         after: The value in the new code; None if missing.
         effect: The effect of the change.
@@ -522,10 +525,10 @@ class Try:
     """The result of planning the next batch in Spark, on a copy without sources and sinks.
 
     Attributes:
-        ran: Whether the plan could be tried.
+        ran: Whether the plan was tried.
         accepted: Whether Spark planned the batch.
-        spark_error: The condition of its error, or None.
-        message: Its error, or the reason why the plan was not tried.
+        spark_error: The condition of Spark's error, or None.
+        message: Spark's error, or the reason why the plan was not tried.
     """
 
     ran: bool
@@ -536,7 +539,7 @@ class Try:
 
 @dataclass(frozen=True, slots=True)
 class UpgradeReport(JsonShape):
-    """A report on the state of a savepoint or checkpoint that new code would keep.
+    """A report on which state of a savepoint or checkpoint new code would keep.
 
     Attributes:
         target: The new code.
@@ -548,9 +551,10 @@ class UpgradeReport(JsonShape):
         trial: The result of planning the next batch in Spark.
         compared_with: The origin of the old plan: `note`, `old code`, or None without one.
         not_compared: The parts that could not be compared, with the reason.
-        migration: Further options that `state migrate --code` needs to convert refused state for new code;
-            empty for none. None if a migration does not help, or no state is refused.
-        next: The command that shows this migration; None without one, and from `hf.check`.
+        migration: Further options that `state migrate --code` needs to convert the refused state for the new
+            code, possibly empty. None if a migration does not help, or no state is refused.
+        next: The command that plans this migration; None if there is no migration, and in the result of
+            `hf.check`.
 
     Example:
         by_drink = events.groupBy("customer", "drink").count()
@@ -591,15 +595,15 @@ class UpgradeReport(JsonShape):
 
 @dataclass(frozen=True, slots=True)
 class TrialBatch:
-    """A batch that a query has run in a sandbox.
+    """The measurements of a batch that a query ran in a sandbox.
 
     Attributes:
-        batch_id: Its id.
+        batch_id: The id of the batch.
         input_rows: The number of rows read.
-        began_s: The time at which its work began, after planning, in seconds of the monotonic clock.
-        work_ms: The time from then to its commit, in milliseconds.
-        load_ms: The total time of its tasks to load state, in milliseconds; None if the store does not report
-            it.
+        began_s: The start of the batch's work, after planning, in seconds of the monotonic clock.
+        work_ms: The time from `began_s` to the commit, in milliseconds.
+        load_ms: The total time of the batch's tasks for loading state, in milliseconds; None if the store
+            does not report it.
     """
 
     batch_id: int

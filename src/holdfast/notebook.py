@@ -1,6 +1,6 @@
 """HTML of results for notebooks: tables, verdict colours and sparklines, without scripts or links.
 
-Every value is escaped: what a checkpoint holds is shown and never interpreted.
+Every value is escaped, so text from a checkpoint is never interpreted as HTML.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from typing import Any, Final
 
 from holdfast.quantities import rounded_duration, rounded_size
 
-# A table shows this many rows, and a value this many characters.
+# The maximum number of rows of a table, and of characters of a value.
 _MOST_ROWS: Final = 20
 _MOST_CHARACTERS: Final = 200
-# Fewer values make no line.
+# The minimum number of values of a sparkline.
 _LEAST_POINTS: Final = 3
 _WIDTH, _HEIGHT = 160, 24
 _GOOD, _DOUBTFUL, _BAD = "#1a7f37", "#9a6700", "#cf222e"
-# Words that carry a verdict, wherever they are a value of their own.
+# Words that are coloured as a verdict if they are a whole value.
 _COLOURS: Final[Mapping[Any, str]] = {
     True: _GOOD,
     False: _BAD,
@@ -30,28 +30,28 @@ _COLOURS: Final[Mapping[Any, str]] = {
     "yes": _GOOD,
     "no": _BAD,
 }
-# Lists of these are drawn as a line.
+# The names of lists that are drawn as a sparkline.
 _SERIES: Final = ("_ms", "_bytes", "rows")
-# A number of milliseconds above this is a moment, not a duration: 2001.
+# A number of milliseconds above this (2001) is a time and not a duration.
 _FIRST_MOMENT_MS: Final = 1_000_000_000_000
 _VERDICTS: Final = ("ok", "severity", "verdict")
-# Values that are left out.
+# Values that are omitted.
 _NOTHING: Final[tuple[Any, ...]] = (None, [], {}, "")
 _CELL: Final = "text-align:left;vertical-align:top;padding:2px 12px 2px 0"
 _CELL_HTML: Final = f'<td style="{_CELL}">{{}}</td>'
 
 
 def page(title: str, *parts: str) -> str:
-    """Return HTML with a heading and these parts below it."""
+    """Return HTML with a heading followed by the given parts."""
     return f'<div style="font-size:13px"><b>{escape(title)}</b>{"".join(parts)}</div>'
 
 
 def of_document(name: str, document: Mapping[str, Any]) -> str:
-    """Return the HTML of a result: its fields, then a table for each list of results in it.
+    """Return the HTML of a result: its fields, then a table for each list of results that it contains.
 
     Args:
-        name: The name of the result's class.
-        document: Its JSON.
+        name: The name of the class of the result.
+        document: The JSON of the result.
     """
     simple = {key: value for key, value in document.items() if not _is_records(value)}
     parts = [fields(simple)]
@@ -76,7 +76,7 @@ def table(records: Sequence[Mapping[str, Any]], *, columns: bool = False) -> str
 
     Args:
         records: The records.
-        columns: Whether the names are those of columns of data, which are shown as they are.
+        columns: Whether the names are columns of data, which are shown unchanged.
     """
     names = list(dict.fromkeys(name for record in records for name in record))
     names = [name for name in names if any(record.get(name) not in _NOTHING for record in records)]
@@ -95,11 +95,11 @@ def table(records: Sequence[Mapping[str, Any]], *, columns: bool = False) -> str
 
 
 def sparkline(values: Iterable[float], label: str) -> str:
-    """Return a line through these values as SVG; nothing for fewer than three.
+    """Return a line chart of the values as SVG; empty for fewer than three values.
 
     Args:
         values: The values, oldest first.
-        label: What they are, for those who do not see the line.
+        label: The description of the values for screen readers.
     """
     points = list(values)
     if len(points) < _LEAST_POINTS:
@@ -127,7 +127,7 @@ def _is_records(value: Any) -> bool:
 
 
 def _words(name: str) -> str:
-    """Return the name of a field in words, without its unit, which the value has; other names as they are."""
+    """Return the name of a field as words, without its unit, which the value shows; other names unchanged."""
     if not name.islower():
         return name
     for suffix in ("_ms", "_bytes"):
@@ -150,7 +150,7 @@ def _cell(name: str, value: Any) -> str:
 
 
 def _text(name: str, value: Any) -> str:
-    """Return a value with its unit; ids and numbers of batches have no thousands apart."""
+    """Return a value with its unit; ids and batch numbers have no thousands separators."""
     number = isinstance(value, (int, float)) and not isinstance(value, bool)
     if isinstance(value, bool):
         text = "yes" if value else "no"

@@ -1,4 +1,4 @@
-"""Build dataclasses from JSON values, by the declared types."""
+"""Conversion of JSON values into dataclasses, by the declared types of the fields."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def from_known(kind: type[T], values: Mapping[str, Any]) -> T:
     """Build a dataclass like `from_plain`, but ignore unknown fields of other versions.
 
     Raises:
-        As `from_plain`.
+        As for `from_plain`.
     """
     known = _readers(kind)  # type: ignore[arg-type]  # as above
     return from_plain(kind, {name: values[name] for name in known if name in values})

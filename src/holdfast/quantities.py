@@ -1,4 +1,4 @@
-"""Measured durations, sizes and counts in the form that people read."""
+"""Formatting of measured durations, sizes and counts as text for people."""
 
 from __future__ import annotations
 

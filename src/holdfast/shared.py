@@ -1,6 +1,7 @@
-"""State of a running query, read from Redis or Cassandra by services without Spark.
+"""Reading a running query's state from Redis or Cassandra, without Spark.
 
-`redis` and `cassandra` open a state of a query that keeps it there. Each answer is of one committed batch.
+`redis` and `cassandra` open the state of a query whose backend is that database. Each result is from one
+committed batch.
 
 Example:
     def count_visits(customer, query_id):
@@ -30,15 +31,15 @@ def cassandra(
 ) -> SharedState:
     """Open the state of a query with `hf.Cassandra` for reading.
 
-    The database session ends when no state that uses it is referenced any more.
+    The database session is closed when the last state that uses it is garbage-collected.
 
     Args:
-        address: `HOST:PORT` of one node or several, with commas between them, or
+        address: `HOST:PORT` of one or more nodes, separated by commas, or
             `cassandra://HOST:PORT,HOST:PORT/KEYSPACE`; the keyspace is `holdfast` by default. User, password
             and certificate authority are in HOLDFAST_CASSANDRA_USER, HOLDFAST_CASSANDRA_PASSWORD and
             HOLDFAST_CASSANDRA_CA.
         query_id: The query's id, shown by `holdfast checkpoint show` and by Spark as `query.id`.
-        operator_id: The number of the operator, if several have state.
+        operator_id: The number of the operator; required if several have state.
         store: The store of the operator; a join has four.
         prefix: The prefix of all store names, as in `hf.Cassandra(prefix=…)`.
 
@@ -46,7 +47,7 @@ def cassandra(
         NotFound: The state does not exist.
         Corrupt: The state has no tables.
         Invalid: The address is invalid, the query has several operators, or Cassandra denies access.
-        Unsupported: The package `cassandra-driver` is not installed, or the state is of a different release.
+        Unsupported: The package `cassandra-driver` is not installed, or a different release wrote the state.
         Unavailable: Cassandra does not answer.
 
     Example:
@@ -73,14 +74,14 @@ def redis(
         address: `HOST:PORT`, or `redis://HOST:PORT/DATABASE`, or `rediss://…` for TLS. User and password are
             in HOLDFAST_REDIS_USER and HOLDFAST_REDIS_PASSWORD.
         query_id: The query's id, shown by `holdfast checkpoint show` and by Spark as `query.id`.
-        operator_id: The number of the operator, if several have state.
+        operator_id: The number of the operator; required if several have state.
         store: The store of the operator; a join has four.
         prefix: The prefix of all keys in the database, as in `hf.Redis(prefix=…)`.
 
     Raises:
         NotFound: The state does not exist.
         Invalid: The address is invalid, the query has several operators, or Redis denies access.
-        Unsupported: The package `redis` is not installed, or the state is of a different release.
+        Unsupported: The package `redis` is not installed, or a different release wrote the state.
         Unavailable: Redis does not answer.
 
     Example:

@@ -1,4 +1,4 @@
-"""Find keys with too many rows, and declare aggregates for them: `hf.skew`.
+"""The functions of `hf.skew`: finding keys with too many rows, and aggregates for these keys.
 
 Example:
     orders = spark.createDataFrame([("ann", 1), ("ann", 2), ("bob", 1)], "customer string, cups int")
@@ -70,19 +70,20 @@ def report(
 ) -> SkewReport | tuple[SkewReport, ...]:
     """Report the keys with the most rows, their shares and their partitions.
 
-    For a batch frame it runs one Spark job, which reads only the key's columns and counts each row's key as
-    text; `every=16` examines one row in sixteen. For a query or a job it reads the report of the newest
+    For a batch frame, the function runs one Spark job, which reads only the key's columns and counts each key
+    as text; `every=16` examines one row in sixteen. For a query or a job, it reads the report of the newest
     batch at no cost; `hf.skew.watch` must be in the plan.
 
-    Shares come from Spark's sketch. It never counts a key too low, and too high by at most 0.02 % of the
-    rows; with fewer than 10,000 different keys it is exact. `error` has this error and that of a sample.
-    A partition is `pmod(hash(key columns), partitions)`, as in a Spark shuffle by these columns. A time
-    window adds the time to the hash, and so spreads a key.
+    Shares are estimated with Spark's sketch, which never undercounts a key and overcounts it by at most 0.02
+    % of the rows; with fewer than 10,000 different keys, counts are exact. `error` includes this error and
+    the sampling error. A key's partition is `pmod(hash(key columns), partitions)`, as in a Spark shuffle by
+    these columns. A time window adds its time to the hash and so spreads a key over several partitions.
 
     Args:
         source: A batch frame, a running or stopped query, or the name of a job.
         by: For a frame: the columns of the key.
-        partitions: For a frame: the number of partitions of the shuffle; None leaves out partitions.
+        partitions: For a frame: the number of partitions of the shuffle; None omits partitions from the
+            report.
         every: For a frame: the sampling interval; one row in this many is examined.
         heavy: For a frame: the number of keys to report.
         home: For a job: the state home, as in `holdfast --home`.
@@ -91,7 +92,7 @@ def report(
         One report for a frame; for a query or job, one per watched name.
 
     Raises:
-        Invalid: A column or a number is wrong, or the frame is a stream.
+        Invalid: A column does not exist, a number is out of range, or the frame is a stream.
         NotFound: The job does not exist, or does not watch skew.
 
     Example:
@@ -103,7 +104,7 @@ def report(
         from holdfast.jobs.reports import report_job
 
         return report_job(source, home)
-    # Asked of the class: a frame answers for its columns.
+    # Looked up on the class, because attributes of a frame are its columns.
     if hasattr(type(source), "recentProgress"):
         return report_query(cast("StreamingQuery", source))
     frame = cast("DataFrame", source)

@@ -1,1 +1,1 @@
-"""Advice before it hurts: what will cost state, memory or time, seen in code or in a checkpoint."""
+"""Lint, advice and cost estimates for the code, the plan and the checkpoint of a query."""

@@ -1,4 +1,4 @@
-"""Advice, its confidence, and the commands it names."""
+"""Advice, its confidence, and the commands that it recommends."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ class Topic(str, Enum):
 class Confidence(str, Enum):
     """The confidence of a piece of advice.
 
-    `CERTAIN`: files, or the job's own batches, show it. `LIKELY`: they show the cause, and its size is
-    estimated. `GUESS`: it depends on something that no file records.
+    `CERTAIN`: files or the job's batches prove the advice. `LIKELY`: they prove the cause, and its size is
+    estimated. `GUESS`: the advice depends on facts that no file records.
     """
 
     CERTAIN = "certain"
@@ -37,7 +37,7 @@ class Confidence(str, Enum):
 
 @dataclass(frozen=True, slots=True)
 class Cost(JsonShape):
-    """The cost of leaving a setting as it is; None if unknown.
+    """The cost of leaving a setting unchanged; unknown amounts are None.
 
     Attributes:
         what: The cost as a sentence.
@@ -60,7 +60,7 @@ class Cost(JsonShape):
     money_a_month: float | None = None
 
     def text(self, currency: str) -> str:
-        """Return the sentence and the amounts."""
+        """Return the cost as text: the sentence and the amounts."""
         numbers = [
             f"{shown(number)} {noun}"
             for number, shown, noun in (
@@ -102,7 +102,7 @@ class AdviceKind:
         looks_for: The condition under which the advice is given.
         costs: The cost of leaving the setting, and how it is estimated.
         instead: The recommended action.
-        rule: The lint rule that reports the same; None if there is none.
+        rule: The lint rule that reports the same problem; None without one.
     """
 
     id: str
@@ -126,7 +126,7 @@ class AdviceKind:
         sureness: Confidence | None = None,
         rule: str | None = None,
     ) -> Advice:
-        """Return advice of this kind, with the kind's defaults where nothing else is given."""
+        """Return advice of this kind, with the kind's severity and confidence as defaults."""
         return Advice(
             self.id,
             self.name,
@@ -143,19 +143,19 @@ class AdviceKind:
 
 @dataclass(frozen=True, slots=True)
 class Advice(JsonShape):
-    """One piece of advice.
+    """A recommendation for a checkpoint or a plan.
 
     Attributes:
-        id: The ID of its kind.
-        name: The name of its kind.
+        id: The ID of the kind of advice.
+        name: The name of the kind of advice.
         topic: `backend`, `checkpoint`, `partitions` or `memory`.
         severity: `error`, `warning` or `note`, as in lint.
         sureness: `certain`, `likely` or `guess`.
         seen: The observation.
-        cost: The cost of leaving the setting as it is.
+        cost: The cost of leaving the setting unchanged.
         do: The recommended action.
         commands: Commands and settings to copy.
-        rule: The lint rule that reports the same; None if there is none.
+        rule: The lint rule that reports the same problem; None without one.
     """
 
     id: str
@@ -176,16 +176,17 @@ class Option(JsonShape):
 
     Attributes:
         name: `memory`, `rocksdb`, `redis` or `cassandra`; for a location `local`, `efs`, `hdfs` or `s3`.
-        advised: True for the recommended option: one per list, or none if no option fits.
-        now: True for the current option.
-        fits: True if the option is possible.
+        advised: Whether this is the recommended option: one per list, or none if no option fits.
+        now: Whether this is the current option.
+        fits: Whether the option is possible.
         why: The reason for or against it.
-        state_bytes: Bytes of state there, with all kept versions.
+        state_bytes: The size of the state with this option in bytes, including all kept versions.
         recovery_ms: Time from a restart to the end of its first batch, in milliseconds; None if unknown.
         rows_a_second: Rows per second that a query processed in the measurement; None if unknown.
         read_us: Median time of one key read, in microseconds.
         money_a_month: Cost of storage and requests per month; None if no price is known.
-        unpriced: Items without a price, not in that sum: `requests`, or `writes` and `reads`.
+        unpriced: Items without a price, which `money_a_month` does not include: `requests`, or `writes` and
+            `reads`.
         settings: The Spark settings that select this option.
     """
 
@@ -218,7 +219,7 @@ class AdviceReport(JsonShape):
         settings: The Spark settings for a plan.
         figures: The source of the backend measurements.
         currency: The currency of all amounts.
-        not_told: What could not be determined, and what it needs.
+        not_told: What could not be determined, with the missing information.
         lint: Rules that `holdfast lint` reports for the checkpoint and that no advice covers.
     """
 

@@ -1,4 +1,4 @@
-"""Advice on a checkpoint at an address, or on a plan: input checks and reading for `hf.advise`."""
+"""The implementation of `hf.advise`: input checks, and advice on a checkpoint at an address or on a plan."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def needs_of(
     conf: Mapping[str, str] | None,
     own_session: bool = False,
 ) -> Needs:
-    """Collect the given needs and resources.
+    """Check the given needs and resources, and return them.
 
     Raises:
         Invalid: A number is out of range.
@@ -101,7 +101,7 @@ def advise_on_checkpoint(
         measured: A file with the output of `holdfast bench backends --json`.
 
     Raises:
-        Invalid, NotFound, Corrupt, Unavailable, Unsupported: As `hf.advise`.
+        Invalid, NotFound, Corrupt, Unavailable, Unsupported: As for `hf.advise`.
     """
     from holdfast.external.view import open_checkpoint
 
@@ -119,7 +119,7 @@ def advise_on_plan(
     """Return advice on a planned job.
 
     Raises:
-        Invalid, NotFound: As `hf.advise`.
+        Invalid, NotFound: As for `hf.advise`.
     """
     return on_plan(planned, needs, figures(measured), _prices(prices), topics_of(topics))
 

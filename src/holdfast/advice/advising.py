@@ -1,4 +1,4 @@
-"""Assemble the advice on a checkpoint or on a plan."""
+"""The assembly of all advice on a checkpoint or a plan."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _LOOKS: Final[Mapping[Topic, Callable[[Evidence], Iterator[Advice]]]] = {
     Topic.PARTITIONS: resource_advice.partition_advice,
     Topic.MEMORY: resource_advice.memory_advice,
 }
-# Rules of lint of which advice says more.
+# Lint rules about which advice has more detail.
 _COVERED: Final = frozenset(kind.rule for kind in KINDS.values() if kind.rule) | {
     resource_advice.LACKS_WATERMARK
 }
@@ -55,12 +55,12 @@ _FEW_KEYS: Final = 100
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """The known facts of a planned job.
+    """The expected load of a planned job.
 
     Attributes:
-        rate: Rows per second.
-        keys: Keys in its state.
-        value_bytes: Bytes of one value.
+        rate: The number of rows per second.
+        keys: The number of keys in the state.
+        value_bytes: The size of one value in bytes.
     """
 
     rate: float
@@ -115,7 +115,7 @@ def on_plan(
     cores = needs.cores or cores_for(planned.rate, a_core)
     options = choice(replace(load, tasks=cores), measured)
     interval_ms = _interval_ms(needs)
-    # More are of no use where each would hold next to nothing.
+    # More partitions would be almost empty.
     partitions = min(fitting(best.state_bytes or 0, cores), max(2, planned.keys // _FEW_KEYS))
     medium = advised_place(interval_ms)
     plan = PlannedState(
@@ -169,13 +169,13 @@ def _not_told_of_plan(needs: Needs, cores: int, backend: str, money: Money) -> I
 
 
 def _most(planned: Planned, needs: Needs) -> bool:
-    """Return True if a batch of a plan changes most keys, all equally likely."""
+    """Return whether a batch of a plan changes most keys, if all keys are equally likely."""
     plan = PlannedState(planned.rate, planned.keys, planned.value_bytes, interval_ms=_interval_ms(needs))
     return plan.touched(1) >= planned.keys / 2
 
 
 def _interval_ms(needs: Needs) -> int:
-    """Return half of the accepted delay; the other half is for the batch itself."""
+    """Return the trigger interval: half of the accepted delay, because the batch itself takes time too."""
     if needs.latency_ms is None:
         return _USUAL_INTERVAL_MS
     return max(_LEAST_INTERVAL_MS, min(needs.latency_ms // 2, _USUAL_INTERVAL_MS))

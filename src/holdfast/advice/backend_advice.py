@@ -48,7 +48,7 @@ _MADE: Final[dict[str, type[Backend]]] = {
     CASSANDRA: Cassandra,
 }
 BUILT_IN, KEYED, OWN = "built-in", "keyed", "own"
-# As much as one server's memory holds without trouble, and the heap of executors.
+# The maximum size of state that fits easily into the memory of one server, or of the executors' heap.
 _ONE_SERVER: Final = 64 << 30
 _LARGE_HEAP: Final = 100 << 20
 _HEAP: Final = 1 << 30
@@ -56,7 +56,7 @@ _MOST_HEAP: Final = 100 << 30
 _QUICK_MS: Final = 1_000
 _SLOW_RESTART_MS: Final = 60_000
 _MOST_KEYS: Final = 0.5
-# The versions of its state that the heap holds.
+# The number of versions of state on the heap.
 _VERSIONS: Final = 2
 
 HEAP_OUTGROWN = AdviceKind(
@@ -115,12 +115,12 @@ class Load:
         value_bytes: Bytes of one value.
         tasks: Tasks that load state in parallel.
         latency_ms: The accepted delay of a result; None if not given.
-        shared: True if other services read the state.
+        shared: Whether other services read the state.
         carried: The owner of the state: `BUILT_IN` operators (any backend), Holdfast's `KEYED` state (a
             database holds only its rows), or `OWN` transformWithState (RocksDB only).
-        most_keys: True if a batch changes most keys; None if unknown.
+        most_keys: Whether a batch changes most keys; None if unknown.
         now: The current backend.
-        now_bytes: The size of the state there.
+        now_bytes: The size of the state in the current backend, in bytes.
     """
 
     keys: float
@@ -195,7 +195,7 @@ def backend_advice(evidence: Evidence) -> Iterator[Advice]:
 
 
 def choice(load: Load, measured: MeasuredBackends) -> tuple[Option, ...]:
-    """Return the backends, one of which is advised; none if no backend fits."""
+    """Return all backends; the best one that fits is marked as advised."""
     best = _best(load, measured)
     return tuple(_option(load, measured, backend, best) for backend in BACKENDS)
 
@@ -205,7 +205,7 @@ def _best(load: Load, measured: MeasuredBackends) -> str:
         small = measured.of(REDIS).state_bytes(load.keys, load.value_bytes) <= _ONE_SERVER
         return REDIS if small else CASSANDRA
     if load.now in (REDIS, CASSANDRA) and not load.most_keys:
-        return load.now  # whoever keeps it there may have a reason that no file tells
+        return load.now  # the user may have a reason that no file records
     if load.now == MEMORY and (load.now_bytes or 0) < _LARGE_HEAP:
         return MEMORY
     small = measured.of(MEMORY).state_bytes(load.keys, load.value_bytes) <= _HEAP
@@ -235,7 +235,7 @@ def _option(load: Load, measured: MeasuredBackends, backend: str, best: str) -> 
 
 
 def _unfit(load: Load, backend: str, state_bytes: int) -> str | None:
-    """Return why a backend does not fit; None if it does."""
+    """Return the reason why a backend does not fit; None if it fits."""
     size = rounded_size(state_bytes)
     reasons = (
         (
@@ -389,7 +389,7 @@ def advised_place(interval_ms: float | None) -> str:
 
 
 def place_choice(kept: StateNeeds, prices: Prices) -> tuple[Option, ...]:
-    """Return the locations, one of which is advised."""
+    """Return all locations; the best one is marked as advised."""
     best = advised_place(kept.interval_ms)
     if best == HDFS and kept.now == EFS:
         best = EFS

@@ -30,7 +30,7 @@ from holdfast.quantities import counted, rounded_duration, rounded_size
 
 _OBJECTS: Final = "s3"
 _S3: Final = ("s3a:", "s3:", "s3n:")
-# Triggers that people choose.
+# Common trigger intervals.
 _INTERVALS_MS: Final = (1_000, 2_000, 5_000, 10_000, 30_000, 60_000, 120_000, 300_000)
 _MANY_FILES_A_DAY: Final = 100_000
 _SMALL_FILE: Final = 64 << 10

@@ -23,7 +23,7 @@ from holdfast.model import BatchProgress
 from holdfast.quantities import rounded_size
 from holdfast.storage.port import Storage
 
-# So many of the batches that are kept are looked at.
+# The maximum number of kept batches that are examined.
 _SAMPLES: Final = 24
 
 
@@ -37,7 +37,7 @@ class FileCounts:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointFacts:
-    """A checkpoint, with facts that only several batches show.
+    """A checkpoint, with facts derived from several of its batches.
 
     Attributes:
         checkpoint: The checkpoint at its newest batch.
@@ -108,11 +108,11 @@ _GROWTH: Final = 1.2
 _UNEVEN: Final = 0.5
 _LARGE_STORE: Final = 1 << 20
 _LONG_WITHOUT: Final = 10
-# What removes nothing without a watermark.
+# Operators that remove no state without a watermark.
 _NEED_WATERMARK: Final = frozenset(("dedupe", "symmetricHashJoin"))
 _THIRDS: Final = 3
 
-# A rule's id, and what was seen.
+# The id of a rule, and the observation.
 Seen = tuple[str, str]
 
 
@@ -227,7 +227,7 @@ def grown(facts: CheckpointFacts, operator: StatefulOperator) -> str | None:
     """Report state that grows without bound."""
     first_mark, last_mark = facts.watermarks
     if last_mark is not None and last_mark != first_mark:
-        return None  # time goes on, and what is older than the watermark goes
+        return None  # time passes, and rows older than the watermark are removed
     batches = sorted(facts.sizes)
     least = least_of_thirds([facts.sizes[batch_id].get(operator.operator_id, 0) for batch_id in batches])
     if least is None or not (least[0] < least[1] < least[2] and least[2] >= least[0] * _GROWTH):
@@ -249,7 +249,7 @@ def lacks_watermark(checkpoint: Checkpoint, operator: StatefulOperator) -> str |
 
 
 def least_of_thirds(series: Sequence[int]) -> tuple[int, int, int] | None:
-    """Return the smallest size of each third, which leaves out changes that a new base replaces."""
+    """Return the smallest size of each third of a series, which excludes changes that a new base replaces."""
     length = len(series) // _THIRDS
     if length < _THIRDS:
         return None
@@ -276,8 +276,7 @@ def sink_hits(writers: Iterable[WriterValue]) -> Iterator[CodeLocation]:
     """Find file sinks of a program whose log does not match the checkpoint of the query.
 
     Checks only directories that are literals in the code and exist on this machine. A relative directory is
-    resolved from
-    the working directory, as Spark does.
+    resolved against the working directory, as in Spark.
     """
     for writer in writers:
         checkpoint, node = writer.options.get("checkpointlocation", (None, None))
@@ -288,7 +287,7 @@ def sink_hits(writers: Iterable[WriterValue]) -> Iterator[CodeLocation]:
         for rule, look in (("HF413", _ahead), ("HF414", _gap)):
             try:
                 seen = look(place, output)
-            except (OSError, ValueError):  # what cannot be read is no evidence; no file has such a name
+            except (OSError, ValueError):  # an unreadable file is no evidence, and no file has such a name
                 continue
             if seen is not None:
                 yield CodeLocation(rule, node, seen)
@@ -312,7 +311,7 @@ def _gap(checkpoint: Path, output: Path) -> str | None:
     names = list(_names(output / LOG_DIRECTORY))
     missing = missing_batch(names, committed + 1)
     written = newest_batch(names)
-    if missing is None or (written is not None and written > committed + 1):  # that is HF413
+    if missing is None or (written is not None and written > committed + 1):  # reported by HF413
         return None
     return (
         f"{output} has no entry for batch {missing}, but the checkpoint has committed batch {committed}:"
@@ -321,7 +320,7 @@ def _gap(checkpoint: Path, output: Path) -> str | None:
 
 
 def _names(log: Path) -> Iterator[str]:
-    """Yield the names of a log's files; none if the log does not exist."""
+    """Yield the names of a log's files; nothing if the log does not exist."""
     if log.is_dir():
         yield from (file.name for file in log.iterdir())
 
@@ -357,7 +356,7 @@ _SHARED: Final = frozenset(
         "smb3",
     )
 )
-_TEMPORARY: Final = tuple(map(PurePosixPath, ("/tmp", "/var/tmp", "/dev/shm")))  # noqa: S108 - looked for
+_TEMPORARY: Final = tuple(map(PurePosixPath, ("/tmp", "/var/tmp", "/dev/shm")))  # noqa: S108 - searched for
 _ESCAPES: Final = (("\\040", " "), ("\\011", "\t"), ("\\134", "\\"))
 
 
@@ -414,7 +413,7 @@ def local_place(path: PurePosixPath, mounts: str) -> CheckpointLocation:
 
 
 def _file_system(path: PurePosixPath, mounts: str) -> str | None:
-    """Return the file system of a path: that of the longest mount point above it, the last of several."""
+    """Return the type of the file system of a path, from the longest mount point that contains it."""
     found: tuple[int, str] | None = None
     for line in mounts.splitlines():
         parts = line.split(" ")
@@ -428,7 +427,7 @@ def _file_system(path: PurePosixPath, mounts: str) -> str | None:
     return None if found is None else found[1]
 
 
-# The least number of batches for a finding.
+# The minimum number of batches for a finding.
 _FEWEST: Final = 20
 _LATE_SHARE: Final = 0.001
 _MANY_STATE_ROWS: Final = 1_000
@@ -511,9 +510,8 @@ def _commits(batches: Sequence[BatchProgress]) -> Iterator[Seen]:
 def _stores(batches: Sequence[BatchProgress]) -> Iterator[Seen]:
     """Find stores whose commits take most of a batch.
 
-    Spark sums the times of the tasks of all partitions. The mean time of one task is less than the batch
-    spent
-    on it, because tasks wait for free cores.
+    Spark sums the times of the tasks of all partitions. The mean over tasks is less than the share of the
+    batch's duration, because tasks wait for free cores.
     """
     worked = [each for each in batches if each.input_rows]
     if len(worked) < _FEWEST:

@@ -22,10 +22,10 @@ class CodeExplanation(JsonShape):
         code: The code.
         title: The message of an error, or the name of a rule or piece of advice.
         meaning: The class of the error, or what the rule detects.
-        found: What such an error found; empty if it does not report it.
-        expected: What is allowed; empty if it does not report it.
+        found: The value found, as the error reports it; empty if it reports none.
+        expected: The allowed values, as the error reports them; empty if it reports none.
         to_do: The recommended actions.
-        retired: True if this version no longer reports the error.
+        retired: Whether this version no longer reports the error.
     """
 
     code: str
@@ -60,7 +60,7 @@ def explain_code(code: str) -> CodeExplanation:
     """Return the meaning of a code of an error, a lint finding or a piece of advice.
 
     Args:
-        code: Such as `HF-E2001`, `HF102` or `AD201`, in upper or lower case.
+        code: The code, such as `HF-E2001`, `HF102` or `AD201`, in upper or lower case.
 
     Raises:
         NotFound: The code is unknown.

@@ -37,9 +37,9 @@ Address = str | os.PathLike[str]
 
 # RocksDB's default budget for all stores of an executor, if it is bounded.
 _ROCKSDB_BUDGET: Final = 500 << 20
-# On the heap a row is two objects in a map, in addition to its bytes.
+# On the heap, a row is two objects in a map, in addition to its bytes.
 _HEAP_TIMES: Final = 2
-# A larger file of changes gives no better estimate.
+# A larger change file does not improve the estimate.
 _LARGEST_SAMPLE: Final = 4 << 20
 
 
@@ -51,11 +51,11 @@ def cost(
     savepoints: Sequence[Address] | None = None,
     memory: Mapping[str, int] | None = None,
 ) -> CostReport:
-    """Return the cost of a query's state, and what each change would save.
+    """Estimate the cost of a query's state, and the savings of possible changes.
 
-    It reads files only: it starts no Spark, reads no state except one file of changes, and works whether or
-    not the query runs. The interval is measured from the kept batches; a stopped query makes no requests, so
-    `interval` gives the interval to assume.
+    The function reads only files, without Spark: logs, listings and one file of changes. The query may be
+    running or stopped. The batch interval is measured from the kept batches; for a stopped query, `interval`
+    sets the interval to assume.
 
     Args:
         address: A checkpoint, or a savepoint (`DIR/ID`, `DIR@LABEL`).
@@ -99,7 +99,7 @@ def cost(
     )
     ratio, packed, codec = _compression(place.storage, measured)
     states = _states(measured, saved, memory, ratio)
-    if place.is_savepoint:  # nothing runs from it, and its files are not those of a checkpoint too
+    if place.is_savepoint:  # no query runs from it, and its files are not those of a checkpoint
         asked = None
         states = tuple(
             replace(state, local_bytes=0, checkpoint_bytes=0, retained_bytes=0, memory_bytes=None)
@@ -187,7 +187,7 @@ def forecast_cost(
 
 
 def _require_newest(checkpoint: Checkpoint, place: StateLocation) -> None:
-    """Refuse an older batch: the cost covers the files of all kept batches."""
+    """Check that a location is not an older batch, because the cost covers the files of all kept batches."""
     if place.batch_id in (None, checkpoint.batch_id):
         return
     if place.batch_id not in checkpoint.committed:
@@ -222,7 +222,7 @@ def _states(
     memory: Mapping[str, int] | None,
     ratio: float,
 ) -> tuple[StateCost, ...]:
-    """Return the states with their bytes, without requests and money."""
+    """Return the states with their sizes; requests and money are added later."""
     on_disk = measured.provider == "rocksdb"
     found = []
     for operator in measured.checkpoint.operators:
@@ -256,8 +256,8 @@ def _memory(
 ) -> int | None:
     """Estimate the memory of a store: its share of its operator's measured memory, or a default.
 
-    RocksDB caches recently read and written data within its budget; a store on the heap holds
-    all rows, unpacked.
+    RocksDB caches recently read and written data within its budget; a store on the heap contains all rows,
+    uncompressed.
     """
     if memory is not None:
         taken = memory.get(operator.named.display_name)
@@ -271,7 +271,7 @@ def _memory(
 def _priced(
     state: StateCost, prices: Prices, medium: str, asked: DailyRequests | None, measured: MeasuredCheckpoint
 ) -> StateCost:
-    """Return the state with the requests of its stores and its cost."""
+    """Return the state with the requests of its stores and the cost added."""
     requests = None if asked is None else _of_stores(measured, asked.batches, state.stores)
     money = monthly(
         prices,
@@ -295,7 +295,7 @@ def _of_stores(measured: MeasuredCheckpoint, batches: float, stores: int) -> Req
 def _compression(storage: Storage, measured: MeasuredCheckpoint) -> tuple[float, float | None, str]:
     """Return the unpacked size ratio, the ratio that zstd would reach, and the codec of changes.
 
-    Cost: one file is read.
+    Cost: reads one file.
     """
     checkpoint, file = measured.checkpoint, measured.newest_change
     codec = codec_of(None if checkpoint.batch_id is None else Logs(storage).offsets(checkpoint.batch_id))
@@ -304,7 +304,7 @@ def _compression(storage: Storage, measured: MeasuredCheckpoint) -> tuple[float,
     try:
         packed = storage.read(file.render())
         plain = decompressed(packed, codec, file.render())
-    except HoldfastError:  # it is gone by now, or its codec is not known here
+    except HoldfastError:  # the file was deleted, or its codec is not supported
         return 1.0, None, codec
     smaller = None if codec == ZSTD else 1 - len(compressed(plain, ZSTD)) / len(packed)
     return len(plain) / len(packed), smaller, codec

@@ -20,7 +20,7 @@ from holdfast.quantities import rounded_duration
 
 
 class Origin(str, Enum):
-    """The origin of a value."""
+    """The origin of a value in the report."""
 
     GIVEN = "given"
     MEASURED = "measured"
@@ -61,15 +61,15 @@ class StateCost(JsonShape):
 
 @dataclass(frozen=True, slots=True)
 class Saving(JsonShape):
-    """A change, and what it would save.
+    """A possible change and its savings.
 
     Attributes:
         kind: `retention`, `changelog`, `interval`, `ttl`, `partitions` or `compression`.
         what: The change, from the current to the new value.
         saves_bytes: Bytes saved in the checkpoint.
         saves_requests: Requests to object storage saved per day; null if unknown.
-        saves_money: Money saved per month, as far as prices are known.
-        safe: True if results and recoveries stay the same.
+        saves_money: Money saved per month, for items with known prices.
+        safe: Whether results and recoveries stay the same.
         price: The drawback, as a sentence.
         recovery_ms: Additional recovery time in milliseconds, estimated; null if unknown.
         how: The command or setting.
@@ -92,7 +92,7 @@ class CostReport(JsonShape):
 
     Attributes:
         place: The address of the checkpoint or savepoint.
-        is_savepoint: True for a savepoint.
+        is_savepoint: Whether the address is a savepoint.
         batch_id: The newest committed batch; null before the first.
         provider: The state store provider: `rocksdb` or `memory`; null without state.
         medium: The storage of the checkpoint: `local`, `hdfs`, or `s3` for any object store.
@@ -111,7 +111,7 @@ class CostReport(JsonShape):
         requests: Requests to object storage per day; null if unknown.
         money: The cost per month.
         prices: The prices used.
-        changes: What each change would save, largest saving first.
+        changes: The possible changes with their savings, largest saving first.
     """
 
     place: str
@@ -137,26 +137,26 @@ class CostReport(JsonShape):
     changes: tuple[Saving, ...]
 
 
-# So many batches are enough to go back behind a bad one.
+# This number of batches is enough to go back behind a bad one.
 _FEW_BATCHES: Final = 10
-# A store of this size is still loaded within seconds.
+# A store of this size is loaded within seconds.
 _LARGE_STORE: Final = 128 << 20
 _FEWEST_PARTITIONS: Final = 2
-# How quickly a task loads a store, and what it waits for each file.
+# The speed at which a task loads a store, and the wait for each file.
 _BYTES_PER_MS: Final = 100_000
 _FILE_MS: Final = {"s3": 50, "hdfs": 10, "local": 1}
-# A saving below this is none.
+# Savings smaller than this are ignored.
 _LEAST_SHARE: Final = 0.05
 
 
 def estimate_load_ms(size_bytes: int, files: int, medium: str, tasks: int) -> int:
-    """Estimate how long tasks take to load state: the time of its bytes, and a wait for each file."""
+    """Estimate the time for tasks to load state, from its bytes and a latency for each file."""
     return round((size_bytes / _BYTES_PER_MS + files * _FILE_MS[medium]) / tasks)
 
 
 @dataclass(frozen=True, slots=True)
 class Situation:
-    """The facts that possible savings are estimated from.
+    """The facts from which possible savings are estimated.
 
     Attributes:
         measured: The checkpoint.
@@ -194,7 +194,7 @@ class Situation:
 
 
 def changes(now: Situation) -> tuple[Saving, ...]:
-    """Return the changes that save something: most money first, then most requests and bytes."""
+    """Return the changes that have savings, ordered by money, then requests, then bytes."""
     if not now.measured.checkpoint.operators:
         return tuple(_interval(now))
     found = [

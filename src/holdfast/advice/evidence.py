@@ -25,9 +25,9 @@ from holdfast.storage.port import Storage
 
 MEMORY, ROCKSDB, REDIS, CASSANDRA = "memory", "rocksdb", "redis", "cassandra"
 BACKENDS: Final = (MEMORY, ROCKSDB, REDIS, CASSANDRA)
-# What one row of the measurement holds: a number as the key, a count and a sum.
+# The size of one row in the measurement: a number as the key, a count and a sum.
 VALUE_BYTES: Final = 16
-# Tasks that ran side by side in it.
+# The number of tasks that ran in parallel in the measurement.
 TASKS: Final = 2
 _LARGEST_FILE: Final = 16 << 20
 _HINT: Final = "create the file with `holdfast bench backends --json > backends.json`"
@@ -40,7 +40,7 @@ class Figures:
     Attributes:
         rows_a_second: Rows processed per second, in batches that change most keys.
         read_us: Median time of one key read, in microseconds.
-        bytes_a_key: Bytes per key, with all kept versions.
+        bytes_a_key: Bytes per key, including all kept versions.
         recovery_ms: Time of the first batch after a restart in milliseconds, by the number of keys.
     """
 
@@ -50,18 +50,18 @@ class Figures:
     recovery_ms: Mapping[int, float]
 
     def recovery(self, keys: float, tasks: int = TASKS) -> float:
-        """Return the duration of a restart with a number of keys and parallel tasks, in milliseconds."""
+        """Return the duration of a restart in milliseconds, for a number of keys and parallel tasks."""
         least, most = min(self.recovery_ms), max(self.recovery_ms)
         fixed = self.recovery_ms[least]
         a_key = max(self.recovery_ms[most] - fixed, 0.0) / (most - least)
         return fixed + a_key * max(keys - least, 0) * TASKS / max(tasks, 1)
 
     def state_bytes(self, keys: float, value_bytes: float = VALUE_BYTES) -> int:
-        """Return the bytes that the backend needs for a number of keys with values of a given size."""
+        """Return the size of the state in bytes, for a number of keys with values of a given size."""
         return round(keys * (self.bytes_a_key + value_bytes - VALUE_BYTES))
 
 
-# The guide's: docs/guides/which-backend.md has the same.
+# The guide's measurements; docs/guides/which-backend.md has the same.
 GUIDE: Final[Mapping[str, Figures]] = {
     MEMORY: Figures(357_800, 0.6, 104, {10_000: 300, 100_000: 344, 1_000_000: 1_626}),
     ROCKSDB: Figures(265_100, 2.8, 139, {10_000: 414, 100_000: 722, 1_000_000: 3_676}),
@@ -86,7 +86,7 @@ class MeasuredBackends:
 
 
 def figures(file: str | os.PathLike[str] | None) -> MeasuredBackends:
-    """Return the measurements in a file written by `holdfast bench backends --json`, or the guide's.
+    """Return the measurements in a file of `holdfast bench backends --json`; without a file, the guide's.
 
     Backends missing from the file keep the guide's measurements.
 
@@ -169,7 +169,7 @@ def _wrong(where: str, found: str, expected: str) -> Invalid:
 DAY_MS: Final = 86_400_000
 # The number of newest batches whose times are used.
 _LOOKED_AT: Final = 24
-# The least number of recorded batches for facts about a job.
+# The minimum number of recorded batches for facts about a job.
 FEWEST_BATCHES: Final = 10
 _NEWEST: Final = 100
 
@@ -181,9 +181,9 @@ class Needs:
     Attributes:
         cores: Cores that run tasks.
         latency_ms: The accepted delay of a result, in milliseconds.
-        shared: True if other services read the state.
+        shared: Whether other services read the state.
         confs: Session settings that a checkpoint does not record.
-        own_session: True for a Holdfast session, which has its own defaults.
+        own_session: Whether the session is Holdfast's, with Holdfast's defaults.
     """
 
     cores: int | None = None
@@ -199,8 +199,8 @@ class Evidence:
 
     Attributes:
         facts: The facts that lint checks.
-        place: The location of the checkpoint.
-        gap_ms: The median time between the plans of two batches; None for a single batch.
+        place: The location of the checkpoint, with its durability.
+        gap_ms: The median time from the planning of one batch to that of the next; None for a single batch.
         span_ms: The time from the first to the last batch with known sizes; None if unknown.
         kept_bytes: Bytes of all kept state files, estimated from the first partitions.
         batches: The batches recorded in a state home, oldest first.
@@ -255,7 +255,7 @@ class Evidence:
 
     @property
     def stores(self) -> int:
-        """Return the number of stores in files; each is written in each batch."""
+        """Return the number of stores that are stored in files, all of which each batch writes."""
         if self.checkpoint.external is not None:
             return 0
         return sum(len(operator.stores) for operator in self.checkpoint.operators)
@@ -282,7 +282,7 @@ class Evidence:
         return max(1, min(self.partitions, self.needs.cores or 2))
 
     def conf(self, key: str) -> str | None:
-        """Return a setting: as given, or as recorded in the checkpoint."""
+        """Return a setting, as given or as recorded in the checkpoint."""
         return self.needs.confs.get(key, self.checkpoint.confs.get(key))
 
 
@@ -295,8 +295,8 @@ def read_evidence(
 ) -> Evidence:
     """Read the evidence of a checkpoint.
 
-    Cost: as `read_facts`, plus the offset logs of about 24 batches and the sizes of all files of the first
-        partition of each operator.
+    Cost: that of `read_facts`; also reads the offset logs of about 24 batches and the sizes of all files of
+    the first partition of each operator.
 
     Raises:
         NotFound: The checkpoint does not exist.
@@ -305,7 +305,7 @@ def read_evidence(
     """
     facts = read_facts(storage)
     logs = Logs(storage)
-    # What a database has is in no file of the checkpoint.
+    # No file of the checkpoint records the content of a database.
     in_files = facts.checkpoint.operators if facts.checkpoint.external is None else ()
     kept = sum(_kept_bytes(storage, operator) for operator in in_files)
     gap_ms = _gap_ms(_planned(logs, logs.offered[-_LOOKED_AT:]))

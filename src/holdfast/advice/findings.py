@@ -10,7 +10,7 @@ from holdfast.json_shapes import JsonShape, in_json
 
 
 class Severity(str, Enum):
-    """The severity: an error loses or breaks something, a warning is costly, a note is a hint."""
+    """The severity of a finding: an error loses data or fails, a warning is costly, a note is a hint."""
 
     ERROR = "error"
     WARNING = "warning"
@@ -34,11 +34,11 @@ class Rule:
         name: The short name.
         severity: The default severity.
         evidence: The kinds of evidence that are checked.
-        looks_for: What the rule detects.
-        why: The consequence.
+        looks_for: The problem that the rule detects.
+        why: The consequence of the problem.
         instead: What to write instead.
         bad: Code that violates the rule; for a rule on facts alone, the setting that leads to the finding.
-        good: The same without the violation.
+        good: The same code without the violation.
     """
 
     id: str
@@ -61,8 +61,7 @@ class Finding(JsonShape):
         name: The name of the rule.
         severity: `error`, `warning` or `note`.
         evidence: The kinds of evidence: `source` is the code, `plan` the plan that Spark builds from it,
-            `facts` are
-            the files of a checkpoint and the recorded batches of its job.
+            `facts` are the files of a checkpoint and the recorded batches of its job.
         place: The source file, the checkpoint, or the query of a job.
         line: The line in the source file; None for a checkpoint.
         column: The column in that line, from 1; None for a checkpoint.
@@ -93,7 +92,7 @@ class LintReport(JsonShape):
         place: The source file, the checkpoint, or the job.
         findings: The findings in the order of lines, including suppressed ones.
         disabled: Rules that the configuration turns off.
-        complete: True if all code was analyzed; a very large file is analyzed only in part.
+        complete: Whether all code was analyzed; a very large file is analyzed only in part.
         evidence: The kinds of evidence that were checked.
     """
 

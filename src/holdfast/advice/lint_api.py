@@ -19,10 +19,10 @@ _SUFFIX: Final = ".py"
 
 
 def lint_path(target: str | os.PathLike[str]) -> LintReport:
-    """Lint a file of code, or a checkpoint.
+    """Lint a source file or a checkpoint.
 
     Raises:
-        Invalid: The file is not Python in UTF-8, or the configuration is wrong.
+        Invalid: The file is not Python in UTF-8, or the lint configuration is invalid.
         NotFound: The file or checkpoint does not exist.
         Corrupt: A file of the checkpoint is damaged.
         Unavailable: The storage does not answer.
@@ -44,7 +44,7 @@ def lint_checkpoint(address: str, batches: Sequence[BatchProgress] = ()) -> Lint
 
     Raises:
         NotFound: The checkpoint does not exist.
-        Corrupt: A file of it is damaged.
+        Corrupt: A file of the checkpoint is damaged.
         Unavailable: The storage does not answer.
     """
     from holdfast.advice.checkpoint_checks import read_facts
@@ -54,7 +54,7 @@ def lint_checkpoint(address: str, batches: Sequence[BatchProgress] = ()) -> Lint
 
 
 def lint_facts(facts: CheckpointFacts, batches: Sequence[BatchProgress]) -> LintReport:
-    """Lint a checkpoint whose facts were read, and the batches that its job remembers."""
+    """Lint a checkpoint from its facts, and the recorded batches of its job."""
     from holdfast.advice.checkpoint_checks import checkpoint_findings, progress_findings
     from holdfast.advice.findings import FindingEvidence
     from holdfast.advice.reports import configuration_beside, finding, report

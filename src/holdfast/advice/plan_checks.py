@@ -21,7 +21,7 @@ _BOUNDED: Final = f"{STORE}rocksdb.boundedMemoryUsage"
 _CHECKSUM: Final = f"{STORE}rowChecksum.enabled"
 _DYNAMIC: Final = "spark.dynamicAllocation.enabled"
 _NAMED_SOURCES: Final = f"{STREAMING}queryEvolution.enableSourceEvolution"
-# What is asked of a session.
+# The settings that are read from the session.
 SETTINGS: Final = (
     PROVIDER,
     SHUFFLE_PARTITIONS_KEY,
@@ -36,7 +36,7 @@ SETTINGS: Final = (
 )
 _DAY_MS: Final = 24 * 3_600_000
 _FEWEST_BATCHES: Final = 3
-# The least number of columns for a finding about a whole row as a key.
+# The minimum number of columns for a finding about a whole row as a key.
 _MANY_COLUMNS: Final = 4
 
 
@@ -47,7 +47,7 @@ class PlanHit:
     Attributes:
         rule: The ID of the rule.
         seen: The observation.
-        operator: The operator; None if it concerns the whole query.
+        operator: The operator; None for a violation of the whole query.
     """
 
     rule: str
@@ -199,7 +199,8 @@ def _listed(names: Iterator[str] | Sequence[str] | dict[str, None]) -> str:
     return ", ".join(f"`{name}`" for name in names)
 
 
-# What code calls an operator that the plan calls otherwise: those of Holdfast are Spark's in the plan.
+# The names in code of operators with a different name in the plan: Holdfast's operators are Spark's in the
+# plan.
 _KINDS: Final = {
     "aggregate": ("aggregate", "own"),
     "dedupe": ("dedupe", "own"),
@@ -241,7 +242,7 @@ def with_plan(source: SourceFile, hits: Sequence[PlanHit], function: str) -> tup
 
 
 def _place(source: SourceFile, operator: PlannedOperator) -> tuple[int, int] | None:
-    """Find an operator of the plan in the source; None if that is unclear."""
+    """Find an operator of the plan in the source; None if it cannot be determined."""
     alike = [
         each
         for each in source.followed.operators()
@@ -249,7 +250,7 @@ def _place(source: SourceFile, operator: PlannedOperator) -> tuple[int, int] | N
     ]
     keys = {key.lower() for key in operator.keys}
     named = [each for each in alike if keys and _keys(each) == keys]
-    open_ = [each for each in alike if not (keys and _keys(each))]  # whose keys may be these
+    open_ = [each for each in alike if not (keys and _keys(each))]  # its keys may be these
     places = {(id(each.node), CodeLocation("", each.node, "")) for each in named or open_}
     if len({node for node, _ in places}) != 1:
         return None

@@ -16,10 +16,10 @@ ROCKSDB: Final = "rocksdb"
 # Bytes per row in addition to its key and value: each is a Spark row with a word of null bits, a word per
 # field, and its checksum, and the store adds lengths and a version.
 ROW_OVERHEAD: Final = 48
-# On the heap a row is two objects in a map, in each of the two versions that Spark keeps; what they share of
-# it is the rows themselves.
+# On the heap, a row is two objects in a map, in each of the two versions that Spark keeps, which share the
+# rows themselves.
 _HEAP_OVERHEAD: Final = 160
-# What Spark gives all RocksDB stores of an executor, where that is bounded.
+# Spark's default budget for all RocksDB stores of an executor, if bounded.
 _ROCKSDB_BUDGET: Final = 500 << 20
 _MOST: Final = 10**15
 
@@ -37,7 +37,7 @@ class PlannedState(JsonShape):
         partitions: Partitions of the state.
         stores: Stores per partition: four for a stream-stream join in Spark's older format, otherwise one.
         provider: `rocksdb`, or `memory` for state on the heap.
-        incremental: True if each batch writes only its changes.
+        incremental: Whether each batch writes only its changes.
         retain: The number of kept batches.
         medium: The storage of the checkpoint: `local`, `hdfs` or `s3`.
         deltas_for_snapshot: The number of batches from one snapshot to the next.
@@ -74,10 +74,9 @@ class PlannedState(JsonShape):
         return self.key_bytes + self.value_bytes + ROW_OVERHEAD
 
     def touched(self, batches: float) -> float:
-        """Return the expected number of distinct keys that this number of batches touches, if all are equally
-        likely.
+        """Return the expected number of distinct keys in this number of batches, for equally likely keys.
 
-        It is lower if some keys are more likely than others.
+        The number is lower if some keys are more likely than others.
         """
         rows = self.rate * self.interval_ms / 1000 * batches
         return self.keys * -math.expm1(-rows / self.keys)
@@ -133,9 +132,8 @@ def shape_of(plan: PlannedState) -> QueryShape:
 def forecast(plan: PlannedState, prices: Prices | None = None) -> Forecast:
     """Forecast the cost of a plan.
 
-    The result is an upper bound: bytes are those of rows as Spark writes them, before compression, and keys
-    are
-    assumed to be equally likely.
+    The result is an upper bound: bytes are counted before compression, and keys are assumed to be equally
+    likely.
 
     Args:
         plan: The plan.
@@ -144,7 +142,7 @@ def forecast(plan: PlannedState, prices: Prices | None = None) -> Forecast:
     paid = prices or Prices()
     state_bytes = plan.keys * plan.row_bytes
     batch_bytes = round(plan.touched(1) * plan.row_bytes)
-    # Snapshots share what did not change from one to the next; those of the heap share nothing.
+    # RocksDB's snapshots share unchanged data; those of the heap store share nothing.
     apart = plan.deltas_for_snapshot if plan.incremental or plan.provider == HEAP else 1
     again = state_bytes if plan.provider == HEAP else min(state_bytes, plan.touched(apart) * plan.row_bytes)
     changes = batch_bytes * (plan.retain + apart) if apart > 1 else 0

@@ -24,7 +24,7 @@ GB: Final = 10**9
 HOURS_PER_MONTH: Final = 730.0
 DAYS_PER_MONTH: Final = HOURS_PER_MONTH / 24
 CURRENCY: Final = "currency"
-# How much dearer a GB-month is than what the unit names.
+# The factor by which a price per unit is multiplied to get the price of a GB-month.
 _STORAGE_UNITS: Final[Mapping[str, float]] = {
     "GB-month": 1.0,
     "GiB-month": GB / 2**30,
@@ -79,7 +79,7 @@ class Prices(JsonShape):
 
     @property
     def has_requests(self) -> bool:
-        """Return True if requests have prices."""
+        """Return whether requests have prices."""
         return self.writes is not None or self.reads is not None or self.lists is not None
 
     def storage(self, medium: str) -> float:
@@ -88,7 +88,7 @@ class Prices(JsonShape):
 
 
 def medium_of(uri: str) -> str:
-    """Return the medium of an address: `local`, `hdfs` or `s3`, which represents every object store."""
+    """Return the medium of an address: `local`, `hdfs` or `s3`, which stands for every object store."""
     match = SCHEME.match(uri)
     scheme = "" if match is None else uri.partition(":")[0].lower()
     if scheme in _OBJECT_STORES:
@@ -103,7 +103,8 @@ def read_prices(path: str | os.PathLike[str]) -> Prices:
 
     Raises:
         NotFound: The file does not exist.
-        Invalid: It cannot be read, is not TOML, or has an unknown name, number or unit.
+        Invalid: The file cannot be read, is not TOML, or has an unknown name, an invalid number or an unknown
+            unit.
     """
     where = os.fspath(path)
     content = _content(Path(where), where)
@@ -145,7 +146,7 @@ def _content(file: Path, where: str) -> dict[str, Any]:
             )
         content: dict[str, Any] = tomllib.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        # A mistake in TOML and in UTF-8 is a ValueError, and so is a name that no file can have.
+        # Errors in TOML and UTF-8 are ValueErrors, as is an impossible file name.
         found = error.strerror if isinstance(error, OSError) else str(error)
         raise Invalid(
             "cannot read the price file",
@@ -183,7 +184,7 @@ def _wrong(fact: str, where: str, found: str, expected: str) -> Invalid:
     return Invalid(fact, code="HF-E2009", where=where, found=found, expected=expected, hint=_HINT)
 
 
-# Less than this is as good as nothing.
+# The smallest amount that is shown exactly.
 _LEAST: Final = 0.0001
 
 
@@ -198,8 +199,7 @@ class Money(JsonShape):
         requests: Cost of requests to object storage; None without a price.
         memory: Cost of memory; None without a price, or if unknown.
         unpriced: Items used but not in the sum, because they have no price: `requests`, or `writes` and
-            `reads`
-            if only some requests have prices; `memory`.
+            `reads` if only some requests have prices; `memory`.
     """
 
     local: float = 0.0
@@ -217,20 +217,20 @@ class Money(JsonShape):
 
 
 def money_text(money: float) -> str:
-    """Format an amount: to the cent, or with two digits if it is less than one."""
+    """Format an amount of money: to the cent, or with two significant digits if it is less than one."""
     if money == 0 or abs(money) >= 1:
         return f"{money:,.2f}"
     return f"{money:.2g}" if abs(money) >= _LEAST else f"< {_LEAST}"
 
 
 def total_text(money: Money, currency: str) -> str:
-    """Format the sum of a month, with what it leaves out."""
+    """Format the monthly sum, with the items that it does not include."""
     text = f"{money_text(money.total)} {currency}"
     return f"{text} without {' and '.join(money.unpriced)} (no price given)" if money.unpriced else text
 
 
 def storage_money(prices: Prices, medium: str, size_bytes: float) -> float:
-    """Return the cost of bytes for a month on `local`, `hdfs` or `s3`."""
+    """Return the monthly cost of bytes on `local`, `hdfs` or `s3`."""
     return prices.storage(medium) * size_bytes / GB
 
 

@@ -47,10 +47,10 @@ class LintConfiguration:
 
 
 def configuration_beside(folder: Path) -> LintConfiguration:
-    """Return the configuration for a directory: that of the nearest pyproject.toml in it or above.
+    """Return the configuration of a directory, from the nearest pyproject.toml in it or its parents.
 
     Raises:
-        Invalid: It cannot be read, or has an unknown or invalid entry.
+        Invalid: The file cannot be read, or has an unknown or invalid entry.
     """
     for place in (folder, *folder.parents):
         file = place / FILE_NAME
@@ -252,7 +252,7 @@ def _result(finding: Finding, index: int) -> dict[str, Any]:
 
 
 def _uri(place: str) -> str:
-    """Return a location as a URI reference; a relative path stays relative, so that hosts find the file."""
+    """Return a location as a URI reference; a relative path stays relative for code hosts."""
     if "://" in place or place.startswith("file:"):
         return place
     path = PurePath(place)

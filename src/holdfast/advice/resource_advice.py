@@ -27,13 +27,13 @@ from holdfast.config.units import MIB
 from holdfast.formats.providers import provider_class
 from holdfast.quantities import counted, rounded_duration, rounded_size
 
-# Spark's own, and RocksDB's where Spark sets none.
+# Spark's default, or RocksDB's if Spark sets none.
 _BLOCK_CACHE_MB: Final = 8
 _WRITE_BUFFER_MB: Final = 64
 _WRITE_BUFFERS: Final = 2
 _BUDGET_MB: Final = 500
 _WRITE_BUFFERS_KEY: Final = f"{ROCKSDB}.maxWriteBufferNumber"
-# The other rule of lint that sees it.
+# The other lint rule that reports this.
 LACKS_WATERMARK: Final = "HF604"
 _MUCH: Final = 1 << 30
 _FEWEST_READS: Final = 1000
@@ -202,7 +202,7 @@ def _stalls(evidence: Evidence) -> Iterator[Advice]:
     )
 
 
-# The most that a partition should hold, because one task loads its store.
+# The maximum recommended size of a partition, because one task loads its store.
 _FULL_PARTITION: Final = 512 << 20
 _LARGE_PARTITION: Final = 2 << 30
 # The default number of cores.
@@ -325,9 +325,9 @@ def too_few_cores(rate: float, cores: int, rows_a_second: float) -> Iterator[Adv
     """Yield advice if the cores of a plan cannot process its rows in time.
 
     Args:
-        rate: Incoming rows per second.
+        rate: The number of incoming rows per second.
         cores: The number of cores.
-        rows_a_second: Rows that one core processes per second.
+        rows_a_second: The number of rows that one core processes per second.
     """
     missing = rate - cores * rows_a_second
     if missing > 0:
@@ -340,7 +340,7 @@ def too_few_cores(rate: float, cores: int, rows_a_second: float) -> Iterator[Adv
 
 
 def cores_for(rate: float, rows_a_second: float) -> int:
-    """Return the number of cores that process twice the incoming rows; at least two."""
+    """Return the number of cores needed to process twice the incoming rows; at least two."""
     return max(2, math.ceil(2 * rate / rows_a_second))
 
 
@@ -382,7 +382,7 @@ def _uneven(evidence: Evidence) -> Iterator[Advice]:
 def _large(evidence: Evidence, name: str, size_bytes: int, largest: int) -> Advice:
     wanted = fitting(size_bytes, evidence.needs.cores)
     rocksdb = evidence.figures.of("rocksdb")
-    # One task loads it, and the figures are of two side by side.
+    # One task loads it; the measurements are of two parallel tasks.
     recovery_ms = rocksdb.recovery(largest / rocksdb.bytes_a_key, tasks=1)
     return LARGE.advice(
         f"a partition of `{name}` holds {rounded_size(largest)}",
@@ -468,7 +468,7 @@ def _far(evidence: Evidence) -> Iterator[Advice]:
     batch_ms = evidence.batch_ms
     if not loads or not batch_ms:
         return
-    # The sum over all tasks, divided by those that run in parallel.
+    # The sum over all tasks, divided by the number of parallel tasks.
     load_ms = statistics.median(loads) / evidence.loading_tasks
     if load_ms < _FAR * batch_ms:
         return

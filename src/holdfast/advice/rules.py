@@ -335,7 +335,7 @@ SETTING_RULES: Final = (
 )
 
 
-# What the rules' examples begin with.
+# The first lines of the rules' examples.
 PRELUDE: Final = """\
 from pyspark.sql import functions as F
 

@@ -1,4 +1,4 @@
-"""The cores and the memory of a query, from its settings."""
+"""The cores and the memory of a query, derived from its settings."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _ROOM_SHARE: Final = 0.1
 
 
 def cores_of(master: str | None, setting: Setting) -> int | None:
-    """Return the number of parallel tasks; None if undeclared."""
+    """Return the number of parallel tasks; None if not declared."""
     where = master or setting("spark.master") or ""
     local = _LOCAL.fullmatch(where)
     if local is not None:
@@ -37,7 +37,7 @@ def cores_of(master: str | None, setting: Setting) -> int | None:
 
 
 def too_many(partitions: int, cores: int) -> bool:
-    """Return whether tasks wait for each other because there are too many partitions."""
+    """Return whether there are so many partitions that tasks wait for free cores."""
     return partitions >= _MANY_PARTITIONS and partitions > _MOST_A_CORE * cores
 
 
@@ -52,7 +52,7 @@ def rocksdb_budget_mb(setting: Setting) -> int | None:
 
 
 def room_beside_heap_mb(master: str | None, setting: Setting) -> int | None:
-    """Return the memory of an executor's container outside its heap; None if undeclared."""
+    """Return the memory of an executor's container outside its heap; None if not declared."""
     if (master or "").startswith("local"):
         return None
     given = setting("spark.executor.memoryOverhead")
@@ -64,7 +64,7 @@ def room_beside_heap_mb(master: str | None, setting: Setting) -> int | None:
         or setting("spark.executor.memoryOverheadFactor") is not None
         or (master or "").startswith("k8s")
     ):
-        return None  # Kubernetes takes another share for Python
+        return None  # Kubernetes uses a different share for Python
     return max(_LEAST_ROOM_MB, int(heap * _ROOM_SHARE))
 
 

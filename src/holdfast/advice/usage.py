@@ -1,9 +1,8 @@
 """The bytes and the object-store requests of a query's state.
 
-The request counts were measured at a real S3 server, one step of the code at a time. S3A has no directories:
-to
-check that a path exists, it sends a HEAD for a file of that name and, if there is none, a LIST for objects
-below it. So nearly every check costs two requests, and one file of a checkpoint costs twenty-two.
+The request counts were measured with a real S3 server, for each step of Spark's code. S3A has no directories:
+to check that a path exists, it sends a HEAD for a file of that name and, if there is none, a LIST for objects
+below it. Nearly every check therefore costs two requests, and one file of a checkpoint costs twenty-two.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ RETAIN: Final = 100
 
 @dataclass(frozen=True, slots=True)
 class Requests(JsonShape):
-    """Requests by how object stores charge for them.
+    """The number of requests, by the categories for which object stores charge.
 
     Attributes:
         writes: Objects written or copied (PUT, COPY).
@@ -72,7 +71,7 @@ class Requests(JsonShape):
         )
 
     def times(self, factor: float) -> Requests:
-        """Multiply the numbers of requests."""
+        """Return the numbers of requests multiplied by a factor."""
         return Requests(self.writes * factor, self.lists * factor, self.reads * factor, self.deletes * factor)
 
 
@@ -109,10 +108,10 @@ class QueryShape:
 
     Attributes:
         stores: State stores that each batch commits: those of every partition of every operator.
-        incremental: True if a batch writes its changes, with a snapshot after several batches; otherwise
-            each batch of RocksDB writes a snapshot.
-        rocksdb: True for RocksDB stores, False for stores on the heap.
-        checksums: True if each state file has a checksum file.
+        incremental: Whether a batch writes its changes, with a snapshot after several batches; otherwise each
+            batch of RocksDB writes a snapshot.
+        rocksdb: Whether stores are in RocksDB; False for stores on the heap.
+        checksums: Whether each state file has a checksum file.
         log_sources: Sources that write a file into the checkpoint for each batch, such as file sources.
         snapshot_files: Data files that a RocksDB snapshot adds.
         deltas_for_snapshot: The number of batches from one snapshot to the next, if incremental.
@@ -162,9 +161,8 @@ def daily_requests(shape: QueryShape, interval_ms: float) -> DailyRequests:
 def batch_requests(shape: QueryShape) -> Requests:
     """Return the requests of a batch: its two logs, the logs of sources, and the writes of each store.
 
-    Once the limit of kept batches is reached, each new batch causes an older one to be deleted, at once or at
-    the
-    next maintenance; so each file that a batch writes is deleted once, which is included.
+    Once the limit of kept batches is reached, each new batch causes the deletion of an older one, at once or
+    at the next maintenance. The result therefore includes one deletion of each file that a batch writes.
     """
     logs = (LOG_FILE + DELETED).times(2 + shape.log_sources)
     return logs + _store_requests(shape).times(shape.stores)
@@ -173,7 +171,8 @@ def batch_requests(shape: QueryShape) -> Requests:
 def snapshot_requests(shape: QueryShape) -> Requests:
     """Return the requests of one snapshot of one store, from its first file to its deletion.
 
-    A snapshot is a file with its checksum and, for RocksDB, the data files that no earlier snapshot has.
+    A snapshot consists of a file with its checksum and, for RocksDB, the data files that no earlier snapshot
+    has.
     """
     own = (WHOLE_FILE + DELETED).times(_files(shape))
     return own + (DATA_FILE + _DATA_DELETED).times(shape.snapshot_files if shape.rocksdb else 0)
@@ -182,9 +181,9 @@ def snapshot_requests(shape: QueryShape) -> Requests:
 def maintenance_requests(shape: QueryShape, interval_ms: float) -> Requests:
     """Return the requests of one maintenance run of all stores.
 
-    It lists each store (a store on the heap twice), makes a snapshot of each store with enough new batches,
-    if batches
-    make none, and lists RocksDB's data files when it deletes a snapshot.
+    A maintenance run lists each store (a store on the heap twice), writes a snapshot of each store with
+    enough new batches unless batches write snapshots, and lists RocksDB's data files when it deletes a
+    snapshot.
 
     Args:
         shape: The properties of the query.
@@ -209,7 +208,7 @@ def _files(shape: QueryShape) -> int:
 
 # The operator, and the name of its store.
 StateKey = tuple[int, str]
-# So many pairs of batches tell how often one comes.
+# The maximum number of pairs of batches from which the interval is estimated.
 _INTERVALS: Final = 12
 
 
@@ -244,8 +243,8 @@ class SavedBytes:
 
     Attributes:
         savepoints: The number of savepoints.
-        states: Their bytes of state, by state.
-        size_bytes: Their total bytes.
+        states: The bytes of state in the savepoints, by state.
+        size_bytes: The total size of the savepoints in bytes.
     """
 
     savepoints: int
@@ -257,8 +256,7 @@ def measure(storage: Storage) -> MeasuredCheckpoint:
     """Measure a checkpoint, whether or not its query is running.
 
     Cost: lists each directory, and reads the size of each file, the newest logs, and the index of each
-    store's
-    newest snapshot. Does not read the state itself.
+    store's newest snapshot. The state itself is not read.
 
     Raises:
         NotFound: The checkpoint does not exist.
@@ -323,8 +321,8 @@ def saved_bytes(addresses: Iterable[tuple[Storage, str | None]], query_id: str) 
     Cost: lists each catalog, and reads the manifest of each savepoint of the query.
 
     Args:
-        addresses: Catalogs, each with its only savepoint to count, or None for all of the query.
-        query_id: The query.
+        addresses: Catalogs, each with the only savepoint to count, or None for all savepoints of the query.
+        query_id: The id of the query.
     """
     states: Counter[StateKey] = Counter()
     count = total = 0
@@ -367,7 +365,7 @@ def _provider(checkpoint: Checkpoint) -> str | None:
 def _shape(
     versions: dict[StoreId, list[StoreFile]], shared: Counter[StoreId], checksums: bool, provider: str | None
 ) -> QueryShape:
-    """Return the shape as far as the files of the stores show it."""
+    """Return the shape of a query, derived from the files of its stores."""
     kinds = Counter(file.kind for files in versions.values() for file in files)
     changes = kinds[FileKind.CHANGELOG] + kinds[FileKind.DELTA]
     snapshots = kinds[FileKind.ZIP]

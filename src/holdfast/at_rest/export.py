@@ -1,4 +1,4 @@
-"""States as Spark DataFrames, Parquet and JSON lines."""
+"""The export of states as Spark DataFrames, Parquet and JSON lines."""
 
 from __future__ import annotations
 
@@ -26,21 +26,22 @@ _LOG: Final = logging.getLogger(__name__)
 
 
 def frame(reader: StateReader, state: NamedState, spark: SparkSession | None) -> DataFrame:
-    """Return the rows of a state as a DataFrame; they are read here, and handed to Spark as Arrow.
+    """Return the rows of a state as a DataFrame; this process reads them and passes them to Spark as Arrow.
 
     State that Holdfast cannot read, such as rows in Avro encoding, is read by Spark's own reader if possible,
     and a warning is logged.
 
-    Cost: about 3 microseconds a row in this process, and its memory. Spark's own state reader takes several
-    times as long, does not support savepoints or Holdfast's keyed state, and does not name columns.
+    Cost: about 3 microseconds per row in this process, and memory for all rows. Spark's own state reader
+    takes several times as long, does not support savepoints or Holdfast's keyed state, and does not name
+    columns.
 
     Args:
         reader: The checkpoint or savepoint at its batch.
         state: The state.
-        spark: The session; the running one, or a new one, by default.
+        spark: The session; by default the running one, or else a new one.
 
     Raises:
-        Unsupported: Neither can read it.
+        Unsupported: Neither Holdfast nor Spark can read the state.
     """
     from pyspark.sql import SparkSession as Session
 
@@ -58,9 +59,9 @@ def frame(reader: StateReader, state: NamedState, spark: SparkSession | None) ->
 
 
 def _by_spark(spark: SparkSession, reader: StateReader, state: NamedState) -> DataFrame:
-    """Return the rows through Spark's reader, with the same names for the columns that it has."""
-    # Readers of state need the coordinator of state stores, which Spark creates when it first lists streams.
-    spark.streams.active  # noqa: B018 - for this effect
+    """Return the rows of a state from Spark's state reader, with the columns named as in `state_table`."""
+    # State readers need the coordinator of state stores, which Spark creates when streams are first listed.
+    spark.streams.active  # noqa: B018 - for its side effect
     source = spark.read.format("statestore").option("operatorId", state.operator_id)
     source = source.option("batchId", reader.batch_id)
     if state.form is StateForm.ROWS:
@@ -70,7 +71,7 @@ def _by_spark(spark: SparkSession, reader: StateReader, state: NamedState) -> Da
     value = ("value.value.*", "value.ttlExpirationMs") if state.ttl else ("value.*",)
     shown = value if state.value.names else ()
     frame = source.load(reader.storage.uri).select("key.*", *shown, "partition_id")
-    # Spark's reader of a join has neither a row's place nor whether it has matched.
+    # Spark's reader of a join returns neither the index of a row nor whether it has matched.
     hidden = {"index", "matched"} if state.form is StateForm.ROWS else set()
     names = [name for name in column_names(state) if name not in hidden]
     return frame.toDF(*names) if len(names) == len(frame.columns) else frame
@@ -81,12 +82,12 @@ LINES: Final = (".jsonl", ".ndjson")
 
 
 def check_target(target: Path) -> None:
-    """Refuse a file that cannot be written, before anything is read.
+    """Check that a file can be written, before any state is read.
 
     Raises:
-        Invalid: Its extension is not supported.
-        Conflict: It exists already.
-        Unavailable: Its directory does not exist.
+        Invalid: The extension of the file is not supported.
+        Conflict: The file exists already.
+        Unavailable: The directory of the file does not exist.
     """
     if target.suffix not in (PARQUET, *LINES):
         raise Invalid(
@@ -113,10 +114,10 @@ def check_target(target: Path) -> None:
 
 
 def export(rows: pa.RecordBatchReader, target: Path) -> int:
-    """Write rows into a new file, which appears only when it is complete.
+    """Write rows to a new file, which exists only once it is complete.
 
     Args:
-        rows: The rows; read while they are written.
+        rows: The rows, which are read while the file is written.
         target: The file; its extension sets the format.
 
     Returns:
@@ -125,7 +126,7 @@ def export(rows: pa.RecordBatchReader, target: Path) -> int:
     Raises:
         Invalid: The file's extension is not supported.
         Conflict: The file exists already.
-        Unavailable: It cannot be written.
+        Unavailable: The file cannot be written.
     """
     check_target(target)
     with _beside(target) as part:

@@ -1,4 +1,4 @@
-"""The history of a key, the reason for its value, the largest keys, and what a TTL would free."""
+"""Analysis of state: the history of a key, the reason for its value, the largest keys, and TTL estimates."""
 
 from __future__ import annotations
 
@@ -45,14 +45,15 @@ SET, CHANGED, REMOVED = "set", "changed", "removed"
 
 @dataclass(frozen=True, slots=True)
 class KeyVersion(JsonShape):
-    """A batch after which the state held a different value for the key than before.
+    """A batch that changed the value of a key, with the new value.
 
     Attributes:
         batch_id: The batch.
-        planned_ms: The time when it was planned, in epoch milliseconds.
+        planned_ms: The time when the batch was planned, in epoch milliseconds.
         change: `set`, `changed` or `removed`; `first` for the value in the oldest kept batch.
-        savepoint: The savepoint's address, if only a savepoint still has the batch.
-        found: The content of the state.
+        savepoint: The address of the savepoint that has the batch, if the checkpoint no longer has it;
+            otherwise None.
+        found: The state of the key after the batch.
     """
 
     batch_id: int
@@ -64,16 +65,16 @@ class KeyVersion(JsonShape):
 
 @dataclass(frozen=True, slots=True)
 class KeyHistory(JsonShape):
-    """The values of a key.
+    """The history of a key's values.
 
     Attributes:
         state: The state.
         key: The key.
-        versions: Each of its values, oldest first.
+        versions: The values of the key, oldest first.
         batches: The batches that were read, ascending.
-        last_written: The newest batch that has written the key, even with an unchanged value; None if that
-            was before the oldest kept batch, or if the files show only changed values and there was none.
-        exact: True if the files record each write, and not only changed values.
+        last_written: The newest batch that wrote the key, even with an unchanged value; None if that was
+            before the oldest kept batch, or if the files show only changed values and no value changed.
+        exact: Whether the files record each write, and not only changed values.
     """
 
     state: NamedState = field(metadata=json_spread("operator_id", "operator", "state"))
@@ -100,7 +101,7 @@ class KeyHistory(JsonShape):
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
-    """The values at one batch."""
+    """The state of a key at one batch."""
 
     batch_id: int
     planned_ms: int | None
@@ -117,16 +118,16 @@ def key_history(
     *,
     catalog: Storage | None = None,
 ) -> KeyHistory:
-    """Return the values that a state has held for a key, batch by batch.
+    """Return the values of a key in a state, batch by batch.
 
-    Cost: each file of the key's partition is read once, for this key alone. For batches that only a savepoint
-    has, the savepoint's files that can hold the key.
+    Cost: reads each file of the key's partition once, only for this key. For batches that only a savepoint
+    has, reads those files of the savepoint that can contain the key.
 
     Args:
         reader: The checkpoint, at its newest batch or at the last one to read.
-        operator: The operator.
-        state: One of its states.
-        key: The key, its values of the types of the columns.
+        operator: The operator of the state.
+        state: The state.
+        key: The values of the key, with the types of its columns.
         catalog: Savepoints of the same query, for batches that the checkpoint does not keep.
 
     Raises:
@@ -156,7 +157,8 @@ def _versions(seen: Sequence[_Seen]) -> Iterator[KeyVersion]:
         value = _comparable(batch.found)
         if before is None:
             if batch.found.exists:
-                # A query's first batch has set what exists; else it was there when what is kept begins.
+                # The first batch of a query set the existing values; otherwise they existed before the oldest
+                # kept batch.
                 change = SET if batch.batch_id == 0 else FIRST
                 yield KeyVersion(batch.batch_id, batch.planned_ms, change, batch.savepoint, batch.found)
         elif value != _comparable(before):
@@ -166,7 +168,7 @@ def _versions(seen: Sequence[_Seen]) -> Iterator[KeyVersion]:
 
 
 def _comparable(found: KeyState) -> list[str]:
-    """Return a form in which equal values compare equal, NaN included."""
+    """Return a representation of state in which equal values compare equal, including NaN."""
     return [repr((entry.sub, entry.value, entry.expires_ms)) for entry in found.entries]
 
 
@@ -192,7 +194,7 @@ def _retained(
 def _stretches(
     reader: StateReader, operator: NamedOperator, batches: Sequence[int]
 ) -> Iterator[tuple[OperatorStates, list[int]]]:
-    """Yield runs of batches with the same number of partitions, each with the reader of their files."""
+    """Yield consecutive batches with the same number of partitions, with the reader of their files."""
     logs = operator.files.logs
 
     def partitions_at(batch_id: int) -> int | None:
@@ -211,7 +213,7 @@ def _files_at(reader: StateReader, operator: NamedOperator, batch_id: int) -> Op
 
 
 def _together(walks: Sequence[Iterator[KeptRows]]) -> Iterator[list[KeptRows]]:
-    """Yield each batch that all searched partitions have."""
+    """Yield the rows of each batch that all searched partitions still have."""
     found = [{rows.batch_id: rows for rows in walk} for walk in walks]
     for batch_id in sorted(set.intersection(*map(set, found))):
         yield [partition[batch_id] for partition in found]
@@ -245,7 +247,7 @@ def _written(
 def _saved(
     catalog: Storage, reader: StateReader, state: NamedState, key: Mapping[str, Any]
 ) -> Iterator[_Seen]:
-    """Yield the key in each savepoint of the query."""
+    """Yield the state of the key in each savepoint of the query."""
     query_id = _query_id(reader)
     for listed in catalogs.listed(catalog):
         manifest = listed.manifest
@@ -258,7 +260,7 @@ def _saved(
             saved = StateReader(view, manifest.batch_id)
             _, there = saved.pick(state.name, state.operator_id)
         except NotFound:
-            continue  # the query had no such state then
+            continue  # the query did not have the state yet
         found = saved.read_key(there, key)
         yield _Seen(manifest.batch_id, manifest.fields.get("planned_ms"), listed.uri, found, None)
 
@@ -274,7 +276,7 @@ def _query_id(reader: StateReader) -> str | None:
 
 
 _MICROS: Final = 1000
-# Operators whose rows go when the watermark passes the time in them; and those of which it removes none.
+# Operators whose rows the watermark removes by time, and operators without removal by watermark.
 _BY_TIME: Final = frozenset({"aggregate", "dedupe", "sessions"})
 _BY_NO_WATERMARK: Final = frozenset({"processor", "groups", "limit"})
 
@@ -284,9 +286,9 @@ class Rank(JsonShape):
     """The rank of a key among all keys of its state, by bytes.
 
     Attributes:
-        rank: 1 for the largest.
+        rank: The rank; 1 for the largest key.
         keys: The number of keys.
-        share: Its share of all bytes.
+        share: The key's share of all bytes.
     """
 
     rank: int
@@ -299,23 +301,23 @@ class KeyExplanation(JsonShape):
     """The explanation of a key's value.
 
     Attributes:
-        found: The content of the state.
-        written_batch: The newest batch that has written it; None if that was before the oldest kept batch.
-        exact: True if the files record each write, and not only changed values.
+        found: The state of the key.
+        written_batch: The newest batch that wrote the key; None if that was before the oldest kept batch.
+        exact: Whether the files record each write, and not only changed values.
         first_kept: The oldest kept batch.
         written_ms: The time when the writing batch was planned.
-        inputs: The batch's input from each source: files, or offsets of topics and tables.
-        watermark_ms: The watermark that the batch ran with.
+        inputs: The input of the writing batch from each source: files, or offsets of topics and tables.
+        watermark_ms: The watermark with which the writing batch ran.
         watermark_now_ms: The watermark after the newest batch.
-        expires_ms: The expiry of the first and the last of its rows. Rows of an aggregation never expire in
-            the output mode `complete`, which no file shows.
-        clock: The clock for expiry: `processing` or `event`. If it is set without a time, the watermark
-            removes the rows of a join, at a time that depends on its condition.
-        left_ms: The time until the first row expires; negative if it has.
-        partition: The partition that it is in.
+        expires_ms: The expiry times of the first and the last row of the key. Rows of an aggregation never
+            expire in the output mode `complete`, which no file records.
+        clock: The clock for expiry: `processing` or `event`. If it is set but `expires_ms` is not, the
+            watermark removes the rows of a join at a time that depends on its condition.
+        left_ms: The time until the first row expires, in milliseconds; negative if it has expired.
+        partition: The partition of the key.
         partitions: The number of partitions.
-        key_group: The key group, for Holdfast's keyed operators.
-        rank: Its rank among the largest; None if not computed.
+        key_group: The key group, for keyed operators; otherwise None.
+        rank: The rank of the key by size; None if not computed.
     """
 
     found: KeyState = field(metadata=json_spread())
@@ -347,16 +349,17 @@ def explain(
 ) -> KeyExplanation:
     """Explain a key's value from its files and the logs.
 
-    Cost: that of `key_history`; with `rank` every row of the state is read too, about a microsecond each.
+    Cost: that of `key_history`; with `rank`, also reads every row of the state, which takes about a
+    microsecond per row.
 
     Args:
         reader: The checkpoint or savepoint at its batch.
-        operator: The operator.
-        state: One of its states.
-        key: The key, its values of the types of the columns.
-        now_ms: The wall clock, for a TTL in processing time.
-        rank: Whether to compute its rank among the largest.
-        tell: Called with stores done, stores in all, and the current step.
+        operator: The operator of the state.
+        state: The state.
+        key: The values of the key, with the types of its columns.
+        now_ms: The current time in epoch milliseconds, for a TTL in processing time.
+        rank: Whether to compute the rank of the key by size.
+        tell: The progress callback, called with stores done, total stores, and the current step.
 
     Raises:
         NotFound: A file was deleted before it was read.
@@ -396,7 +399,7 @@ def explain(
 def _expiry(
     operator: NamedOperator, state: NamedState, found: KeyState
 ) -> tuple[str | None, tuple[int, int] | None]:
-    """Return the clock for the expiry of a key's rows, and the times of the first and the last."""
+    """Return the clock for the expiry of a key's rows, and the first and the last expiry time."""
     if state.ttl:
         clock: str | None = state.source.ttl_clock(state)
         times = [entry.expires_ms for entry in found.entries if entry.expires_ms is not None]
@@ -410,9 +413,9 @@ def _expiry(
 def _removed_by_watermark(
     operator: NamedOperator, state: NamedState, found: KeyState
 ) -> tuple[str | None, tuple[int, int] | None]:
-    """Return when the watermark removes the rows: at the end of their window, or at the time in the key.
+    """Return the times at which the watermark removes the rows: the window's end or the time in the key.
 
-    For a join only the clock is known: the time depends on its condition, which no file has.
+    For a join, only the clock is known, because the time depends on the condition, which no file records.
     """
     does = short_name(operator.kind)
     column = None if does in _BY_NO_WATERMARK else watermark_column(state)
@@ -421,13 +424,13 @@ def _removed_by_watermark(
     if does not in _BY_TIME:
         return EVENT, None
     marks = [{**entry.key, **entry.sub, **entry.value}[column] for entry in found.entries]
-    # The watermark passes no time that is null.
+    # The watermark never passes a null time.
     times = [_ms(mark["end"] if isinstance(mark, Mapping) else mark) for mark in marks if mark is not None]
     return (EVENT, (min(times), max(times))) if times else (None, None)
 
 
 def _ms(time: dt.datetime) -> int:
-    """Return a time in epoch milliseconds; one without a zone is compared with the watermark as UTC."""
+    """Return a time in epoch milliseconds; a time without a zone is UTC, like the watermark."""
     return round((time if time.tzinfo else time.replace(tzinfo=dt.timezone.utc)).timestamp() * 1000)
 
 
@@ -445,11 +448,11 @@ class LargestKey(JsonShape):
     """A key and its size in a state.
 
     Attributes:
-        key: Its columns.
-        rows: The number of its rows: waiting rows of a join, entries of a map, or sessions.
-        size_bytes: Their stored size.
-        share: Their share of the bytes of the state.
-        partition: The partition that they are in.
+        key: The columns of the key.
+        rows: The number of rows: waiting rows of a join, entries of a map, or sessions.
+        size_bytes: The stored size of these rows in bytes.
+        share: The share of these rows in the bytes of the state.
+        partition: The partition of the key.
     """
 
     key: Mapping[str, Any] = field(metadata=json_as(convert=plain))
@@ -465,9 +468,9 @@ class HeavyKeys(JsonShape):
 
     Attributes:
         state: The state.
-        keys: The number of its keys.
-        size_bytes: The size of all keys.
-        heaviest: The largest keys, the largest first.
+        keys: The number of keys in the state.
+        size_bytes: The size of all rows in bytes.
+        heaviest: The largest keys, in descending order of size.
     """
 
     state: NamedState = field(metadata=json_spread("operator_id"))
@@ -478,20 +481,20 @@ class HeavyKeys(JsonShape):
     @property
     @in_json_as("state")
     def name(self) -> str:
-        """The state as OPERATOR.STATE, or the operator alone if it has one state."""
+        """The name of the state as OPERATOR.STATE, or only the operator if it has one state."""
         return self.state.full_name
 
 
 def heaviest(state: NamedState, *, most: int = 10, tell: ProgressCallback | None = None) -> HeavyKeys:
-    """Find the keys with the most bytes of a state.
+    """Return the keys with the most bytes in a state.
 
-    Cost: every row is read, one or two microseconds each. If a key has several rows, such as those of a join
-    that wait for a partner, all keys are held in memory.
+    Cost: reads every row, which takes one or two microseconds per row. If keys have several rows, such as the
+    waiting rows of a join, holds all keys in memory.
 
     Args:
         state: The state.
-        most: The number of keys.
-        tell: Called with stores done, stores in all, and the current step.
+        most: The number of keys to return.
+        tell: The progress callback, called with stores done, total stores, and the current step.
 
     Raises:
         NotFound: A file was deleted before it was read.
@@ -503,7 +506,7 @@ def heaviest(state: NamedState, *, most: int = 10, tell: ProgressCallback | None
     for size in state.source.key_sizes(state, tell):
         keys += 1
         total += size.size_bytes
-        # What is found first is before others of its size.
+        # Of keys of the same size, the first one found comes first.
         item = (size.size_bytes, -keys, size)
         if len(largest) < most:
             heapq.heappush(largest, item)
@@ -521,7 +524,7 @@ _SECOND: Final = 1000
 _MINUTE: Final = 60 * _SECOND
 _HOUR: Final = 60 * _MINUTE
 _DAY: Final = 24 * _HOUR
-# Where one bar of the histogram ends and the next begins.
+# The boundaries of the histogram's bars.
 _EDGES: Final = (
     ("1 min", _MINUTE),
     ("5 min", 5 * _MINUTE),
@@ -543,14 +546,14 @@ _EDGES: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Bar(JsonShape):
-    """Rows of about one age.
+    """A bar of a histogram: the rows whose age is in a range.
 
     Attributes:
-        label: Its range, as text.
-        from_ms: Its least age; None for times ahead of the clock.
-        to_ms: The start of the next bar; None for the last.
+        label: The range of ages, as text.
+        from_ms: The minimum age in milliseconds; None for times ahead of the clock.
+        to_ms: The minimum age of the next bar; None for the last bar.
         rows: The number of rows.
-        size_bytes: Their size.
+        size_bytes: The size of these rows in bytes.
     """
 
     label: str
@@ -562,21 +565,21 @@ class Bar(JsonShape):
 
 @dataclass(frozen=True, slots=True)
 class WhatIf(JsonShape):
-    """The effect of a rule on one state.
+    """The effect of a TTL or watermark delay on one state.
 
     Attributes:
         operator_id: The operator's number.
-        name: The state.
-        form: The form of its values.
-        rows: The number of its rows: keys, or elements and entries if a key has several.
-        size_bytes: Their size.
-        clock: The clock of its times; None if it has none.
-        what: The meaning of its times, or the reason why the rule cannot be applied.
-        now_ms: The time of that clock after the batch.
+        name: The name of the state.
+        form: The form of the state's values.
+        rows: The number of rows: keys, or elements and entries if a key has several.
+        size_bytes: The size of these rows in bytes.
+        clock: The clock of the state's times; None if it has no times.
+        what: The meaning of the times, or the reason why the rule cannot be applied.
+        now_ms: The time of this clock after the batch, in epoch milliseconds.
         timed_rows: The number of rows with a time.
         freed_rows: The number of rows that the rule would free; None if it cannot be applied.
-        freed_bytes: Their size.
-        histogram: Rows by age, from the youngest to the oldest.
+        freed_bytes: The size of the freed rows in bytes; None if the rule cannot be applied.
+        histogram: The rows by age, youngest first.
     """
 
     operator_id: int
@@ -604,23 +607,23 @@ def what_if(
     current_ttl_ms: int | None = None,
     tell: ProgressCallback | None = None,
 ) -> tuple[WhatIf, ...]:
-    """Apply a rule to existing state; nothing is changed.
+    """Compute which rows a TTL or a watermark delay would free; nothing is changed.
 
-    A TTL frees rows that are older by the clock of their state: the time of the newest batch if the state has
-    processing times, the watermark if it has event times. A watermark delay frees the rows that the watermark
-    would have passed with this delay; a longer one frees nothing.
+    A TTL frees rows whose age exceeds it. The age is relative to the time of the newest batch if the state
+    has processing times, and to the watermark if it has event times. A watermark delay frees the rows that
+    the watermark would have passed with this delay; a longer delay than the current one frees nothing.
 
-    Cost: every row is read, about 2 microseconds each.
+    Cost: reads every row, which takes about 2 microseconds per row.
 
     Args:
         reader: The checkpoint or savepoint at its batch.
-        ttl_ms: A TTL.
-        watermark_ms: A delay of the watermark.
-        state: Only this state; all by default.
-        operator: Only this operator; all by default.
+        ttl_ms: The TTL to apply, in milliseconds.
+        watermark_ms: The watermark delay to apply, in milliseconds.
+        state: The state to examine; all states by default.
+        operator: The operator to examine; all operators by default.
         by: A column of the state with the time, if the state records none.
-        current_ttl_ms: The current TTL of a Spark state, if it cannot be computed.
-        tell: Called with stores done, stores in all, and the current step.
+        current_ttl_ms: The current TTL of a state of Spark, for use if it cannot be computed from the files.
+        tell: The progress callback, called with stores done, total stores, and the current step.
 
     Raises:
         Invalid: Neither or both rules were given, or the column of times does not exist.
@@ -649,7 +652,7 @@ def what_if(
     if asked is not None and asked.form is not StateForm.KEYED:
         parts = [asked]
     else:
-        # What a keyed operator holds for a key is asked state by state.
+        # The combined state of a keyed operator is examined state by state.
         parts = [part for one in operators for part in one.states if part.source.has_ages(part)]
     return tuple(
         _applied(part.source.ages(part, by, current_ttl_ms, tell), ttl_ms, watermark_ms) for part in parts
@@ -676,7 +679,7 @@ def _applied(aged: StateAges, ttl_ms: int | None, watermark_ms: int | None) -> W
 
 
 def _cut(aged: StateAges, ttl_ms: int | None, watermark_ms: int | None) -> tuple[int | None, str | None]:
-    """Return the time up to which rows would be freed, or why there is none."""
+    """Return the time up to which rows would be freed, or None and the reason."""
     if aged.clock is None:
         return None, None
     if aged.now_ms is None:

@@ -1,4 +1,4 @@
-"""Holdfast's keyed operators of a checkpoint, and their state."""
+"""The keyed operators in a checkpoint, and their states."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from holdfast.worker.state.layout import BlobSchema
 
 
-# What operators keep for themselves.
+# The internal tables of operators.
 _OWN: Final = "holdfast_"
 _WHAT: Final = "the description of an operator"
 BROADCAST: Final = "broadcast"
@@ -33,10 +33,10 @@ LIST, MAP = "list", "map"
 
 @dataclass(frozen=True, slots=True)
 class KeptState:
-    """One state of a keyed operator.
+    """A state of a keyed operator.
 
     Attributes:
-        name: The user's name for it.
+        name: The name that the user gave to the state.
         kind: "value", "list", "map", "reducing", "aggregating" or "broadcast".
         type: The Arrow type of its values, of a list's elements, of a map's values or of an accumulator.
         key_type: The type of a map's keys.
@@ -53,28 +53,28 @@ class KeptState:
 
     @property
     def has_elements(self) -> bool:
-        """Return whether a key may have several values in it."""
+        """Return whether a key may have several values in this state."""
         return self.kind in (LIST, MAP, BROADCAST)
 
 
 @dataclass(frozen=True, slots=True)
 class KeyedOperator:
-    """A keyed operator of Holdfast in a checkpoint at a batch.
+    """A keyed operator in a checkpoint at a batch.
 
     Attributes:
-        operator_id: Its number in the plan.
-        name: The user's name for it; `operator-NUMBER` if none was recorded.
+        operator_id: The number of the operator in the plan.
+        name: The name that the user gave to the operator; `operator-NUMBER` if none was recorded.
         partitions: The number of partitions of its state.
-        key_groups: The number of key groups of its keys.
+        key_groups: The number of key groups.
         keys: The key columns. If their names were not recorded, they are `key`, or `key_1`, `key_2`, …
         states: The states of each key.
         timers: Whether keys may have timers.
-        form: The newest schema of its tables.
+        form: The newest schema of the operator's tables.
         planned_ms: The time when the batch was planned, which is the stamp of new values.
         watermark_ms: The watermark of the batch.
-        placed: Whether a user's function decides a key's group; None if not recorded.
+        placed: Whether a placement function of the user determines a key's group; None if not recorded.
         instances: Whether its keys are the instances of an `hf.Operator`.
-        note_path: The path of the operator's note; None if it has none.
+        note_path: The path of the file that describes the operator; None if it has none.
         numbering: The numbering of stored groups.
     """
 
@@ -98,7 +98,7 @@ class KeyedOperator:
         return self.numbering.partition_of(group, self.partitions)
 
     def state(self, name: str) -> KeptState:
-        """Return a state by its name.
+        """Return the state with this name.
 
         Raises:
             NotFound: The state does not exist; the error lists the existing ones.
@@ -118,7 +118,7 @@ class KeyedOperator:
 
 
 def belongs_to_no_key(where: str, state: str) -> Invalid:
-    """Return the error for rows of a broadcast stream that are read or changed by key."""
+    """Return the error for an attempt to read or change a broadcast stream's rows by key."""
     return Invalid(
         "the state of a broadcast stream cannot be read or changed by key",
         code="HF-E2020",
@@ -128,12 +128,12 @@ def belongs_to_no_key(where: str, state: str) -> Invalid:
 
 
 def keyed_operators(storage: Storage, batch_id: int | None = None) -> tuple[KeyedOperator, ...]:
-    """Return Holdfast's keyed operators at a committed batch, by their numbers.
+    """Return the keyed operators at a committed batch, by number.
 
-    An operator that has neither a note nor any state yet is left out, since its states are unknown.
+    An operator that has neither a describing file nor any state is omitted, because its states are unknown.
 
-    Cost: a few small files; if a query was started without Holdfast there are no notes, and the rows of at
-    least one partition are read to find the schema.
+    Cost: reads a few small files. If the query was started without Holdfast, there are no describing files,
+    and the rows of at least one partition are read to find the schema.
 
     Args:
         storage: The checkpoint, or a savepoint's view.
@@ -149,7 +149,7 @@ def keyed_operators(storage: Storage, batch_id: int | None = None) -> tuple[Keye
 def keyed_with_states(
     storage: Storage, batch_id: int | None = None
 ) -> list[tuple[KeyedOperator, OperatorStates]]:
-    """Return the keyed operators, each with the reader of its rows."""
+    """Return the keyed operators at a committed batch, each with the reader of its rows."""
     own = [operator for operator in operator_states(storage, batch_id) if is_keyed(operator)]
     if not own:
         return []
@@ -206,7 +206,7 @@ def key_schema(form: BlobSchema, names: Sequence[str] | None = None) -> pa.Schem
 
 
 def kept_states(form: BlobSchema) -> tuple[KeptState, ...]:
-    """Return the states of a schema that the user has declared."""
+    """Return the states in a schema that the user declared."""
     from holdfast.worker.state.layout import stored_types
 
     return tuple(
@@ -237,7 +237,7 @@ def _from_rows(storage: Storage, states: OperatorStates) -> tuple[BlobSchema | N
 
 
 def _notes(storage: Storage) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Return the notes of keyed operators, by name."""
+    """Yield the describing files of keyed operators, by name."""
     for name in storage.list(layout.OWN).names:
         operator = layout.noted_operator(name)
         if operator is None:
@@ -249,7 +249,7 @@ def _notes(storage: Storage) -> Iterator[tuple[str, Mapping[str, Any]]]:
         except (ValueError, TypeError):
             raise damaged(_WHAT, full(storage.uri, path), "something else", "JSON") from None
         except KeyError:
-            continue  # an operator without keys has another note
+            continue  # an operator without keys has a different file
         if keyed:
             yield operator, note
 
@@ -257,10 +257,11 @@ def _notes(storage: Storage) -> Iterator[tuple[str, Mapping[str, Any]]]:
 def _name_operators(
     storage: Storage, own: Sequence[OperatorStates], notes: Mapping[str, Mapping[str, Any]]
 ) -> Iterator[tuple[OperatorStates, str | None]]:
-    """Yield each operator with its name from the notes, which do not name Spark's operators.
+    """Yield each operator with its name from the describing files, which do not identify Spark's operators.
 
-    A single operator needs no matching, and the plan of a query that Holdfast started has them in Spark's
-    order. Otherwise the schema of the stored rows decides, if only one note has it.
+    A single operator needs no matching, and the plan of a query that Holdfast started lists operators in
+    Spark's order. Otherwise they are matched by the schema of the stored rows, if only one file has that
+    schema.
     """
     planned = _planned(storage, own[0].batch_id)
     if len(planned) == len(own) and set(planned) <= set(notes):

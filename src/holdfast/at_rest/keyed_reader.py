@@ -1,4 +1,4 @@
-"""Read keyed state by its users' keys: one key, all of them, or columns."""
+"""Reading keyed state by users' keys: one key, all keys, or columns."""
 
 from __future__ import annotations
 
@@ -55,11 +55,11 @@ class GroupSource(Protocol):
     """The source of one operator's key groups."""
 
     def group(self, number: int) -> KeyGroup | None:
-        """Return one group; None if it has no state."""
+        """Return one key group; None if it has no state."""
         ...
 
     def groups(self) -> Iterator[KeyGroup]:
-        """Yield every group that has state; numbers ascend within a partition."""
+        """Yield every key group that has state, in ascending order within a partition."""
         ...
 
 
@@ -69,7 +69,7 @@ class StoredGroups:
 
     Attributes:
         storage: The checkpoint.
-        states: The reader of its rows.
+        states: The reader of the operator's rows.
     """
 
     storage: Storage
@@ -106,7 +106,7 @@ def key_table(run: Run, keys: pa.Schema) -> pa.Table:
 
 
 def owners_of(parts: Sequence[Part]) -> Run | None:
-    """Return the keys of a group with their identities, of any schema; None if it has none."""
+    """Return the keys of a group with their identities, from parts of any schema; None if it has no keys."""
     batches = []
     for part in parts:
         run = part.tables.get(ROWS)
@@ -122,10 +122,10 @@ def state_rows(part: Part, owners: Run, state: KeptState) -> tuple[Run, list[pa.
     Args:
         part: The part.
         owners: The keys of the group.
-        state: The state in its current form: values of an older type are widened.
+        state: The state in its current form, to which values of an older type are widened.
 
     Returns:
-        None if the part has no rows of it.
+        The rows; None if the part has no rows of the state.
 
     Raises:
         Unsupported: The part has the state in a different type.
@@ -179,7 +179,7 @@ def fitted(column: pa.Array, kind: pa.DataType | None, name: str) -> pa.Array:
 
 
 def cell_bytes(column: pa.Array) -> NDArray[np.int64]:
-    """Return the approximate bytes of each cell of a column: exact for numbers, texts and bytes."""
+    """Return the approximate size of each cell of a column; exact for numbers, texts and bytes."""
     kind = column.type
     if pa.types.is_null(kind) or not len(column):
         return np.zeros(len(column), np.int64)
@@ -190,7 +190,7 @@ def cell_bytes(column: pa.Array) -> NDArray[np.int64]:
     return np.full(len(column), max(kind.bit_width // 8, 1), np.int64)
 
 
-# Beside the key columns.
+# In addition to the key columns.
 VALUE: Final = "value"
 MAP_KEY: Final = "map_key"
 STAMP: Final = "stamp_ms"
@@ -209,7 +209,7 @@ class KeyedStateReader:
 
     Attributes:
         operator: The operator and its states.
-        source: The source of its key groups.
+        source: The source of the operator's key groups.
         hashes: The hash function of keys: Spark's hash.
     """
 
@@ -219,26 +219,26 @@ class KeyedStateReader:
 
     @property
     def where(self) -> str:
-        """The operator, for messages."""
+        """The name of the operator, for messages."""
         return f"operator {self.operator.name}"
 
     def keys_of(self, key: Any) -> pa.Table:
-        """Return a key, given by column, in their order, or as the only value, as a table of one row.
+        """Return a key, given by column, as values in order, or as one value, as a table of one row.
 
         Raises:
-            Invalid: It has other columns, or a value of a different type.
+            Invalid: The key has other columns, or a value of a different type.
         """
         return key_table_of(key, self.operator.keys, self.where)
 
     def group_of(self, key: Any) -> int:
-        """Return the key group of a key's hash; a placement function may have put it elsewhere."""
+        """Return the key group of a key's hash; a placement function may use a different group."""
         return int(group_of(self.hash_of(self.keys_of(key)), self.operator.key_groups)[0])
 
     def get(self, key: Any) -> KeyRow | None:
         """Return all state of one key, including expired values not cleaned up yet; None without any.
 
-        Cost: one key group is looked up and decoded. If a user's function places keys, or it is unknown
-        whether one does, a key that is not in the group of its hash is searched in all of them.
+        Cost: looks up and decodes one key group. If keys may be placed by a placement function, a key that is
+        not in the group of its hash is searched in all groups.
 
         Raises:
             Invalid: The key has other columns, or a value of a different type.
@@ -266,27 +266,27 @@ class KeyedStateReader:
         return None
 
     def rows(self) -> Iterator[KeyRow]:
-        """Yield every key with its state, key group after key group. Cost: some 10 microseconds a key."""
+        """Yield every key with its state, by key group. Cost: about 10 microseconds per key."""
         for group in self.source.groups():
             yield from key_rows(group, self.where)
 
     def schema(self, state: str) -> pa.Schema:
-        """Return the columns of `scan`: the key's, `map_key` of a map, `value`, `stamp_ms` with a TTL."""
+        """Return the columns of `scan`: key columns, `map_key` of a map, `value`, `stamp_ms` with a TTL."""
         return self._schema(self.operator.state(state))
 
     def scan(self, state: str, *, sizes: bool = False) -> Iterator[pa.Table]:
-        """Yield the rows of one state as tables, one or more per key group: the fastest full read.
+        """Yield the rows of one state as tables, one or more per key group; the fastest way to read all rows.
 
-        A list has a row for each element, in its order, and a map one for each entry. `stamp_ms` is the time
-        when a value with a TTL was last stamped, by the clock of its TTL.
+        A list has a row for each element, in order, and a map has a row for each entry. `stamp_ms` is the
+        time when a value with a TTL was last stamped, by the clock of its TTL.
 
         Args:
             state: The state's name.
-            sizes: Add `size_bytes`: the approximate bytes of the key and the value.
+            sizes: Whether to add the column `size_bytes`, the approximate size of the key and the value.
 
         Raises:
             NotFound: The state does not exist; or a file that the batch needs is missing.
-            Unsupported: Some rows are of an earlier type that is not just narrower.
+            Unsupported: Some rows have an earlier type that cannot be widened to the current one.
             Corrupt: A file or a row is damaged.
         """
         kept = self.operator.state(state)
@@ -295,9 +295,9 @@ class KeyedStateReader:
             yield from self._scanned(group, kept, schema, sizes=sizes)
 
     def ages(self, state: str) -> Iterator[pa.Table]:
-        """Yield the ages for a TTL: for each value the key columns, `stamp_ms` and `size_bytes`.
+        """Yield the ages of values for a TTL: key columns, `stamp_ms` and `size_bytes` of each value.
 
-        The stamp is null if the state has no TTL, since the time of writing is then not recorded.
+        The stamp is null if the state has no TTL, because the time of writing is then not recorded.
         """
         columns = [*self.operator.keys.names, STAMP, SIZE]
         stamped = self.operator.state(state).ttl_ms is not None
@@ -315,13 +315,13 @@ class KeyedStateReader:
         key = [column[0].as_py() for column in wanted.columns]
         comparable = comparable_key(key)
         rows = [row for row in key_rows(group, self.where, h) if comparable_key(row.key) == comparable]
-        # State of earlier versions may hold two keys that differ in the sign of a zero.
+        # State of earlier versions may have two keys that differ only in the sign of a zero.
         return next(
             (row for row in rows if repr(tuple(row.key)) == repr(tuple(key))), rows[0] if rows else None
         )
 
     def is_by_hash(self, owners: Run) -> bool:
-        """Return whether keys are placed by their hashes, and not by a placement function."""
+        """Return whether keys are placed by hash and not by a placement function."""
         keys = key_table(owners, self.operator.keys)
         return bool((self.hash_of(keys) == owners.h).all())
 
@@ -362,17 +362,17 @@ class KeyedStateReader:
 
 
 def value_fields(kept: KeptState) -> list[pa.Field]:
-    """Return the columns other than the keys in the table of a state."""
+    """Return the columns of a state's table, except the key columns."""
     fields = [pa.field(MAP_KEY, kept.key_type)] if kept.kind == MAP else []
     fields.append(pa.field(VALUE, kept.type))
     return [*fields, pa.field(STAMP, pa.int64())] if kept.ttl_ms is not None else fields
 
 
 def key_table_of(key: Any, schema: pa.Schema, where: str) -> pa.Table:
-    """Return a key as a table of one row; given by column, in their order, or as the value of the only one.
+    """Return a key, given by column, as values in order, or as one value, as a table of one row.
 
     Raises:
-        Invalid: It has other columns, or a value of a different type.
+        Invalid: The key has other columns, or a value of a different type.
     """
     values = _values_of(key, schema, where)
     arrays = [_key_column(value, column, where) for value, column in zip(values, schema, strict=True)]
@@ -394,7 +394,7 @@ def _key_column(value: Any, column: pa.Field, where: str) -> pa.Array:
 
 
 def placed_hash(h: Hashes, group: int, key_groups: int) -> Hashes:
-    """Return the hashes of keys that a placement function has put into a group, moved into its range."""
+    """Return the hashes of keys placed by a placement function, moved into the hash range of their group."""
     if key_groups == 1:
         return h
     low, high = range_of(group, key_groups)
@@ -445,12 +445,12 @@ _CHUNK = 1024
 
 @dataclass(frozen=True, slots=True)
 class KeyedContent(JsonShape):
-    """The content of one of Holdfast's keyed operators.
+    """The content of a keyed operator.
 
     Attributes:
-        operator: Its name.
-        keys: The number of its keys.
-        digest: A hash of the keys with all their state and timers, independent of their order.
+        operator: The name of the operator.
+        keys: The number of keys.
+        digest: A hash of all keys with their state and timers, independent of their order.
     """
 
     operator: str
@@ -461,7 +461,7 @@ class KeyedContent(JsonShape):
 def keyed_contents(checkpoint: Storage) -> tuple[KeyedContent, ...]:
     """Return the content of each keyed operator at the newest committed batch.
 
-    Cost: some 15 microseconds a key.
+    Cost: about 15 microseconds per key.
 
     Raises:
         NotFound: A file is missing.
@@ -484,5 +484,5 @@ def _comparable_bytes(row: KeyRow) -> bytes:
 
 
 def _ordered(value: Any) -> str:
-    """Return a value as text, with a map's entries sorted."""
+    """Return a value as text, with the entries of maps sorted."""
     return repr(sorted(map(repr, value.items()))) if isinstance(value, dict) else repr(value)

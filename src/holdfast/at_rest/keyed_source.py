@@ -1,4 +1,4 @@
-"""Holdfast's own keyed operators as named states, read by their users' keys."""
+"""The states of keyed operators as named states, read by users' keys."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ _ATOMS: Final = {
 def name_states(
     keyed: KeyedStateReader, files: OperatorStates, operator: OperatorName
 ) -> Iterator[NamedState]:
-    """Yield the states of a keyed operator: all of a key under the operator's name, and each by itself."""
+    """Yield the states of a keyed operator: the combined state under the operator's name, then each state."""
     source = KeyedSource(keyed, files)
     declared = keyed.operator
     key = _struct(declared.keys)
@@ -83,10 +83,10 @@ def name_states(
 
 @dataclass(frozen=True, slots=True)
 class KeyedSource:
-    """A reader of the states of one of Holdfast's keyed operators, from its key groups.
+    """A reader of the states of one keyed operator, from its key groups.
 
     Attributes:
-        keyed: The key groups.
+        keyed: The reader of the key groups.
         files: The reader of the operator's files.
     """
 
@@ -95,17 +95,17 @@ class KeyedSource:
 
     @property
     def notes_writes(self) -> bool:
-        """False: a key group is written whole, and a base does not show single writes."""
+        """False, because a key group is written as a whole and does not show single writes."""
         return False
 
     def get(self, state: NamedState, key: Mapping[str, Any]) -> Iterator[Entry]:
-        """Yield the rows of a key. Cost: one key group is looked up and decoded."""
+        """Yield the rows of a key. Cost: looks up and decodes one key group."""
         place = self.keyed.find(dict(key))
         if place is not None:
             yield from self._entries(state, *place)
 
     def scan(self, state: NamedState, tell: ProgressCallback | None = None) -> Iterator[Entry]:  # noqa: ARG002 - key groups are no stores to count
-        """Yield every row, key group after key group. Cost: some 10 microseconds a key."""
+        """Yield every row, by key group. Cost: about 10 microseconds per key."""
         from holdfast.checkpoints.keyed import key_rows
 
         for group in self.keyed.source.groups():
@@ -118,7 +118,7 @@ class KeyedSource:
         schema: pa.Schema,
         tell: ProgressCallback | None = None,  # noqa: ARG002 - as above
     ) -> Iterator[pa.RecordBatch]:
-        """Yield the rows as record batches: a single state by column, all states of a key by row."""
+        """Yield the rows as record batches."""
         from holdfast.at_rest.keyed_reader import GroupsInMemory, KeyedStateReader
 
         operator = self.keyed.operator
@@ -131,7 +131,7 @@ class KeyedSource:
                 yield _by_column(table, declared, partition, schema)
 
     def key_sizes(self, state: NamedState, tell: ProgressCallback | None = None) -> Iterator[KeySize]:
-        """Return the size of each key; all keys are held in memory."""
+        """Yield the size of each key, after collecting all keys in memory."""
         return by_key(
             (
                 repr(list(entry.key.values())),
@@ -141,17 +141,17 @@ class KeyedSource:
         )
 
     def has_ages(self, state: NamedState) -> bool:
-        """Return whether it has ages: single states do; timers and the combined state do not."""
+        """Return whether a state has ages, as single states do, but not timers and the combined state."""
         return state.form not in (StateForm.KEYED, StateForm.TIMERS)
 
     def ages(
         self,
         state: NamedState,
-        by: str | None = None,  # noqa: ARG002 - a value says when it was written, and nothing else is asked
-        current_ttl_ms: int | None = None,  # noqa: ARG002 - the operator notes its time to live
+        by: str | None = None,  # noqa: ARG002 - the stamp of a value is its only time
+        current_ttl_ms: int | None = None,  # noqa: ARG002 - the operator records its TTL
         tell: ProgressCallback | None = None,
     ) -> StateAges:
-        """Return when the values of a state were last stamped."""
+        """Return the times when the values of a state were last stamped."""
         import numpy as np
 
         empty = np.empty(0, np.int64)
@@ -182,7 +182,7 @@ class KeyedSource:
     def locate(
         self, state: NamedState, key: Mapping[str, Any], files: OperatorStates
     ) -> tuple[list[Sought], int | None]:
-        """Return the lookup of the Spark rows that hold the key's group."""
+        """Return the lookup of the rows in Spark's store that contain the key's group."""
         from holdfast.formats.operators import KEYED_VARIABLES
 
         number = self.keyed.operator.numbering.number_of(self.key_group(state, key))
@@ -206,17 +206,17 @@ class KeyedSource:
         """Return the clock that the state declares."""
         return self.keyed.operator.state(state.name).clock or PROCESSING
 
-    def key_group(self, state: NamedState, key: Mapping[str, Any]) -> int:  # noqa: ARG002 - all states of a key are in one
-        """Return the key group that has a key, or the one of its hash."""
+    def key_group(self, state: NamedState, key: Mapping[str, Any]) -> int:  # noqa: ARG002 - not needed
+        """Return the key group that contains a key, or else that of its hash."""
         place = self.keyed.find(dict(key))
         return self.keyed.group_of(dict(key)) if place is None else place[0].group
 
     def plain_value(self, state: NamedState, entry: Entry) -> Any:
-        """Return the value itself for a single state, which has no columns."""
+        """Return the value of a row; for a single state, which has no columns, the bare value."""
         return dict(entry.value) if state.form is StateForm.KEYED else entry.value[state.name]
 
-    def spark_reads(self, state: NamedState) -> bool:  # noqa: ARG002 - none of them
-        """Return False: Spark sees key groups as bytes."""
+    def spark_reads(self, state: NamedState) -> bool:  # noqa: ARG002 - false for all states
+        """Return False, because Spark reads key groups as bytes."""
         return False
 
     def _by_row(self, state: NamedState, group: KeyGroup, schema: pa.Schema) -> pa.RecordBatch:
@@ -238,7 +238,7 @@ class KeyedSource:
         return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
     def _entries(self, state: NamedState, group: KeyGroup, row: KeyRow) -> Iterator[Entry]:
-        """Yield a key's rows of one state, or its one row of all."""
+        """Yield a key's rows in one state, or the one row of its combined state."""
         operator = self.keyed.operator
         key = dict(zip(state.key.names, row.key, strict=True))
         partition = operator.partition_of(group.group)
@@ -297,7 +297,7 @@ def _elements(state: NamedState, row: KeyRow) -> Iterator[tuple[dict[str, Any], 
 
 
 def _size(value: Any) -> int:
-    """Return the approximate bytes of a value: exact for numbers, texts and bytes."""
+    """Return the approximate size of a value in bytes; exact for numbers, texts and bytes."""
     if value is None:
         return 0
     if isinstance(value, str):
@@ -326,7 +326,7 @@ def spark_type(type_: pa.DataType) -> DataType:
     """Return the Spark type for an Arrow type.
 
     Raises:
-        Unsupported: Spark has no such type.
+        Unsupported: Spark has no equivalent type.
     """
     import pyarrow as pa
 

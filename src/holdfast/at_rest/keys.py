@@ -1,8 +1,8 @@
-"""Parse a key as a user types it, and decode rows of state into Arrow columns.
+"""The parsing of keys typed by users, and the decoding of rows of state into Arrow columns.
 
-An UnsafeRow is a sequence of words of eight bytes, so thousands of consecutive rows are one array of words,
-and a column is every row's word at the same offset. A value that does not fit into a word is collected from
-the offset in the word. Lists, maps and numbers longer than a word are decoded one by one.
+An UnsafeRow is a sequence of eight-byte words. Thousands of consecutive rows are therefore read as one array
+of words, and a column consists of the words at the same offset in each row. If a value does not fit into a
+word, the word contains its offset. Lists, maps and numbers longer than a word are decoded one by one.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class ColumnDecoder:
     """A decoder of rows of one type into columns.
 
     Args:
-        type_: The rows' type.
+        type_: The type of the rows.
         where: The state, for messages.
     """
 
@@ -59,25 +59,25 @@ class ColumnDecoder:
     def take_apart(self, rows: Sequence[bytes]) -> list[pa.Array]:
         """Return the columns of rows, in the order of the fields.
 
-        Cost: some 50 nanoseconds a row and field.
+        Cost: about 50 nanoseconds per row and field.
 
         Raises:
-            Corrupt: The rows cannot be of this type.
+            Corrupt: The bytes are not rows of this type.
         """
         import numpy as np
 
         return self._columns(b"".join(rows), np.fromiter(map(len, rows), np.int64, len(rows)))
 
     def take_apart_behind(self, stored: Sequence[bytes], before: int) -> list[pa.Array] | None:
-        """Return the columns of equally long rows that all have the same number of bytes before them.
+        """Return the columns of rows of equal length that are stored with a prefix of the same length.
 
         Args:
-            stored: The rows with their prefix: its last byte is zero; a prefix of at least five bytes has the
-                length of the rest in the four bytes before that.
-            before: The number of bytes.
+            stored: The rows with their prefixes. The last byte of a prefix is zero; in a prefix of at least
+                five bytes, the four bytes before it are the length of the row.
+            before: The length of the prefix in bytes.
 
         Returns:
-            None if their lengths differ, or a prefix has a different form.
+            The columns; None if the lengths differ or a prefix has a different form.
         """
         import numpy as np
 
@@ -112,7 +112,7 @@ class ColumnDecoder:
 
 
 class _Rows:
-    """Many consecutive rows."""
+    """A buffer of many consecutive rows."""
 
     def __init__(self, data: bytes, where: str) -> None:
         import numpy as np
@@ -168,7 +168,7 @@ class _Rows:
     def _struct(self, type_: Struct, begin: Words, ends: Words, null: NDArray[np.bool_]) -> pa.Array:
         import pyarrow as pa
 
-        # A null one has no words of its own; those of its row are in, and are not shown.
+        # A null value has no words of its own; the words that are read belong to its row and are masked.
         least = (len(type_.types) + 63) // 64 * _WORD + _WORD * len(type_.types)
         if ((ends - begin < least) & ~null).any():
             raise damaged_row(self._where, "a struct that is cut off")
@@ -194,7 +194,7 @@ class _Rows:
         try:
             made.validate(full=True)
         except pa.ArrowInvalid:
-            # Spark does not check text; what is no UTF-8 is shown with a mark in its place.
+            # Spark does not validate text; invalid UTF-8 is replaced by a mark.
             raw = pa.Array.from_buffers(pa.binary(), len(sizes), buffers).to_pylist()
             made = pa.array(
                 [None if text is None else text.decode("utf-8", "replace") for text in raw], pa.string()
@@ -220,7 +220,7 @@ class _Rows:
 
 
 def arrow_value(value: Any, type_: DataType) -> Any:
-    """Return a value for Arrow: pairs for maps, names for the parts of an interval."""
+    """Convert a value for Arrow: maps to pairs, intervals to named parts."""
     if value is None:
         return None
     if isinstance(type_, Struct):
@@ -238,7 +238,7 @@ def arrow_value(value: Any, type_: DataType) -> Any:
 
 
 def damaged_row(where: str, found: str) -> Corrupt:
-    """Return the error for a row that cannot be of its state's type."""
+    """Return the error for a row that does not match the type of its state."""
     return Corrupt(
         "a row of state cannot be decoded",
         code="HF-E6001",
@@ -249,7 +249,7 @@ def damaged_row(where: str, found: str) -> Corrupt:
 
 
 def readable(value: Any) -> Any:
-    """Return a value unchanged; in text, bytes that are not UTF-8 are replaced by marks."""
+    """Return a value with bytes that are not UTF-8 replaced in text."""
     if isinstance(value, str):
         return value.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
     return value
@@ -278,12 +278,12 @@ _UTC: Final = dt.timezone.utc
 _EXACT: Final = decimal.Context(prec=80)
 
 
-# Gives a key of the state as a person writes it.
+# A function that returns a key of the state as a user types it.
 Sample = Callable[[], "str | None"]
 
 
 class _Unfit(ValueError):
-    """A value that is not of its type: the value found, and the expected form."""
+    """The error for a value of the wrong type, with the value found and the expected form."""
 
     def __init__(self, found: str, expected: str) -> None:
         super().__init__(found)
@@ -292,7 +292,7 @@ class _Unfit(ValueError):
 
 
 def no_sample() -> str | None:
-    """Return None: no key was requested, or the state is empty."""
+    """Return None, as the default sample of a key."""
     return None
 
 
@@ -302,14 +302,15 @@ def typed_key(
     """Return the values of a key given in Python or as JSON.
 
     Args:
-        given: A dictionary by column, a list or tuple in the order of the columns, or the only one's value.
+        given: A dictionary by column, a list or tuple in the order of the columns, or the value of the only
+            column.
         columns: The columns of the key, with their types.
         where: The state, for messages.
-        written: Whether text may represent a value of any type, as on a command line.
-        sample: Returns a key of the state as text, for messages.
+        written: Whether a value of any type may be given as text, as on a command line.
+        sample: The function that returns a key of the state as text, for messages.
 
     Raises:
-        Invalid: It does not fit; the message lists the columns.
+        Invalid: The key does not match its columns; the message lists them.
     """
     if isinstance(given, Mapping):
         values = dict(given)
@@ -346,12 +347,12 @@ def typed_key(
 
 
 def _one_list(columns: Struct) -> bool:
-    """Return whether a list is the value of the only column, and not the columns' values."""
+    """Return whether a list is the value of the only column, and not the values of several columns."""
     return len(columns.types) == 1 and isinstance(columns.types[0], (Array, Struct))
 
 
 def key_hint(columns: Struct, sample: Sample) -> str:
-    """Return an example of a state's key; a real one if possible."""
+    """Return an example of a state's key, an existing one if possible."""
     names = columns.names
     if not names:
         return "omit the key: the state has a single row"
@@ -363,7 +364,7 @@ def key_hint(columns: Struct, sample: Sample) -> str:
 
 
 def refused(fact: str, where: str, given: str, columns: Struct, sample: Sample) -> Invalid:
-    """Return the error for a key that does not fit its columns."""
+    """Return the error for a key that does not match its columns."""
     return Invalid(
         fact,
         code="HF-E2025",
@@ -381,10 +382,10 @@ def key_text(columns: Struct) -> str:
 
 
 def typed(value: Any, type_: DataType, *, written: bool = False) -> Any:
-    """Return a value as in rows of state, from JSON or a user's text.
+    """Convert JSON or a user's text to a value as rows of state contain it.
 
     Raises:
-        ValueError: It is not of the type.
+        ValueError: The value does not have the type.
     """
     if value is None:
         return None
@@ -450,7 +451,7 @@ def _whole(value: Any, name: str, written: bool) -> int:
 
 
 def _real(value: Any, written: bool) -> float:
-    # JSON has no infinity and no NaN; as text they are what `plain` makes of them.
+    # JSON has no infinity and NaN; as text they have the form that `plain` writes.
     if isinstance(value, str) and (written or value.lower() in ("nan", "inf", "-inf")):
         try:
             value = float(value)
@@ -458,7 +459,7 @@ def _real(value: Any, written: bool) -> float:
             raise _Unfit(repr(value), "a number") from None
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise _Unfit(repr(value), "a number")
-    # Both zeros are one key, and so are all NaNs: Spark groups them so.
+    # Both zeros are the same key, as are all NaNs, because Spark groups them.
     number = float(value)
     return math.nan if math.isnan(number) else number + 0.0
 
@@ -491,7 +492,7 @@ def _time(value: Any, name: str) -> Any:
     if name == "date" and isinstance(value, dt.date) and not isinstance(value, dt.datetime):
         return value
     if isinstance(value, int) and not isinstance(value, bool):
-        return value  # what no calendar of Python's has: days or microseconds since 1970
+        return value  # outside Python's calendar: days or microseconds since 1970
     if name != "date" and isinstance(value, dt.datetime):
         if name == "timestamp":
             return value.astimezone(_UTC) if value.tzinfo else value.replace(tzinfo=_UTC)
@@ -505,7 +506,7 @@ def _decimal(value: Any, type_: Decimal) -> decimal.Decimal:
     if isinstance(value, bool) or not isinstance(value, (int, str, float, decimal.Decimal)):
         raise _Unfit(repr(value), expected)
     try:
-        # A float of JSON is meant as it is written.
+        # A JSON float is used exactly as written.
         exact = decimal.Decimal(repr(value) if isinstance(value, float) else value)
         scaled = exact.scaleb(type_.scale, _EXACT)
         if scaled != scaled.to_integral_value() or abs(scaled) >= 10**type_.precision:

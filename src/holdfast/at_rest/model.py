@@ -1,4 +1,4 @@
-"""States as users see them: operators, their states, and the rows that these hold for a key."""
+"""The states of a checkpoint as users see them: operators, states, and the rows of a key."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from holdfast.checkpoints.state.lookup import Sought
 
 
-# The clocks that rows expire by.
+# The clocks by which rows expire.
 EVENT: Final = "event"
 PROCESSING: Final = "processing"
 
@@ -52,19 +52,19 @@ class NamedState(JsonShape):
 
     Attributes:
         operator_id: The operator's number in the plan.
-        operator: The operator's display name: the user's own name for it, or its type.
+        operator: The display name of the operator: the name that the user gave to it, or its type.
         kind: Spark's name for the operator's type.
-        named: The operator's names.
-        name: The state's display name; the operator's own name if it has only one state.
+        named: The names of the operator.
+        name: The display name of the state, or the operator's name if it has only one state.
         form: The form of a key's value: a value, a list, a map, timers, rows.
-        key: The columns of its key.
+        key: The columns of the key.
         sub: The columns that distinguish the rows of one key: a map's key, a session's start, a row's index,
             a time.
-        value: The columns of its value.
+        value: The columns of the value.
         ttl: Whether each value has an expiry time.
-        source: The reader of its rows.
-        codec: The codec of its rows in Spark's store; None if that holds key groups.
-        counts: The codec of the row counts of a join's keys.
+        source: The reader of the rows.
+        codec: The codec of the rows in Spark's store; None if the store contains key groups.
+        counts: The codec of the row counts of a join's keys; None for other states.
     """
 
     operator_id: int
@@ -84,12 +84,12 @@ class NamedState(JsonShape):
     @property
     @in_json_as("name")
     def full_name(self) -> str:
-        """Operator and state, as accepted in requests."""
+        """The names of the operator and the state, as accepted in requests."""
         return self.operator if self.name == self.operator else f"{self.operator}.{self.name}"
 
     @property
     def stored(self) -> tuple[str, str]:
-        """The store that it is in, and the column family."""
+        """The store and the column family of the state."""
         name = None if self.codec is None else self.codec.name
         return (DEFAULT_STORE, DEFAULT_STORE) if name is None else (name.store, name.family)
 
@@ -99,15 +99,15 @@ class NamedOperator(JsonShape):
     """A stateful operator and its states.
 
     Attributes:
-        operator_id: Its number in the plan.
-        name: Its display name: the user's own name for it, or its type.
-        kind: Spark's name for its type.
-        named: Its names.
-        partitions: The number of partitions of its state.
-        states: Its states. A keyed operator of Holdfast has one with all state of a key, under its own name,
-            and then each by itself.
-        files: The reader of its files.
-        keyed: The key groups of a keyed operator of Holdfast, for rewriting them.
+        operator_id: The number of the operator in the plan.
+        name: The display name: the name that the user gave to the operator, or its type.
+        kind: Spark's name for the operator's type.
+        named: The names of the operator.
+        partitions: The number of partitions of the state.
+        states: The states of the operator. A keyed operator has a combined state with all state of a key,
+            under the operator's name, and then each single state.
+        files: The reader of the operator's files.
+        keyed: The reader of a keyed operator's key groups, for rewriting them; None for other operators.
     """
 
     operator_id: int
@@ -122,16 +122,16 @@ class NamedOperator(JsonShape):
 
 @dataclass(frozen=True, slots=True)
 class Entry(JsonShape):
-    """One row of a state; for a list one element.
+    """A row of a state; for a list, one element.
 
     Attributes:
-        key: The key's columns.
-        sub: The columns that distinguish it from other rows of its key: a map's key, a session's start, a
-            timer's time.
-        value: The value's columns.
+        key: The columns of the key.
+        sub: The columns that distinguish the row from other rows of its key: a map's key, a session's start,
+            a timer's time.
+        value: The columns of the value.
         expires_ms: The expiry time, in epoch milliseconds; None without a TTL.
-        partition: The partition that it is in.
-        size_bytes: The bytes of its key and value as they are stored.
+        partition: The partition of the row.
+        size_bytes: The size of the stored key and value in bytes.
     """
 
     key: Mapping[str, Any] = field(metadata=json_as(convert=plain))
@@ -150,7 +150,7 @@ class KeyState(JsonShape):
         state: The state.
         batch_id: The batch.
         key: The key.
-        entries: Its rows; empty if the state does not have the key.
+        entries: The rows of the key; empty if the state does not have the key.
     """
 
     state: NamedState = field(metadata=json_spread("operator_id", "operator", "state", "form"))
@@ -161,19 +161,19 @@ class KeyState(JsonShape):
     @property
     @in_json
     def exists(self) -> bool:
-        """True if the state has the key."""
+        """Return whether the state has the key."""
         return bool(self.entries)
 
     @property
     @in_json
     def partition(self) -> int | None:
-        """The partition that the key is in."""
+        """The partition of the key."""
         return self.entries[0].partition if self.entries else None
 
     @property
     @in_json
     def size_bytes(self) -> int:
-        """The bytes of all its rows."""
+        """The size of all rows of the key in bytes."""
         return sum(entry.size_bytes for entry in self.entries)
 
     @property
@@ -181,9 +181,9 @@ class KeyState(JsonShape):
     def value(self) -> Any:
         """The value in its form; None if the state does not have the key.
 
-        The columns of a value; a list of them for lists, for the rows of a join and for sessions; for a map a
-        dictionary by its key, or pairs if that has several columns; for timers their times. A state of one of
-        Holdfast's keyed operators has no columns, so it is the value itself.
+        A single value is a dictionary by column. Lists, rows of a join and sessions are a list of
+        dictionaries. A map is a dictionary by its key, or pairs if the key has several columns. Timers are
+        their times. A value of a keyed operator has no columns and is returned directly.
         """
         if not self.entries:
             return None
@@ -210,7 +210,7 @@ class KeyState(JsonShape):
     @property
     @in_json
     def expires_ms(self) -> list[int | None] | None:
-        """The expiry of each row, in epoch milliseconds; None for a state without a TTL."""
+        """The expiry time of each row, in epoch milliseconds; None for a state without a TTL."""
         return [entry.expires_ms for entry in self.entries] if self.state.ttl else None
 
 
@@ -219,11 +219,11 @@ class KeySize:
     """The size of one key in a state.
 
     Attributes:
-        rows: The number of its rows.
-        size_bytes: Their size.
-        partition: The partition that they are in.
-        read: Returns the key's columns from `stored`; one function for many keys.
-        stored: The key as it is stored.
+        rows: The number of rows of the key.
+        size_bytes: The size of these rows in bytes.
+        partition: The partition of the key.
+        read: The function that returns the key's columns from `stored`; shared by many keys.
+        stored: The stored key.
     """
 
     rows: int
@@ -233,7 +233,7 @@ class KeySize:
     stored: Any
 
     def key(self) -> Mapping[str, Any]:
-        """Return the key's columns."""
+        """Return the columns of the key."""
         return self.read(self.stored)
 
 
@@ -244,13 +244,13 @@ class StateAges:
     Attributes:
         state: The state.
         clock: The clock of the times, `processing` or `event`; None if the state has no times.
-        what: The meaning of the times, as text, or why there are none.
-        now_ms: The time of that clock after the batch.
+        what: The meaning of the times, or the reason why there are none.
+        now_ms: The time of this clock after the batch, in epoch milliseconds.
         times: The time of each row that has one, in epoch milliseconds.
-        sizes: The bytes of each of these rows, key and value.
-        rows: The number of all rows, with a time or without.
-        size_bytes: Their size.
-        delay_ms: The watermark's delay, if it decides when rows are removed.
+        sizes: The size of each of these rows in bytes.
+        rows: The number of all rows, with or without a time.
+        size_bytes: The size of all rows in bytes.
+        delay_ms: The delay of the watermark, if the watermark removes rows; otherwise None.
     """
 
     state: NamedState
@@ -265,14 +265,14 @@ class StateAges:
 
 
 class StateSource(Protocol):
-    """A reader of the states of one operator at one batch, in any kind of store."""
+    """A reader of the states of one operator at one batch, in any type of store."""
 
     @property
     def notes_writes(self) -> bool:
         """Return whether the files show each write of a key, and not only changed values."""
 
     def get(self, state: NamedState, key: Mapping[str, Any]) -> Iterable[Entry]:
-        """Return the rows of a key whose values have their types."""
+        """Return the rows of a key, whose values have the types of its columns."""
 
     def scan(self, state: NamedState, tell: ProgressCallback | None = None) -> Iterator[Entry]:
         """Yield every row."""
@@ -280,13 +280,13 @@ class StateSource(Protocol):
     def tables(
         self, state: NamedState, schema: pa.Schema, tell: ProgressCallback | None = None
     ) -> Iterator[pa.RecordBatch]:
-        """Yield every row, column by column."""
+        """Yield all rows as record batches."""
 
     def key_sizes(self, state: NamedState, tell: ProgressCallback | None = None) -> Iterator[KeySize]:
         """Yield the size of each key."""
 
     def has_ages(self, state: NamedState) -> bool:
-        """Return whether a state can have ages; its parts have none of their own."""
+        """Return whether a state can have ages."""
 
     def ages(
         self,
@@ -298,13 +298,13 @@ class StateSource(Protocol):
         """Return the times of a state's rows.
 
         Args:
-            state: One of its states.
+            state: A state of the operator.
             by: A column of key or value with the time, if the state records none.
-            current_ttl_ms: The current TTL of the state, if it cannot be computed.
-            tell: Called with stores done, stores in all, and the current step.
+            current_ttl_ms: The current TTL of the state, for use if it cannot be computed from the files.
+            tell: The progress callback, called with stores done, total stores, and the current step.
 
         Raises:
-            Invalid: The column does not exist, or it holds no times.
+            Invalid: The column does not exist or does not contain times.
             Corrupt: A file or a row is damaged.
             NotFound: A file that the batch needs is missing.
         """
@@ -312,24 +312,24 @@ class StateSource(Protocol):
     def locate(
         self, state: NamedState, key: Mapping[str, Any], files: OperatorStates
     ) -> tuple[list[Sought], int | None]:
-        """Return the lookup of a key in Spark's stores, and its partition; None means all."""
+        """Return the lookups of a key in Spark's stores, and its partition; None for all partitions."""
 
     def decode(
         self, state: NamedState, key: Mapping[str, Any], stored: Iterable[tuple[StateCodec, int, Pairs]]
     ) -> Iterable[Entry]:
-        """Return the rows of a key, decoded from the rows that `locate` finds; each with its partition."""
+        """Return the rows of a key, decoded from the stored rows of each partition that `locate` finds."""
 
     def ttl_clock(self, state: NamedState) -> str:
         """Return the clock for the TTL of a state."""
 
     def key_group(self, state: NamedState, key: Mapping[str, Any]) -> int | None:
-        """Return the key group that has a key, or that of its hash; None if there are no key groups."""
+        """Return the key group of a key; None if the operator has no key groups."""
 
     def plain_value(self, state: NamedState, entry: Entry) -> Any:
         """Return the value of a row for display: its columns, or the value itself if it has none."""
 
     def spark_reads(self, state: NamedState) -> bool:
-        """Return whether Spark's own state reader can read it."""
+        """Return whether Spark's own state reader can read a state."""
 
 
 _TYPE_WORDS: Final = {
@@ -344,7 +344,7 @@ _TYPE_WORDS: Final = {
 
 
 def by_key(rows: Iterable[tuple[Any, KeySize]]) -> Iterator[KeySize]:
-    """Group the rows of keys with several rows each; each row comes with a value unique to its key."""
+    """Yield the size of each key from the sizes of its rows; each row has a value that identifies its key."""
     keys: dict[Any, KeySize] = {}
     for mark, row in rows:
         key = keys.setdefault(mark, row)
@@ -355,7 +355,7 @@ def by_key(rows: Iterable[tuple[Any, KeySize]]) -> Iterator[KeySize]:
 
 
 def clock_ms(files: OperatorStates, clock: str) -> int | None:
-    """Return a clock after the batch. State at rest does not age."""
+    """Return the time of a clock after the batch, since state at rest does not age."""
     if clock == PROCESSING:
         offsets = files.logs.offsets(files.batch_id)
         return None if offsets is None else offsets.timestamp_ms

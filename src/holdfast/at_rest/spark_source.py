@@ -1,8 +1,9 @@
-"""The states of Spark's operators, with the ages of their rows.
+"""A reader of the states of Spark's operators, with the ages of their rows.
 
-The meaning of the times differs. States with a TTL record the expiry of each value, from which the TTL is
-computed if it is not given. Windows and sessions have their ends, joins the event time of each row,
-duplicates within a watermark the time until which they are remembered. Other states have no times.
+The meaning of the times depends on the state. States with a TTL record the expiry time of each value, from
+which the TTL is computed if it is not given. Windows and sessions record their ends, joins record the event
+time of each row, and deduplication within a watermark records the time until which a key is kept. Other
+states have no times.
 """
 
 from __future__ import annotations
@@ -46,19 +47,19 @@ if TYPE_CHECKING:
     Times = NDArray[np.int64]
 
 _DELAY: Final = "spark.watermarkDelayMs"
-# When a duplicate within a watermark is forgotten.
+# The column with the time at which deduplication within a watermark forgets a key.
 UNTIL: Final = "expiresAtMicros"
 _MICROS: Final = 1000
 _SECOND: Final = 1000
 _TIMESTAMPS: Final = (Atom("timestamp"), Atom("timestamp_ntz"))
 _WINDOWS: Final = ("window", "session_window")
-# Newest times of expiry that are compared with the times of batches.
+# The number of newest expiry times that are compared with the times of batches.
 _COMPARED: Final = 200
 
 
 @dataclass(frozen=True, slots=True)
 class _TimeColumn:
-    """The times of a state: a column, its unit, and the offset to add."""
+    """The column with the times of a state, its unit, and the offset to add."""
 
     column: str
     clock: str
@@ -75,17 +76,17 @@ def spark_ages(
     by: str | None,
     current_ttl_ms: int | None,
 ) -> StateAges:
-    """Return the times of the rows of one of Spark's states.
+    """Return the times of the rows of a state of a Spark operator.
 
     Args:
         files: The reader of the operator's files.
         state: The state.
-        chunks: Its rows as they are stored.
+        chunks: The stored rows of the state.
         by: A column of key or value with the time, if the state records none.
-        current_ttl_ms: The current TTL of the state, if it cannot be computed.
+        current_ttl_ms: The current TTL of the state, for use if it cannot be computed from the files.
 
     Raises:
-        Invalid: The column does not exist, or it holds no times.
+        Invalid: The column does not exist or does not contain times.
         Corrupt: A file or a row is damaged.
         NotFound: A file that the batch needs is missing.
     """
@@ -105,13 +106,13 @@ def spark_ages(
 
 
 def watermark_column(state: NamedState) -> str | None:
-    """Return the column that is compared with the watermark by time or end of window; None without one."""
+    """Return the column whose time or window end is compared with the watermark; None without one."""
     source = _time_column(state)
     return None if source is None or source.delay_ms is None else source.column
 
 
 def _time_column(state: NamedState) -> _TimeColumn | None:
-    """Return the times that a state records itself."""
+    """Return the column with the times that a state records; None if it records none."""
     event = _event_column(state)
     names = column_names(state)
     if state.ttl:
@@ -126,7 +127,7 @@ def _time_column(state: NamedState) -> _TimeColumn | None:
 
 
 def _event_column(state: NamedState) -> _TimeColumn | None:
-    """Return the watermark's column from the schema: a time, or a window of any name."""
+    """Return the event-time column in the schema: a time, or a window of any name."""
     schema = None if state.codec is None else state.codec.schema
     if schema is None:
         return None
@@ -182,7 +183,7 @@ def _collected(
             continue
         batch = row_batch(state, codec, partition, pairs, schema)
         rows += batch.num_rows
-        if batch.num_rows != len(whole):  # the elements of lists share what the list has
+        if batch.num_rows != len(whole):  # the elements of a list share its metadata
             counts = _elements(codec, pairs)
             whole = np.repeat(whole // np.maximum(counts, 1), counts)
         known, rows_times = _times(batch.column(batch.schema.get_field_index(source.column)), source)
@@ -197,7 +198,7 @@ def _elements(codec: StateCodec, pairs: Pairs) -> list[int]:
 
 
 def _times(column: Any, source: _TimeColumn) -> tuple[NDArray[np.bool_], Times]:
-    """Return which rows have a time, and these times in milliseconds."""
+    """Return a mask of the rows that have a time, and these times in milliseconds."""
     import numpy as np
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -215,7 +216,7 @@ def _times(column: Any, source: _TimeColumn) -> tuple[NDArray[np.bool_], Times]:
 
 
 def _worked_out(files: OperatorStates, expiries: Times) -> int | None:
-    """Return the TTL that values were written with.
+    """Return the TTL with which values were written.
 
     A value expires exactly one TTL after the time of the batch that wrote it, so the TTL is the most frequent
     difference between expiry times and times of kept batches; None if that is not unique.
@@ -234,18 +235,18 @@ def _worked_out(files: OperatorStates, expiries: Times) -> int | None:
     best = [found for found, times in votes.items() if times == most]
     if len(best) == 1 and (most > 1 or len(planned) == 1):
         return best[0]
-    # Where all were written by one batch: people name whole seconds, and batches come at any millisecond.
+    # If one batch wrote all values: TTLs are whole seconds, while batches are planned at any millisecond.
     whole = [found for found in best if found % _SECOND == 0]
     return whole[0] if len(whole) == 1 else None
 
 
-# Each of these holds a key as one field of the stored key.
+# Each of these stores a key as one field of the stored key.
 _NESTED_KEY = (StateForm.MAP, StateForm.TIMERS)
 
 
 @dataclass(frozen=True, slots=True)
 class SparkSource:
-    """A reader of the states of one of Spark's operators.
+    """A reader of the states of one Spark operator.
 
     Attributes:
         storage: The checkpoint, or a savepoint's view.
@@ -257,11 +258,11 @@ class SparkSource:
 
     @property
     def notes_writes(self) -> bool:
-        """True: each change of a row is a record."""
+        """True, because each change of a row is a record."""
         return True
 
     def get(self, state: NamedState, key: Mapping[str, Any]) -> Iterable[Entry]:
-        """Return the rows of a key. Cost: the files of one partition that can hold it."""
+        """Return the rows of a key. Cost: reads the files of one partition that can contain the key."""
         codec = self._codec(state)
         return _in_order(
             state,
@@ -274,21 +275,21 @@ class SparkSource:
         )
 
     def scan(self, state: NamedState, tell: ProgressCallback | None = None) -> Iterator[Entry]:
-        """Yield every row. Cost: some microseconds a row."""
+        """Yield every row. Cost: several microseconds per row."""
         for codec, partition, pairs in self.chunks(state, tell):
             yield from _entries_of(state, codec, partition, pairs)
 
     def tables(
         self, state: NamedState, schema: pa.Schema, tell: ProgressCallback | None = None
     ) -> Iterator[pa.RecordBatch]:
-        """Yield every row, column by column. Cost: about 2 microseconds a row."""
+        """Yield all rows as record batches. Cost: about 2 microseconds per row."""
         from holdfast.at_rest.tables import gathered, row_batch
 
         for codec, partition, pairs in gathered(self.chunks(state, tell)):
             yield row_batch(state, codec, partition, pairs, schema)
 
     def key_sizes(self, state: NamedState, tell: ProgressCallback | None = None) -> Iterator[KeySize]:
-        """Return the size of each key; all keys are held in memory if a key has several rows."""
+        """Yield the size of each key; if keys have several rows, all keys are held in memory."""
         if state.form not in (StateForm.VALUE, StateForm.LIST):
             yield from by_key(self._row_sizes(state, tell))
             return
@@ -297,8 +298,8 @@ class SparkSource:
             for key, value in pairs:
                 yield KeySize(1, len(key) + len(value), partition, read, key)
 
-    def has_ages(self, state: NamedState) -> bool:  # noqa: ARG002 - any state of Spark's may have times
-        """Return True: any state may have times."""
+    def has_ages(self, state: NamedState) -> bool:  # noqa: ARG002 - any state of Spark may have times
+        """Return True, because any state may have times."""
         return True
 
     def ages(
@@ -308,13 +309,13 @@ class SparkSource:
         current_ttl_ms: int | None = None,
         tell: ProgressCallback | None = None,
     ) -> StateAges:
-        """Return the times of a state's rows. Cost: about 2 microseconds a row, and 16 bytes of memory."""
+        """Return the times of a state's rows. Cost: about 2 microseconds and 16 bytes of memory per row."""
         return spark_ages(self.files, state, self.chunks(state, tell), by, current_ttl_ms)
 
     def locate(
         self, state: NamedState, key: Mapping[str, Any], files: OperatorStates
     ) -> tuple[list[Sought], int | None]:
-        """Return the lookup of the stored key, or of the bytes that its rows begin with."""
+        """Return the lookup of the stored key, or of the prefix of its rows."""
         codec = files.codec_of(*state.stored)
         values = {codec.key_type.names[0]: key} if state.form in _NESTED_KEY else dict(key)
         placing = dict(list(values.items())[: placing_fields(codec)])
@@ -323,18 +324,18 @@ class SparkSource:
     def decode(
         self,
         state: NamedState,
-        key: Mapping[str, Any],  # noqa: ARG002 - each row says its key
+        key: Mapping[str, Any],  # noqa: ARG002 - each row contains its key
         stored: Iterable[tuple[StateCodec, int, Pairs]],
     ) -> Iterable[Entry]:
-        """Return stored rows, decoded."""
+        """Return the decoded form of stored rows."""
         return _in_order(state, [entry for rows in stored for entry in _entries_of(state, *rows)])
 
-    def ttl_clock(self, state: NamedState) -> str:  # noqa: ARG002 - the same for all states of Spark's
-        """Return the processing-time clock: Spark's TTL uses no other."""
+    def ttl_clock(self, state: NamedState) -> str:  # noqa: ARG002 - the same for all states of Spark
+        """Return the processing-time clock, the only one for a TTL in Spark."""
         return PROCESSING
 
-    def key_group(self, state: NamedState, key: Mapping[str, Any]) -> int | None:  # noqa: ARG002 - as said
-        """Return None: Spark has no key groups."""
+    def key_group(self, state: NamedState, key: Mapping[str, Any]) -> int | None:  # noqa: ARG002 - not needed
+        """Return None, because Spark has no key groups."""
         return None
 
     def plain_value(self, state: NamedState, entry: Entry) -> Any:  # noqa: ARG002 - all states have columns
@@ -342,14 +343,14 @@ class SparkSource:
         return dict(entry.value)
 
     def spark_reads(self, state: NamedState) -> bool:
-        """Return whether Spark's reader can read it: no savepoints, and no collections."""
+        """Return whether Spark's reader can read a state, which excludes savepoints and collections."""
         collection = state.form in (StateForm.LIST, *_NESTED_KEY)
         return not collection and not isinstance(self.storage, SavepointView)
 
     def chunks(
         self, state: NamedState, tell: ProgressCallback | None = None
     ) -> Iterator[tuple[StateCodec, int, Pairs]]:
-        """Yield the stored rows of a state in chunks, with their partition."""
+        """Yield the stored rows of a state in chunks, each with its partition."""
         name = self._codec(state).name
         for codec, partition, pairs in state_chunks(
             self.storage, self.files.batch_id, operator_id=state.operator_id, tell=tell
@@ -378,7 +379,7 @@ class SparkSource:
     def _stored_keys(
         self, state: NamedState, codec: StateCodec, key: Mapping[str, Any]
     ) -> Iterator[Mapping[str, Any]]:
-        """Yield the stored keys of a key, or their beginnings."""
+        """Yield the stored keys of a key, or their prefixes."""
         counts = state.counts
         if state.form is StateForm.ROWS and counts is not None:
             index = state.sub.names[0]
@@ -395,7 +396,7 @@ class SparkSource:
             yield key
 
     def _row_sizes(self, state: NamedState, tell: ProgressCallback | None) -> Iterator[tuple[Any, KeySize]]:
-        """Yield rows of keys that have several, with a value that is unique for each key."""
+        """Yield the sizes of rows if keys have several, each with a value that identifies its key."""
         for codec, partition, pairs in self.chunks(state, tell):
             prefixed = codec.values.rocksdb and codec.key_form.kind is KeyKind.PREFIX
             read = partial(_key_of, state, codec)
@@ -408,17 +409,17 @@ class SparkSource:
 
 
 def _entries_of(state: NamedState, codec: StateCodec, partition: int, pairs: Pairs) -> Iterator[Entry]:
-    """Yield stored rows, decoded.
+    """Decode stored rows.
 
     Raises:
         Corrupt: A row is damaged.
-        Unsupported: Its schema has a type that is not supported.
+        Unsupported: The schema has a type that is not supported.
     """
     for stored, value in pairs:
         fields = codec.key_values(codec.key_row(stored))
         key, sub = _key_parts(state, fields)
         rows, _ = codec.values.rows(value, codec.where)
-        # What is around the elements of a list counts with the first.
+        # The overhead of a list is added to its first element.
         size = len(stored) + len(value) - sum(map(len, rows))
         for row in rows:
             fields_of_value, expires = _value_parts(state, codec.value_values(row))
@@ -427,11 +428,11 @@ def _entries_of(state: NamedState, codec: StateCodec, partition: int, pairs: Pai
 
 
 def _key_of(state: NamedState, codec: StateCodec, stored: bytes) -> Mapping[str, Any]:
-    """Return the key's columns of a stored row.
+    """Return the columns of a stored key.
 
     Raises:
         Corrupt: The row is damaged.
-        Unsupported: Its schema has a type that is not supported.
+        Unsupported: The schema has a type that is not supported.
     """
     return _key_parts(state, codec.key_values(codec.key_row(stored)))[0]
 

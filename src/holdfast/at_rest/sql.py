@@ -1,7 +1,7 @@
 """SQL over states: DuckDB over Arrow tables, in this process.
 
-The dialect is DuckDB's, which is close to PostgreSQL's. A query sees the states and nothing else: it can
-read no file, load no extension and change no setting.
+The dialect is DuckDB's, which is close to PostgreSQL's. A query has access only to the states: it cannot read
+files, load extensions or change settings.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-# What a query may take besides the states that it reads.
+# The maximum memory of a query in addition to the states that it reads.
 _MEMORY: Final = "1GB"
 ROWS: Final = "rows"
 _FEW_ROWS: Final = 2048
@@ -34,7 +34,7 @@ def tables_in(query: str, known: Mapping[str, pa.Schema]) -> list[str]:
         known: The columns of each existing table.
 
     Raises:
-        Invalid: It is not a query, or names an unknown table.
+        Invalid: The text is not a query, or names an unknown table.
     """
     import duckdb
 
@@ -44,7 +44,7 @@ def tables_in(query: str, known: Mapping[str, pa.Schema]) -> list[str]:
             raise _no_select(query)
         parsed = connection.execute("SELECT json_serialize_sql(?)", [query]).fetchone()
     named = set(_tables(json.loads(parsed[0] if parsed else "{}")))
-    # Tables without rows tell what is wrong with the query before anything is read.
+    # Empty tables reveal errors in the query before any state is read.
     empty = {name: schema.empty_table() for name, schema in known.items()}
     with _connected(empty) as connection, _translate_errors(query, tables=known):
         connection.execute(f"EXPLAIN {query}")
@@ -52,7 +52,7 @@ def tables_in(query: str, known: Mapping[str, pa.Schema]) -> list[str]:
 
 
 def _tables(parsed: Any) -> Iterator[str]:
-    """Yield the names of tables in a query that DuckDB has parsed, in lower case."""
+    """Yield the names of tables in a parsed query, in lower case."""
     for node in nodes(parsed):
         if node.get("type") == "BASE_TABLE":
             schema, name = str(node.get("schema_name") or ""), str(node.get("table_name") or "")
@@ -60,7 +60,7 @@ def _tables(parsed: Any) -> Iterator[str]:
 
 
 def nodes(parsed: Any) -> Iterator[Mapping[str, Any]]:
-    """Yield every node of SQL that DuckDB has parsed, parents first."""
+    """Yield every node of SQL parsed by DuckDB, parents first."""
     if isinstance(parsed, dict):
         yield parsed
     parts = parsed.values() if isinstance(parsed, dict) else parsed if isinstance(parsed, list) else ()
@@ -89,13 +89,13 @@ def answer(
 
     Args:
         query: A `SELECT` in DuckDB's dialect.
-        tables: The tables that it may read, by name; a name with a dot is a table of a schema.
-        most_rows: The maximum number of result rows; the rest is left out.
-        timeout_s: The maximum duration.
+        tables: The tables that the query may read, by name; a name with a dot is a table of a schema.
+        most_rows: The maximum number of result rows; further rows are omitted.
+        timeout_s: The maximum duration in seconds.
 
     Raises:
-        Invalid: The query is wrong, or names an unknown table.
-        Unavailable: It took too long.
+        Invalid: The query is invalid, or names an unknown table.
+        Unavailable: The query exceeded the maximum duration.
     """
     with _connected(tables) as connection, _translate_errors(query), _within(connection, timeout_s):
         return _whole_numbers(_run_query(connection, query, most_rows).to_arrow_table())
@@ -109,7 +109,7 @@ def streamed(
     most_rows: int | None = None,
     threads: int | None = None,
 ) -> Iterator[pa.RecordBatchReader]:
-    """Yield the result of a query as a stream; read it inside the block.
+    """Yield the result of a query as a stream, to be read inside the block.
 
     Args:
         query: As for `answer`.
@@ -118,8 +118,8 @@ def streamed(
         threads: The number of DuckDB threads; the number of cores by default.
 
     Raises:
-        Invalid: As `answer`.
-        Unavailable: It needs more memory than allowed.
+        Invalid: As for `answer`.
+        Unavailable: The query needs more memory than allowed.
     """
     with _connected(tables, threads) as connection, _translate_errors(query):
         yield _run_query(connection, query, most_rows).to_arrow_reader(_FEW_ROWS)
@@ -135,7 +135,7 @@ def _run_query(
 
 
 def _whole_numbers(table: pa.Table) -> pa.Table:
-    """Return a table with whole-number sums as integers if they fit; DuckDB returns decimals of 38 digits."""
+    """Convert whole-number sums, which DuckDB returns as decimals of 38 digits, to integers if they fit."""
     import pyarrow as pa
 
     for at, field in enumerate(table.schema):
@@ -149,12 +149,12 @@ def _whole_numbers(table: pa.Table) -> pa.Table:
 
 @contextmanager
 def filtered(table: pa.RecordBatchReader, where: str) -> Iterator[pa.RecordBatchReader]:
-    """Yield the rows of a stream that match a condition, as a stream; read them inside the block.
+    """Yield the rows of a stream that match a condition, as a stream to be read inside the block.
 
     Raises:
-        Invalid: It is not a condition on the columns.
+        Invalid: The text is not a condition on the columns.
     """
-    query = f'SELECT * FROM "{ROWS}" WHERE ({where}\n)'  # noqa: S608 - it reaches the rows and nothing else
+    query = f'SELECT * FROM "{ROWS}" WHERE ({where}\n)'  # noqa: S608 - it can access only the rows
     failed: list[HoldfastError] = []
     with _connected({ROWS: _noting(table, failed)}) as connection, _translate_errors(where, failed):
         relation = connection.sql(query)
@@ -162,7 +162,7 @@ def filtered(table: pa.RecordBatchReader, where: str) -> Iterator[pa.RecordBatch
 
 
 def _noting(table: pa.RecordBatchReader, failed: list[HoldfastError]) -> pa.RecordBatchReader:
-    """Return the same stream, and store its errors, which DuckDB would lose."""
+    """Return a copy of a stream that also stores its errors in `failed`, because DuckDB would lose them."""
     import pyarrow as pa
 
     def batches() -> Iterator[pa.RecordBatch]:
@@ -179,7 +179,7 @@ def _noting(table: pa.RecordBatchReader, failed: list[HoldfastError]) -> pa.Reco
 def _connected(
     tables: Mapping[str, pa.Table | pa.RecordBatchReader], threads: int | None = None
 ) -> Iterator[duckdb.DuckDBPyConnection]:
-    """Yield an in-memory database that has the tables and no other access."""
+    """Yield an in-memory database with access only to the given tables."""
     import duckdb
 
     config: dict[str, Any] = {"memory_limit": _MEMORY, "temp_directory": ""}
@@ -199,7 +199,7 @@ def _connected(
 
 
 def lock_down(connection: duckdb.DuckDBPyConnection) -> None:
-    """Restrict a database to the tables that it has."""
+    """Restrict a database to its own tables."""
     for setting in (
         "python_enable_replacements=false",
         "enable_external_access=false",
@@ -237,7 +237,7 @@ def _within(connection: duckdb.DuckDBPyConnection, timeout_s: float | None) -> I
 def _translate_errors(
     query: str, failed: Sequence[HoldfastError] = (), tables: Iterable[str] = ()
 ) -> Iterator[None]:
-    """Turn errors of DuckDB and Arrow into Holdfast's; pass Holdfast's own through."""
+    """Convert errors of DuckDB and Arrow to Holdfast's errors; leave Holdfast's errors unchanged."""
     import duckdb
 
     try:
@@ -255,7 +255,7 @@ def _as_ours(
 
     if failed:
         return failed[0]
-    # Arrow tells what DuckDB says on the way to it as an error of its own.
+    # Arrow wraps errors of DuckDB in its own errors.
     if isinstance(error, duckdb.OutOfMemoryException) or "Out of Memory Error" in str(error):
         return Unavailable(
             "the SQL query exceeded its memory limit",

@@ -1,4 +1,4 @@
-"""The function `hf.state`, which reads state from files, even while the query runs."""
+"""The implementation of `hf.state`, which reads state from files, even while the query runs."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ Address = str | os.PathLike[str]
 def state(address: Address, batch: int | None = None) -> StatesAtRest:
     """Open the state of a checkpoint or a savepoint at one batch, for reading.
 
-    Changes nothing, starts no Spark, and does not disturb a running query. The opened state stays at its
-    batch. A running query eventually deletes the files that old batches need; reading them then raises
-    `NotFound`.
+    Nothing is changed, Spark is not started, and a running query is not disturbed. The opened state stays at
+    its batch. A running query eventually deletes the files of old batches; reading state from them then
+    raises `NotFound`.
 
     Args:
         address: A savepoint's address (`DIR/ID`, `DIR@LABEL`), or a checkpoint's path or URI, with the suffix
             `@BATCH` for a batch other than the newest.
-        batch: The batch, if the address does not name it.
+        batch: The batch; None for the one in the address, or the newest.
 
     Raises:
         NotFound: The checkpoint or savepoint does not exist, or the batch is not committed or no longer kept.
-        Corrupt: A file that had to be read is damaged.
+        Corrupt: A file that was read is damaged.
         Unsupported: The state's provider is not supported.
         Invalid: The address is not valid.
 
@@ -57,14 +57,14 @@ def state(address: Address, batch: int | None = None) -> StatesAtRest:
 class StatesAtRest:
     """The states of a checkpoint or savepoint at one batch.
 
-    A state is named by its own name, by its operator's if that has one state, or by both with a dot between.
-    An operator can be named by the user's name for it (Holdfast's keyed operators), its type (`aggregate`,
-    `dedupe`, `join`, `sessions`, `groups`, `processor`), Spark's name for that, and its number. A join has
-    the states `left` and `right`.
+    A state is selected by its name, by its operator if the operator has one state, or by `OPERATOR.STATE`. An
+    operator is selected by the name that the user gave to it (keyed operators), by its type (`aggregate`,
+    `dedupe`, `join`, `sessions`, `groups`, `processor`), by Spark's name for the type, or by its number. A
+    join has the states `left` and `right`.
 
     Args:
         reader: The reader of the states.
-        name: The address, for messages.
+        name: The address of the state, for messages.
 
     Example:
         visits = hf.state("savepoints@daily")
@@ -92,7 +92,7 @@ class StatesAtRest:
 
         Args:
             state: The name of the state.
-            operator: The operator, where the name of the state occurs in several.
+            operator: The operator, if several operators have a state with this name.
 
         Raises:
             NotFound: The state does not exist.
@@ -113,18 +113,18 @@ class StatesAtRest:
         return page(f"{self.name}, batch {self.batch}", table(rows))
 
     def get(self, state: str, key: Any, *, operator: str | int | None = None) -> KeyState:
-        """Return the state of one key: `exists`, `value`, `entries`, its partition and size.
+        """Return the state of one key: whether it exists, its value and rows, its partition and size.
 
-        Reads only the files that can hold the key: milliseconds at a million keys.
+        Cost: reads only the files that can contain the key, which takes milliseconds for a million keys.
 
         Args:
-            state: The state.
-            key: A dictionary by column, a list in the order of the columns, or the value of the only one.
-            operator: The operator, if the state's name alone is ambiguous.
+            state: The name of the state.
+            key: A dictionary by column, a list in the order of the columns, or the value of the only column.
+            operator: The operator, if several operators have a state with this name.
 
         Raises:
             NotFound: The state does not exist, or a file that the batch needs is missing.
-            Invalid: Several states have this name, or the key does not fit its columns.
+            Invalid: Several states have this name, or the key does not match its columns.
             Corrupt: A file is damaged.
             Unsupported: The state's format cannot be read.
         """
@@ -136,21 +136,21 @@ class StatesAtRest:
         """Yield every row of a state, in no particular order; `arrow` is many times faster.
 
         Raises:
-            As `get`.
+            As for `get`.
         """
         return self._reader.scan(state, operator, tell=tell)
 
     def arrow(
         self, state: str, *, operator: str | int | None = None, tell: ProgressCallback | None = None
     ) -> pa.RecordBatchReader:
-        """Return the rows of a state as a stream of Arrow; `.read_all()` makes one table of it.
+        """Return the rows of a state as an Arrow stream; `.read_all()` reads it into a table.
 
         The columns are those of the key, those that distinguish rows of one key (a map's key, a session's
         start), those of the value, `expires_ms` if values have a TTL, and `partition_id`. A value column with
         the name of a key column gets the prefix `value_`.
 
         Raises:
-            As `get`.
+            As for `get`.
         """
         require_package("pyarrow")
         from holdfast.at_rest.tables import state_table
@@ -160,18 +160,18 @@ class StatesAtRest:
     def sql(self, query: str, *, most_rows: int | None = None, timeout_s: float | None = None) -> pa.Table:
         """Run a `SELECT` over states; the name of a state is the name of a table.
 
-        The dialect is DuckDB's. The query can read no file and change nothing. The states that it names are
-        read into memory whole.
+        The dialect is DuckDB's. The query cannot read files or change anything. The states that it names are
+        read completely into memory.
 
         Args:
             query: A query such as `select customer, visits from regulars order by visits desc limit 10`.
             most_rows: The maximum number of result rows.
-            timeout_s: The maximum duration, once the states have been read.
+            timeout_s: The maximum duration in seconds, after the states have been read.
 
         Raises:
             NotFound: The state does not exist.
-            Invalid: The query is wrong, or several states have the name.
-            Unavailable: It took too long, or too much memory.
+            Invalid: The query is invalid, or several states have the same name.
+            Unavailable: The query exceeded the maximum duration, or needs too much memory.
         """
         require_package("duckdb")
         return self._reader.ask(query, most_rows=most_rows, timeout_s=timeout_s)
@@ -182,12 +182,12 @@ class StatesAtRest:
         """Return the rows of a state as a Spark DataFrame, with the columns of `arrow`.
 
         Args:
-            operator: The operator, or a state's name.
-            state: Its state, if it has several.
-            spark: The session; the running one, or a new one, by default.
+            operator: The operator, or the name of a state.
+            state: The state of the operator, if it has several.
+            spark: The session; by default the running one, or else a new one.
 
         Raises:
-            As `get`.
+            As for `get`.
         """
         require_package("pyspark")
         from holdfast.at_rest.export import frame
@@ -204,18 +204,18 @@ class StatesAtRest:
         operator: str | int | None = None,
         savepoints: Address | None = None,
     ) -> KeyHistory:
-        """Return each value that a state has had for a key, over the kept batches up to this one.
+        """Return each value of a key in a state, over the kept batches up to this one.
 
-        The files of the key's partition are read once, for this key alone.
+        Cost: reads the files of the key's partition once, only for this key.
 
         Args:
-            state: The state.
-            key: As for `get`.
-            operator: The operator, if the state's name alone is ambiguous.
+            state: The name of the state.
+            key: The key, as for `get`.
+            operator: The operator, if several operators have a state with this name.
             savepoints: A catalog of savepoints, for batches that the checkpoint no longer keeps.
 
         Raises:
-            As `get`.
+            As for `get`.
         """
         from holdfast.at_rest.insight import key_history
         from holdfast.storage import open_storage
@@ -234,14 +234,14 @@ class StatesAtRest:
         rank: bool = True,
         tell: ProgressCallback | None = None,
     ) -> KeyExplanation:
-        """Explain why a state holds its value for a key.
+        """Explain why a key has its value.
 
-        Returns the batch that last wrote it, that batch's input and watermark, the time left until expiry,
-        its partition and key group, its bytes, and with `rank` its rank among the largest keys, for which
-        every row of the state is read.
+        The result has the batch that last wrote the key, the input and the watermark of that batch, the time
+        left until expiry, the partition and key group, and the size. With `rank`, it also has the key's rank
+        by size, for which every row of the state is read.
 
         Raises:
-            As `get`.
+            As for `get`.
         """
         from holdfast.at_rest.insight import explain
         from holdfast.clock import now_ms
@@ -258,12 +258,12 @@ class StatesAtRest:
         most: int = 10,
         tell: ProgressCallback | None = None,
     ) -> HeavyKeys:
-        """Return the keys with the most bytes of a state, and the number of rows; in a join, of waiting rows.
+        """Return the keys with the most bytes in a state, with the number of their rows.
 
-        Every row of the state is read, one or two microseconds each.
+        Cost: reads every row of the state, which takes one or two microseconds per row.
 
         Raises:
-            As `get`.
+            As for `get`.
         """
         from holdfast.at_rest.insight import heaviest
 
@@ -281,18 +281,19 @@ class StatesAtRest:
         current_ttl: Duration | None = None,
         tell: ProgressCallback | None = None,
     ) -> tuple[WhatIf, ...]:
-        """Estimate what a TTL, or a different watermark delay, would free; nothing is changed.
+        """Estimate the state that a TTL or a different watermark delay would free; nothing is changed.
 
-        Uses the times that the states record, as of the batch: a checkpoint at rest does not age.
+        Ages are computed from the times that the states record, relative to the batch and not to the current
+        time.
 
         Args:
-            ttl: A TTL, such as `"24h"`.
-            watermark: A delay of the watermark.
-            state: Only this state; all by default.
-            operator: Only this operator; all by default.
+            ttl: The TTL to apply, such as `"24h"`.
+            watermark: The watermark delay to apply.
+            state: The state to examine; all states by default.
+            operator: The operator to examine; all operators by default.
             by: A column of the state with the time, if the state records none.
-            current_ttl: The current TTL of a Spark state, if it cannot be computed.
-            tell: Called with stores done, stores in all, and the current step.
+            current_ttl: The current TTL of a state of Spark, for use if it cannot be computed from the files.
+            tell: The progress callback, called with stores done, total stores, and the current step.
 
         Raises:
             Invalid: Neither or both rules were given, or the column of times does not exist.
@@ -314,11 +315,11 @@ class StatesAtRest:
         )
 
     def pick(self, state: str, operator: str | int | None = None) -> NamedState:
-        """Return the state of a name, with its columns.
+        """Return the state with a name, with its columns.
 
         Raises:
             NotFound: The state does not exist.
-            Invalid: Several have this name.
+            Invalid: Several states have this name.
         """
         return self._reader.pick(state, operator)[1]
 
@@ -330,12 +331,12 @@ def _duration(given: Duration | None, name: str) -> int | None:
 class StateRows:
     """The rows of one state at rest.
 
-    A notebook shows the first ten.
+    A notebook shows the first ten rows.
 
     Args:
         states: The states of the checkpoint or savepoint.
         name: The name of the state.
-        operator: The operator, where the name of the state occurs in several.
+        operator: The operator, if several operators have a state with this name.
 
     Example:
         rows = hf.state("checkpoints/visits").state("aggregate")
@@ -368,7 +369,7 @@ class StateRows:
         return import_module("polars").DataFrame(self.to_arrow())
 
     def head(self, rows: int = 10) -> pa.Table:
-        """Return the first rows as an Arrow table; the others are not read to the end.
+        """Return the first rows as an Arrow table; not all other rows are read.
 
         Args:
             rows: The number of rows.

@@ -1,7 +1,7 @@
-"""Read state by key and row by row, and the states of a checkpoint by their names.
+"""The reader of a checkpoint's states by name, by key and row by row.
 
-Spark's internal state, such as counters of list elements and indexes of expiry times, is not listed. A join's
-two stores of a side are one state, and so are the two families of timers.
+Spark's internal state, such as counters of list elements and indexes of expiry times, is not listed. The two
+stores of one side of a join are one state, and so are the two families of timers.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from holdfast.at_rest.keyed_reader import KeyedStateReader
 
 
-# What Spark puts where a value has no columns.
+# Spark's placeholder in a value without columns.
 _FILLING: Final = ("__dummy__", "__empty__")
 _TTL_VALUE: Final = ("value", "ttlExpirationMs")
 _MAP_KEY: Final = ("key", "userKey")
@@ -53,7 +53,7 @@ _MAP_KEY: Final = ("key", "userKey")
 def named_operators(storage: Storage, batch_id: int | None = None) -> tuple[NamedOperator, ...]:
     """Return the stateful operators at a committed batch, by number.
 
-    Cost: the newest files of the logs, and a few small ones and listings for each operator.
+    Cost: reads the newest files of the logs; for each operator, reads a few small files and lists folders.
 
     Args:
         storage: The checkpoint, or a savepoint's view.
@@ -61,7 +61,7 @@ def named_operators(storage: Storage, batch_id: int | None = None) -> tuple[Name
 
     Raises:
         NotFound: The checkpoint does not exist, or the batch is not committed or no longer kept.
-        Corrupt: A file that had to be read is damaged.
+        Corrupt: A file that was read is damaged.
         Unsupported: The state's provider is not supported.
     """
     operators = operator_states(storage, batch_id)
@@ -85,18 +85,18 @@ def named_operators(storage: Storage, batch_id: int | None = None) -> tuple[Name
 def pick(
     operators: Sequence[NamedOperator], name: str, operator: str | int | None = None
 ) -> tuple[NamedOperator, NamedState]:
-    """Return the state of a name.
+    """Return the operator and the state with a name.
 
     Args:
-        operators: Those of the checkpoint.
-        name: `STATE`, `OPERATOR.STATE`, or an operator that has one state. An operator can be given by its
-            name, its number and Spark's name for it. An empty name means the only state, or the combined
-            state of the only operator, if that is keyed.
-        operator: The operator, if the state's name alone is ambiguous.
+        operators: The operators of the checkpoint.
+        name: `STATE`, `OPERATOR.STATE`, or an operator that has one state. An operator is given by its name,
+            its number or Spark's name for it. An empty name selects the only state, or the combined state of
+            the only operator if that is keyed.
+        operator: The operator, if several operators have a state with this name.
 
     Raises:
         NotFound: The state does not exist; the message lists the existing ones.
-        Invalid: Several have this name.
+        Invalid: Several states have this name.
     """
     chosen = _of_name(operators, operator)
     fits: list[tuple[NamedOperator, NamedState]] = []
@@ -111,7 +111,7 @@ def pick(
                 fits.append((candidate, state))
     listed = ", ".join(dict.fromkeys(state.full_name for owner in operators for state in owner.states))
     if not name and len(chosen) == 1 and fits:
-        # A keyed operator's states are parts of what it holds for a key.
+        # The states of a keyed operator are parts of its combined state.
         fits = [fit for fit in fits if fit[1].form is StateForm.KEYED] or fits
     if not name and len(fits) != 1:
         raise Invalid(
@@ -140,7 +140,7 @@ def pick(
 
 
 def pick_operators(operators: Sequence[NamedOperator], operator: str | int | None) -> Sequence[NamedOperator]:
-    """Return the operators of a name; all of them if none is given.
+    """Return the operators with a name; all operators if no name is given.
 
     Raises:
         NotFound: The operator does not exist; the message lists the existing ones.
@@ -162,7 +162,7 @@ def _of_name(operators: Sequence[NamedOperator], operator: str | int | None) -> 
 
 
 def is_the_only(operators: Sequence[NamedOperator], name: str, operator: str | int | None = None) -> bool:
-    """Return whether the state's name can be omitted, and a word is not a state's name."""
+    """Return whether there is only one state, so that its name can be omitted, and `name` is not a state."""
     try:
         pick(operators, "", operator)
     except Invalid:
@@ -175,7 +175,7 @@ def is_the_only(operators: Sequence[NamedOperator], name: str, operator: str | i
 
 
 def table_names(operators: Sequence[NamedOperator]) -> dict[str, tuple[NamedOperator, NamedState]]:
-    """Return the states by their SQL table names: `OPERATOR.STATE`, and shorter ones if unique."""
+    """Return the states by SQL table name: `OPERATOR.STATE`, and shorter names if unique."""
     tables: dict[str, tuple[NamedOperator, NamedState]] = {}
     times = Counter(state.name for owner in operators for state in owner.states)
     for operator in operators:
@@ -191,14 +191,13 @@ def table_names(operators: Sequence[NamedOperator]) -> dict[str, tuple[NamedOper
 def _names(
     operators: Sequence[OperatorStates], keyed: Mapping[int, KeyedStateReader]
 ) -> dict[int, OperatorName]:
-    """Return the name of each operator; for keyed ones the rows of state may complete the notes."""
+    """Return the names of each operator; for keyed operators, the rows of state may provide missing names."""
     own = {operator.operator_id: operator.named.user_name for operator in operators if is_keyed(operator)}
     own |= {number: state.operator.name for number, state in keyed.items() if state.operator.note_path}
     return operator_names({operator.operator_id: operator.name for operator in operators}, own)
 
 
 def _keyed_states(storage: Storage, operators: Sequence[OperatorStates]) -> dict[int, KeyedStateReader]:
-    """Return the readers of Holdfast's own keyed operators, by number."""
     if not any(is_keyed(operator) for operator in operators):
         return {}
     from holdfast.at_rest.keyed_reader import keyed_states
@@ -214,7 +213,7 @@ def _states(
 
         yield from keyed_named(keyed, operator, named)
     if is_keyed(operator):
-        return  # one that has neither a note nor any state yet keeps nothing that could be named
+        return  # an operator with neither a file nor state has no states that could be named
     source = SparkSource(storage, operator)
     codecs = {codec.name.label: codec for codec in operator.declared_codecs()}
     families = any(codec.name.family != DEFAULT_STORE for codec in codecs.values())
@@ -223,7 +222,7 @@ def _states(
             continue
         codec.require_schema()
         if codec.name.store == DEFAULT_STORE == codec.name.family and families:
-            continue  # a store with families has one that nobody uses besides them
+            continue  # a store with families also has an unused default family
         family = family_of(operator.name, label)
         if family is not None and family.use is FamilyUse.JOIN_ROWS:
             counts = codecs.get(companion(operator.name, label, FamilyUse.JOIN_COUNTS))
@@ -293,12 +292,12 @@ FirstKey = Callable[[], "Mapping[str, Any] | None"]
 
 
 def no_key() -> Mapping[str, Any] | None:
-    """Return None: no existing key is available."""
+    """Return None, as the default for `first`."""
     return None
 
 
 def first_key(state: NamedState) -> Mapping[str, Any] | None:
-    """Return a key of a state; None if it is empty or unreadable, which other reads report."""
+    """Return a key of a state; None if the state is empty or unreadable, which other calls report."""
     try:
         return next((entry.key for entry in state.source.scan(state)), None)
     except HoldfastError:
@@ -308,44 +307,46 @@ def first_key(state: NamedState) -> Mapping[str, Any] | None:
 def parse_key(words: Sequence[str], columns: Struct, where: str, first: FirstKey = no_key) -> dict[str, Any]:
     """Return the values of a key written on a command line.
 
-    A JSON object with all columns, a JSON list in their order, `column=value` for each, the values in their
-    order separated by commas, or, for a key with one column, just its value. The text after `=` is the value
-    itself, or its JSON. A window may be given by its start, if the state has a key that shows its length.
+    A key is a JSON object with all columns, a JSON list of values in the order of the columns, `column=value`
+    for each column, the values separated by commas, or, for a key with one column, only the value. The text
+    after `=` is a plain value or JSON. A window may be given by its start, if the state has a key from which
+    the length of windows is known.
 
     Args:
-        words: The text; several words are several `column=value`, or a value for each column.
+        words: The words of the text; several words are several `column=value`, or a value for each column.
         columns: The columns of the key, with their types.
         where: The state, for messages.
-        first: Returns a key that the state has; called for an error, and for the length of a window.
+        first: The function that returns an existing key of the state; called for errors and for the length of
+            a window.
 
     Raises:
-        Invalid: It does not fit; the message lists the columns, and a key of the state.
+        Invalid: The text does not match the columns; the message lists these and a key of the state.
     """
     return _Keys(columns, where, first).parse(words)
 
 
 def key_in(state: NamedState, words: Sequence[str]) -> dict[str, Any]:
-    """Return the values of a state's key written on a command line; see `parse_key`."""
+    """Parse a key of a state written on a command line; see `parse_key`."""
     return parse_key(words, state.key, state.full_name, partial(first_key, state))
 
 
 def key_of(state: NamedState, given: Any) -> dict[str, Any]:
-    """Return the values of a state's key given in Python; see `typed_key`."""
+    """Check a key of a state given in Python; see `typed_key`."""
     return typed_key(given, state.key, state.full_name, sample=partial(sample_key, state))
 
 
 def sample_key(state: NamedState) -> str | None:
-    """Return a key of a state as `parse_key` reads it; None if there is none."""
+    """Return a key of a state in the form of `parse_key`; None if the state is empty."""
     return _Keys(state.key, state.full_name, partial(first_key, state)).sample()
 
 
 def written_key(state: NamedState, key: Mapping[str, Any]) -> str | None:
-    """Return a key of a state as `parse_key` reads it; None if the state has no key."""
+    """Return a given key of a state in the form of `parse_key`; None if the state has no key columns."""
     return _Keys(state.key, state.full_name, lambda: key).sample()
 
 
 class _Keys:
-    """A parser for the keys of one state; its first row is read on demand, once."""
+    """A parser for the keys of one state, whose first row is read at most once and only if needed."""
 
     def __init__(self, columns: Struct, where: str, first: FirstKey) -> None:
         self._columns = columns
@@ -379,7 +380,7 @@ class _Keys:
             if short is not None and plain(self.parse([short])) == plain(key):
                 return short
         except HoldfastError:
-            pass  # a text that reads as something else, such as one with a brace: JSON says it exactly
+            pass  # text that could be parsed differently, for example with a brace, is written as JSON
         return json.dumps(plain(key), ensure_ascii=False)
 
     def _short(self, key: Mapping[str, Any]) -> str | None:
@@ -397,7 +398,7 @@ class _Keys:
         return typed_key(values, self._columns, self._where, written=True, sample=self.sample)
 
     def _value(self, name: str, text: str) -> Any:
-        """Parse JSON for nested values and quoted text, a window by its start, and anything else as text."""
+        """Parse the value of a column: JSON for nested values and quoted text, a window's start, or text."""
         type_ = self._types[name]
         if text[:1] and text[:1] in ('"' if isinstance(type_, Atom) else "{["):
             try:
@@ -419,7 +420,7 @@ class _Keys:
         return length
 
     def _is_json(self, text: str) -> bool:
-        """Return whether a brace or bracket begins JSON; it may begin the text of the only column."""
+        """Return whether a text with an initial brace or bracket is JSON and not a value of text."""
         if tuple(self._columns.types) != (_STRING,) or text.startswith('{"'):
             return True
         try:
@@ -466,7 +467,7 @@ def _text(value: Any) -> str | None:
 
 
 def utc_time(text: str) -> dt.datetime | None:
-    """Parse a time in ISO 8601; one without a zone is in UTC. None if it is not one."""
+    """Parse a time in ISO 8601; UTC without a zone. None for any other text."""
     try:
         time = dt.datetime.fromisoformat(text[:-1] + "+00:00" if text.endswith("Z") else text)
     except ValueError:
@@ -483,7 +484,7 @@ class StateReader:
 
     Raises:
         NotFound: The checkpoint does not exist, or the batch is not committed or no longer kept.
-        Corrupt: A file that had to be read is damaged.
+        Corrupt: A file that was read is damaged.
         Unsupported: The state's provider is not supported.
     """
 
@@ -497,7 +498,7 @@ class StateReader:
         self.batch_id: int = batch_id or 0
 
     def pick(self, name: str, operator: str | int | None = None) -> tuple[NamedOperator, NamedState]:
-        """Return the state of a name; see the function `pick`."""
+        """Return the operator and the state with a name; see the function `pick`."""
         return pick(self.operators, name, operator)
 
     def ask(self, query: str, *, tell: ProgressCallback | None = None, **bounds: Any) -> pa.Table:
@@ -513,7 +514,7 @@ class StateReader:
         return streamed(query, self._named_in(query, None), **bounds)
 
     def _named_in(self, query: str, tell: ProgressCallback | None) -> dict[str, pa.Table]:
-        """Return the states that a query names, read whole, since it may read each several times."""
+        """Read the states that a query names completely, because the query may read each several times."""
         from holdfast.at_rest.sql import tables_in
         from holdfast.at_rest.tables import schema_of, state_table
 
@@ -524,16 +525,16 @@ class StateReader:
     def get(self, name: str, key: Any, operator: str | int | None = None) -> KeyState:
         """Return the state of a key.
 
-        Cost: the files of one partition that can hold it; no Spark.
+        Cost: reads the files of one partition that can contain the key, without Spark.
 
         Args:
-            name: The state.
-            key: A dictionary by column, a list in the order of the columns, or the value of the only one.
-            operator: The operator, if the state's name alone is ambiguous.
+            name: The name of the state.
+            key: A dictionary by column, a list in the order of the columns, or the value of the only column.
+            operator: The operator, if several operators have a state with this name.
 
         Raises:
             NotFound: The state does not exist, or a file that the batch needs is missing.
-            Invalid: Several states have this name, or the key does not fit.
+            Invalid: Several states have this name, or the key does not match its columns.
             Corrupt: A file is damaged.
             Unsupported: The state's format cannot be read.
         """
@@ -546,7 +547,7 @@ class StateReader:
         return self.read_key(state, key_in(state, words))
 
     def read_key(self, state: NamedState, key: Mapping[str, Any]) -> KeyState:
-        """Return the state of a key whose values have their types."""
+        """Return the state of a key, whose values have the types of its columns."""
         return KeyState(state, self.batch_id, dict(key), tuple(state.source.get(state, key)))
 
     def scan(
@@ -554,10 +555,10 @@ class StateReader:
     ) -> Iterator[Entry]:
         """Yield every row of a state, partition by partition, in no particular order.
 
-        Cost: some microseconds a row; `tables.state_table` is many times faster.
+        Cost: several microseconds per row; `tables.state_table` is many times faster.
 
         Raises:
-            As `get`.
+            As for `get`.
         """
         _, state = self.pick(name, operator)
         yield from state.source.scan(state, tell)

@@ -1,4 +1,4 @@
-"""States as Arrow tables, one row for each row of state, with the users' columns."""
+"""States as Arrow tables with the users' columns, one row for each row of state."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ if TYPE_CHECKING:
 
 EXPIRES: Final = "expires_ms"
 PARTITION: Final = "partition_id"
-# Rows in one record batch, more or less.
+# The approximate number of rows in a record batch.
 _BATCH: Final = 1 << 16
 
 
 def state_table(state: NamedState, *, tell: ProgressCallback | None = None) -> pa.RecordBatchReader:
-    """Return the rows of a state as a stream of Arrow; they are read on demand.
+    """Return the rows of a state as an Arrow stream, which reads them on demand.
 
     The columns are those of the key, those that distinguish rows of one key, those of the value, the expiry
     time of a value with a TTL, and the partition.
 
-    Cost: about 2 microseconds a row; no Spark. The memory of a batch, and of one partition's changes since
-    its base.
+    Cost: about 2 microseconds per row, without Spark; memory for a record batch and for one partition's
+    changes since its base.
 
     Args:
         state: The state.
-        tell: Called with stores done, stores in all, and the current step.
+        tell: The progress callback, called with stores done, total stores, and the current step.
 
     Raises:
         Corrupt: A file or a row is damaged.
@@ -70,7 +70,7 @@ def schema_of(state: NamedState) -> pa.Schema:
 def gathered(
     chunks: Iterable[tuple[StateCodec, int, Pairs]],
 ) -> Iterator[tuple[StateCodec, int, Pairs]]:
-    """Yield chunks of one partition merged: decoding has a fixed cost per batch."""
+    """Merge small chunks of one partition, because decoding has a fixed cost per chunk."""
     held: list[Pairs] = []
     last: tuple[StateCodec, int] | None = None
     rows = 0
@@ -88,7 +88,7 @@ def gathered(
 def row_batch(
     state: NamedState, codec: StateCodec, partition: int, pairs: Pairs, schema: pa.Schema
 ) -> pa.RecordBatch:
-    """Return stored rows, decoded into columns.
+    """Decode stored rows into columns.
 
     Raises:
         Corrupt: A row is damaged.
@@ -122,7 +122,7 @@ def _key_columns(state: NamedState, codec: StateCodec, keys: Sequence[bytes]) ->
     else:
         columns = ColumnDecoder(type_, codec.where).take_apart([codec.key_row(key) for key in keys])
     if state.form in (StateForm.MAP, StateForm.TIMERS):
-        # The grouping key, and a map's own, are each one field of the stored key.
+        # The grouping key and the key of a map are each one field of the stored key.
         return [part for column in columns for part in _flat(column)]
     return columns
 
@@ -134,7 +134,7 @@ def _flat(column: pa.Array) -> list[pa.Array]:
 
 
 def _two_parts(codec: StateCodec, keys: Sequence[bytes]) -> list[pa.Array]:
-    """Return the columns of keys that begin with their first part and its length."""
+    """Return the columns of keys that start with their first part and its length."""
     split = len(codec.key_form.first)
     type_ = codec.key_type
     sizes = [int.from_bytes(key[:4], "little") for key in keys]
@@ -172,7 +172,7 @@ def _single_values(state: NamedState, codec: StateCodec, pairs: Pairs) -> list[p
 
 
 def _value_columns(state: NamedState, columns: list[pa.Array]) -> list[pa.Array]:
-    """Return the users' columns, from the stored ones."""
+    """Return the users' columns from the stored columns."""
     if not state.value.names and not state.ttl:
         return []
     return [*_flat(columns[0]), columns[1]] if state.ttl else columns

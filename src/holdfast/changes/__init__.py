@@ -1,1 +1,1 @@
-"""New checkpoints and savepoints from old ones: one engine, and a step for each kind of change."""
+"""Changes: new checkpoints and savepoints from old ones, with one engine and a step for each change."""

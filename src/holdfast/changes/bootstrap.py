@@ -1,14 +1,13 @@
-"""Create a savepoint with initial state, from a history or from tables.
+"""Creation of a savepoint with initial state, from a history or from tables.
 
-A file source keeps a list of the files it has read; every other source has its offset in the offset log. Both
-are put into the checkpoint as if the query had read that far by itself.
+A file source has a list of the files that it has read; every other source has its offset in the offset log.
+Both are written into the checkpoint as if the query had read the data up to there.
 
-The query itself is run over the history, in a hidden directory, without its sink, so its operators keep what
-they would keep; nothing here depends on how. Then its sources are set to their starting points, and a
-savepoint is taken of it.
+The query itself runs over the history, in a hidden directory and without its sink, so that its operators
+build their own state. Then its sources are set to their starting points, and a savepoint of it is taken.
 
 If a table for each state is given instead of a history, the query runs over empty input, which creates its
-operators and their schemas, and the tables are put into the stores that it created.
+operators and their schemas, and the tables are written into the created stores.
 """
 
 from __future__ import annotations
@@ -66,8 +65,8 @@ class Beginning(JsonShape):
     """The starting point of one source.
 
     Attributes:
-        offset: The source's own offset, as JSON; None to start as the query's options say.
-        seen: For a file source, the files that count as read, with the time of their last change.
+        offset: The offset in the source's own JSON; None to start as the options of the query specify.
+        seen: For a file source, the files that count as read, each with its modification time.
     """
 
     offset: str | None = field(default=None, metadata=json_as(convert=_parsed))
@@ -83,10 +82,10 @@ def files_read(seen: Iterable[tuple[str, int]]) -> Beginning:
 
 
 def offset_of(given: Any) -> Beginning:
-    """Return a starting point at a source's own offset: JSON, or values that can be written as JSON.
+    """Return a starting point at an offset, given as JSON or as values that can be written as JSON.
 
     Raises:
-        Invalid: It is neither.
+        Invalid: The offset is not JSON and cannot be written as JSON.
     """
     if isinstance(given, str):
         try:
@@ -111,10 +110,10 @@ def _no_offset(given: str) -> Invalid:
 
 
 def after_kafka(last: Iterable[tuple[str, int, int]]) -> Beginning:
-    """Return a Kafka starting point after the last row that was read of each partition.
+    """Return a starting point of Kafka after the last record that was read from each partition.
 
     Args:
-        last: Topic, partition, and the largest offset that was read.
+        last: The topic, the partition, and the largest offset read, for each partition.
     """
     topics: dict[str, dict[str, int]] = {}
     for topic, partition, offset in sorted(last):
@@ -126,8 +125,8 @@ def begin_at(checkpoint: Storage, beginnings: Sequence[Beginning]) -> None:
     """Set the starting points of a checkpoint's sources.
 
     Args:
-        checkpoint: The checkpoint; no query may use it. It is changed.
-        beginnings: For each source, in the order of the offset log.
+        checkpoint: The checkpoint to modify; no query may use it.
+        beginnings: The starting point of each source, in the order of the offset log.
 
     Raises:
         NotFound: No batch is committed.
@@ -154,7 +153,7 @@ def begin_under(checkpoint: Storage, watermark_ms: int) -> None:
     """Set the watermark of a checkpoint's next batch.
 
     Args:
-        checkpoint: The checkpoint; no query may use it. It is changed.
+        checkpoint: The checkpoint to modify; no query may use it.
         watermark_ms: The watermark in epoch milliseconds.
 
     Raises:
@@ -191,7 +190,7 @@ def _moved(offsets: OffsetLog, beginnings: Sequence[Beginning]) -> OffsetLog:
 def _offset(beginning: Beginning) -> str | None:
     if beginning.seen is None:
         return beginning.offset
-    # The list is the first entry of the source's log. Without one it begins as on its first day.
+    # The list is the first entry of the source's log. Without it, the source starts from the beginning.
     return json.dumps({"logOffset": 0}, separators=(",", ":")) if beginning.seen else None
 
 
@@ -212,13 +211,13 @@ _WHOLE: Final = (StateForm.VALUE, StateForm.SESSIONS)
 def put_states(checkpoint: Storage, tables: Mapping[str, pa.Table], folder: Path) -> None:
     """Fill states with the rows of tables, in separate batches.
 
-    Cost: about 20 microseconds a row for Spark's operators, and one for Holdfast's keyed state; everything is
-    held in memory.
+    Cost: about 20 microseconds per row for Spark's operators, and one microsecond for keyed state; all rows
+    are held in memory.
 
     Args:
-        checkpoint: The checkpoint; no query may use it, and its operators are empty. It is changed.
-        tables: For each state, by `STATE` or `OPERATOR.STATE` as listed by `holdfast state list`, the columns
-            that `hf.state(…).scan` returns.
+        checkpoint: The checkpoint to modify; no query may use it, and its operators must be empty.
+        tables: The table of each state, by `STATE` or `OPERATOR.STATE` as listed by `holdfast state list`,
+            with the columns that `hf.state(…).scan` returns.
         folder: A working directory that does not exist yet.
 
     Raises:
@@ -227,7 +226,7 @@ def put_states(checkpoint: Storage, tables: Mapping[str, pa.Table], folder: Path
         Unsupported: The state cannot be filled from a table.
     """
     folder.mkdir()
-    # A table is for one state, never for all that a keyed operator has of a key.
+    # A table is for one state, never for the combined state of a keyed operator.
     operators = [
         replace(
             operator, states=tuple(state for state in operator.states if state.form is not StateForm.KEYED)
@@ -256,13 +255,13 @@ def fitted(state: NamedState, table: pa.Table) -> pa.Table:
     """Return a table with the columns and types of a state.
 
     Raises:
-        Invalid: A column is missing or unknown, or a value does not fit its type.
+        Invalid: A column is missing or unknown, or a value does not match its type.
     """
     import pyarrow as pa
 
     schema = schema_of(state)
     schema = schema.remove(schema.get_field_index(PARTITION))
-    # What Spark keeps in a column that holds nothing is not asked for.
+    # Spark's placeholder in a column without content is not required.
     wanted = [column for column in schema if not pa.types.is_null(column.type)]
     has, expected = set(table.column_names), {column.name for column in wanted}
     if has != expected:
@@ -288,7 +287,7 @@ def fitted(state: NamedState, table: pa.Table) -> pa.Table:
 
 
 def _writable(operator: NamedOperator, state: NamedState) -> StateCodec:
-    """Return the codec for the rows of a Spark state, if Spark stores nothing else for it."""
+    """Return the codec for writing the rows of a Spark state that has no companion data."""
     codec = state.codec
     if codec is None or state.form not in _WHOLE or state.ttl or codec.values.avro:
         raise Unsupported(
@@ -371,7 +370,7 @@ def _put_keyed(
 
 
 KAFKA: Final = "kafka"
-# For a source: begin where its own options say, as if nothing had been read.
+# The marker for a source that starts as its own options specify, as if nothing had been read.
 AT_FIRST: Final = "first"
 
 
@@ -381,8 +380,8 @@ class SourceBeginning(JsonShape):
 
     Attributes:
         kind: `files`, or the name of the source.
-        history: True if it has a history.
-        beginning: Its starting point.
+        history: Whether the source has a history.
+        beginning: The starting point of the source.
     """
 
     kind: str
@@ -396,10 +395,10 @@ class BootstrapPlan(JsonShape):
 
     Attributes:
         catalog: The catalog for the savepoint.
-        name: The query's name.
-        sources: Its sources, in the order of its offset log.
-        states: The given states, by the names used; none if there is a history.
-        watermark_ms: The given initial watermark, if any.
+        name: The name of the query.
+        sources: The sources of the query, in the order of its offset log.
+        states: The names of the given states, as given; empty if there is a history.
+        watermark_ms: The given initial watermark; None if not given.
     """
 
     catalog: str
@@ -411,23 +410,23 @@ class BootstrapPlan(JsonShape):
     @property
     @in_json
     def operation(self) -> str:
-        """`bootstrap`."""
+        """The operation: `bootstrap`."""
         return "bootstrap"
 
 
 @dataclass(frozen=True, slots=True)
 class Bootstrapped(JsonShape):
-    """A savepoint that a query can be started from.
+    """A savepoint with initial state, from which a query can be started.
 
     Attributes:
-        plan: The plan that was carried out.
-        savepoint_id: The savepoint.
-        query_id: The query's new id.
-        batch_id: The newest batch in it.
-        input_rows: The number of history rows that the query has read.
+        plan: The executed plan.
+        savepoint_id: The id of the savepoint.
+        query_id: The new id of the query.
+        batch_id: The newest batch in the savepoint.
+        input_rows: The number of rows of history that the query read.
         watermark_ms: The initial watermark; None without one.
-        states: The content of its states.
-        size_bytes: The size of the savepoint.
+        states: The content of each state.
+        size_bytes: The size of the savepoint in bytes.
 
     Example:
         orders = hf.sink(events.groupBy("drink").count(), mode="update").console()
@@ -451,7 +450,7 @@ class Bootstrapped(JsonShape):
     @property
     @in_json_as("savepoint")
     def uri(self) -> str:
-        """The savepoint's address."""
+        """The address of the savepoint."""
         return f"{self.plan.catalog.rstrip('/')}/savepoints/{self.savepoint_id}"
 
     @property
@@ -466,11 +465,11 @@ class WarmQuery:
     """A query to start with initial state.
 
     Attributes:
-        frame: Its frame.
-        mode: Its output mode.
-        name: Its name, also that of the savepoint's checkpoint.
-        histories: For each of its sources a batch frame with the columns of that source, or None.
-        states: Tables, by the names of states.
+        frame: The frame of the query.
+        mode: The output mode.
+        name: The name of the query, which is also that of the savepoint's checkpoint.
+        histories: The history of each source, as a batch frame with the columns of the source, or None.
+        states: The tables of states, by name.
         plan: The starting point of each source.
     """
 
@@ -492,20 +491,21 @@ def plan_bootstrap(
     states: Mapping[str, Any] | None = None,
     watermark_ms: int | None = None,
 ) -> WarmQuery:
-    """Plan a bootstrap from a query, its history and its starting points; only lists of files are read.
+    """Plan a bootstrap from a query, its history and its starting points; reads only lists of files.
 
     Args:
-        frame: The query's frame.
-        mode: Its output mode.
-        name: Its name.
+        frame: The frame of the query.
+        mode: The output mode.
+        name: The name of the query.
         catalog: The catalog for the savepoint.
         history: See `holdfast.bootstrap`.
         start: See `holdfast.bootstrap`.
         states: See `holdfast.bootstrap`.
-        watermark_ms: The query's initial watermark, if states are given.
+        watermark_ms: The initial watermark of the query, if states are given.
 
     Raises:
-        Invalid: They do not fit the query's sources, or the starting point of a source is unknown.
+        Invalid: The arguments do not match the sources of the query, or the starting point of a source is
+            unknown.
     """
     from holdfast.engine.described import like_source, sources_once
 
@@ -553,9 +553,9 @@ def bootstrap_query(
     Args:
         query: The query from `plan_bootstrap`.
         catalog: The catalog.
-        folder: A local working directory, which the caller removes.
+        folder: A local working directory, which the caller deletes.
         label: A display name.
-        tell: Called with the progress done, the total, and the current step.
+        tell: The progress callback, called with the work done, the total, and the current step.
 
     Raises:
         Failed: The query failed over the history.
@@ -595,7 +595,7 @@ def bootstrap_query(
 
 
 def _run(query: WarmQuery, histories: Path, place: Path) -> int:
-    """Run the query over its history, and once more without input to remove what has expired by then."""
+    """Run the query over its history, then once without input to remove expired state."""
     from holdfast.engine.queries.dry_run import with_files
     from holdfast.stream.trials import QueryFailed, Trial
 
@@ -605,7 +605,7 @@ def _run(query: WarmQuery, histories: Path, place: Path) -> int:
     try:
         rows = trial.run_once().input_rows
         if (read(LocalStorage(place)).watermark_ms or 0) > 0:
-            # What closes a window feeds the operator behind it, which closes its own a batch later.
+            # Closing a window feeds the next operator, which closes its own window one batch later.
             for _ in read(LocalStorage(place)).operators:
                 trial.run_empty(now_ms())
     except QueryFailed as error:
@@ -628,7 +628,7 @@ def _written(query: WarmQuery, folder: Path) -> list[str]:
     sources = sources_once(query.frame)
     for number, (past, (_, schema)) in enumerate(zip(query.histories, sources, strict=True)):
         place = (folder / str(number)).as_uri()
-        # Without a file there would be no batch; one without rows will do.
+        # Without a file there would be no batch, so write one without rows.
         frame = spark.createDataFrame([], schema).coalesce(1) if past is None else past
         frame.write.parquet(place)
         folders.append(place)
@@ -656,7 +656,7 @@ def _table(given: Any, name: str) -> pa.Table:
 
 
 def _by_source(given: Any, sources: Sequence[tuple[SourceRead, StructType]], what: str) -> list[Any]:
-    """Return the values by source: one value for the only source, or by number or kind."""
+    """Return the values in the order of sources; they are given as one value, by number or by type."""
     where = f"{what}=…"
     if given is None:
         return [None] * len(sources)

@@ -1,4 +1,4 @@
-"""A change of several steps in one copy of the state, with one publication: `hf.change`."""
+"""The implementation of `hf.change`: several steps on one copy of the state, published once."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _ENDING: Final = "changed"
 
 
 class StepOrder(IntEnum):
-    """The order of steps. Rows are changed before the state is converted, offsets last."""
+    """The order of steps: rows are changed before the state is converted, and offsets are set last."""
 
     ROWS = 1
     CODE = 2
@@ -65,8 +65,8 @@ class StepsPlan(ChangePlan, JsonShape):
     """The plan of a change of several steps.
 
     Attributes:
-        steps: The plan of each step, in the order in which they are carried out.
-        usage: The processes that may be using the checkpoint; None if that was not asked.
+        steps: The plan of each step, in the order of execution.
+        usage: The evidence of queries that may be using the checkpoint; None if not collected.
     """
 
     steps: tuple[StepPlan, ...]
@@ -75,7 +75,7 @@ class StepsPlan(ChangePlan, JsonShape):
     @property
     @in_json
     def operation(self) -> RestoreKind:
-        """`change`."""
+        """The operation: `change`."""
         return RestoreKind.CHANGE
 
 
@@ -94,11 +94,11 @@ class StepReport(JsonShape):
 
 @dataclass(frozen=True, slots=True)
 class Changed(JsonShape):
-    """A checkpoint that a change has created.
+    """A checkpoint that a change created.
 
     Attributes:
-        plan: The plan that was carried out.
-        batch_id: The newest batch of the checkpoint: that of the source.
+        plan: The executed plan.
+        batch_id: The newest batch of the checkpoint, which is that of the source.
         reports: The report of each step.
     """
 
@@ -108,25 +108,27 @@ class Changed(JsonShape):
 
     @property
     def checkpoint(self) -> str:
-        """The checkpoint's address."""
+        """The address of the checkpoint."""
         return self.plan.checkpoint
 
 
-# The plan of a step and the step, with what it needs until the change is done.
+# The plan of a step, and the step with the resources that it needs until the change is complete.
 Prepared = AbstractContextManager[tuple[Any, Step[Any]]]
-# Prepares a step: checks it against the source, for a target.
+# A function that prepares a step: it checks the step against the source, for a target.
 Prepare = Callable[[ChangeSource, Storage], Prepared]
 
 
 class StateChange:
-    """A change of the state of a query, built step by step and carried out by `to`.
+    """A change of the state of a query, built step by step and executed by `to`.
 
-    Steps are carried out in one order, whatever the order of the calls: rows are edited, expired or deleted,
-    then the state is converted for new code, then moved to a different layout, then the offsets are set.
+    Steps are executed in a fixed order, regardless of the order of the calls: first rows are edited, expired
+    or deleted, then the state is converted for new code, then it is moved to a different layout, then the
+    offsets are set.
 
     Args:
         source: A checkpoint that no query uses, or a savepoint.
-        home: The state home, which may have an integrity record of the checkpoint; by default the one in use.
+        home: The state home, which may have an integrity record of the checkpoint; by default that of the
+            settings.
     """
 
     def __init__(self, source: Address, *, home: Address | None = None) -> None:
@@ -137,7 +139,7 @@ class StateChange:
         self._master: str | None = None
 
     def partitions(self, number: int, *, master: str | None = None) -> Self:
-        """Move the state to this number of partitions.
+        """Move the state to a different number of partitions.
 
         Args:
             number: The number of partitions.
@@ -148,19 +150,19 @@ class StateChange:
         return self._in_layout(partitions=number)
 
     def backend(self, name: str) -> Self:
-        """Move the state to this backend: `rocksdb`, `memory`, `redis` or `cassandra`, as of `hf.migrate`."""
+        """Move the state to a backend: `rocksdb`, `memory`, `redis` or `cassandra`, as in `hf.migrate`."""
         return self._in_layout(backend=name)
 
     def database(self, address: str) -> Self:
-        """Move the state to the database at this address, for the backends `redis` and `cassandra`."""
+        """Set the address of the database for the backends `redis` and `cassandra`."""
         return self._in_layout(database=address)
 
     def state_format(self, number: int) -> Self:
-        """Write the state in this state-checkpoint format of RocksDB: 1 or 2."""
+        """Write the state in a state-checkpoint format of RocksDB: 1 or 2."""
         return self._in_layout(state_format=number)
 
     def key_groups(self, number: int) -> Self:
-        """Move the keys of Holdfast's keyed operators to this number of key groups."""
+        """Move the keys of keyed operators to a different number of key groups."""
         whole(number, "key_groups", least=1)
         return self._in_layout(key_groups=number)
 
@@ -170,7 +172,7 @@ class StateChange:
         *,
         where: str | None = None,
         key: str | None = None,
-        set: Mapping[str, Any] | None = None,  # noqa: A002 - as of `hf.edit`
+        set: Mapping[str, Any] | None = None,  # noqa: A002 - as in `hf.edit`
         delete: bool = False,
         insert: Sequence[Mapping[str, Any]] = (),
         change: TableChange | None = None,
@@ -191,11 +193,11 @@ class StateChange:
         return self.add_step(StepOrder.ROWS, _simple(DropExpired(), {}))
 
     def keep_newer_than(self, when: datetime | date | str, *, column: str, state: str | None = None) -> Self:
-        """Delete the rows whose time is before a point in time.
+        """Delete the rows whose time is before a given time.
 
         Args:
-            when: The point in time. A date, or a time without a zone, is in UTC.
-            column: The column with the time of a row: a timestamp or a date. Rows without a time stay.
+            when: The given time. A date, or a time without a zone, is in UTC.
+            column: The column with the time of a row: a timestamp or a date. Rows without a time are kept.
             state: The only state to change; by default every state with the column.
         """
         from holdfast.changes.keep_newer_than import KeepNewerThan
@@ -227,7 +229,7 @@ class StateChange:
             checkpoint: The new checkpoint; by default next to the old one, with the suffix `-changed`.
 
         Raises:
-            As `to`.
+            As for `to`.
         """
         given, target = move_of(self.source, checkpoint, _ENDING, self.home)
         with self._prepared(given, target) as (plan, _):
@@ -240,25 +242,26 @@ class StateChange:
         stopped: bool = False,
         tell: ProgressCallback | None = None,
     ) -> Changed:
-        """Carry the change out: create a checkpoint with the changed state.
+        """Execute the change: create a checkpoint with the changed state.
 
-        The source is copied once, by hard links if possible. Each step proves its result on the
-        copy, and the checkpoint is created after all proofs. The query continues after the same batch. Do not
+        The source is copied once, by hard links if possible. Each step verifies its result on the copy, and
+        the checkpoint is created after all verifications. The query continues after the same batch. Do not
         run a query on the old checkpoint afterwards.
 
         Args:
-            checkpoint: A directory that does not exist; by default next to the old checkpoint, with
-                `-changed` after its name.
-            stopped: Your confirmation that no query uses the checkpoint, which is required; a savepoint
-                needs none. The checkpoint is watched nevertheless, for some seconds to two minutes.
-            tell: Called with the progress done, the total, and the current step.
+            checkpoint: The new checkpoint, a directory that does not exist; by default next to the old
+                checkpoint, with the suffix `-changed`.
+            stopped: True to confirm that no query uses the checkpoint. The confirmation is required for a
+                checkpoint, not for a savepoint. The checkpoint is also watched for several seconds to two
+                minutes.
+            tell: The progress callback, called with the work done, the total, and the current step.
 
         Raises:
-            Invalid: The change has no step, or a step does not fit the state.
-            NotFound: The checkpoint or savepoint does not exist, or something that a step names.
-            Conflict: The target exists, a query uses the checkpoint, or it is not confirmed that none does.
+            Invalid: The change has no steps, or a step does not match the state.
+            NotFound: The checkpoint or savepoint does not exist, or an object that a step names.
+            Conflict: The target exists, a query uses the checkpoint, or the confirmation is missing.
             Corrupt: The source is damaged.
-            Unsupported: A step cannot change this kind of state.
+            Unsupported: A step does not support this type of state.
         """
         given, target = move_of(self.source, checkpoint, _ENDING, self.home)
         with (
@@ -281,12 +284,12 @@ class StateChange:
         return Changed(plan, plan.batch_id, named)
 
     def add_step(self, rank: StepOrder, prepare: Prepare) -> Self:
-        """Add a step of this rank."""
+        """Add a step with a position in the order."""
         self._steps.append((rank, prepare))
         return self
 
     def _in_layout(self, **asked: Any) -> Self:
-        """Add to the one step that moves the state to a different layout."""
+        """Add options to the single step that moves the state to a different layout."""
         if not self._layout:
             self.add_step(StepOrder.LAYOUT, self._layout_step)
         self._layout.update(asked)
@@ -319,13 +322,13 @@ class StateChange:
 
 
 def _simple(step: Step[Any], plan: Mapping[str, Any]) -> Prepare:
-    """Prepare a step that is checked when it is carried out."""
+    """Return a preparation for a step that is checked only when executed."""
     return lambda _source, _target: nullcontext((plan, step))
 
 
 @dataclass(frozen=True, slots=True)
 class _Partitions:
-    """The step that moves the state of the copy, as earlier steps left it, to other partitions."""
+    """The step that moves the state of the copy, after earlier steps, to a different number of partitions."""
 
     number: int
     master: str | None
@@ -341,7 +344,7 @@ class _Partitions:
 
 @dataclass(frozen=True, slots=True)
 class _Layout:
-    """The step that moves the state of the copy, as earlier steps left it, to a different layout."""
+    """The step that moves the state of the copy, after earlier steps, to a different layout."""
 
     asked: Mapping[str, Any]
     name: str = "layout"

@@ -1,4 +1,4 @@
-"""Map the columns of a saved operator to those of the new code."""
+"""The mapping of a saved operator's columns to those of the new code."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ class ColumnChange(JsonShape):
     """The change of a column of state.
 
     Attributes:
-        column: Its name in the new code; for a dropped column, its name before.
+        column: The name in the new code; for a dropped column, the old name.
         part: `key` or `value`.
         change: `kept`, `renamed`, `widened`, `new` or `dropped`.
-        before: Its name and type before, and its function if that differs; None for a new one.
-        after: Its name and type now; None for a dropped one.
-        initial: The initial value of a new one, as text.
+        before: The old name and type, and the function if that differs; None for a new column.
+        after: The new name and type; None for a dropped column.
+        initial: The initial value of a new column, as text; None for other columns.
     """
 
     column: str
@@ -53,10 +53,10 @@ class FieldSource:
 
     Attributes:
         column: The column of the new code.
-        saved: The saved column; None for a new one.
-        convert: The conversion of a saved value into the new type.
-        initial: The initial value of a new one.
-        merge: The merge of two values whose rows get the same key; None if it is not exact.
+        saved: The saved column; None for a new column.
+        convert: The function that converts a saved value to the new type.
+        initial: The initial value of a new column.
+        merge: The function that merges two values whose rows get the same key; None if no exact merge exists.
     """
 
     column: StateColumn
@@ -67,7 +67,7 @@ class FieldSource:
 
     @property
     def old(self) -> str | None:
-        """The saved column's name in the schema."""
+        """The name of the saved column in the schema."""
         return None if self.saved is None else self.saved.name
 
     @property
@@ -82,14 +82,14 @@ class FieldSource:
 
 @dataclass(frozen=True, slots=True)
 class OperatorConversion:
-    """The conversion of an operator's rows into those of the new code.
+    """The conversion of an operator's rows to those of the new code.
 
     Attributes:
         old: The saved operator.
-        new: That of the new code.
-        keys: The origins of the columns of its keys.
-        window: The origin of a session's window.
-        values: The origins of the columns of its values, without those that repeat the key.
+        new: The operator of the new code.
+        keys: The origins of the key columns.
+        window: The origin of a session's window; None without one.
+        values: The origins of the value columns, except those that repeat the key.
         dropped: The dropped columns.
         merge: Whether rows that get the same key are merged.
     """
@@ -119,12 +119,12 @@ class OperatorConversion:
 
     @property
     def drops_keys(self) -> bool:
-        """Return whether several rows may get the same key."""
+        """Return whether several rows may get the same key, because key columns are dropped."""
         return any(part == "key" for part, _ in self.dropped)
 
     @property
     def merges(self) -> bool:
-        """Return whether rows that get the same key are to be merged, and can be."""
+        """Return whether rows that get the same key are to be merged and can be merged."""
         return self.merge and all(source.merge is not None for source in self.values)
 
     def columns(self) -> tuple[ColumnChange, ...]:
@@ -140,7 +140,7 @@ class OperatorConversion:
 
 
 def _stay(sources: Sequence[FieldSource], columns: Sequence[StateColumn]) -> bool:
-    """Return whether these are all columns, in their order, with unchanged bytes."""
+    """Return whether the sources are all columns, in order, with unchanged bytes."""
     return [source.saved for source in sources] == list(columns) and all(source.stays for source in sources)
 
 
@@ -162,12 +162,12 @@ def _describe_column(part: str, source: FieldSource) -> ColumnChange:
 
 
 def row_change(old: OperatorColumns, new: OperatorColumns, wishes: Wishes, where: str) -> OperatorConversion:
-    """Match the columns of an operator by name, and find the initial values of new ones.
+    """Match the columns of an operator by name, and determine the initial values of new columns.
 
     Args:
         old: The saved operator.
-        new: That of the new code.
-        wishes: The user's options.
+        new: The operator of the new code.
+        wishes: The options of the user.
         where: The saved state, for messages.
 
     Raises:
@@ -194,7 +194,7 @@ def row_change(old: OperatorColumns, new: OperatorColumns, wishes: Wishes, where
 
 
 class _Columns:
-    """One operator's columns."""
+    """The matching of one operator's columns."""
 
     def __init__(self, old: OperatorColumns, new: OperatorColumns, wishes: Wishes, where: str) -> None:
         self._old = old
@@ -276,10 +276,10 @@ class _Columns:
         return tuple(found)
 
     def refuse_missing(self) -> None:
-        """Refuse columns without an initial value.
+        """Check that all new columns have an initial value.
 
         Raises:
-            Invalid: There are some.
+            Invalid: A new column has no initial value.
         """
         if not self._missing:
             return
@@ -310,7 +310,7 @@ class _Columns:
                 and (kept[0].function.text == function.text or was == name)
                 and kept[0].function.name == function.name
             }
-            # The same call under the same name is the same, whatever else is like one of them.
+            # The same call under the same name is the same aggregate, even if others are similar.
             exact = {was for was in alike if was == name and before[was][0].function == function}
             alike = exact or alike
             alike = {was for was in alike if not self._wishes.drops_column(self._new, was)}
@@ -395,7 +395,7 @@ class _Columns:
 
     def _convert(self, old: StateColumn, new: StateColumn) -> Convert:
         convert = widening(old.type, new.type)
-        # Spark keeps the sum of short decimals as a whole number, without the point.
+        # Spark stores the sum of short decimals as a whole number, without the decimal point.
         unscaled = new.kept == "sum" and isinstance(new.type, Decimal) and not isinstance(old.type, Decimal)
         if convert is None or unscaled:
             raise self._lossy(old, new)
@@ -460,7 +460,7 @@ def _aggregates(columns: Sequence[StateColumn]) -> dict[str, list[StateColumn]]:
 
 
 def _typed(value: Any, column: StateColumn) -> Any:
-    """Return the initial value of a function, in the column's type."""
+    """Convert the initial value of a function to the type of a column."""
     if value is None or isinstance(value, bool):
         return value
     if isinstance(column.type, Decimal):
@@ -476,10 +476,10 @@ def refuse_merge(
     """Return the error for rows that get the same key and cannot be merged.
 
     Args:
-        change: The change.
-        where: The saved state.
-        collisions: The number of rows with another row's key.
-        example: A key that several get.
+        change: The conversion.
+        where: The saved state, for messages.
+        collisions: The number of rows whose key equals that of a different row.
+        example: A key that several rows get.
     """
     inexact = [source.column.label for source in change.values if source.merge is None]
     names = ", ".join(column.label for part, column in change.dropped if part == "key")

@@ -1,4 +1,4 @@
-"""Convert values of state into wider types, and merge two values exactly as Spark does."""
+"""The conversion of values of state to wider types, and the merging of values exactly as in Spark."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from holdfast.formats.rows.spark_types import Array, Atom, DataType, Decimal, Ma
 Convert = Callable[[Any], Any]
 
 _INTEGERS: Final = ("byte", "short", "integer", "long")
-# How many digits a whole number may have, and the widest of them whose values a floating number has exactly.
+# The maximum number of digits of whole numbers, and the widest types whose values a float represents exactly.
 _DIGITS: Final = {"byte": 3, "short": 5, "integer": 10, "long": 19}
 _EXACT_IN: Final = {"float": ("byte", "short"), "double": ("byte", "short", "integer", "float")}
 _BOOLEANS: Final = {"true": True, "false": False}
@@ -25,7 +25,7 @@ def same(value: Any) -> Any:
 
 
 def widening(old: DataType, new: DataType) -> Convert | None:
-    """Return the conversion of values into a wider type; None if a value could be lost or changed."""
+    """Return a function that converts values to a wider type; None if a value could be lost or changed."""
     if old == new:
         return same
     if isinstance(new, Decimal):
@@ -128,12 +128,12 @@ _ORDERED: Final = _WHOLE | {"boolean", "string", "binary", "date", "timestamp", 
 
 
 def spark_name(column: StateColumn) -> str:
-    """Return Spark's name for what a column holds, without the number of its expression."""
+    """Return Spark's name for the content of a column, without the number of its expression."""
     return column.kept or column.name.partition("#")[0]
 
 
 def merge_function(kind: str, column: StateColumn) -> Merge | None:
-    """Return the function that merges two values exactly as Spark merges partial results, or None."""
+    """Return the function that merges two values exactly as Spark merges partial results; None if unknown."""
     if kind != AGGREGATE:
         return keep_first if kind == DEDUPE else None
     decimal = isinstance(column.type, Decimal)
@@ -148,7 +148,7 @@ def merge_function(kind: str, column: StateColumn) -> Merge | None:
 
 
 def keep_first(one: Any, _: Any) -> Any:
-    """Keep the first of two values."""
+    """Return the first of two values."""
     return one
 
 
@@ -165,7 +165,7 @@ def _sum(one: Any, other: Any) -> Any:
 
 
 def _decimal_sum(one: Any, other: Any) -> Any:
-    """Return the sum of two decimals; null marks a sum that was too large for its type."""
+    """Return the sum of two decimals; None stands for a sum that was too large for its type."""
     return None if one is None or other is None else one + other
 
 

@@ -1,4 +1,4 @@
-"""The functions `hf.edit`, `hf.undo` and `hf.erase`, which change saved state without Spark."""
+"""The implementation of `hf.edit`, `hf.undo` and `hf.erase`, which change saved state without Spark."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def edit(
     *,
     where: str | None = None,
     key: str | None = None,
-    set: Mapping[str, Any] | None = None,  # noqa: A002 - the word that people know
+    set: Mapping[str, Any] | None = None,  # noqa: A002 - the usual word
     delete: bool = False,
     insert: Sequence[Mapping[str, Any]] = (),
     change: TableChange | None = None,
@@ -65,37 +65,39 @@ def edit(
 ) -> Edited:
     """Create a savepoint with some rows of a state set, deleted or inserted.
 
-    The original stays unchanged. The new savepoint is of the same batch and query; restore it, and the query
-    continues from there. Spark's companion data (counters, expiry indexes, timers in both directions, the
-    counts of a join) is updated too. Before the savepoint is published, every row of each affected store is
-    read back: the changed rows must have their new values, and all others must be byte for byte the same.
+    The original stays unchanged. The new savepoint has the same batch and query; after a restore of it, the
+    query continues from there. Spark's companion data (counters, expiry indexes, both copies of timers, the
+    counts of a join) is also updated. Before the savepoint is published, every row of each affected store is
+    read back: the changed rows must have their new values, and all other rows must have the same bytes as
+    before.
 
-    `where` and the values of `set` are SQL in DuckDB's dialect over the columns of one row. The old
-    checkpoint of the query does not change: start the query on a restored one.
+    `where` and the values of `set` are SQL in DuckDB's dialect over the columns of one row. The checkpoint of
+    the query is not changed: start the query on a restored checkpoint.
 
     Args:
-        source: A savepoint; or a checkpoint that no query uses, of which a savepoint is taken first.
-        state: The state, as `holdfast state list` names it.
-        where: The condition for the rows.
-        key: Only the rows of this key: JSON, `column=value`, or the value of a key with one column.
-        set: New values by column: SQL, or a number, boolean or None as it is.
-        delete: Delete the rows.
-        insert: New rows, each by column, in JSON values.
-        change: A function from a `pyarrow.Table` of all rows to the new table. A row that is left out is
-            deleted; one with a new key is inserted.
+        source: A savepoint, or a checkpoint that no query uses, of which a savepoint is taken first.
+        state: The state, named as by `holdfast state list`.
+        where: The condition for the rows; None for all rows.
+        key: The key whose rows to edit: JSON, `column=value`, or the value of a key with one column; None for
+            any key.
+        set: The new values by column, as SQL text, a number, a boolean or None.
+        delete: Whether to delete the rows.
+        insert: The new rows, each by column with JSON values.
+        change: A function from a `pyarrow.Table` of all rows to the new table. A row that is missing from the
+            new table is deleted; a row with a new key is inserted.
         to: The catalog for the new savepoint; by default that of the source.
-        why: The reason; kept with the savepoint.
+        why: The reason, which is stored in the savepoint.
         label: A label for the new savepoint; none by default, so that the label of the source stays unique.
-        who: The author; user and machine by default.
-        tell: Called with the progress done, the total, and the current step.
+        who: The author; by default the user and the machine.
+        tell: The progress callback, called with the work done, the total, and the current step.
 
     Returns:
-        The new savepoint: its address is `uri`.
+        The new savepoint, whose address is `uri`.
 
     Raises:
         NotFound: The savepoint, checkpoint or state does not exist.
-        Invalid: The edit does not fit the state, or changes nothing.
-        Conflict: A query uses the checkpoint, or savepoints are being removed from the catalog.
+        Invalid: The edit does not match the state, or changes nothing.
+        Conflict: A query uses the checkpoint, or savepoints are being deleted from the catalog.
         Corrupt: The source is damaged.
         Unsupported: The state cannot be edited.
 
@@ -111,7 +113,7 @@ def edit(
         hf.savepoints.restore(edited.uri, "checkpoints/visits-corrected")
     """
     require_package("pyarrow")
-    from holdfast.changes.edit import editing  # it needs Arrow, which erasing does not
+    from holdfast.changes.edit import editing  # it needs Arrow, which an erasure does not
 
     asked = request(state, where, key, set, delete=delete, insert=insert, change=change)
     with source_of(source, to, tell, keep=True) as (catalog, savepoint_id, target):
@@ -137,7 +139,7 @@ def plan_edit(
     The arguments are those of `edit`.
 
     Raises:
-        As `edit`.
+        As for `edit`.
 
     Example:
         plan = hf.plan_edit("savepoints@daily", "aggregate", where="sum < 710", delete=True)
@@ -146,7 +148,7 @@ def plan_edit(
             print(sample.before, sample.after)
     """
     require_package("pyarrow")
-    from holdfast.changes.edit import editing  # it needs Arrow, which erasing does not
+    from holdfast.changes.edit import editing  # it needs Arrow, which an erasure does not
 
     asked = request(state, where, key, set, delete=delete, insert=insert, change=change)
     with source_of(source, to, tell, keep=False) as (catalog, savepoint_id, target):
@@ -164,19 +166,19 @@ def undo(
 ) -> Undone:
     """Undo an edit: create a savepoint with the state before it.
 
-    The original, the edited savepoint and the new one are all in the catalog afterwards.
+    The original savepoint and the edited one are kept.
 
     Args:
-        savepoint: A savepoint that an edit has created.
-        why: The reason; kept with the savepoint.
+        savepoint: A savepoint that an edit created.
+        why: The reason, which is stored in the savepoint.
         label: A label for the new savepoint; none by default, so that the label of the original stays unique.
-        who: The author; user and machine by default.
-        tell: Called with the progress done, the total, and the current step.
+        who: The author; by default the user and the machine.
+        tell: The progress callback, called with the work done, the total, and the current step.
 
     Raises:
         NotFound: The savepoint, or the one before the edit, is missing.
         Invalid: The savepoint was not created by an edit.
-        Conflict: A key was erased since, or savepoints are being removed from the catalog.
+        Conflict: A key was erased after the edit, or savepoints are being deleted from the catalog.
         Corrupt: The savepoint before the edit is damaged.
 
     Example:
@@ -194,11 +196,11 @@ def plan_undo(savepoint: Address, *, tell: ProgressCallback | None = None) -> Un
     """Plan an undo. Changes nothing.
 
     Args:
-        savepoint: A savepoint that an edit has created.
-        tell: Called with the progress done, the total, and the current step.
+        savepoint: A savepoint that an edit created.
+        tell: The progress callback, called with the work done, the total, and the current step.
 
     Raises:
-        As `undo`.
+        As for `undo`.
 
     Example:
         hf.edit("savepoints@daily", "aggregate", key="c1", set={"count": 0}, label="reset")
@@ -225,36 +227,36 @@ def erase(
 ) -> Certificate:
     """Erase a key from every savepoint of a catalog, and from the checkpoint of a stopped query.
 
-    The key is erased from current rows and from all remaining bytes of old ones: a deleted or overwritten row
-    stays in its file until the file is rewritten. Savepoints keep their addresses, and can be restored as
-    before; of the checkpoint only the newest batch is left. The key is removed from edit records and labels.
-    The state home, logs and notes are searched for its text but not changed: the certificate lists where it
-    was found, and what was not searched. Erase the key yourself from other copies: the source, the sink,
-    other catalogs.
+    The key is erased from current rows and from all remaining bytes of old rows, because a deleted or
+    overwritten row stays in its file until the file is rewritten. Savepoints keep their addresses and can be
+    restored as before; the checkpoint keeps only its newest batch. The key is also removed from edit records
+    and labels. The state home, logs and notes are searched for the text of the key but not changed: the
+    certificate lists the files that contain it, and the locations that were not searched. You must erase the
+    key from other copies: the source, the sink, other catalogs.
 
     Args:
-        key: The key to erase: a value, which is searched in every column of keys; or a JSON object or
-            `column=value`, which are searched in columns of keys and of values.
+        key: The key to erase: a value, which is searched in every key column, or a JSON object or
+            `column=value`, which is searched in the named columns of keys and values.
         everywhere: The catalog.
-        column: The column in which a bare value is searched, of keys and of values.
-        checkpoint: A stopped query's checkpoint on a local disk, which is erased from first.
-        stopped: Your confirmation that no query uses that checkpoint, which is required. It is watched
-            nevertheless, for some seconds to two minutes.
-        why: The reason; in the certificate, and kept with the savepoints.
-        who: The author; user and machine by default.
-        home: The state home that is searched; by default that of the settings.
-        tell: Called with the progress done, the total, and the current step.
+        column: The column of keys and values in which a bare value is searched; None for every key column.
+        checkpoint: The checkpoint of a stopped query on a local disk, from which the key is erased first.
+        stopped: True to confirm that no query uses the checkpoint, which is required. The checkpoint is also
+            watched for several seconds to two minutes.
+        why: The reason, which is stored in the certificate and in the savepoints.
+        who: The author; by default the user and the machine.
+        home: The state home to search; by default that of the settings.
+        tell: The progress callback, called with the work done, the total, and the current step.
 
     Returns:
-        The certificate: what was searched, found and rewritten. It contains the key only as a hash. If the
-        key was not found, `outcome` is `not found`.
+        The certificate of what was searched, found and rewritten, which contains the key only as a hash. If
+        the key was not found, `outcome` is `not found`.
 
     Raises:
         NotFound: The catalog or checkpoint does not exist, or no state has such a column.
         Invalid: The directory is not a catalog, or the key is not valid.
-        Conflict: A query uses the checkpoint, it is not confirmed that none does, a savepoint is being taken,
-            or a removal is under way.
-        Corrupt: Something that had to be searched is damaged.
+        Conflict: A query uses the checkpoint, the confirmation is missing, a savepoint is being taken, or
+            savepoints are being deleted.
+        Corrupt: A file that had to be searched is damaged.
         Unsupported: Some state cannot be searched.
 
     Example:
@@ -303,7 +305,7 @@ def plan_erase(
     The arguments are those of `erase`.
 
     Raises:
-        As `erase`.
+        As for `erase`.
 
     Example:
         plan = hf.plan_erase("c7", everywhere="savepoints", column="customer")
@@ -327,7 +329,7 @@ def plan_erase(
 
 
 def _places_of(everywhere: Address, checkpoint: Address | None) -> tuple[Storage, Storage | None]:
-    """Open the catalog and the checkpoint that a key is erased from.
+    """Open the catalog and the checkpoint from which a key is to be erased.
 
     Raises:
         NotFound: The catalog or checkpoint does not exist.
@@ -344,10 +346,10 @@ def _places_of(everywhere: Address, checkpoint: Address | None) -> tuple[Storage
 
 
 def checkpoint_usage(checkpoint: Address) -> CheckpointUsage:
-    """Return the possible users of a checkpoint to erase from. Changes nothing.
+    """Return the evidence of queries that may be using a checkpoint to erase from. Changes nothing.
 
     Raises:
-        Conflict: A job holds it, a process has it open, or a batch is under way.
+        Conflict: A job holds the checkpoint, a process has one of its files open, or a batch is uncommitted.
         NotFound: The checkpoint does not exist.
     """
     storage = open_storage(os.fspath(checkpoint))
@@ -365,8 +367,8 @@ def apply(
     who: str | None,
     tell: ProgressCallback | None,
 ) -> Edited:
-    """Create the planned savepoint, working next to its catalog."""
-    from holdfast.changes.edit import editing  # it needs Arrow, which erasing does not
+    """Create the planned savepoint, with a working directory next to its catalog."""
+    from holdfast.changes.edit import editing  # it needs Arrow, which an erasure does not
 
     with workplace(target, "edit") as folder:
         return editing.edit(
@@ -399,12 +401,12 @@ def source_of(
 ) -> Iterator[tuple[Storage, str, Storage]]:
     """Yield the savepoint to edit, and the catalog for the new one.
 
-    For a checkpoint, a savepoint is taken first: in that catalog, or with `keep` off in a directory that is
-    deleted at the end.
+    For a checkpoint, a savepoint is taken first: in that catalog, or if `keep` is false, in a directory that
+    is deleted at the end.
 
     Raises:
         Conflict: A query uses the checkpoint.
-        Invalid: No catalog was given for a checkpoint's savepoints.
+        Invalid: No catalog is given for the savepoint of a checkpoint.
     """
     text = savepoint_address(os.fspath(source))
     if is_savepoint(text):
@@ -430,20 +432,20 @@ def source_of(
         try:
             yield into, savepoint_id, target
         except BaseException:
-            # Nobody asked for a savepoint of what was not edited.
+            # The user did not ask for a savepoint that was not edited.
             with suppress(HoldfastError):
                 removal.delete(into, savepoint_id)
             raise
         if keep:
-            with suppress(HoldfastError):  # the savepoint is there; its digests are pending then
+            with suppress(HoldfastError):  # the savepoint exists, and its digests stay pending
                 digest(into, savepoint_id, tell=tell)
 
 
 def require_stopped(checkpoint: Storage) -> None:
-    """Refuse a checkpoint that a query may be using.
+    """Check that no query may be using a checkpoint.
 
     Raises:
-        Conflict: A job holds it, or a batch is under way.
+        Conflict: A job holds the checkpoint, or a batch is uncommitted.
         NotFound: The checkpoint does not exist.
     """
     refuse_held(checkpoint)
@@ -470,13 +472,13 @@ def request(
     insert: Sequence[Mapping[str, Any]],
     change: TableChange | None,
 ) -> Edit:
-    """Return an edit from a caller's arguments."""
+    """Build an edit from the arguments of a caller."""
     assigned = tuple(f"{column} = {_sql(value)}" for column, value in (set_ or {}).items())
     return Edit(state, where, key, assigned, delete, tuple(insert), change)
 
 
 def _sql(value: Any) -> str:
-    """Return a value of `set` as SQL: text is SQL already."""
+    """Return a value of `set` as SQL; text is SQL already."""
     if isinstance(value, str):
         return value
     if value is None or isinstance(value, (bool, int, float)):

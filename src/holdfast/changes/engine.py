@@ -1,7 +1,8 @@
-"""The engine of every change: copy the source, change the copy, prove each step, publish the result.
+"""The engine of all changes: it copies the source, changes the copy, verifies each step, and publishes.
 
 A change never writes to its source. `state_at_rest` reads the source, each step plans its work from it, and
-`carry_out` applies the steps to a working copy. A step raises if its proof fails, and nothing is published.
+`carry_out` applies the steps to a working copy. A step whose verification fails raises an error, and nothing
+is published.
 """
 
 from __future__ import annotations
@@ -36,14 +37,14 @@ _STRICT: Final = "spark.sql.streaming.statefulOperator.useStrictDistribution"
 
 @dataclass(frozen=True, slots=True)
 class ChangePlan:
-    """The common part of every plan.
+    """The base class of all plans.
 
     Attributes:
         source: The checkpoint or savepoint.
-        original: The checkpoint; for a savepoint, the one that it was taken of.
+        original: The checkpoint; for a savepoint, the checkpoint of which it was taken.
         checkpoint: The checkpoint to create.
         batch_id: The batch whose state is used.
-        query_id: The query, which stays the same.
+        query_id: The id of the query, which stays the same.
     """
 
     source: str
@@ -58,10 +59,10 @@ class StateReport:
     """A checkpoint with the rows of its source, in a different layout.
 
     Attributes:
-        plan: The plan that was carried out.
-        batch_id: The newest batch in it: that of the source.
-        before: The content of each state before.
-        after: The content of each state after: the same.
+        plan: The executed plan.
+        batch_id: The newest batch of the new checkpoint, which is that of the source.
+        before: The content of each state before the change.
+        after: The content of each state after the change, which is the same.
     """
 
     plan: ChangePlan = field(metadata=json_spread())
@@ -71,7 +72,7 @@ class StateReport:
 
     @property
     def checkpoint(self) -> str:
-        """The checkpoint's address."""
+        """The address of the new checkpoint."""
         return self.plan.checkpoint
 
     @property
@@ -83,16 +84,18 @@ class StateReport:
 
 @dataclass(frozen=True, slots=True)
 class StateAtRest:
-    """A checkpoint or savepoint whose state is to be moved.
+    """A checkpoint or savepoint that is the source of a change.
 
     Attributes:
         source: The address that the user gave.
-        view: A view of it as a checkpoint.
-        original: The address of the checkpoint; for a savepoint, of the one that it was taken of.
-        found: Its content.
-        batch_id: Its batch.
-        shape: The layout of its state.
-        partitions: The number of partitions of each operator, except those that one task has all of.
+        view: A view of the source as a checkpoint.
+        original: The address of the checkpoint; for a savepoint, that of the checkpoint of which it was
+            taken.
+        found: The content of the checkpoint.
+        batch_id: The batch of the state.
+        shape: The layout of the state.
+        partitions: The number of partitions of each operator, except operators whose whole state is in one
+            task.
     """
 
     source: ChangeSource
@@ -104,14 +107,14 @@ class StateAtRest:
     partitions: tuple[int, ...]
 
     def common(self, target: Storage) -> tuple[str, str, str, int, str]:
-        """Return the fields of every plan."""
+        """Return the fields that all plans have."""
         return self.source.uri, self.original, target.uri, self.batch_id, self.found.query_id
 
     def refuse_uncertain(self) -> None:
-        """Refuse a change of partitions if keys are not always partitioned by their own hash.
+        """Check that all keys are partitioned by their own hash, so that partitions can change.
 
         Raises:
-            Unsupported: They are not.
+            Unsupported: Some keys are not partitioned by their own hash.
         """
         if self.found.confs.get(_STRICT, "true") != "true":
             raise Unsupported(
@@ -132,9 +135,9 @@ class StateAtRest:
         ]
 
     def unplaced(self, partitions: int) -> Unsupported | None:
-        """Return why the partitions of keys cannot be computed here; None if they can.
+        """Return the error if the partitions of keys cannot be computed without Spark; otherwise None.
 
-        Cost: the schemas of the states are read.
+        Cost: reads the schemas of the states.
         """
         states = {operator.operator_id: operator for operator in operator_states(self.view, self.batch_id)}
         for operator in self.moving(partitions):
@@ -148,7 +151,7 @@ class StateAtRest:
                     hint="keep the number of partitions, or let Spark move the keys with `holdfast rescale`",
                 )
             for state in states[operator.operator_id].declared_codecs():
-                if state.schema is None:  # without rows it needs none; with some, whoever reads them says so
+                if state.schema is None:  # no rows, or the reader of the rows reports the error
                     continue
                 try:
                     KeyPartitions(operator, state, where)
@@ -160,19 +163,19 @@ class StateAtRest:
 def state_at_rest(
     source: ChangeSource, target: Storage, operation: RestoreKind, *, needs_state: bool = True
 ) -> StateAtRest:
-    """Read the state to be moved, and check the target; changes nothing and reads no rows.
+    """Read the source of a change, and check the target; changes nothing and reads no rows.
 
     Args:
         source: The checkpoint or savepoint.
         target: The checkpoint to create.
         operation: The operation that creates it.
-        needs_state: Whether a query without state is refused.
+        needs_state: Whether a query without state is an error.
 
     Raises:
         NotFound: The checkpoint or savepoint does not exist.
-        Conflict: The target exists, or a batch is under way in the checkpoint.
+        Conflict: The target exists, or a batch of the checkpoint is uncommitted.
         Invalid: The query has no state.
-        Unsupported: Its state store is not supported.
+        Unsupported: The state store is not supported.
     """
     view, original = source.view()
     free(target, source.uri, operation)
@@ -227,22 +230,23 @@ def require_same_rows(before: Sequence[StateContent], after: Sequence[StateConte
 
 
 class Step(Protocol[ReportT_co]):
-    """One step of a change."""
+    """A step of a change."""
 
     @property
     def name(self) -> str:
         """The name of the step in plans and reports."""
 
     def apply(self, work: WorkingCopy, folder: Path, tell: ProgressCallback | None) -> ReportT_co:
-        """Change the working copy and prove the result.
+        """Change the working copy and verify the result.
 
         Args:
-            work: The copy. Its newest committed batch is the batch of the change, before and after.
-            folder: An empty directory for the step alone.
-            tell: Called with the progress done, the total, and the current step.
+            work: The working copy. Its newest committed batch is the batch of the change, before and after
+                this step.
+            folder: An empty directory for this step only.
+            tell: The progress callback, called with the work done, the total, and the current step.
 
         Raises:
-            Internal: The proof failed.
+            Internal: The verification failed.
         """
 
 
@@ -260,27 +264,27 @@ def carry_out(
 ) -> list[ReportT_co]:
     """Apply steps to a copy of the source, and publish the copy as a new checkpoint.
 
-    The source is copied by hard links if possible. The target is written after all proofs, its `metadata`
-    last.
+    The source is copied by hard links if possible. The target is written after all verifications, with its
+    `metadata` last.
 
     Args:
         source: The checkpoint or savepoint.
-        target: The checkpoint that is created.
+        target: The checkpoint to create.
         plan: The plan of the change.
-        steps: The steps, in their order.
+        steps: The steps, in order.
         operation: The operation that creates the checkpoint.
         purpose: The purpose of the copy, for messages.
-        folder: A local working directory; the caller removes it.
+        folder: A local working directory, which the caller deletes.
         guard: The guard of the source; None for a savepoint.
-        tell: Called with the progress done, the total, and the current step.
+        tell: The progress callback, called with the work done, the total, and the current step.
 
     Returns:
         The report of each step.
 
     Raises:
-        Conflict: The source has advanced since the plan or is in use, or the target is not empty any more.
+        Conflict: The source has advanced since the plan or is in use, or the target is no longer empty.
         Corrupt: The source is damaged.
-        Internal: A proof failed; nothing was written.
+        Internal: A verification failed; nothing was written.
     """
     work = WorkingCopy(folder, purpose, tell)
     work.copied_at(source, plan.batch_id)

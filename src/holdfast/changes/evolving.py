@@ -1,4 +1,4 @@
-"""Create a checkpoint whose state fits new code: plan it, convert the rows, prove the result."""
+"""Creation of a checkpoint with state for new code: the plan, the conversion and its verification."""
 
 from __future__ import annotations
 
@@ -72,8 +72,8 @@ class OperatorStep:
     """The conversion of one operator.
 
     Attributes:
-        matched: The operator before and after.
-        rows: The conversion of its rows; None if they are moved unchanged, or there are none.
+        matched: The operator in the state and in the new code.
+        rows: The conversion of the rows; None if there are no rows, or if they are moved unchanged.
     """
 
     matched: Matched
@@ -81,7 +81,7 @@ class OperatorStep:
 
     @property
     def moved(self) -> bool:
-        """Return whether its rows stay unchanged."""
+        """Return whether the rows of the operator stay unchanged."""
         both = self.matched.old is not None and self.matched.new is not None
         return both and (self.rows is None or self.rows.rows_stay)
 
@@ -99,16 +99,17 @@ class OperatorStep:
 
 @dataclass(frozen=True, slots=True)
 class EvolutionPlan(ChangePlan, JsonShape):
-    """The plan of an evolution: of the conversion of state for new code.
+    """The plan of a conversion of state for new code.
 
     Attributes:
         target: The new code.
         operators: The change of each operator's state.
-        changes: Other differences of the new code that change the meaning of the state.
-        merge: True if rows that get the same key are merged.
+        changes: The other differences of the new code that change the meaning of the state.
+        merge: Whether rows that get the same key are merged.
         steps: The conversion of each operator.
         state_format: The state-checkpoint format.
-        usage: The possible users of the checkpoint, if checked; a person must confirm that there are none.
+        usage: The evidence of queries that may be using the checkpoint, if collected; a person must confirm
+            that none is.
 
     Example:
         from pyspark.sql import functions as F
@@ -132,7 +133,7 @@ class EvolutionPlan(ChangePlan, JsonShape):
     @property
     @in_json
     def operation(self) -> RestoreKind:
-        """`evolve`."""
+        """The operation: `evolve`."""
         return RestoreKind.EVOLVE
 
 
@@ -143,8 +144,8 @@ def operator_columns(
 
     Args:
         shapes: Spark's metadata of each operator.
-        plan: The query's plan; None if unknown.
-        confs: The settings that the checkpoint is fixed to.
+        plan: The plan of the query; None if unknown.
+        confs: The settings that are pinned in the checkpoint.
         where: The checkpoint, for messages.
     """
     stateful = [] if plan is None else [step.text for step in plan.steps if step.stateful]
@@ -165,14 +166,14 @@ def steps_for(
     """Return the conversion of each operator.
 
     Args:
-        old: The saved state's operators.
-        new: Those of the new code.
-        wishes: The user's options.
+        old: The operators of the saved state.
+        new: The operators of the new code.
+        wishes: The options of the user.
         where: The saved state, for messages.
 
     Raises:
         Invalid: The matching of operators or columns is ambiguous, or a new column has no initial value.
-        Unsupported: An operator's state cannot be converted.
+        Unsupported: The state of an operator cannot be converted.
     """
     steps = []
     for matched in match_operators(old, new, wishes, where):
@@ -190,9 +191,9 @@ def steps_for(
 
 
 def _refuse_other_rows(old: OperatorColumns, new: OperatorColumns, where: str) -> None:
-    """Refuse a different schema for rows that can only be moved unchanged.
+    """Check that the schema is equal for rows that can only be moved unchanged.
 
-    transformWithState is exempt: Spark, and Holdfast for its own operators, read such state with a new
+    transformWithState is exempt, because Spark, and Holdfast for keyed operators, read such state with a new
     schema.
     """
     if old.shape.variables or new.shape.variables:
@@ -230,12 +231,12 @@ _Values = dict[str, Any]
 
 
 class RowConversion:
-    """A conversion of one operator's rows.
+    """A converter of one operator's rows.
 
-    Cost: about a microsecond a column, and as much again for each column of the new row.
+    Cost: about a microsecond for each column of the old row and for each column of the new row.
 
     Args:
-        change: The conversion of its columns.
+        change: The conversion of the operator's columns.
         codec: The codec of the saved rows.
     """
 
@@ -253,7 +254,7 @@ class RowConversion:
         """Yield the new key and value of each row, as UnsafeRows.
 
         Args:
-            pairs: Rows as they are stored.
+            pairs: The stored rows.
 
         Raises:
             Corrupt: A row is damaged.
@@ -281,7 +282,7 @@ class RowConversion:
             yield self._keys.encode(key), self._encoded(key, value, old)
 
     def merged(self, key_row: bytes, one: bytes, other: bytes) -> bytes:
-        """Return two rows of the same key, merged; every column must have a merge function."""
+        """Merge the values of two rows with the same key; every column must have a merge function."""
         first, second = (self._values.decode(row, self._codec.where) for row in (one, other))
         value = {
             source.column.name: source.merge(first[source.column.name], second[source.column.name])
@@ -291,7 +292,7 @@ class RowConversion:
         return self._encoded(self._keys.decode(key_row, self._codec.where), value, {})
 
     def describe_key(self, key_row: bytes) -> str:
-        """Describe a key by the labels and values of its columns."""
+        """Return a description of a key with the labels and values of its columns."""
         values = self._keys.decode(key_row, self._codec.where)
         labels = {column.name: column.label for column in self._change.new.keys}
         return ", ".join(f"{labels[name]} {value!r}" for name, value in values.items()) or "the single key"
@@ -326,7 +327,8 @@ class RowConversion:
         return found
 
 
-# Looks at the checkpoint before it is published; raises if the new code cannot continue from it.
+# A function that checks the checkpoint before its publication; it raises an error if the new code cannot
+# continue.
 Accepts = Callable[[Storage], None]
 
 _OPEN: Final = 32
@@ -336,11 +338,11 @@ _IDS: Final = "stateUniqueIds"
 
 @dataclass(frozen=True, slots=True)
 class NewCode:
-    """The state of the new code's operators.
+    """The operators of the new code.
 
     Attributes:
-        state: A checkpoint with Spark's metadata and schemas of them.
-        plan: Its plan; None if unknown.
+        state: A checkpoint with Spark's metadata and schemas of the operators.
+        plan: The plan of the new code; None if unknown.
     """
 
     state: Storage
@@ -349,14 +351,14 @@ class NewCode:
 
 @dataclass(frozen=True, slots=True)
 class Evolved(JsonShape):
-    """A checkpoint that new code can continue from.
+    """A checkpoint from which new code can continue.
 
     Attributes:
-        plan: The plan that was carried out.
-        batch_id: The newest batch in it: that of the source.
-        before: The content of each state before.
-        states: The content of each state.
-        merged: The number of rows that were merged into another row with the same key.
+        plan: The executed plan.
+        batch_id: The newest batch of the new checkpoint, which is that of the source.
+        before: The content of each state before the conversion.
+        states: The content of each state after the conversion.
+        merged: The number of rows that were merged into a different row with the same key.
 
     Example:
         from pyspark.sql import functions as F
@@ -378,7 +380,7 @@ class Evolved(JsonShape):
 
     @property
     def checkpoint(self) -> str:
-        """The checkpoint's address."""
+        """The address of the checkpoint."""
         return self.plan.checkpoint
 
     @property
@@ -390,13 +392,13 @@ class Evolved(JsonShape):
 
 @dataclass(slots=True)
 class _Written:
-    """The rows written for one operator.
+    """The record of the rows written for one operator.
 
     Attributes:
-        ids: The unique ids of its files, by partition and store.
-        sums: Its rows.
-        merged: The number of rows with another row's key.
-        example: Such a key.
+        ids: The unique ids of the operator's files, by partition and store.
+        sums: The sums of the written rows, by state.
+        merged: The number of rows whose key equals that of a different row.
+        example: A key that several rows have.
     """
 
     ids: tuple[tuple[str, ...], ...]
@@ -419,30 +421,30 @@ def apply_evolution(
 ) -> Evolved:
     """Create the planned checkpoint.
 
-    The source is copied into its own directory, by hard links if possible; the converted state is written
-    next to it, read back, and checked with the new code. Only then the target is written, its `metadata`
-    last.
+    The source is copied into a working directory, by hard links if possible; the converted state is written
+    next to the copy, read back, and checked with the new code. Only then is the target written, with its
+    `metadata` last.
 
-    Cost: all state is read twice and written once. If grouping columns are dropped, the rows of 32 partitions
-    at a time are held in memory, to find equal keys.
+    Cost: reads all state twice and writes it once. If grouping columns are dropped, the rows of 32 partitions
+    at a time are held in memory to find equal keys.
 
     Args:
         source: The checkpoint or savepoint.
-        target: The checkpoint.
-        plan: The plan.
+        target: The checkpoint to create.
+        plan: The plan to execute.
         code: The state of the new code's operators.
-        folder: A local working directory, which the caller removes.
-        shape: The layout of the state, before as after.
+        folder: A local working directory, which the caller deletes.
+        shape: The layout of the state, which does not change.
         accepts: A final check of the checkpoint.
-        tell: Called with the progress done, the total, and the current step.
+        tell: The progress callback, called with the work done, the total, and the current step.
         guard: The guard of the source, if that is a checkpoint.
 
     Raises:
-        Invalid: Rows get the same key, and merging was not requested.
-        Unsupported: They cannot be merged exactly, or a row cannot be converted.
+        Invalid: Several rows get the same key, and merging was not requested.
+        Unsupported: Rows cannot be merged exactly, or a row cannot be converted.
         Conflict: The source has advanced since the plan, or the target is no longer free.
         Corrupt: The source is damaged.
-        Internal: The written state does not read back correctly; nothing was created.
+        Internal: The written state differs from the expected one; nothing was created.
     """
     step = ConvertState(plan, code, shape, accepts)
     purpose = changing("nothing was migrated", "state migrate")
@@ -457,9 +459,9 @@ class ConvertState:
     """The step that converts the state of operators for new code.
 
     Attributes:
-        plan: The plan.
+        plan: The plan of the conversion.
         code: The state of the new code's operators.
-        shape: The layout of the state, before as after.
+        shape: The layout of the state, which does not change.
         accepts: A final check of the copy.
     """
 
@@ -470,7 +472,7 @@ class ConvertState:
     name: str = "code"
 
     def apply(self, work: WorkingCopy, folder: Path, tell: ProgressCallback | None) -> Evolved:
-        """See `Step`; unchanged rows are compared with the old ones, others with what was written."""
+        """See `Step`; unchanged rows are compared with the old ones, converted rows with the written ones."""
         plan = self.plan
         before = contents(work.checkpoint, plan.batch_id, tell=tell)
         made = folder / "evolved"
@@ -493,10 +495,10 @@ def _prove(
     after: tuple[StateContent, ...],
     written: Mapping[int, _Written],
 ) -> None:
-    """Check that each state reads as it should: moved rows unchanged, others as they were written.
+    """Check that the copy has the expected content: moved rows unchanged, converted rows as written.
 
     Raises:
-        Internal: One does not.
+        Internal: A state has unexpected content.
     """
     for step in plan.steps:
         new, old = step.matched.new, step.matched.old
@@ -548,7 +550,7 @@ class _Evolution:
         self._saved = {operator.operator_id: operator for operator in operator_states(old, plan.batch_id)}
 
     def written(self, tell: ProgressCallback | None) -> dict[int, _Written]:
-        """Write everything, and return the written rows of each operator."""
+        """Write all files, and return the written rows of each operator."""
         self._folder.mkdir(parents=True)
         self._copy_logs()
         for step in self._plan.steps:
@@ -582,7 +584,7 @@ class _Evolution:
         return written
 
     def _copy_logs(self) -> None:
-        """Copy everything except state; the newest commit names the state files of remaining operators."""
+        """Copy all files except state; the newest commit names only state files of remaining operators."""
         last = LogFile(Log.COMMITS, self._plan.batch_id).render()
         gone = {
             layout.operator_note(step.matched.old.named.user_name)
@@ -663,7 +665,7 @@ class _Evolution:
         self._made.write(path, now.render().encode(), replace=True)
 
     def _changed(self, batch: MaintenanceCommit, states: OperatorStates, step: OperatorStep) -> _Written:
-        """Write an operator's converted state; without rows if there were none."""
+        """Write the converted state of an operator, which may have no rows."""
         form = StoreForm(
             states.values,
             states.codec,
@@ -717,7 +719,7 @@ class _Evolution:
         writers: Mapping[int, StoreWriter],
         made: _Written,
     ) -> None:
-        """Write the rows that belong to some of the new partitions."""
+        """Convert the rows of an operator, and write those that belong to some of the new partitions."""
         saved = self._saved[change.old.number]
         codec = saved.codec_of(DEFAULT_STORE, DEFAULT_STORE)
         conversion = RowConversion(change, codec)
@@ -759,7 +761,7 @@ class _Evolution:
 
 
 def _require_in_partition(hashes: Sequence[int], partitions: int, partition: int, where: str) -> None:
-    """Require that keys are in the partition of their hash, which decides where the new keys go.
+    """Check that keys are in the partition of their hash, because the new keys are placed by hash.
 
     Raises:
         Corrupt: A key is in a different partition.

@@ -1,8 +1,8 @@
 """Savepoints without expired values of keyed state.
 
-A value has expired when the clock of its state, at the time of the batch, has reached its stamp plus the TTL:
-the time at which the batch was planned, or its watermark. No other clock is read, so the same batch always
-gives the same result. Timers do not expire, and a key that still has one stays.
+A value has expired if the clock of its state, at the batch, has reached its stamp plus the TTL. The clock is
+the time at which the batch was planned, or its watermark; no other clock is read, so the same batch always
+gives the same result. Timers do not expire, and a key with a timer is kept.
 """
 
 from __future__ import annotations
@@ -51,10 +51,10 @@ class Dropped(JsonShape):
     """The expired values of one state.
 
     Attributes:
-        operator: The operator.
-        state: The state.
+        operator: The name of the operator.
+        state: The name of the state.
         clock: The clock for expiry: `processing` or `event`.
-        as_of_ms: The time of that clock in the batch; None if there was no watermark.
+        as_of_ms: The time of this clock at the batch, in epoch milliseconds; None without a watermark.
         values: The number of values, elements of lists and entries of maps that had expired.
     """
 
@@ -67,11 +67,11 @@ class Dropped(JsonShape):
 
 @dataclass(frozen=True, slots=True)
 class WithoutExpired:
-    """An operator's key groups without expired values.
+    """The key groups of an operator without expired values.
 
     Attributes:
         groups: The rewritten groups; all others have no expired values.
-        dropped: The expired values, by state with a TTL.
+        dropped: The expired values of each state with a TTL.
         keys: The number of keys without any state left, which are deleted.
     """
 
@@ -83,11 +83,11 @@ class WithoutExpired:
 def without_expired(state: KeyedStateReader) -> WithoutExpired:
     """Return the key groups of an operator without the values expired at its batch; nothing is written.
 
-    A rewritten group is compared with the original, key by key: every missing value must have expired by the
-    rule for a single value, and everything else must be unchanged.
+    A rewritten group is compared with the original, key by key: every missing value must have expired, and
+    all other values must be unchanged.
 
-    Cost: all state of the operator is read; groups with expired values are rewritten and compared, at some 20
-    microseconds a key.
+    Cost: reads all state of the operator; groups with expired values are rewritten and compared, which takes
+    about 20 microseconds per key.
 
     Raises:
         Unsupported: A group has rows of an earlier schema, which only the program can convert.
@@ -140,7 +140,7 @@ def _in_one_form(group: KeyGroup, form: BlobSchema, where: str) -> Part:
 
 
 def _cleaned(part: Part, times: Mapping[str, Ttl], moment: Moment) -> Part | None:
-    """Return the rows that have not expired; None if nothing has."""
+    """Return the rows of a part that have not expired; None if no row has expired."""
     states = [
         State(StateKind(declared["kind"]), *_types(part.form, name), ttl=times.get(name))
         for name, declared in part.form.states.items()
@@ -172,7 +172,7 @@ def _compared(
     """Check that a group has exactly the unexpired values; return the counts of expired values and keys.
 
     Raises:
-        Internal: It has not.
+        Internal: The group has other values.
     """
     has = {(row.h, row.ordinal): _content(row.values, row) for row in key_rows(after, where)}
     gone: Counter[str] = Counter()
@@ -215,12 +215,12 @@ def _alive(row: KeyRow, times: Mapping[str, Ttl], moment: Moment, gone: Counter[
 
 
 def _places(value: Any, stamps: Any) -> Iterator[tuple[Any, int | None]]:
-    """Yield each part of a state with its stamp: the value itself, elements of a list, entries of a map."""
+    """Yield each part of a state with its stamp: a single value, elements of a list, or entries of a map."""
     if isinstance(stamps, Mapping):
         yield from ((key, stamps[key]) for key in value)
     elif not isinstance(stamps, list):
         yield value, stamps
-    elif stamps and isinstance(stamps[0], tuple):  # a map whose keys have no hash
+    elif stamps and isinstance(stamps[0], tuple):  # a map with unhashable keys
         yield from ((pair, stamp) for pair, (_, stamp) in zip(value, stamps, strict=True))
     else:
         yield from zip(value, stamps, strict=True)
@@ -250,32 +250,32 @@ def drop_expired(
     deep: bool = False,
     tell: ProgressCallback | None = None,
 ) -> Taken:
-    """Create a savepoint without the expired values of an existing one, which stays unchanged.
+    """Create a savepoint without the expired values of an existing savepoint, which stays unchanged.
 
-    The batch of the savepoint decides what has expired: the time at which it was planned, and its watermark,
-    with the TTL that the state was last written with. Expired values, elements of lists and entries of maps
-    are deleted, and so are keys without any state left. Timers stay, and so does a key that has one. The
-    manifest of the new savepoint has the counts. Spark removes expired values of its own states at the end of
-    each batch; this is checked.
+    Expiry is determined by the batch of the savepoint (the time at which it was planned, and its watermark)
+    and by the TTL with which the state was last written. Expired values, elements of lists and entries of
+    maps are deleted, as are keys without any state left. Timers are kept, as are keys with a timer. The
+    manifest of the new savepoint records the counts. Spark removes expired values of its own states at the
+    end of each batch; this is checked.
 
-    A longer TTL afterwards does not bring deleted values back.
+    Setting a longer TTL later does not restore deleted values.
 
     Args:
-        savepoint: The savepoint.
+        savepoint: The address of the savepoint.
         to: The catalog for the new savepoint; by default that of the original.
         label: A label for the new savepoint; none by default, so that the label of the original stays unique.
-        deep: Read all rows of the state, however many, for exact counts and digests.
-        tell: Called with the progress done, the total, and the current step.
+        deep: Whether to read all rows of the state for exact counts and digests.
+        tell: The progress callback, called with the work done, the total, and the current step.
 
     Returns:
-        The new savepoint: its address is `uri`.
+        The new savepoint, whose address is `uri`.
 
     Raises:
         NotFound: The savepoint does not exist.
         Corrupt: The savepoint is damaged.
-        Conflict: Savepoints are being removed from the catalog.
-        Unsupported: A key group has rows of an earlier schema, which only the program can convert; or Spark's
-            own state has expired values.
+        Conflict: Savepoints are being deleted from the catalog.
+        Unsupported: A key group has rows of an earlier schema, which only the program can convert; or a state
+            of Spark has expired values.
         Internal: The result is wrong; no savepoint was created.
 
     Example:
@@ -317,7 +317,7 @@ def _spark_has_removed(operator: NamedOperator) -> Iterator[Dropped]:
     """Check that Spark's own states with a TTL have no expired values.
 
     Raises:
-        Unsupported: One has.
+        Unsupported: A state of Spark has expired values.
     """
     for state in operator.states:
         if not state.ttl:

@@ -1,4 +1,4 @@
-"""Delete all rows that are older than a point in time: `hf.change(…).keep_newer_than(…)`."""
+"""The deletion of all rows that are older than a given time: `hf.change(…).keep_newer_than(…)`."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class KeepNewerThan:
-    """The step that deletes the rows whose time is before a point in time.
+    """The step that deletes the rows whose time is before a given time.
 
     Attributes:
-        when: The point in time. A date, or a time without a zone, is in UTC.
-        column: The column with the time of a row: a timestamp or a date. Rows without a time stay.
+        when: The given time. A date, or a time without a zone, is in UTC.
+        column: The column with the time of a row: a timestamp or a date. Rows without a time are kept.
         state: The only state to change; None for every state with the column.
     """
 
@@ -40,11 +40,11 @@ class KeepNewerThan:
     name: str = "keep_newer_than"
 
     def expressions(self, checkpoint: Storage) -> dict[str, str]:
-        """Return the states that are changed, each with the SQL of its column.
+        """Return the states to change, each with the SQL expression of its column.
 
         Raises:
             NotFound: The named state does not exist.
-            Invalid: No state has such a column, or the point in time cannot be read.
+            Invalid: No state has such a column, or the given time cannot be parsed.
         """
         micros_of(self.when)
         times = dict(_times(checkpoint, self.state))
@@ -76,10 +76,10 @@ class KeepNewerThan:
 
 
 def micros_of(when: datetime | date | str) -> int:
-    """Return the microseconds since 1970 of a point in time.
+    """Return a time in microseconds since 1970.
 
     Raises:
-        Invalid: It is neither a date nor a time in ISO 8601.
+        Invalid: The value is neither a date nor a time in ISO 8601.
     """
     if isinstance(when, str):
         parsed = utc_time(when)
@@ -98,7 +98,7 @@ def micros_of(when: datetime | date | str) -> int:
 
 
 def _times(checkpoint: Storage, state: str | None) -> Iterator[tuple[str, dict[str, str]]]:
-    """Yield each state that can be edited, with the SQL of its timestamps and dates by their names."""
+    """Yield each editable state, with the SQL expressions of its timestamps and dates by name."""
     batch_id = read(checkpoint).batch_id
     operators = [] if batch_id is None else named_operators(checkpoint, batch_id)
     if state is not None:
@@ -107,9 +107,9 @@ def _times(checkpoint: Storage, state: str | None) -> Iterator[tuple[str, dict[s
         return
     for operator in operators:
         for named in operator.states:
-            # The state with a keyed operator's own name has all of its states as columns.
+            # The combined state of a keyed operator has all its states as columns.
             if operator.keyed is None or named.form is StateForm.KEYED:
-                with suppress(Unsupported):  # it cannot be edited
+                with suppress(Unsupported):  # the state cannot be edited
                     yield named.full_name, _time_columns(operator, named)
 
 
@@ -132,5 +132,5 @@ def _fields(column: str, type_: Any) -> Iterator[tuple[tuple[str, str], Any]]:
     """Yield the fields of a column with structs, such as the start and end of a window."""
     if isinstance(type_, Struct):
         yield from (((column, name), kind) for name, kind in zip(type_.names, type_.types, strict=True))
-    elif type_words(type_).startswith("struct"):  # of Arrow, in keyed state
+    elif type_words(type_).startswith("struct"):  # an Arrow type of keyed state
         yield from (((column, part.name), part.type) for part in type_)

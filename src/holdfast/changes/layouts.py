@@ -1,4 +1,4 @@
-"""Move the state of a working copy to a different layout, and prove that its rows are the same."""
+"""The move of a working copy's state to a different layout, with the verification of its rows."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from holdfast.changes.working_copy import WorkingCopy
 from holdfast.checkpoints.checkpoint import ProgressCallback, read
 from holdfast.checkpoints.state.contents import StateContent, contents
 
-# Called with a checkpoint on a local disk that nothing else uses, the partitions, and its state format.
+# A function that is called with an unused checkpoint on a local disk, the partitions, and the state format.
 Repartition = Callable[[Path, int, int], None]
-# Brings the state of a copy into a different layout, in a maintenance batch.
+# A function that moves the state of a copy to a different layout, in a maintenance batch.
 Backend = Callable[[WorkingCopy], object]
 
 
@@ -23,8 +23,8 @@ class StatesMoved:
     """The content of each state before and after a step, which is the same.
 
     Attributes:
-        before: The content before.
-        after: The content after.
+        before: The content before the step.
+        after: The content after the step.
     """
 
     before: tuple[StateContent, ...]
@@ -34,19 +34,19 @@ class StatesMoved:
 def moved(
     work: WorkingCopy, plan: ChangePlan, backend: Backend | None, tell: ProgressCallback | None
 ) -> StatesMoved:
-    """Move the state of a copy to a different layout, and prove that its rows are the same.
+    """Move the state of a copy to a different layout, and verify that its rows are unchanged.
 
     The rows of each state are counted and hashed before and after, independent of partition and order.
 
     Args:
-        work: The copy.
-        plan: The plan.
-        backend: The writer of the state; None if it is not moved.
-        tell: Called with stores read, stores in all, and the current step.
+        work: The working copy.
+        plan: The plan of the change.
+        backend: The function that moves the state; None if it is not moved.
+        tell: The progress callback, called with stores read, total stores, and the current step.
 
     Raises:
         Corrupt: The state is damaged.
-        Internal: The rows are not the same.
+        Internal: The rows differ after the move.
     """
     before = contents(work.checkpoint, tell=tell)
     if backend is not None:

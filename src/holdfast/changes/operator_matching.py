@@ -1,4 +1,4 @@
-"""Match the operators of saved state with those of the new code, as the user asked."""
+"""The matching of the operators of saved state with those of the new code."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from holdfast.errors import Invalid
 
 @dataclass(slots=True)
 class Wishes:
-    """The user's options for matching, and which of them were used.
+    """The options of the user for matching, with a record of which were used.
 
     Attributes:
-        renames: New names of operators or columns, by the old ones.
-        drops: Operators or columns to drop.
-        initial: Initial values of new columns, by their names.
+        renames: The new names of operators or columns, by old name.
+        drops: The operators or columns to drop.
+        initial: The initial values of new columns, by name.
         merge: Whether rows that get the same key are merged.
     """
 
@@ -29,7 +29,7 @@ class Wishes:
     def operator_pairs(
         self, old: Iterable[OperatorColumns], new: Iterable[OperatorColumns]
     ) -> dict[int, int]:
-        """Return the operators that the user matched, by number."""
+        """Return the pairs of operators that the user matched, by number."""
         before, after = list(old), list(new)
         pairs: dict[int, int] = {}
         for was, now in self.renames.items():
@@ -51,12 +51,12 @@ class Wishes:
         return found
 
     def columns(self, operator: OperatorColumns, old: frozenset[str], new: frozenset[str]) -> dict[str, str]:
-        """Return the columns of an operator that the user matched: new names by old ones.
+        """Return the columns of an operator that the user matched, as new names by old names.
 
         Args:
             operator: The operator of the new code.
-            old: The old names of its columns.
-            new: The new names.
+            old: The old names of the operator's columns.
+            new: The new names of the operator's columns.
         """
         found = {}
         for was, now in self.renames.items():
@@ -67,7 +67,7 @@ class Wishes:
         return found
 
     def drops_column(self, operator: OperatorColumns, name: str) -> bool:
-        """Return whether a column was named to be dropped."""
+        """Return whether the user named a column to be dropped."""
         for said in self.drops:
             if _own(said, operator) == name:
                 self._used.add(("drop", said))
@@ -75,7 +75,7 @@ class Wishes:
         return False
 
     def starts_with(self, operator: OperatorColumns, *names: str) -> str | None:
-        """Return the initial value of a new column, under the first of some names; None if not stated."""
+        """Return the initial value of a new column, under the first of several names; None if not given."""
         for name in names:
             for said, value in self.initial.items():
                 if name and _own(said, operator) == name:
@@ -84,7 +84,7 @@ class Wishes:
         return None
 
     def refuse_unused(self, known: Iterable[str]) -> None:
-        """Refuse names that match nothing.
+        """Check that all names in the options were used.
 
         Raises:
             Invalid: A name is neither an operator nor a column that changes.
@@ -110,7 +110,7 @@ class Wishes:
 
 
 def _called(name: str, operators: Iterable[OperatorColumns]) -> OperatorColumns | None:
-    """Return the operator with this number or name; None without one, or if several have it."""
+    """Return the operator with this number or name; None if there is none or several."""
     found = [
         operator for operator in operators if name in (str(operator.number), operator.named.display_name)
     ]
@@ -118,7 +118,7 @@ def _called(name: str, operators: Iterable[OperatorColumns]) -> OperatorColumns 
 
 
 def _own(name: str, operator: OperatorColumns) -> str:
-    """Return a column's name without the prefix of its operator's number."""
+    """Return the name of a column without the prefix of its operator's number."""
     return name.removeprefix(f"{operator.number}.")
 
 
@@ -127,7 +127,7 @@ _SAME, _SAME_KEY, _SIMILAR, _UNLIKE = 3, 2, 1, 0
 
 @dataclass(frozen=True, slots=True)
 class Matched:
-    """An operator before and after.
+    """A pair of matched operators.
 
     Attributes:
         old: The operator in the saved state; None if only the new code has it.
@@ -141,18 +141,18 @@ class Matched:
 def match_operators(
     old: Sequence[OperatorColumns], new: Sequence[OperatorColumns], wishes: Wishes, where: str
 ) -> tuple[Matched, ...]:
-    """Match each operator: by its name, else by its type and key columns.
+    """Match each operator by its name, or else by its type and key columns.
 
-    Operators that are alike are matched in their order, if their number is unchanged.
+    Equal operators are matched in order if their number is unchanged.
 
     Args:
-        old: The saved state's operators.
+        old: The operators of the saved state.
         new: The operators of the new code.
-        wishes: The user's options.
+        wishes: The options of the user.
         where: The saved state, for messages.
 
     Raises:
-        Invalid: The matching is ambiguous; the candidates are named.
+        Invalid: The matching is ambiguous; the message lists the candidates.
     """
     said = wishes.operator_pairs(old, new)
     gone = wishes.dropped_operators(old)
@@ -200,7 +200,7 @@ def match_operators(
 def _at_tier(
     old: Sequence[OperatorColumns], new: Sequence[OperatorColumns], tier: int, wishes: Wishes, where: str
 ) -> dict[int, int]:
-    """Return the pairs that are alike to exactly this degree."""
+    """Return the pairs of operators whose similarity is exactly this tier."""
     alike = {
         one.number: [other.number for other in new if _likeness(one, other, wishes) == tier] for one in old
     }
@@ -257,6 +257,6 @@ def _ambiguous(old: Sequence[OperatorColumns], new: Sequence[OperatorColumns], w
 
 
 def described(operator: OperatorColumns) -> str:
-    """Return an operator's description: number, name and key columns."""
+    """Return a description of an operator with number, name and key columns."""
     keys = ", ".join(f"{column.label} {column.type_text}" for column in operator.keys)
     return operator.named.label + (f" by ({keys})" if keys else "")

@@ -1,4 +1,4 @@
-"""Change the number of partitions of state; Spark is used only for keys whose hash is not supported."""
+"""Changes of the number of partitions of state, with Spark only for keys whose hash is not supported."""
 
 from __future__ import annotations
 
@@ -39,11 +39,13 @@ class RescalePlan(ChangePlan, JsonShape):
     """The plan of a rescale.
 
     Attributes:
-        before: The number of partitions of each operator, except those that one task has all of.
+        before: The number of partitions of each operator, except operators whose whole state is in one task.
         after: The layout of the state, with the new number of partitions.
-        size_bytes: The size of the state.
-        starts_spark: True if Spark moves the keys, because the partition of some cannot be computed.
-        usage: The possible users of the checkpoint, if checked; a person must confirm that there are none.
+        size_bytes: The size of the state in bytes.
+        starts_spark: Whether Spark moves the keys, because the partition of some cannot be computed
+            otherwise.
+        usage: The evidence of queries that may be using the checkpoint, if collected; a person must confirm
+            that none is.
     """
 
     before: tuple[int, ...] = field(metadata=json_as("partitions_before"))
@@ -72,19 +74,19 @@ class RescalePlan(ChangePlan, JsonShape):
 
     @property
     def same(self) -> bool:
-        """Return whether nothing has to be moved."""
+        """Return whether the state already has the requested number of partitions."""
         return all(number == self.partitions for number in self.before)
 
     @property
     @in_json
     def operation(self) -> RestoreKind:
-        """`rescale`."""
+        """The operation: `rescale`."""
         return RestoreKind.RESCALE
 
 
 @dataclass(frozen=True, slots=True)
 class Rescaled(StateReport, JsonShape):
-    """A checkpoint with a different number of partitions; its newest batch is the source's."""
+    """A checkpoint with a different number of partitions and the newest batch of its source."""
 
     plan: RescalePlan = field(metadata=json_spread())
 
@@ -104,9 +106,9 @@ def planned_rescale(source: ChangeSource, target: Storage, partitions: int) -> R
 
     Raises:
         NotFound: The checkpoint or savepoint does not exist.
-        Conflict: The target exists, or a batch is under way in the checkpoint.
+        Conflict: The target exists, or a batch of the checkpoint is uncommitted.
         Invalid: The query has no state.
-        Unsupported: Its state store, or the hash of its keys, is not supported.
+        Unsupported: The state store, or the hash of the keys, is not supported.
     """
     state = state_at_rest(source, target, RestoreKind.RESCALE)
     state.refuse_uncertain()
@@ -120,7 +122,7 @@ def planned_rescale(source: ChangeSource, target: Storage, partitions: int) -> R
 
 
 def _starts_spark(state: StateAtRest, partitions: int) -> bool:
-    """Return whether Spark has to move the state; its own repartitioning supports RocksDB only."""
+    """Return whether Spark must move the state, which it can do only for RocksDB."""
     unplaced = state.unplaced(partitions)
     if unplaced is None:
         return False
@@ -144,8 +146,8 @@ class MovePartitions:
     """The step that moves state to a different number of partitions.
 
     Attributes:
-        plan: The plan.
-        repartition: Spark's repartitioning; called only if `plan.starts_spark`.
+        plan: The plan of the rescale.
+        repartition: The function that repartitions with Spark; called only if `plan.starts_spark` is set.
     """
 
     plan: RescalePlan
@@ -176,10 +178,10 @@ def apply_rescale(
 ) -> Rescaled:
     """Create the planned checkpoint.
 
-    Cost: all state is read three times and written once.
+    Cost: reads all state three times and writes it once.
 
     Raises:
-        As `carry_out`.
+        As for `carry_out`.
     """
     _LOG.debug("rescaling %s to %d partitions", plan.source, plan.partitions)
     step = MovePartitions(plan, repartition)
@@ -204,31 +206,33 @@ def rescale(
     """Create a checkpoint with the same state in a different number of partitions.
 
     The rows of every state are counted and hashed before and after; if they differ, nothing is created. The
-    source stays unchanged. The query continues after the same batch, so its sink sees no gap in the batch
-    numbers. Do not run any other query on the old checkpoint afterwards.
+    source stays unchanged. The query continues after the same batch, so the batch ids in its sink have no
+    gap. Do not run a query on the old checkpoint afterwards.
 
-    Cost: all state is read three times and written once, about 100,000 rows a second on one core, without
-    Spark. Only if RocksDB has keys whose partition cannot be computed here (rows in Avro encoding; intervals
-    and maps as keys), Spark moves them, in a session that is started for it, or the running one.
+    Cost: reads all state three times and writes it once, at about 100,000 rows per second on one core,
+    without Spark. Spark is used only for keys in RocksDB whose partition cannot be computed otherwise (rows
+    in Avro encoding; intervals and maps as keys), in the running session or a new one.
 
     Args:
         source: A checkpoint that no query uses, or a savepoint.
-        checkpoint: A directory that does not exist; by default next to the checkpoint, with the suffix `-pN`.
+        checkpoint: The new checkpoint, a directory that does not exist; by default next to the old
+            checkpoint, with the suffix `-pN`.
         partitions: The new number of partitions.
         master: The master of a Spark session, if one is needed.
-        stopped: Your confirmation that no query uses the checkpoint, which is required; a savepoint needs
-            none. The checkpoint is watched nevertheless, for some seconds to two minutes.
-        home: The state home, which may have an integrity record of the checkpoint; by default the one in
-            effect here.
-        tell: Called with the progress done, the total, and the current step.
+        stopped: True to confirm that no query uses the checkpoint. The confirmation is required for a
+            checkpoint, not for a savepoint. The checkpoint is also watched for several seconds to two
+            minutes.
+        home: The state home, which may have an integrity record of the checkpoint; by default that of the
+            settings.
+        tell: The progress callback, called with the work done, the total, and the current step.
 
     Raises:
         NotFound: The checkpoint or savepoint does not exist.
-        Conflict: The target exists, a batch is under way in the checkpoint, a query uses it, or it is not
-            confirmed that none does.
+        Conflict: The target exists, a batch of the checkpoint is uncommitted, a query uses the checkpoint, or
+            the confirmation is missing.
         Corrupt: The source is damaged.
         Invalid: The query has no state, or an argument is not valid.
-        Unsupported: Its state cannot be moved.
+        Unsupported: The state cannot be moved.
 
     Example:
         rescaled = hf.savepoints.rescale(
@@ -254,7 +258,7 @@ def rescale_between_drivers(
     """Rescale as `rescale` does, without confirmation, for the supervisor of a job without a driver.
 
     Raises:
-        As `rescale`.
+        As for `rescale`.
     """
     given, into = source_of(checkpoint, home), open_storage(os.fspath(target))
     plan = planned_rescale(given, into, partitions)
@@ -282,7 +286,7 @@ def plan_rescale(source: Address, checkpoint: Address | None = None, *, partitio
     The arguments are those of `rescale`.
 
     Raises:
-        As `rescale`.
+        As for `rescale`.
 
     Example:
         plan = hf.savepoints.plan_rescale("checkpoints/visits", partitions=4)

@@ -1,4 +1,4 @@
-"""Move state to a different backend, number of partitions, or format: on a copy, with a proof."""
+"""Migrations of state to a different backend, number of partitions or format."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 # The providers of the databases, by the names of the backends.
 _OUTSIDE: Final = {name.lower(): provider for provider, name in DATABASES.items()}
-# What people also call Spark's store on the heap.
+# Other names of Spark's store on the heap.
 _NAMES: Final = {ROCKSDB: ROCKSDB, MEMORY: MEMORY, "hashmap": MEMORY, **{name: name for name in _OUTSIDE}}
 _PREFIX: Final = "holdfast"
 
@@ -51,14 +51,16 @@ class MigrationPlan(ChangePlan, JsonShape):
     """The plan of a migration.
 
     Attributes:
-        before: The layout of its state.
-        partitions_before: The number of partitions of each operator, except those that one task has all of.
-        after: The new layout of its state.
-        size_bytes: The size of the state before.
-        key_groups_before: The number of key groups of each of Holdfast's keyed operators, by its name.
-        key_groups: The new number of key groups; None leaves them.
+        before: The present layout of the state.
+        partitions_before: The present number of partitions of each operator, except operators whose whole
+            state is in one task.
+        after: The new layout of the state.
+        size_bytes: The present size of the state in bytes.
+        key_groups_before: The present number of key groups of each keyed operator, by name.
+        key_groups: The new number of key groups; None leaves it unchanged.
         has_formats: Whether the Spark that wrote the state has a setting for the state-checkpoint format.
-        usage: The possible users of the checkpoint, if checked; a person must confirm that there are none.
+        usage: The evidence of queries that may be using the checkpoint, if collected; a person must confirm
+            that none is.
 
     Example:
         plan = hf.plan_migrate("checkpoints/visits", state_format=1)
@@ -78,19 +80,19 @@ class MigrationPlan(ChangePlan, JsonShape):
     @property
     @in_json
     def operation(self) -> RestoreKind:
-        """`migrate`."""
+        """The operation: `migrate`."""
         return RestoreKind.MIGRATE
 
     @property
     @in_json
     def backend_before(self) -> str:
-        """The store that has the state now: `rocksdb`, `memory`, `redis` or `cassandra`."""
+        """The present backend: `rocksdb`, `memory`, `redis` or `cassandra`."""
         return self.before.backend
 
     @property
     @in_json
     def state_format_before(self) -> int:
-        """The state-checkpoint format that it has now."""
+        """The present state-checkpoint format."""
         return self.before.state_format
 
 
@@ -99,9 +101,9 @@ class Migrated(StateReport, JsonShape):
     """A checkpoint whose state was migrated.
 
     Attributes:
-        size_bytes: The size of the state after.
-        keyed: The keys of Holdfast's keyed operators, before as after, if they were moved to different
-            groups. `before` and `after` then describe the stored rows of the new groups.
+        size_bytes: The size of the state after the migration, in bytes.
+        keyed: The content of the keyed operators, which is the same before and after, if keys were moved to
+            different groups. `before` and `after` then describe the stored rows of the new groups.
 
     Example:
         migrated = hf.migrate("savepoints@daily", "checkpoints/visits-8", partitions=8)
@@ -132,41 +134,41 @@ def migrate(
 
     The changes can be combined. Spark alone cannot change the backend or the number of partitions of a
     checkpoint. The rows of every state are counted and hashed before and after, independent of the backend's
-    framing; if they differ, nothing is created. The source stays unchanged. The query
-    continues after the same batch, so its sink sees no gap in the batch numbers. Do not run any other query
-    on the old checkpoint afterwards.
+    framing; if they differ, nothing is created. The source stays unchanged. The query continues after the
+    same batch, so the batch ids in its sink have no gap. Do not run a query on the old checkpoint afterwards.
 
-    Cost: all state is read three times and written once, about 100,000 rows a second on one core. No Spark
-    and no JVM.
+    Cost: reads all state three times and writes it once, at about 100,000 rows per second on one core,
+    without Spark or a JVM.
 
     Args:
         source: A checkpoint that no query uses, or a savepoint.
-        checkpoint: A directory that does not exist; by default next to the checkpoint, with the suffix
-            `-migrated`.
+        checkpoint: The new checkpoint, a directory that does not exist; by default next to the old
+            checkpoint, with the suffix `-migrated`.
         backend: `rocksdb`; `memory` (also `hashmap`), Spark's store on the heap; `redis`; or `cassandra`. By
             default unchanged.
         partitions: The new number of partitions; by default unchanged.
         state_format: The state-checkpoint format of RocksDB: 1, or 2 with a unique name for each file. By
-            default unchanged, and 2 if the state comes from the heap. Start the query with the same value in
+            default unchanged, or 2 if the state is on the heap. Start the query with the same value in
             `spark.sql.streaming.stateStore.checkpointFormatVersion`.
-        key_groups: The new number of key groups of Holdfast's keyed operators, which nothing else can change.
-            Start the job with the same number. By default unchanged.
+        key_groups: The new number of key groups of keyed operators, which only a migration can change. Start
+            the job with the same number. By default unchanged.
         database: The address for `redis` and `cassandra`, such as `redis://redis.example:6379/0` or
-            `cassandra://cassandra.example:9042/holdfast`; by default the database that has the state now. The
+            `cassandra://cassandra.example:9042/holdfast`; by default the present database of the state. The
             state gets its own stores there.
-        stopped: Your confirmation that no query uses the checkpoint, which is required; a savepoint needs
-            none. The checkpoint is watched nevertheless, for some seconds to two minutes.
-        home: The state home, which may have an integrity record of the checkpoint; by default the one in
-            effect here.
-        tell: Called with the progress done, the total, and the current step.
+        stopped: True to confirm that no query uses the checkpoint. The confirmation is required for a
+            checkpoint, not for a savepoint. The checkpoint is also watched for several seconds to two
+            minutes.
+        home: The state home, which may have an integrity record of the checkpoint; by default that of the
+            settings.
+        tell: The progress callback, called with the work done, the total, and the current step.
 
     Raises:
         NotFound: The checkpoint or savepoint does not exist.
-        Conflict: The target exists, a batch is under way in the checkpoint, a query uses it, or it is not
-            confirmed that none does.
+        Conflict: The target exists, a batch of the checkpoint is uncommitted, a query uses the checkpoint, or
+            the confirmation is missing.
         Corrupt: The source is damaged.
         Invalid: The query has no state, no change was requested, or an argument is not valid.
-        Unsupported: The backend cannot hold the state, or state cannot be moved to it.
+        Unsupported: The backend does not support the state, or state cannot be moved to it.
         Unavailable: The database does not answer.
 
     Example:
@@ -199,7 +201,7 @@ def plan_migrate(
     The arguments are those of `migrate`.
 
     Raises:
-        As `migrate`.
+        As for `migrate`.
 
     Example:
         plan = hf.plan_migrate("checkpoints/visits", backend="memory", partitions=4)
@@ -212,10 +214,10 @@ def plan_migrate(
 
 @dataclass(frozen=True, slots=True)
 class MoveToLayout:
-    """The step that moves state to a different backend, number of partitions or of key groups, or format.
+    """The step that moves state to a different backend, number of partitions or key groups, or format.
 
     Attributes:
-        plan: The plan.
+        plan: The plan of the migration.
     """
 
     plan: MigrationPlan
@@ -224,7 +226,7 @@ class MoveToLayout:
     def apply(
         self, work: WorkingCopy, folder: Path, tell: ProgressCallback | None
     ) -> tuple[StatesMoved, tuple[KeyedContent, ...]]:
-        """See `Step`; rows are counted and hashed before and after, and keys that change their group."""
+        """See `Step`; rows, and keys that change their group, are counted and hashed before and after."""
         keyed = _regrouped(work.checkpoint, self.plan, folder / "groups", tell)
         return moved(work, self.plan, by_files(self.plan.after, folder / "stores", tell), tell), keyed
 
@@ -241,7 +243,7 @@ def apply_migration(
     """Create the planned checkpoint.
 
     Raises:
-        As `carry_out`.
+        As for `carry_out`.
     """
     purpose = changing("nothing was migrated", "state migrate")
     [(states, keyed)] = carry_out(
@@ -321,7 +323,7 @@ def planned_migration(
 
 
 def _external(backend: str, before: StateShape, database: str | None, where: str) -> ExternalState | None:
-    """Return the database for the state."""
+    """Return the database for the state; None for a backend in files."""
     provider = _OUTSIDE.get(backend)
     if provider is None:
         if database is None:
@@ -352,7 +354,7 @@ def _external(backend: str, before: StateShape, database: str | None, where: str
 
 
 def _key_groups(view: Storage, uri: str, wanted: int | None) -> dict[str, int]:
-    """Return the number of key groups of each keyed operator; read only if that is to change."""
+    """Return the number of key groups of each keyed operator; empty if it does not change."""
     if wanted is None:
         return {}
     from holdfast.at_rest.keyed_operators import keyed_operators
@@ -398,7 +400,7 @@ def _planned(
 def _backend(name: str | None) -> str | None:
     if name is None:
         return None
-    text = str(name)  # a store object, such as `hf.Memory()`, is refused by its text
+    text = str(name)  # a store object, such as `hf.Memory()`, is refused with its text
     if text.lower() in _NAMES:
         return _NAMES[text.lower()]
     raise Unsupported(

@@ -1,7 +1,7 @@
-"""Rewrite all state of a checkpoint: with a different provider, number of partitions, or format.
+"""The rewriting of a checkpoint's state with a different provider, number of partitions or format.
 
-The rows stay the same; only their framing and their files change. The rewrite is a separate batch that reads
-nothing: the state of every partition is written whole, under the next version.
+The rows stay the same; only their framing and their files change. The rewrite is a separate batch without
+input: the whole state of every partition is written as the next version.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from holdfast.layout import OperatorMetadataFile, StoreId
 from holdfast.savepoints.stores import StoreForm, StoreWriter
 from holdfast.storage.port import Storage, full
 
-# How many stores are written at once: each of RocksDB's has about six files open.
+# The number of stores that are written at once; each RocksDB store has about six open files.
 _OPEN: Final = 32
-# How much all of them may hold in memory together, and each at most.
+# The maximum memory of all of them, and of each one.
 _BUFFERS: Final = 256 << 20
 _MOST: Final = 64 << 20
 _UNSAFE_ROW: Final = "unsaferow"
@@ -49,10 +49,11 @@ class StateShape:
     """The layout of a checkpoint's state.
 
     Attributes:
-        rocksdb: True for RocksDB, False for the heap.
-        partitions: The number of partitions; operators without a key have one nevertheless.
+        rocksdb: Whether state is in RocksDB; False for the heap.
+        partitions: The number of partitions; operators without a key always have one.
         state_format: The state-checkpoint format, 1 or 2.
-        external: The database that the state is moved to in the end, from files in the heap store's format.
+        external: The database to which the state is moved at the end, from files in the format of the heap
+            store; None for state in files.
     """
 
     rocksdb: bool = field(metadata=NOT_IN_JSON)
@@ -68,7 +69,7 @@ class StateShape:
     @property
     @in_json
     def backend(self) -> str:
-        """The store that holds it: `rocksdb`, `memory`, or the name of a database such as `redis`."""
+        """The backend: `rocksdb`, `memory`, or the name of a database such as `redis`."""
         if self.external is not None:
             return self.external.kind.lower()
         return ROCKSDB if self.rocksdb else MEMORY
@@ -76,7 +77,7 @@ class StateShape:
     @property
     @in_json
     def database(self) -> str | None:
-        """The database that holds it; None if files do."""
+        """The database of the state; None for state in files."""
         return None if self.external is None else self.external.database
 
 
@@ -85,31 +86,31 @@ def rewrite(
 ) -> int:
     """Rewrite all state in a different layout, in a separate batch.
 
-    No query may use the checkpoint meanwhile, and its newest batch has to be committed. If the number of
-    partitions changes, every key has to be in the partition of its hash now: else its partition is decided by
-    something unknown.
+    No query may use the checkpoint, and its newest batch must be committed. If the number of partitions
+    changes, every key must be in the partition of its hash; otherwise its new partition cannot be determined.
 
-    Cost: all state is read and written once, about 150,000 rows a second on one core; RocksDB's stores need
-    disk space, the heap's are held in memory, at most 32 at a time. If the old and the new number of
-    partitions have no large common divisor, it is read once for every 32 new partitions. No Spark.
+    Cost: reads and writes all state once, at about 150,000 rows per second on one core, without Spark.
+    RocksDB's stores need disk space; stores on the heap are held in memory, at most 32 at a time. If the old
+    and the new number of partitions have no large common divisor, all state is read once for every 32 new
+    partitions.
 
     Args:
-        checkpoint: The checkpoint; it is changed.
-        shape: The new layout of its state.
+        checkpoint: The checkpoint to modify.
+        shape: The new layout of the state.
         folder: A working directory that does not exist yet.
-        tell: Called with stores done, stores in all, and the current step.
+        tell: The progress callback, called with stores done, total stores, and the current step.
 
     Returns:
-        The batch.
+        The id of the new batch.
 
     Raises:
-        Unsupported: The partition of an operator's keys cannot be computed, or the provider cannot hold the
-            operator.
+        Unsupported: The partition of an operator's keys cannot be computed, or the provider does not support
+            the operator.
         Corrupt: A file is damaged.
     """
     folder.mkdir()
     before = read(checkpoint).confs
-    # RocksDB would take from an encoding that the heap's store has ignored what its rows are.
+    # RocksDB would misread rows in an encoding that the heap's store ignored.
     ignored = ENCODING in before and provider_class(before) != ROCKSDB_PROVIDER
     confs = {ENCODING: _UNSAFE_ROW} if shape.rocksdb and ignored else {}
     confs |= {SHUFFLE_PARTITIONS: str(shape.partitions), PROVIDER: shape.provider}
@@ -138,7 +139,7 @@ def rewrite(
 def note_partitions(checkpoint: Storage, batch_id: int, partitions: int) -> None:
     """Write the number of partitions to the metadata of the operators.
 
-    Spark's own repartitioning does not update metadata of version 1; readers that use it, such as Spark's
+    Spark's own repartitioning does not update metadata of version 1, so readers that use it, such as Spark's
     own, miss the new partitions.
     """
     for folder in operator_folders(checkpoint, batch_id):
@@ -153,11 +154,11 @@ def note_partitions(checkpoint: Storage, batch_id: int, partitions: int) -> None
 
 
 def sweeps(before: int, after: int) -> Iterator[tuple[range, range]]:
-    """Yield groups of old and new partitions, such that no row moves from one group to another.
+    """Yield groups of old and new partitions such that no row moves between groups.
 
-    A partition is a hash modulo their number. A key's old and new partition are equal modulo the greatest
-    common divisor of both numbers. If a group has more new partitions than may be open at once, its old ones
-    are read several times.
+    A partition is a hash modulo the number of partitions. The old and the new partition of a key are equal
+    modulo the greatest common divisor of both numbers. If a group has more new partitions than may be open at
+    once, its old partitions are read several times.
     """
     step = math.gcd(before, after)
     for first in range(step):
@@ -167,15 +168,15 @@ def sweeps(before: int, after: int) -> Iterator[tuple[range, range]]:
 
 
 class OperatorRewrite:
-    """A rewrite of one operator's state.
+    """A writer of one operator's state in a different layout.
 
     Args:
-        batch: The batch that writes it.
-        operator: The operator before.
-        states: Its states before.
-        shape: The new layout of its state.
+        batch: The maintenance batch that writes the state.
+        operator: The operator in the old layout.
+        states: The states of the operator in the old layout.
+        shape: The new layout of the state.
         folder: A working directory.
-        now_ms: The time, in epoch milliseconds.
+        now_ms: The current time in epoch milliseconds.
     """
 
     def __init__(
@@ -209,7 +210,7 @@ class OperatorRewrite:
         self._where = full(self._checkpoint.uri, f"{layout.STATE}/{operator.operator_id}")
 
     def store(self, name: str) -> None:
-        """Write one store of every partition."""
+        """Write the store with this name in every partition."""
         families = self._families(name)
         for origins, targets in sweeps(self._operator.partitions, self._partitions):
             buffer_bytes = min(_BUFFERS // len(targets), _MOST)
@@ -227,7 +228,7 @@ class OperatorRewrite:
         return tuple(tuple(stores) for stores in self._ids)
 
     def _copy(self, store: StoreId, families: Families, writers: Mapping[int, StoreWriter]) -> None:
-        """Write the rows of a partition that belong to one of these writers."""
+        """Write the rows of an old partition that belong to one of the open new partitions."""
         as_stored = self._same_form and self._base_families(store) == families
         for state, pairs in store_chunks(self._checkpoint, self._states, store):
             placed = self._placed(state, store, pairs) if self._moves else {store.partition: pairs}
@@ -250,7 +251,7 @@ class OperatorRewrite:
         return base_families(self._checkpoint, self._states, store)
 
     def _families(self, name: str) -> Families:
-        """Return numbers for the column families, as in the first partition that has some."""
+        """Return the numbers of the column families, from the first partition that has some."""
         known = {codec.name.family for codec in self._states.declared_codecs() if codec.name.store == name}
         for partition in range(self._operator.partitions):
             given = self._base_families(StoreId(self._operator.operator_id, partition, name))

@@ -1,7 +1,6 @@
-"""Steps that edit or delete rows.
+"""The steps that edit or delete rows.
 
-Each step writes a savepoint of the working copy with changed rows, which has a proof of its own, and
-continues with it.
+Each step creates a verified savepoint with changed rows from the working copy, and continues with it.
 """
 
 from __future__ import annotations
@@ -29,9 +28,9 @@ class EditedRows(JsonShape):
     """The rows of one state that a step changed.
 
     Attributes:
-        state: The state.
-        rows_before: The number of its rows before.
-        rows_after: The number of its rows after.
+        state: The name of the state.
+        rows_before: The number of rows before the step.
+        rows_after: The number of rows after the step.
         changed: The number of rows with a different value.
         deleted: The number of deleted rows.
         inserted: The number of inserted rows.
@@ -47,12 +46,12 @@ class EditedRows(JsonShape):
 
 @dataclass(frozen=True, slots=True)
 class EditRows:
-    """The step that makes one edit, as `hf.edit` does.
+    """The step that executes one edit, as `hf.edit` does.
 
     Attributes:
         request: The edit.
         why: The reason, for the record of the edit.
-        may_change_nothing: Accept an edit that changes no row.
+        may_change_nothing: Whether an edit that changes no row is accepted.
     """
 
     request: Edit

@@ -1,8 +1,8 @@
-"""The columns of an operator's state, named as the query names them.
+"""The columns of an operator's state, with the names that the query gives them.
 
 Spark names the columns of an aggregation's state after the parts of a function, such as `sum` or `count`, and
-never after the query's own columns. The plan assigns them: it lists the functions in the order of their
-columns in the state.
+never after the columns of the query. They are assigned with the plan, which lists the functions in the order
+of their columns in the state.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from holdfast.checkpoints.state.states import OperatorShape
 from holdfast.formats.operators import OperatorName
 from holdfast.formats.rows.spark_types import DataType, Struct, parse_struct
 
-# Stands for what a function keeps before its first row, where a person has to say it.
+# The marker for an initial value of a function that a user must specify.
 UNKNOWN: Final = object()
 
-# Columns by name, each with what it has before the first row.
+# Columns by name, each with its value before the first row.
 _Kept = Mapping[str, Any]
 _MOMENTS: Final = {"n": 0.0, "avg": 0.0, "m2": 0.0}
 _PAIRS: Final = {"n": 0.0, "xAvg": 0.0, "yAvg": 0.0, "ck": 0.0}
@@ -32,7 +32,7 @@ _MIN: Final[tuple[_Kept, ...]] = ({"min": None},)
 _MAX: Final[tuple[_Kept, ...]] = ({"max": None},)
 _SPREAD: Final[tuple[_Kept, ...]] = (_MOMENTS,)
 _EXTREME: Final[tuple[_Kept, ...]] = ({"valueWithExtremumOrdering": None, "extremumOrdering": None},)
-# A count of nothing is 0, and so is a count of rows that nobody has counted: a person says which it is.
+# A count of nothing is 0, but so is a count of existing uncounted rows, so the user must specify it.
 _COUNT: Final[tuple[_Kept, ...]] = ({"count": UNKNOWN},)
 _BUFFER: Final[tuple[_Kept, ...]] = ({"buf": UNKNOWN},)
 _SKETCH: Final = "approx_count_distinct"
@@ -68,9 +68,9 @@ class AggregateFunction:
     """An aggregate function of a step.
 
     Attributes:
-        name: Its name, such as `sum`.
+        name: The name of the function, such as `sum`.
         text: The whole call, as in the plan.
-        alias: The name of its result, if the result is nothing else; else None.
+        alias: The name of the result, if the function is the whole result expression; otherwise None.
     """
 
     name: str
@@ -84,8 +84,9 @@ class AggregateStep:
 
     Attributes:
         keys: The grouping expressions.
-        key_names: The name of each in the result; the expression if the result does not have it.
-        functions: Its functions, each once, in the order of their columns.
+        key_names: The name of each grouping expression in the result, or the expression if it is not in the
+            result.
+        functions: The functions, without duplicates, in the order of their columns.
     """
 
     keys: tuple[str, ...]
@@ -94,10 +95,10 @@ class AggregateStep:
 
 
 def parse_step(text: str) -> AggregateStep | None:
-    """Parse the text of an `Aggregate` step of a plan: its grouping expressions, then its results.
+    """Parse the text of an `Aggregate` step of a plan, with its grouping expressions and results.
 
     Returns:
-        None if the text cannot be parsed: an alias or a literal contains brackets.
+        The step; None if the text cannot be parsed because an alias or a literal contains brackets.
     """
     lists = _lists(text)
     if lists is None or len(lists) > 2 or not lists:
@@ -118,14 +119,14 @@ def parse_step(text: str) -> AggregateStep | None:
 
 
 def kept_columns(functions: Sequence[AggregateFunction], columns: Sequence[str]) -> tuple[_Kept, ...] | None:
-    """Return the columns of a state by the function that keeps them, with their initial values.
+    """Return the columns of a state, each with its function and its initial value.
 
     Args:
-        functions: The functions, in their order.
-        columns: The names of the columns, in theirs.
+        functions: The functions, in order.
+        columns: The names of the columns, in order.
 
     Returns:
-        None where these functions do not keep exactly these columns.
+        The columns; None if these functions do not have exactly these columns.
     """
     if not functions:
         return () if not columns else None
@@ -149,7 +150,7 @@ def _alternatives(name: str, columns: Sequence[str]) -> tuple[_Kept, ...]:
 
 
 def _split_alias(result: str) -> tuple[str, str]:
-    """Return an expression, and the name of its result."""
+    """Split a result into an expression and the name of the result."""
     expression, separator, alias = result.rpartition(" AS ")
     return (expression, alias) if separator else (result, result)
 
@@ -167,7 +168,7 @@ def _calls(expression: str) -> Iterator[tuple[str, str]]:
 
 
 def _closed(text: str, start: int) -> int | None:
-    """Return the position after the bracket that closes the one at a position."""
+    """Return the position after the bracket that closes the bracket at a position; None if unclosed."""
     depth = 0
     for at in range(start, len(text)):
         if text[at] in _OPEN:
@@ -180,7 +181,7 @@ def _closed(text: str, start: int) -> int | None:
 
 
 def _lists(text: str) -> list[list[str]] | None:
-    """Return bracketed lists, one after the other, each as its items."""
+    """Parse consecutive bracketed lists, each into its items."""
     found: list[list[str]] = []
     at = 0
     while at < len(text):
@@ -218,9 +219,9 @@ AGGREGATE: Final = "stateStoreSave"
 SESSIONS: Final = "sessionWindowStateStoreSaveExec"
 DEDUPE: Final = "dedupe"
 DEDUPE_WITHIN: Final = "dedupeWithinWatermark"
-# The operators whose rows can be brought into another form.
+# The operators whose rows can be converted.
 EVOLVING: Final = frozenset({AGGREGATE, SESSIONS, DEDUPE, DEDUPE_WITHIN})
-# Which form an aggregation's values have: with a copy of the key before them, or without.
+# The settings that determine the format of an aggregation's values: with or without a copy of the key.
 VERSION: Final = "spark.sql.streaming.aggregation.stateFormatVersion"
 _SESSION_MARK: Final = "spark.sessionWindow"
 
@@ -230,17 +231,17 @@ class StateColumn:
     """A column of a key or of a value.
 
     Attributes:
-        label: The query's name for it: a grouping column, the result of an aggregate, or that and the column
-            for an aggregate with several columns, as in `mean.sum`.
-        name: Its name in the schema; of equal names, the later ones have a number.
-        type: Its type.
-        type_text: Its type as text.
-        nullable: Whether it may have nulls.
-        function: The aggregate function that keeps it; None if unknown.
-        aggregate: The query's name for the aggregate; empty if there is none.
-        expression: The expression of a key; empty if unknown.
+        label: The name in the query: a grouping column, the result of an aggregate, or for an aggregate with
+            several columns, the result and the column, as in `mean.sum`.
+        name: The name in the schema; of equal names, the later ones have a number.
+        type: The type of the column.
+        type_text: The type as text.
+        nullable: Whether the column may have nulls.
+        function: The aggregate function to which the column belongs; None if unknown.
+        aggregate: The name of the aggregate in the query; empty if there is none.
+        expression: The expression of a key column; empty if unknown.
         kept: Spark's name for the column within its function.
-        empty: Its value before the first row; `UNKNOWN` if the user has to give it.
+        empty: The value before the first row; `UNKNOWN` if the user must give it.
     """
 
     label: str
@@ -257,19 +258,19 @@ class StateColumn:
 
 @dataclass(frozen=True, slots=True)
 class OperatorColumns:
-    """An operator, and the columns of its state.
+    """An operator with the columns of its state.
 
     Attributes:
-        shape: Spark's metadata of it.
-        named: Its names.
-        step: The text of its step in the plan; None if there is no plan.
-        keys: The columns of its keys.
-        copies: The columns of its values that repeat the key. Each is given by the index of the key column
-            that it repeats; None for the window of a session.
+        shape: Spark's metadata of the operator.
+        named: The names of the operator.
+        step: The text of the operator's step in the plan; None without a plan.
+        keys: The columns of the key.
+        copies: The columns of the value that repeat the key, each as the index of the key column; None for
+            the window of a session.
         copied: The columns of `copies`.
-        values: The other columns of its values.
-        key_type: The type of its keys.
-        value_type: The type of its values.
+        values: The other columns of the value.
+        key_type: The type of the key.
+        value_type: The type of the value.
     """
 
     shape: OperatorShape
@@ -284,22 +285,22 @@ class OperatorColumns:
 
     @property
     def number(self) -> int:
-        """Spark's number for it."""
+        """The number of the operator in the plan."""
         return self.shape.operator_id
 
     @property
     def kind(self) -> str:
-        """Spark's name for its type."""
+        """Spark's name for the operator's type."""
         return self.shape.kind
 
     @property
     def evolves(self) -> bool:
-        """Return whether its rows can be converted."""
+        """Return whether the rows of the operator can be converted."""
         return self.kind in EVOLVING and bool(self.value_type.names)
 
     @property
     def labels(self) -> frozenset[str]:
-        """All names of its columns."""
+        """The labels of all columns of the operator."""
         return frozenset(
             name for column in (*self.keys, *self.values) for name in (column.label, column.aggregate) if name
         )
@@ -311,10 +312,10 @@ def columns_of(
     """Return the columns of an operator's state.
 
     Args:
-        shape: Spark's metadata of it.
-        named: Its names.
-        step: The text of its step in the plan; None if there is no plan.
-        confs: The settings that the checkpoint is fixed to.
+        shape: Spark's metadata of the operator.
+        named: The names of the operator.
+        step: The text of the operator's step in the plan; None without a plan.
+        confs: The settings that are pinned in the checkpoint.
         where: The checkpoint, for messages.
 
     Raises:
@@ -352,7 +353,7 @@ def _copies(
         return tuple(range(len(keys))) if confs.get(VERSION, "2") == "1" else ()
     if kind != SESSIONS:
         return ()
-    # A session's key ends with its start, and its value has the window in place of that.
+    # The key of a session ends with its start; the value has the window instead.
     places: list[int | None] = []
     for column in values[: len(keys)]:
         is_window = _SESSION_MARK in (column.get("metadata") or {})

@@ -1,9 +1,9 @@
-"""Change state in a hidden copy, and publish the result as a new checkpoint or savepoint.
+"""Changes of state in a hidden copy, which is then published as a new checkpoint or savepoint.
 
 A maintenance batch follows the newest committed batch and has the same offsets, as in Spark's own
-repartitioning. Its offsets are written first, its commit last. No sink ever sees it, and Spark's file sink
-fails for good at a batch number that its log lacks. So a published checkpoint has the changed state under the
-number of the batch before: `copy_as_batch`.
+repartitioning. Its offsets are written first, its commit last. No sink processes this batch, and Spark's file
+sink fails permanently at a batch id that is missing from its log. A published checkpoint therefore has the
+changed state under the id of the previous batch; see `copy_as_batch`.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ _IDS = "stateUniqueIds"
 
 @dataclass(frozen=True, slots=True)
 class MaintenanceCommit:
-    """A maintenance batch under way.
+    """A maintenance batch that is not committed yet.
 
     Attributes:
         checkpoint: The checkpoint; no query may use it.
-        found: Its content before.
-        before: The batch before.
-        offsets: The settings that it is fixed to.
+        found: The content of the checkpoint before the batch.
+        before: The id of the previous batch.
+        offsets: The offsets of the batch, with its pinned settings.
     """
 
     checkpoint: Storage
@@ -55,20 +55,20 @@ class MaintenanceCommit:
 
     @property
     def batch_id(self) -> int:
-        """Its number."""
+        """The id of the batch."""
         return self.before + 1
 
     @property
     def version(self) -> int:
-        """The version of the stores that it writes."""
+        """The version of the stores that the batch writes."""
         return self.before + 2
 
     def commit(self, ids: StateIds | None) -> None:
-        """Write its commit: from now on its state is the checkpoint's.
+        """Write the commit of the batch, so that its state becomes that of the checkpoint.
 
         Args:
-            ids: The unique ids of its state files, as in `CommitLog.state_ids`; None under state-checkpoint
-                format 1.
+            ids: The unique ids of the batch's state files, as in `CommitLog.state_ids`; None under
+                state-checkpoint format 1.
         """
         path = LogFile(Log.COMMITS, self.before).render()
         last = parse_commit(self.checkpoint.read(path), path)
@@ -84,11 +84,11 @@ class MaintenanceCommit:
 
 
 def begin(checkpoint: Storage, confs: Mapping[str, str | None] | None = None) -> MaintenanceCommit:
-    """Write the offsets of a batch that reads nothing.
+    """Write the offsets of a batch without input.
 
     Args:
-        checkpoint: The checkpoint. No query may use it, and its newest batch has to be committed.
-        confs: Settings that replace those of the batch before; None removes one.
+        checkpoint: The checkpoint. No query may use it, and its newest batch must be committed.
+        confs: The settings that replace those of the previous batch; None removes a setting.
 
     Raises:
         NotFound: No batch is committed.
@@ -109,10 +109,10 @@ def begin(checkpoint: Storage, confs: Mapping[str, str | None] | None = None) ->
 def copy_as_batch(source: Storage, target: Storage, batch_id: int) -> None:
     """Copy a checkpoint so that the state of its newest batch belongs to an earlier batch.
 
-    Every batch after the earlier one must be a maintenance batch. What the sources have read, and the batch
+    Every batch after the earlier one must be a maintenance batch. The offsets of the sources, and the batch
     with which the query resumes, are then those of the earlier batch.
 
-    Cost: a copy of each file, which is a hard link on a local disk.
+    Cost: copies each file, by a hard link on a local disk.
 
     Args:
         source: The checkpoint; no query may use it.
@@ -129,7 +129,7 @@ def copy_as_batch(source: Storage, target: Storage, batch_id: int) -> None:
     metadata = _newest_metadata(source)
     for path, place in Tree(source).places():
         if isinstance(place, (layout.HadoopChecksumFile, layout.Temporary)):
-            continue  # names what has a new name; Hadoop reads a file that has no checksum
+            continue  # contains the names of renamed files; Hadoop reads a file without a checksum
         name = path
         of = layout.parse(place.of) if isinstance(place, SparkChecksumFile) else place
         if isinstance(of, LogFile):
@@ -193,12 +193,12 @@ def no_batch(checkpoint: Storage) -> NotFound:
 
 
 class WorkingCopy:
-    """A copy of a checkpoint or savepoint, in a hidden directory, that may be changed.
+    """A modifiable copy of a checkpoint or savepoint in a hidden directory.
 
     Args:
-        folder: The directory, which the caller removes. It has links to files on the same disk.
-        purpose: The purpose of the copy.
-        tell: Called with the progress done, the total, and the current step.
+        folder: The directory, which the caller deletes. It has hard links to files on the same disk.
+        purpose: The purpose of the copy, for messages.
+        tell: The progress callback, called with the work done, the total, and the current step.
     """
 
     def __init__(self, folder: Path, purpose: Purpose, tell: ProgressCallback | None) -> None:
@@ -210,22 +210,22 @@ class WorkingCopy:
         self._tell = tell
 
     def go_on_with(self, place: Path) -> None:
-        """Continue with a different local directory, which is hidden too."""
+        """Continue with a different local directory, which is also hidden."""
         self.place = place
         self.checkpoint = LocalStorage(place)
 
     def copied(self, source: ChangeSource) -> int:
-        """Copy the source into the working directory, and return its batch."""
+        """Copy the source into the working directory, and return the batch of the copy."""
         if source.savepoint_id is None:
             taken = self._take(source.storage, source.record)
             return self._restore(self._catalog, taken, self.checkpoint).batch_id
         return self._restore(source.storage, source.savepoint_id, self.checkpoint).batch_id
 
     def copied_at(self, source: ChangeSource, batch_id: int) -> None:
-        """Copy the source, which must still be at this batch.
+        """Copy the source, after checking that it is still at this batch.
 
         Raises:
-            Conflict: It has advanced.
+            Conflict: The source has advanced.
         """
         copy = self.copied(source)
         if copy != batch_id:
@@ -239,12 +239,12 @@ class WorkingCopy:
             )
 
     def end_at(self, batch_id: int) -> None:
-        """Give the state of the newest batch to an earlier one, if maintenance batches came after that.
+        """Assign the state of the newest batch to an earlier one, if only maintenance batches follow it.
 
-        So no sink sees a gap in the batch numbers.
+        The batch ids in a sink therefore have no gap.
 
         Raises:
-            Internal: A maintenance batch has not written the whole state.
+            Internal: A maintenance batch did not write the whole state.
         """
         newest = read(self.checkpoint).batch_id
         if newest is None or newest <= batch_id:
@@ -254,11 +254,11 @@ class WorkingCopy:
         self.go_on_with(place)
 
     def replace_by(self, change: Callable[[Storage, str], tuple[Taken | None, _ReportT]]) -> _ReportT:
-        """Continue with a savepoint that is made from the copy.
+        """Continue with a savepoint that is derived from the copy.
 
         Args:
-            change: A function of the catalog and the id of a savepoint of the copy; returns the new savepoint
-                and a report. Without a new savepoint the copy stays unchanged.
+            change: The function that takes the catalog and the id of a savepoint of the copy, and returns the
+                new savepoint and a report. If it returns no savepoint, the copy stays unchanged.
         """
         taken, report = change(self._catalog, self._take(self.checkpoint))
         if taken is not None:
@@ -270,7 +270,7 @@ class WorkingCopy:
 
     @contextmanager
     def standing_for(self, address: str) -> Iterator[None]:
-        """Report errors in the copy with the address that it was copied from."""
+        """Replace the address of the copy in errors by the address of its source."""
         try:
             yield
         except HoldfastError as error:
@@ -294,11 +294,11 @@ class WorkingCopy:
         Args:
             target: The checkpoint to create.
             operation: The operation that creates it.
-            named: The address that the user gave, and that of its checkpoint.
+            named: The address that the user gave, and the address of its checkpoint.
             guard: The guard of the copied checkpoint; None for a savepoint.
 
         Raises:
-            Conflict: The copied checkpoint is used after all; nothing was created.
+            Conflict: A query uses the copied checkpoint; nothing was created.
         """
         if guard is not None:
             guard.require_unmoved()
@@ -317,7 +317,7 @@ class WorkingCopy:
             try:
                 guard.require_unmoved()
             except HoldfastError:
-                # Two checkpoints of one query must not be.
+                # Two checkpoints of the same query must not exist.
                 withdraw(target)
                 raise
         return restored

@@ -1,11 +1,11 @@
-"""Checkpoints of any Structured Streaming query, read from their files: no Spark, no JVM.
+"""Reading checkpoints of any Structured Streaming query from their files, without Spark or a JVM.
 
 `read` describes a checkpoint, `history` lists its batches, `verify` checks every file for damage. They work
 while the query runs, and change nothing. Each takes the address of a checkpoint: a path, or a URI (`file:`,
 `hdfs:`, `s3:`, `s3a:`, `abfs:`, `gs:`).
 
-To pass a `Storage` instead of an address, see `checkpoint`, `verification.verifying`, and `copy`, which
-selects the files of a copy that a query can continue from.
+To pass a `Storage` instead of an address, see the modules `checkpoint`, `verification.verifying` and `copy`;
+the latter selects the files of a copy from which a query can continue.
 
 Example:
     visits = hf.checkpoints.read("checkpoints/visits")
@@ -32,7 +32,7 @@ __all__ = ["history", "read", "verify"]
 def read(address: str | os.PathLike[str]) -> Checkpoint:
     """Return a description of a checkpoint at its newest committed batch: query, sources, operators, sizes.
 
-    Cost: one listing of each store's directory; no rows of state are read.
+    Cost: lists each store's directory; no rows of state are read.
 
     Args:
         address: The checkpoint: a path or a URI.
@@ -61,9 +61,9 @@ def history(
 
     Args:
         address: The checkpoint.
-        last: The number of newest batches; all by default.
-        tell: Called with the number of finished partitions, the number of all partitions, and the current
-            step.
+        last: The number of newest batches to return; all by default.
+        tell: The progress callback, called with the number of finished partitions, the number of all
+            partitions, and the current step.
 
     Raises:
         Invalid: The address is not valid.
@@ -89,14 +89,15 @@ def verify(
 ) -> Verification:
     """Check every file for damage, and that the files are consistent with each other.
 
-    Damage does not raise an error: the result lists it in `problems`. If the state home has an
-    integrity record of the checkpoint, written by `holdfast run` or `holdfast watch`, each file is also
-    compared with the record; without one, a remark says so.
+    Damage does not raise an error: the result lists it in `problems`. If the state home has an integrity
+    record of the checkpoint, written by `holdfast run` or `holdfast watch`, each file is also compared with
+    the record; without a record, a remark reports this.
 
     Args:
         address: The checkpoint.
-        tell: Called with the number of finished files, the number of all files, and the current step.
-        home: The state home; by default the one in effect here.
+        tell: The progress callback, called with the number of finished files, the number of all files, and
+            the current step.
+        home: The state home; by default that of this process's settings.
 
     Raises:
         Invalid: The address is not valid.
@@ -126,11 +127,11 @@ def verify(
 
 
 def record_of(storage: Storage, home: str | os.PathLike[str] | None = None) -> Record | None:
-    """Return the integrity record of a checkpoint in a state home; None if there is none for it.
+    """Return the integrity record of a checkpoint in a state home; None if there is none.
 
     Args:
         storage: The checkpoint.
-        home: The state home; by default the one in effect here.
+        home: The state home; by default that of this process's settings.
 
     Raises:
         Unavailable: The storage does not answer.

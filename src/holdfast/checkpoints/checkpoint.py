@@ -1,4 +1,4 @@
-"""Read a checkpoint at its newest committed batch: operators, state, batches, growth."""
+"""The content of a checkpoint at its newest committed batch: operators, state, batches, growth."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ from holdfast.json_shapes import NOT_IN_JSON, JsonShape, in_json, json_as, json_
 from holdfast.layout import FileKind, Log, Place, StoreFile, StoreId
 from holdfast.storage.port import Listing, Names, ReadOnly, Storage, full
 
-# What JSON has of an operator's names.
+# The fields of an operator's names in JSON.
 NAMES: Final = ("display_name", "operator_kind", "spark_name")
-# Told of progress: what is done, what there is in all, and a note.
+# A progress callback, called with the work done, the total, and the current step.
 ProgressCallback = Callable[[int, int, str], None]
 
 
@@ -48,9 +48,9 @@ class Source(JsonShape):
     """A source of the query.
 
     Attributes:
-        name: Its number in the query, or the name that the query gave it.
-        offset: The end of the newest committed batch, as the source's own JSON; None before its first row.
-        planned: The end of the batch that is planned but not committed, if there is one.
+        name: The number of the source in the query, or the name that the query gave it.
+        offset: The end offset of the newest committed batch, in the source's JSON; None before the first row.
+        planned: The end offset of the batch that is planned but not committed; None without such a batch.
     """
 
     name: str
@@ -60,16 +60,16 @@ class Source(JsonShape):
 
 @dataclass(frozen=True, slots=True)
 class Store(JsonShape):
-    """One store at the newest committed batch.
+    """A state store at the newest committed batch.
 
     Attributes:
-        id: Operator, partition and name.
+        id: The operator, partition and name of the store.
         version: The version that the batch wrote: its id plus one.
-        files: The files to read: a base, then one change for each batch since, oldest first.
-        missing: The first needed file that is missing.
-        size_bytes: The size of those files, and of the data files that the base shares.
+        files: The files to read: a base, then one change file for each later batch, oldest first.
+        missing: The first required file that is missing; None if none is.
+        size_bytes: The size of these files and of the data files that the base references, in bytes.
         new_bytes: The bytes that the newest batch added.
-        base_keys: The number of keys in the base, if RocksDB counts them.
+        base_keys: The number of keys in the base, if RocksDB counts them; otherwise None.
     """
 
     id: StoreId = field(metadata=json_spread("partition", "store"))
@@ -85,7 +85,7 @@ class Store(JsonShape):
     @property
     @in_json
     def base_version(self) -> int:
-        """The version of the base; 0 if the changes begin with the first batch."""
+        """The version of the base; 0 if the changes start with the first batch."""
         first = self.files[0] if self.files else None
         return first.version if first is not None and first.kind.whole else 0
 
@@ -95,17 +95,19 @@ class StatefulOperator(JsonShape):
     """A stateful operator.
 
     Attributes:
-        operator_id: Its number in the plan.
+        operator_id: The number of the operator in the plan.
         name: Spark's name for its type, as in `OperatorName.spark_name`.
         partitions: The number of partitions of its state.
-        gathered: True if one task has all of its state, because it has no key, whatever number is set.
-        store_names: Its stores in each partition.
-        format_version: 2 if state files have unique names, else 1.
+        gathered: Whether one task has all of its state, because it has no key, regardless of the number of
+            partitions that is set.
+        store_names: The names of the stores in each partition.
+        format_version: The state-checkpoint format: 2 if state files have unique names, otherwise 1.
         variables: The state variables of transformWithState.
-        stores: Every store of every partition.
-        oldest: The oldest version that partition 0 has a file of; the others are cleaned up with it.
-        named: Its names.
-        noted: True if Spark recorded its metadata, as every Spark since 4.0 does.
+        stores: All stores of all partitions.
+        oldest: The oldest version of which partition 0 has a file; the other partitions are cleaned up
+            together with it.
+        named: The names of the operator.
+        noted: Whether Spark recorded the operator's metadata, as Spark 4.0 and later do.
     """
 
     operator_id: int
@@ -123,7 +125,7 @@ class StatefulOperator(JsonShape):
     @property
     @in_json
     def state_names(self) -> tuple[str, ...]:
-        """The names of its states, without internal ones."""
+        """The names of the operator's states, except internal ones."""
         if self.variables and self.named.operator_kind != KEYED_WORDS:
             return self.variables
         stores = (name for name in self.store_names if use_of(self.name, name) in (None, FamilyUse.JOIN_ROWS))
@@ -132,19 +134,19 @@ class StatefulOperator(JsonShape):
     @property
     @in_json
     def size_bytes(self) -> int:
-        """The bytes that a restart reads."""
+        """The number of bytes of state that a restart reads."""
         return sum(store.size_bytes for store in self.stores)
 
     @property
     @in_json
     def new_bytes(self) -> int:
-        """The bytes that the newest batch added."""
+        """The number of bytes of state that the newest batch added."""
         return sum(store.new_bytes for store in self.stores)
 
     @property
     @in_json
     def base_keys(self) -> int | None:
-        """The keys in the bases, if all of them are counted."""
+        """The number of keys in the bases; None unless all are counted."""
         keys = [store.base_keys for store in self.stores]
         return sum(count for count in keys if count is not None) if keys and None not in keys else None
 
@@ -154,17 +156,17 @@ class Checkpoint(JsonShape):
     """The content of a checkpoint's files.
 
     Attributes:
-        uri: Its address.
-        query_id: The permanent id of its query.
+        uri: The address of the checkpoint.
+        query_id: The permanent id of the query.
         offered: The batches in the offset log that are still kept, ascending.
         committed: The batches in the commit log that are still kept, ascending.
         batch_id: The newest committed batch; None before the first.
         watermark_ms: The watermark of the next batch; None without one.
         planned_ms: The time when the newest committed batch was planned, in epoch milliseconds.
-        confs: The settings that the checkpoint has fixed.
+        confs: The settings that are pinned in the checkpoint.
         sources: The query's sources.
-        operators: Its stateful operators.
-        log_versions: Version of the offset log and of the commit log.
+        operators: The stateful operators of the query.
+        log_versions: The versions of the offset log and of the commit log.
     """
 
     uri: str = field(metadata=json_as("checkpoint"))
@@ -184,14 +186,14 @@ class Checkpoint(JsonShape):
     @property
     @in_json
     def uncommitted(self) -> int | None:
-        """The batch that is planned and not committed: it is running, or runs again at the next start."""
+        """The batch that is planned but not committed: it is running, or will run again at the next start."""
         newest = self.offered[-1] if self.offered else None
         return newest if newest is not None and newest != self.batch_id else None
 
     @property
     @in_json
     def provider(self) -> str | None:
-        """The short name of the state store provider if Spark or Holdfast has one, else its class."""
+        """The short name of the state store provider, or its class if it has no short name."""
         external = self.external
         name = self.confs.get(PROVIDER) if external is None else external.provider
         return None if name is None or not self.operators else provider_name(name)
@@ -199,44 +201,44 @@ class Checkpoint(JsonShape):
     @property
     @in_json
     def database(self) -> str | None:
-        """The database that holds the state, or held it before a savepoint; None if files hold it."""
+        """The database with the state, or the original one of a savepoint; None for state in files."""
         external = self.external
         return None if external is None else external.database
 
     @property
     def external(self) -> ExternalState | None:
-        """Return the database of the state, if there is or was one."""
+        """Return the database with the state, or the original one of a savepoint; None for state in files."""
         return external_state(self.confs)
 
     @property
     @in_json
     def size_bytes(self) -> int:
-        """The bytes of state that a restart reads."""
+        """The number of bytes of state that a restart reads."""
         return sum(operator.size_bytes for operator in self.operators)
 
     @property
     @in_json
     def new_bytes(self) -> int:
-        """The bytes of state that the newest batch added."""
+        """The number of bytes of state that the newest batch added."""
         return sum(operator.new_bytes for operator in self.operators)
 
     @property
     @in_json
     def oldest_batch(self) -> int | None:
-        """The oldest committed batch that is still kept."""
+        """The oldest committed batch that the checkpoint still keeps."""
         return self.committed[0] if self.committed else None
 
 
 @dataclass(frozen=True, slots=True)
 class OperatorBatch:
-    """The work of a batch for one operator.
+    """The state files that a batch added for one operator.
 
     Attributes:
-        operator_id: Its number in the plan.
-        name: Spark's name for its type.
+        operator_id: The number of the operator in the plan.
+        name: Spark's name for the operator's type.
         files: The number of state files that the batch added.
-        new_bytes: Their size.
-        named: Its names.
+        new_bytes: The size of these files in bytes.
+        named: The names of the operator.
     """
 
     operator_id: int
@@ -251,8 +253,8 @@ class BatchFailure:
     """A driver that failed before a batch was committed.
 
     Attributes:
-        attempt: The number of the driver, over the job's whole life.
-        at_ms: The time when it ended, in epoch milliseconds.
+        attempt: The number of the driver, counted over the whole life of the job.
+        at_ms: The time when the driver ended, in epoch milliseconds.
         cause: The area of the failure: `user code`, `source`, `sink`, `state`, `resources`, or `unknown`.
         error: The error in one line.
     """
@@ -265,20 +267,20 @@ class BatchFailure:
 
 @dataclass(frozen=True, slots=True)
 class Batch(JsonShape):
-    """A committed batch, as far as the files still show it.
+    """A committed batch, as recorded in the files that the checkpoint still keeps.
 
     Attributes:
-        batch_id: Its id.
-        planned_ms: The time when it was planned, in epoch milliseconds.
-        watermark_ms: The watermark it ran with; None without one.
-        next_watermark_ms: The watermark that it set for the next.
-        offsets: The end of each source, as its own JSON.
-        operators: Its work for each operator; empty if its state files are gone.
-        committed_ms: The time when it was committed, in epoch milliseconds; None if unknown.
-        duration_ms: Its duration; None if unknown.
+        batch_id: The id of the batch.
+        planned_ms: The time when the batch was planned, in epoch milliseconds.
+        watermark_ms: The watermark with which the batch ran; None without one.
+        next_watermark_ms: The watermark that the batch set for the next one.
+        offsets: The end offset of each source, in the source's JSON.
+        operators: The state files added for each operator; empty if they have been deleted.
+        committed_ms: The time when the batch was committed, in epoch milliseconds; None if unknown.
+        duration_ms: The duration of the batch in milliseconds; None if unknown.
         duration_source: `registry` if a supervisor measured it, `files` if it is estimated from the times of
             the log files, from the end of planning to the commit.
-        failures: The drivers that failed before it was committed; None if no registry knows the batch.
+        failures: The drivers that failed before the batch was committed; None if no registry knows the batch.
     """
 
     batch_id: int
@@ -295,13 +297,13 @@ class Batch(JsonShape):
     @property
     @in_json
     def new_bytes(self) -> int:
-        """The bytes of state that it added."""
+        """The number of bytes of state that the batch added."""
         return sum(operator.new_bytes for operator in self.operators)
 
     @property
     @in_json
     def files(self) -> int:
-        """The number of state files that it added."""
+        """The number of state files that the batch added."""
         return sum(operator.files for operator in self.operators)
 
 
@@ -310,7 +312,7 @@ _IN_STORE = frozenset({layout.OPERATOR_METADATA, layout.SSTS, layout.LOGS})
 
 
 class Tree:
-    """Every folder that Spark's layout defines, with its listing.
+    """The listings of all folders of a checkpoint that Spark's layout defines.
 
     Args:
         storage: The checkpoint.
@@ -341,7 +343,7 @@ class Tree:
         return None if listing is None or name not in self._names[folder] else listing.size(name)
 
     def places(self) -> Iterator[tuple[str, Place]]:
-        """Yield every file with its type, without folders."""
+        """Yield the path of every file with its parsed form; folders are omitted."""
         for folder, names in self._names.items():
             inner = frozenset(subfolders(folder, names))
             for name in sorted(names - inner):
@@ -356,13 +358,14 @@ class Tree:
 
 
 class ListedCheckpoint(ReadOnly):
-    """A checkpoint as listed once, for reading many batches.
+    """A read-only view of a checkpoint that was listed once, for reading many batches.
 
-    No folder is listed a second time, and each file is read at most once: only small files are read.
+    No folder is listed a second time, and each file is read at most once and cached, so read only small
+    files.
 
     Args:
         storage: The checkpoint.
-        tree: Its listing.
+        tree: The listing of the checkpoint.
     """
 
     def __init__(self, storage: Storage, tree: Tree) -> None:
@@ -401,7 +404,7 @@ class ListedCheckpoint(ReadOnly):
 
 
 def subfolders(folder: str, names: Iterable[str]) -> Iterator[str]:
-    """Yield the names in a folder that are folders by Spark's layout; the storage is not read."""
+    """Yield those names in a folder that are folders in Spark's layout, without reading the storage."""
     parts = folder.split("/") if folder else []
     for name in names:
         if _is_folder(parts, name):
@@ -430,19 +433,19 @@ def _is_state_folder(parts: list[str], name: str) -> bool:
 
 
 DEFAULT_CODEC = "lz4"
-# A fast query may have deleted what its batch needed before it was listed; a newer batch is there then.
+# A fast query may have deleted files of its batch before they were listed; a newer batch then exists.
 _LOOKS = 3
 
 
 def read(storage: Storage) -> Checkpoint:
-    """Read a checkpoint, whether its query is running or not.
+    """Read a checkpoint, whose query may be running.
 
-    Cost: one listing of each store's folder, the newest files of the logs, and the index of each store's
-    newest base. Nothing of the state itself is read, so this is quick for any size of state.
+    Cost: lists each store's folder, and reads the newest files of the logs and the index of each store's
+    newest base. The state itself is not read, so the cost does not depend on its size.
 
     Raises:
         NotFound: The checkpoint does not exist.
-        Corrupt: A file that was read is damaged; `verify` finds the others too.
+        Corrupt: A file that was read is damaged; `verify` lists all damaged files.
         Unavailable: The storage does not answer.
     """
     try:
@@ -460,10 +463,10 @@ def read(storage: Storage) -> Checkpoint:
 
 
 def state_format(storage: Storage) -> int | None:
-    """Return the state-checkpoint format of the newest committed batch; None without one, or without state.
+    """Return the state-checkpoint format of the newest committed batch; None without a batch or state.
 
     Raises:
-        Corrupt: The commit is damaged.
+        Corrupt: The file of the commit is damaged.
         Unavailable: The storage does not answer.
     """
     logs = Logs(storage)
@@ -474,14 +477,14 @@ def state_format(storage: Storage) -> int | None:
 
 
 def codec_of(offsets: OffsetLog | None) -> str:
-    """Return the compression of state files that a batch was fixed to."""
+    """Return the compression codec of state files that is pinned for a batch."""
     return codec_name(offsets.confs.get(CODEC, DEFAULT_CODEC)) if offsets is not None else DEFAULT_CODEC
 
 
 def listed_stores(
     storage: Storage, logs: Logs, operator: NotedOperator, partition: int
 ) -> Iterator[StoreFolder]:
-    """Yield the stores of one partition with all of their names, for reading many batches."""
+    """Yield the stores of one partition with the listings of their folders, for reading many batches."""
     codec = codec_of(None if logs.newest is None else logs.offsets(logs.newest))
     for index, name in enumerate(operator.store_names):
         store = StoreId(operator.folder.operator_id, partition, name)
@@ -515,7 +518,7 @@ def _read(storage: Storage, logs: Logs) -> Checkpoint:
 
 
 def read_query_id(storage: Storage, logs: Logs) -> str:
-    """Return the id of the query.
+    """Return the id of a checkpoint's query.
 
     Raises:
         NotFound: The checkpoint does not exist.
@@ -580,7 +583,7 @@ def _store(folder: StoreFolder, version: int) -> Store:
     chain = folder.chain(version)
     keys = -1
     if chain.files and chain.files[0].kind is FileKind.ZIP:
-        with suppress(NotFound):  # the query has gone on since, and what it no longer needs is deleted
+        with suppress(NotFound):  # the query has continued, and has deleted files that it no longer needs
             keys = folder.snapshot(chain.files[0]).keys
     return Store(
         id=folder.store,
@@ -601,10 +604,11 @@ def _with_address(error: Corrupt, storage: Storage) -> HoldfastError:
     return Corrupt(error.fact, **(error.facts() | known))
 
 
-# What tells how long a batch took: a supervisor, or nothing but the times of the log files.
+# The origin of a batch's duration: a supervisor, or the times of the log files.
 FROM_REGISTRY: Final = "registry"
 FROM_FILES: Final = "files"
-# Spark writes a batch's offsets so soon after the time that they bear; later ones are of a copy.
+# Spark writes the offsets of a batch within this time after planning it; later file times are those of a
+# copy.
 _PLANNING_MS: Final = 60_000
 
 
@@ -615,15 +619,15 @@ def history(
 
     Spark keeps the newest batches only (`spark.sql.streaming.minBatchesToRetain`, 100 by default), so this
     does not replace metrics. A running query may delete a batch's files while they are counted; missing files
-    count as nothing.
+    count as zero bytes.
 
-    Cost: one listing of each store's folder, the size of each state file, the logs of each batch, and the
+    Cost: lists each store's folder, and reads the size of each state file, the logs of each batch, and the
     index of each RocksDB snapshot.
 
     Args:
         storage: The checkpoint.
-        last: The number of newest batches.
-        tell: Called with stores done, stores in all, and a note.
+        last: The number of newest batches to return; None for all.
+        tell: The progress callback, called with stores done, total stores, and the current step.
 
     Raises:
         NotFound: The checkpoint does not exist.
@@ -666,12 +670,12 @@ def _batch(
 ) -> Batch | None:
     offsets, commit = logs.offsets(batch_id), logs.commit(batch_id)
     if offsets is None or commit is None:
-        return None  # the query has forgotten this batch since the logs were listed
+        return None  # the query has deleted this batch since the logs were listed
     committed_ms = written_ms(storage, Log.COMMITS, batch_id)
     offered_ms = written_ms(storage, Log.OFFSETS, batch_id)
     duration_ms = None
     if committed_ms is not None and offered_ms is not None:
-        # The files of a copy bear the time of the copying.
+        # The files of a copy have the time of the copying.
         if 0 <= offered_ms - offsets.timestamp_ms <= _PLANNING_MS and committed_ms >= offered_ms:
             duration_ms = committed_ms - offered_ms
         else:
@@ -692,16 +696,16 @@ def _batch(
 def state_bytes(
     storage: Storage, batches: Sequence[int], *, only_whole: bool = False
 ) -> dict[int, dict[int, int]]:
-    """Return the bytes of state that a restart after each of these batches would read, by batch and operator.
+    """Return the bytes of state that a restart after each batch would read, by batch and operator.
 
-    A running query may delete the files of old batches meanwhile; missing files count as nothing.
+    A running query may delete the files of old batches during this call; missing files count as zero bytes.
 
-    Cost: one listing of each store's folder, the size of each file, and the index of each RocksDB snapshot.
+    Cost: lists each store's folder, and reads the size of each file and the index of each RocksDB snapshot.
 
     Args:
         storage: The checkpoint.
         batches: Committed batches.
-        only_whole: Whether batches with a missing file are left out.
+        only_whole: Whether to omit batches with a missing file.
 
     Raises:
         Corrupt: A file that was read is damaged.

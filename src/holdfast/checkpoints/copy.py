@@ -1,18 +1,18 @@
-"""Select the files that make up a copy of a checkpoint, and detect state that is missing from it.
+"""Selection of the files that make up a copy of a checkpoint, and detection of missing state.
 
-A query without state keeps no `state` directory, and neither does one whose state was deleted. Under
-state-checkpoint format 2 the commit log names every file of state. Under format 1 no file of Spark's
+A query without state has no `state` directory, and neither has a query whose state was deleted. Under
+state-checkpoint format 2, the commit log names every state file. Under format 1, no file of Spark's
 distinguishes the two cases: the evidence is an integrity record, the recorded plan of the query, and other
-operators that still exist, since Spark numbers them from 0.
+existing operators, because Spark numbers operators from 0.
 
-A checkpoint cannot be copied as it is: the query keeps writing, its sources have recorded files that the
-copied batch has not read (a restart would skip them for good), and some files name others by absolute path. A
-cut lists the files of a consistent copy at one batch; it copies nothing.
+A checkpoint cannot be copied file by file: the query continues to write, its sources have recorded files that
+the copied batch has not read (a restart would skip them permanently), and some files refer to others by
+absolute path. A cut is the list of files of a consistent copy at one batch; creating it copies nothing.
 
-Spark repeats a batch that is in the offset log and not in the commit log, with the offsets recorded there. So
-two checkpoints of one savepoint read the same input in the same batches, if the second is given each batch
-before it is started. It holds for sources that can return the same range twice: files by the list that the
-source keeps of them, Kafka, Delta and the rate sources by their offsets.
+Spark repeats a batch that is in the offset log but not in the commit log, with the recorded offsets. Two
+checkpoints restored from one savepoint therefore read the same input in the same batches if each batch is
+written into the second checkpoint before its query is started. This requires sources that can return the same
+range twice: file sources by their own log of files; Kafka, Delta and the rate sources by their offsets.
 """
 
 from __future__ import annotations
@@ -59,10 +59,10 @@ _UNTOLD: Final = (
 
 @dataclass(frozen=True, slots=True)
 class StateEvidence:
-    """Evidence of a query's stateful operators other than their own files.
+    """The evidence of a query's stateful operators outside their own files.
 
     Attributes:
-        stateful: True if the query keeps state; None if unknown.
+        stateful: Whether the query keeps state; None if unknown.
         lost: The evidence for each operator whose state is missing, by its folder.
     """
 
@@ -71,21 +71,21 @@ class StateEvidence:
 
     @property
     def untold(self) -> str | None:
-        """Return the message if it is unknown whether the query keeps state; else None."""
+        """Return a message if it is unknown whether the query keeps state; otherwise None."""
         return _UNTOLD if self.stateful is None else None
 
 
 def state_evidence(
     storage: Storage, logs: Logs, present: Collection[int], batch_id: int, record: Record | None = None
 ) -> StateEvidence:
-    """Find operators that must have state at a batch and have none.
+    """Find operators that must have state at a batch but have none.
 
-    Cost: one small file.
+    Cost: reads one small file.
 
     Args:
         storage: The checkpoint.
-        logs: Its logs.
-        present: The operators that have a folder.
+        logs: The logs of the checkpoint.
+        present: The numbers of the operators that have a folder.
         batch_id: A committed batch.
         record: The integrity record.
     """
@@ -119,7 +119,7 @@ def state_evidence(
 def require_state(
     storage: Storage, logs: Logs, present: Collection[int], batch_id: int, record: Record | None = None
 ) -> StateEvidence:
-    """Return the evidence of state, as `state_evidence` does.
+    """Return the evidence of state as `state_evidence` does, after checking that no state is missing.
 
     Raises:
         Corrupt: An operator has lost its state.
@@ -141,16 +141,16 @@ def require_state(
 def lost_notes(
     tree: Tree, folder: OperatorFolder, metadata: OperatorMetadata | None, offsets: OffsetLog | None
 ) -> Iterator[tuple[str, str]]:
-    """Find files that Spark must have written about an operator and that are missing.
+    """Find missing metadata files that Spark must have written for an operator.
 
     Args:
         tree: The checkpoint's listing.
         folder: The operator.
-        metadata: Its metadata at the batch; None if missing or unreadable.
-        offsets: The settings that the batch was fixed to; Spark before 4.0 records no operators.
+        metadata: The operator's metadata at the batch; None if missing or unreadable.
+        offsets: The offsets of the batch with its pinned settings; Spark before 4.0 records no operators.
 
     Returns:
-        The path of each lost file, and what is wrong.
+        Pairs of the path of a missing file and a description of the problem.
     """
     if folder.metadata_path is None and (
         offsets is None or offsets.notes_operators or has_schemas(tree, folder.operator_id)
@@ -172,7 +172,7 @@ def lost_notes(
 
 
 def has_schemas(tree: Tree, operator_id: int) -> bool:
-    """Return whether an operator has the folder of schemas that transformWithState keeps."""
+    """Return whether an operator has the folder of schemas that transformWithState writes."""
     return layout.STATE_SCHEMA in tree.names(f"{layout.STATE}/{operator_id}")
 
 
@@ -191,12 +191,12 @@ def _plan_keeps_state(storage: Storage, batch_id: int) -> bool | None:
     return None if plan is None else bool(plan.operators) or any(step.stateful for step in plan.steps)
 
 
-# Between two entries of a source's log that repeat all before them lie ten as a rule.
+# Usually every tenth entry of a source's log repeats all earlier ones.
 _MOST_ENTRIES = 100_000
 
 
 class How(str, Enum):
-    """The method by which a file is copied."""
+    """The method of copying a file."""
 
     WHOLE = "whole"
     SOURCE_LOG = "source log"
@@ -208,12 +208,12 @@ class CutFile:
     """One file of the copy.
 
     Attributes:
-        path: Its path in the copy.
-        how: `WHOLE` is copied as it is; `SOURCE_LOG` holds only some entries of its origin; `SCHEMA_PATHS` is
-            copied with its paths changed to the copy's.
-        origin: Its path in the checkpoint.
-        first: The first entry of a source's log that it holds.
-        last: The last one.
+        path: The path in the copy.
+        how: The method: `WHOLE` copies the file unchanged; `SOURCE_LOG` copies only some entries of the
+            origin; `SCHEMA_PATHS` changes the paths in the file to those of the copy.
+        origin: The path in the checkpoint.
+        first: The first entry of a source's log in the copy.
+        last: The last entry of a source's log in the copy.
     """
 
     path: str
@@ -223,11 +223,11 @@ class CutFile:
     last: int = 0
 
     def content(self, data: bytes, root: str) -> bytes:
-        """Return the bytes in the copy.
+        """Return the content of the file in the copy.
 
         Args:
-            data: The bytes of the origin.
-            root: The copy's address as Hadoop writes it, such as `file:/data/copy`.
+            data: The content of the origin.
+            root: The address of the copy as Hadoop writes it, such as `file:/data/copy`.
 
         Raises:
             Corrupt: The origin is damaged.
@@ -241,14 +241,14 @@ class CutFile:
 
 @dataclass(frozen=True, slots=True)
 class FileSet:
-    """A consistent copy at a committed batch; the query continues with the batch after it.
+    """The files of a consistent copy at a committed batch; the query continues with the next batch.
 
     Attributes:
         uri: The checkpoint.
         batch_id: The batch.
-        query_id: The query's id; a fork must get a new one, since sinks tell batches apart by it.
-        files: The files, ascending by path. `metadata` is among them and should be written last.
-        untold: The message if it is unknown whether the query keeps no state or has lost it; else None.
+        query_id: The id of the query; a fork must get a new one, because sinks identify batches by it.
+        files: The files, ascending by path. Write `metadata`, which is one of them, last.
+        untold: A message if it is unknown whether the query has no state or has lost it; otherwise None.
     """
 
     uri: str
@@ -266,11 +266,11 @@ def cut(
 ) -> FileSet:
     """Return the files of a copy at a committed batch.
 
-    The query may run meanwhile. A file may then be missing before it is copied, and the copy has to start
-    again with a new cut; hard links or a second listing at the end make that rare.
+    The query may be running. A file may then be deleted before it is copied, and the copy must start again
+    with a new cut; hard links or a second listing at the end make this rare.
 
-    Cost: the folders are listed, and the logs of the batch, the operators' metadata and the index of each
-    store's base are read.
+    Cost: lists the folders, and reads the logs of the batch, the operators' metadata and the index of each
+    store's base.
 
     Args:
         storage: The checkpoint.
@@ -279,9 +279,8 @@ def cut(
         damage: Damaged files, which the copy must not use.
 
     Raises:
-        NotFound: The batch is not committed, or a file that it needs is missing or damaged.
-        Corrupt: A file that had to be read is damaged, or an operator has lost its state, or all commits
-            are lost.
+        NotFound: The batch is not committed, or a file that the batch needs is missing or damaged.
+        Corrupt: A file that was read is damaged, an operator has lost its state, or all commits are lost.
         Unsupported: The state's provider is not supported.
         Unavailable: The storage does not answer.
     """
@@ -294,13 +293,13 @@ def restorable_batches(
 ) -> tuple[int, ...]:
     """Return the committed batches that `cut` can copy, ascending.
 
-    Cost: no folder is listed; the logs and the metadata of operators are read once, and each name in a
-    store's folder is checked once.
+    Cost: reads the logs and the metadata of operators once, and checks each name in a store's folder once; no
+    folder is listed.
 
     Args:
         storage: The checkpoint.
-        tree: Its listing.
-        logs: Its logs.
+        tree: The listing of the checkpoint.
+        logs: The logs of the checkpoint.
         record: The integrity record.
         damage: The damaged files, including each RocksDB snapshot that has lost a data file.
     """
@@ -310,12 +309,12 @@ def restorable_batches(
 
 
 class _Cut:
-    """The files of copies of one checkpoint.
+    """A selector of the files for copies of one checkpoint.
 
     Args:
         storage: The checkpoint.
-        tree: Its listing.
-        logs: Its logs.
+        tree: The listing of the checkpoint.
+        logs: The logs of the checkpoint.
         record: The integrity record.
         damage: Damaged files.
     """
@@ -364,7 +363,7 @@ class _Cut:
         return FileSet(storage.uri, wanted, query_id, ordered, evidence.untold)
 
     def has(self, batch_id: int) -> bool:
-        """Return whether `at` finds all files of a batch; every version of a store is checked once."""
+        """Return whether all files of a batch exist; each version of a store is checked only once."""
         try:
             read_query_id(self._storage, self._logs)
             files = [*self._beside_state(batch_id)]
@@ -382,7 +381,7 @@ class _Cut:
             return False
 
     def _beside_state(self, batch_id: int) -> Iterator[CutFile]:
-        """Yield the files that are in no operator's folder."""
+        """Yield the files outside the folders of operators."""
         yield from self._log_files(batch_id)
         yield from self._source_files(batch_id)
         yield from (_whole(path) for path, place in self._tree.places() if isinstance(place, layout.OwnFile))
@@ -397,7 +396,7 @@ class _Cut:
                 raise file_gone(self._storage, file.origin, batch_id)
 
     def _sums(self, path: str) -> Iterator[str]:
-        """Yield the checksums of a file. Unreadable ones are left out: Hadoop and Spark do not need them."""
+        """Yield the checksum files of a file, except unreadable ones, which Hadoop and Spark do not need."""
         for sums in (layout.HadoopChecksumFile(path).render(), layout.SparkChecksumFile(path).render()):
             if self._tree.has(sums) and not self._damage.has(sums):
                 yield sums
@@ -406,10 +405,10 @@ class _Cut:
                     yield beside
 
     def _log_files(self, batch_id: int) -> Iterator[CutFile]:
-        self._logs.commit(batch_id)  # raises if it is damaged: its ids name the state files
+        self._logs.commit(batch_id)  # raises an error if it is damaged: its ids name the state files
         yield _whole(layout.METADATA)
         for kept_id in (batch_id - 1, batch_id):
-            # A restart asks for the offsets of the batch before; its commit is no more than good to have.
+            # A restart needs the offsets of the previous batch; its commit is only useful.
             if kept_id >= 0 and kept_id not in self._logs.offered:
                 path = layout.LogFile(layout.Log.OFFSETS, kept_id).render()
                 raise file_gone(self._storage, path, batch_id)
@@ -432,7 +431,7 @@ class _Cut:
             last = log_offset(newest.offsets.get(sources.get(source, "")))
             places = log_files(source, names(f"{layout.SOURCES}/{source}"))
             if last is None:
-                # Kafka and others note where they began, which holds for every batch.
+                # Kafka and other sources record their first offsets, which apply to all batches.
                 yield from (_whole(place.render()) for place in places)
             else:
                 yield from self._entries(places, source, last, batch_id)
@@ -440,9 +439,9 @@ class _Cut:
     def _entries(
         self, places: list[layout.SourceLogFile], source: str, last: int, batch_id: int
     ) -> Iterator[CutFile]:
-        """Yield the entries of a file source's log up to one, from the compacted entry before it.
+        """Yield the entries of a file source's log up to `last`, from the compacted entry before it.
 
-        If an entry was deleted after a later compacted one repeated it, or cannot be read, that one is used.
+        If an entry was deleted or cannot be read, a later compacted entry that repeats it is used.
         """
         compact = {place.entry for place in places if place.compact}
         interval = compact_interval(compact)
@@ -502,7 +501,7 @@ class _Cut:
         return StoreFolder(self._storage, store, listing, codec, unique_id, self._tree.names(store.folder))
 
     def _unique_id(self, store: StoreId, index: int, version: int) -> str | None:
-        """Return the id of a version from the commit log; None if the commit cannot be read."""
+        """Return the unique id of a version from the commit log; None if the commit cannot be read."""
         return readable(lambda: self._logs.unique_id(store, index, version))
 
     def _good_versions(self, store: StoreId, index: int) -> frozenset[int]:
@@ -513,7 +512,7 @@ class _Cut:
         return self._good[store]
 
     def _store_files(self, store: StoreId, index: int, batch_id: int) -> Iterator[CutFile]:
-        """Yield the files of one store, without a snapshot that has lost a data file if possible."""
+        """Yield the files of one store, avoiding a snapshot that has lost a data file if possible."""
         folder = self._folder(store, index, batch_id)
         damage, broken = self._damage, None
         while True:
@@ -546,19 +545,20 @@ def _whole(path: str) -> CutFile:
 
 
 def batch_files(original: Storage, other: Storage, batch_id: int) -> tuple[tuple[str, bytes], ...]:
-    """Return the files that make `other` run a batch as `original` ran it; the offset log's comes last.
+    """Return the files with which `other` runs a batch as `original` did; the offset log's file is last.
 
-    The processing time is the original's too. The watermark is the other's own: it follows from its query.
+    The processing time is also that of `original`. The watermark is that of `other`, because it depends on
+    its query.
 
-    Cost: the source logs of both are listed, and the files that the other lacks are read.
+    Cost: lists the source logs of both, and reads the files that `other` lacks.
 
     Args:
         original: A checkpoint that has planned this batch.
-        other: A checkpoint whose newest batch is the one before.
+        other: A checkpoint whose newest batch is the previous one.
         batch_id: The batch.
 
     Raises:
-        NotFound: A log file of one of the two is missing.
+        NotFound: A log file of either checkpoint is missing.
         Corrupt: A log cannot be read.
     """
     planned = _planned(original, Logs(original), batch_id)
@@ -567,10 +567,10 @@ def batch_files(original: Storage, other: Storage, batch_id: int) -> tuple[tuple
 
 
 def empty_batch(checkpoint: Storage, batch_id: int, now_ms: int) -> tuple[str, bytes]:
-    """Return the file that makes a checkpoint run its next batch without input, at unchanged offsets.
+    """Return the file with which a checkpoint runs its next batch without input, at unchanged offsets.
 
     Raises:
-        NotFound: The batch before is not in the logs.
+        NotFound: The previous batch is not in the logs.
         Corrupt: A log cannot be read.
     """
     logs = Logs(checkpoint)
@@ -600,9 +600,9 @@ def _next(
 
 
 def _sources(original: Storage, other: Storage) -> Iterator[str]:
-    """Yield the sources' own log files that the other checkpoint lacks.
+    """Yield the files of source logs that the other checkpoint lacks.
 
-    Entries of later batches do no harm: a batch that runs again reads what its offsets name.
+    Entries of later batches are harmless, because a repeated batch reads only the range of its offsets.
     """
     for source in original.list(layout.SOURCES).names:
         folder = f"{layout.SOURCES}/{source}"

@@ -1,11 +1,12 @@
-"""Key groups and keys of Holdfast's keyed operators, read from the rows of Spark's store.
+"""The key groups and keys of Holdfast's keyed operators, read from the rows of Spark's store.
 
-The note of an operator gives the server, without a password. The note is data: Holdfast connects to that
-server only if the user has allowed it. Passwords and certificate authorities come from the environment.
+The file that describes an operator contains the address of its database, without a password. This address is
+untrusted data: Holdfast connects to it only if the user has allowed it. Passwords and certificate authorities
+come from the environment.
 
-Spark's store has four entries for a key group: its record, the schemas of its tables, and the rows as blobs,
-a base and the changes since. This module reassembles a group's rows without the program that wrote them,
-each with the schema that it was written in.
+Spark's store has four entries for a key group: its record, the schemas of its tables, and the rows as blobs:
+a base and the changes since. This module decodes a group's rows without the program that wrote them, each
+with the schema with which it was written.
 """
 
 from __future__ import annotations
@@ -53,26 +54,26 @@ if TYPE_CHECKING:
     from holdfast.worker.state.tables import Run
 
 
-# What the note of an operator has to say of its blobs.
+# The fields about blobs in the file of an operator.
 BLOBS: Final = "blobs"
 _PRODUCT: Final = "product"
 _REDIS, _CASSANDRA = RedisBlobServer.product, CassandraBlobServer.product
-# Who reads is a person, who would rather know than wait.
+# A short time limit, because a person waits for the result.
 _PATIENCE_MS: Final = 5_000
 
 
 def described(server: BlobServer) -> dict[str, Any]:
-    """Return a server's description as a note stores it."""
+    """Return the description of a database server, as an operator's file stores it."""
     return {_PRODUCT: server.product, **server.described()}
 
 
 def product_in(note: Mapping[str, Any] | None) -> str | None:
-    """Return the type of database of a note; Redis for old notes that do not name it."""
+    """Return the database product in an operator's file; Redis for old files that do not name it."""
     return None if note is None else str(note.get(_PRODUCT, _REDIS))
 
 
 class KeptBlobs:
-    """The blobs of a checkpoint that are in databases; its notes are read once, on first use.
+    """A reader of the blobs of a checkpoint that are in databases; operators' files are read on first use.
 
     Args:
         storage: The checkpoint.
@@ -83,13 +84,13 @@ class KeptBlobs:
         self._notes = cache(lambda: dict(_database_notes(storage)))
 
     def of_group(self, group: int, stored: GroupBlobs) -> GroupBlobs:
-        """Return a key group with its blobs in place of the references to a database.
+        """Return a key group with its references to a database replaced by the blobs.
 
         Raises:
-            Invalid: The database is unknown, or it refuses the password.
+            Invalid: The database is unknown, or refuses the password.
             Corrupt: A blob is missing or damaged.
             Unavailable: The database does not answer.
-            Unsupported: The client for it is not installed.
+            Unsupported: The client library of the database is not installed.
         """
         return resolved(stored, group, self._where, self._database)
 
@@ -99,7 +100,7 @@ class KeptBlobs:
 
 
 def operators_elsewhere(storage: Storage) -> dict[str, str]:
-    """Return the operators with blobs in a database, some or all, each with the database's name."""
+    """Return the operators with some or all blobs in a database, each with the name of the database."""
     return {operator: product_in(note) or "" for operator, note in _database_notes(storage)}
 
 
@@ -137,7 +138,7 @@ def _redis_at(address: str) -> RedisBlobServer:
 
 
 def _cassandra_at(note: Mapping[str, Any] | None) -> CassandraBlobServer:
-    """Return the Cassandra of the environment, completed from the note."""
+    """Return the Cassandra server of the environment, completed from an operator's file."""
     noted = note or {}
     parsed = cassandra_address.cassandra_address(f"127.0.0.1/{noted.get('keyspace', 'holdfast')}")
     authorities = os.environ.get(cassandra_address.CERTIFICATES)
@@ -155,7 +156,7 @@ def _server_in(note: Mapping[str, Any], where: str) -> RedisBlobServer | Cassand
     product = product_in(note)
     facts = {name: value for name, value in note.items() if name not in (_PRODUCT, "authorities")}
     redis = product == _REDIS
-    # Whoever writes the checkpoint does not choose which certificates are trusted.
+    # The author of a checkpoint must not choose the trusted certificates.
     authorities = os.environ.get(CERTIFICATES if redis else cassandra_address.CERTIFICATES)
     try:
         if product not in (_REDIS, _CASSANDRA):
@@ -175,7 +176,7 @@ def _server_in(note: Mapping[str, Any], where: str) -> RedisBlobServer | Cassand
 
 
 def _database_notes(storage: Storage) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Yield the operators with blobs in a database, with the server's description from their notes."""
+    """Yield the operators with blobs in a database, with the server's description from their files."""
     for name in storage.list(layout.OWN).names:
         operator = layout.noted_operator(name)
         if operator is None:
@@ -183,15 +184,15 @@ def _database_notes(storage: Storage) -> Iterator[tuple[str, Mapping[str, Any]]]
         try:
             note = foreign_json(storage.read(OwnFile(name).render()))
         except (ValueError, NotFound):
-            continue  # who reads the operator itself says that its note is damaged
+            continue  # reading the operator itself reports its damaged file
         if isinstance(note, dict) and isinstance(note.get(BLOBS), dict):
             yield operator, note[BLOBS]
 
 
 KEY_GROUP: Final = "key_group"
-# The value of an entry that is of bytes, as an UnsafeRow.
+# The type of an entry with bytes, as an UnsafeRow.
 BLOB: Final = RowCodec(Struct(("b",), (Atom("binary"),)))
-# What is before the rows in a message of Arrow's: some hundred bytes for each column.
+# The size of an Arrow message before its rows: several hundred bytes per column.
 _LONGEST_HEAD: Final = 1 << 20
 _UNREADABLE: Final = (
     *(ValueError, KeyError, TypeError, IndexError, AttributeError, OverflowError),
@@ -200,7 +201,7 @@ _UNREADABLE: Final = (
 
 
 def is_keyed(operator: OperatorStates) -> bool:
-    """Return whether an operator is one of Holdfast's own."""
+    """Return whether an operator is a keyed operator of Holdfast."""
     return {
         codec.name.family for codec in operator.declared_codecs() if not codec.name.internal
     } == KEYED_VARIABLES
@@ -211,11 +212,11 @@ class KeyGroup:
     """The stored content of one key group.
 
     Attributes:
-        group: Its number.
-        meta: Its record, as bytes; None if it has none.
-        forms: The schemas of its tables, as JSON.
-        base: Its base.
-        log: The changes since, in order.
+        group: The number of the group.
+        meta: The record of the group, as bytes; None if it has none.
+        forms: The schemas of the group's tables, as JSON.
+        base: The base.
+        log: The changes since the base, in order.
     """
 
     group: int
@@ -225,7 +226,7 @@ class KeyGroup:
     log: tuple[bytes, ...]
 
     def record(self, where: str) -> Meta:
-        """Return its record.
+        """Return the decoded record of the group.
 
         Raises:
             Corrupt: The record is missing or cannot be read.
@@ -241,10 +242,10 @@ class KeyGroup:
         return Meta.decode(self.meta)
 
     def read_forms(self, where: str) -> Mapping[bytes, BlobSchema]:
-        """Return the schemas, by their fingerprints.
+        """Return the schemas of the group's tables, by fingerprint.
 
         Raises:
-            Corrupt: They cannot be read.
+            Corrupt: The schemas cannot be read.
         """
         try:
             return _forms_of(self.forms)
@@ -264,11 +265,11 @@ class KeyGroup:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Rows of a group that were written with one schema.
+    """The rows of a group that were written with one schema.
 
     Attributes:
         form: The schema.
-        tables: Rows by table, in the order of their identities.
+        tables: The rows by table, ordered by identity.
     """
 
     form: BlobSchema
@@ -276,16 +277,16 @@ class Part:
 
 
 def parts_of(group: KeyGroup, where: str, *, dead: bool = False) -> list[Part]:
-    """Return a group's rows, by the schemas they were written with, the earliest first.
+    """Return the rows of a group, grouped by the schema with which they were written, earliest first.
 
-    The last row of each identity counts; one that is marked as deleted is left out. Nearly always all rows
-    have one schema; after an upgrade there are several until the group gets a new base.
+    Only the last row of each identity is returned, and none if that row is marked as deleted. Usually all
+    rows have one schema; after an upgrade there are several until the group has a new base.
 
     Args:
         group: The group.
         where: The operator, for messages.
-        dead: Keep the last rows that are marked as deleted. A caller that writes rows of several schemas
-            needs them: a state that was renamed has rows in tables of both names.
+        dead: Whether to keep last rows that are marked as deleted. A caller that writes rows of several
+            schemas needs them, because a renamed state has rows in tables of both names.
 
     Raises:
         Corrupt: A blob cannot be read.
@@ -323,10 +324,10 @@ def _parts(group: KeyGroup, known: Mapping[bytes, BlobSchema]) -> list[Part]:
 
 
 def _require_plain(blob: bytes) -> None:
-    """Refuse a compressed batch, which Arrow would unpack to whatever size it claims.
+    """Check that a batch is not compressed, because Arrow would decompress it to any size that it claims.
 
     Raises:
-        ValueError: A batch is compressed, which Holdfast's own never are.
+        ValueError: The batch is compressed, which batches of Holdfast never are.
     """
     from holdfast.worker.state.layout import messages
 
@@ -336,7 +337,7 @@ def _require_plain(blob: bytes) -> None:
 
 
 def _latest(parts: list[Part]) -> list[Part]:
-    """Return each part without the rows that a later one replaces."""
+    """Return each part without the rows that a later part replaces."""
     import numpy as np
 
     made: list[dict[str, Run]] = [{} for _ in parts]
@@ -368,12 +369,12 @@ def _forms_of(text: bytes) -> dict[bytes, BlobSchema]:
 
 @dataclass(slots=True)
 class KeyGroups:
-    """The key groups of one partition, collected while their rows are read.
+    """A collector of the key groups of one partition from the rows of Spark's store.
 
     Attributes:
-        storage: The checkpoint, whose notes name the databases of referenced blobs.
-        blobs: Each group's blobs, by the variable that holds them: its record and the schemas of its tables,
-            one blob each, its base, and its changes since in order.
+        storage: The checkpoint, whose files name the databases of referenced blobs.
+        blobs: The blobs of each group, by variable: one blob each for the record and the schemas, the base,
+            and the changes since in order.
     """
 
     storage: Storage
@@ -390,7 +391,7 @@ class KeyGroups:
             blobs[group_of_key(codec, key)] = blobs_in(codec, value)
 
     def groups(self) -> Iterator[KeyGroup]:
-        """Return the collected groups in ascending order, with the blobs from a database.
+        """Yield the collected groups in ascending order, with blobs read from databases.
 
         Raises:
             Corrupt: A blob is missing or damaged.
@@ -411,12 +412,12 @@ def stored_groups(
 ) -> Iterator[KeyGroup]:
     """Yield every key group of an operator that has state, partition by partition.
 
-    Cost: all state of the operator is read, and one partition is held in memory.
+    Cost: reads all state of the operator, and holds one partition in memory.
 
     Args:
         storage: The checkpoint, or a savepoint's view.
         operator: The operator.
-        tell: Called with stores done, stores in all, and the current step.
+        tell: The progress callback, called with stores done, total stores, and the current step.
 
     Raises:
         NotFound: A file that the batch needs is missing.
@@ -444,7 +445,7 @@ def stored_group(storage: Storage, operator: OperatorStates, group: int) -> KeyG
     row = group_key(numbering, group)
     name = operator.store_names[0]
     store = StoreId(operator.operator_id, numbering.partition_of(group, operator.partitions), name)
-    # Before a row stands a byte that says of which kind it is.
+    # A row starts with a byte that identifies its type.
     key = b"\0" + row if operator.values.rocksdb else row
     found = stored_values(storage, operator, store, [(family, key) for family in KEYED_VARIABLES])
     gathered = KeyGroups(storage)
@@ -455,7 +456,7 @@ def stored_group(storage: Storage, operator: OperatorStates, group: int) -> KeyG
 
 @lru_cache(maxsize=2)
 def group_row(numbering: Numbering) -> RowCodec:
-    """Return the codec of a row's key: the number under which a group is stored."""
+    """Return the codec of a stored row's key, which contains the number of a group."""
     return RowCodec(Struct((KEY_GROUP,), (Atom(numbering.key_type),)))
 
 
@@ -470,7 +471,7 @@ def numbering_of(operator: OperatorStates) -> Numbering:
 
 
 def blobs_in(codec: StateCodec, value: bytes) -> tuple[bytes, ...]:
-    """Return the blobs of an entry: its bytes, or a list of them."""
+    """Return the blobs of an entry, which has one blob or a list of blobs."""
     rows, _ = codec.values.rows(value, codec.where)
     return tuple(bytes(codec.value_values(row)["b"]) for row in rows)
 
@@ -499,7 +500,7 @@ def _numbering(codec: StateCodec) -> Numbering:
     return numbering_by(getattr(key_type, "name", ""))
 
 
-# Rows of a broadcast stream have this ordinal in place of a key's.
+# Rows of a broadcast stream have this ordinal instead of that of a key.
 SHARED: Final = -1
 
 _Identity = tuple[int, int]
@@ -510,7 +511,7 @@ class KeyTimer:
     """A timer of a key.
 
     Attributes:
-        name: The user's name for it, "" if it has none.
+        name: The name that the user gave to the timer; empty if it has none.
         clock: "event" or "processing".
         at_ms: The time when it is due.
     """
@@ -525,15 +526,15 @@ class KeyRow:
     """All state of one key.
 
     Attributes:
-        key: Its values, in the order of the key columns.
+        key: The values of the key, in the order of the key columns.
         values: The content of each state that is not empty: a value, a list, or a dictionary. A map whose
             keys cannot be dictionary keys is a list of pairs.
         stamps: The time when each value with a TTL was last stamped, in the shape of the value, in
             milliseconds.
-        timers: Its timers, by time.
+        timers: The timers of the key, by time.
         group: The key group.
-        h: The hash that it is found by.
-        ordinal: A number that distinguishes it from other keys with that hash.
+        h: The hash by which the key is found.
+        ordinal: A number that distinguishes the key from other keys with the same hash.
     """
 
     key: tuple[Any, ...]
@@ -547,7 +548,7 @@ class KeyRow:
 
 @dataclass(frozen=True, slots=True)
 class BroadcastCopy:
-    """The copy that a key group has of one row of a broadcast stream.
+    """A key group's copy of one row of a broadcast stream.
 
     Attributes:
         state: The stream's name.
@@ -564,7 +565,7 @@ class BroadcastCopy:
 
 @dataclass(slots=True)
 class _Elements:
-    """The elements of one state, by key: slots, keys of maps, values, stamps."""
+    """The elements of one state by key, each with slot, map key, value and stamp."""
 
     is_map: bool
     stamped: bool
@@ -587,25 +588,25 @@ class _Elements:
         return sorted(self.by_key.get(identity, ()), key=lambda element: element[0])
 
     def shaped(self, found: Sequence[tuple[int, Any, Any, Any]], at: int) -> Any:
-        """Return one column of a key's elements: a list, or a dictionary by the keys of a map."""
+        """Return one column of a key's elements as a list, or for a map as a dictionary by map key."""
         if not self.is_map:
             return [element[at] for element in found]
         try:
             return {element[1]: element[at] for element in found}
-        except TypeError:  # a key that has no hash, such as a struct
+        except TypeError:  # an unhashable key, such as a struct
             return sorted(((element[1], element[at]) for element in found), key=lambda pair: repr(pair[0]))
 
 
 def key_rows(group: KeyGroup, where: str, h: NDArray[np.uint64] | None = None) -> Iterator[KeyRow]:
     """Yield every key of a group with its state, in the order of hashes.
 
-    A state that was renamed is found under the name that each row was written with. Cost: some 10
-    microseconds a key.
+    A renamed state is listed under the name with which each row was written. Cost: about 10 microseconds per
+    key.
 
     Args:
         group: The group.
         where: The operator, for messages.
-        h: Only keys with these hashes, ascending.
+        h: The hashes of the keys to return, ascending; None for all keys.
 
     Raises:
         Corrupt: A blob cannot be read.
@@ -688,7 +689,7 @@ def _keys(group: int, part: Part, elements: Mapping[str, _Elements]) -> Iterator
 
 
 def timers_in(text: str | None) -> tuple[KeyTimer, ...]:
-    """Return the timers in a stored text, by time.
+    """Parse a stored text into timers, ordered by time.
 
     Raises:
         Corrupt: The text cannot be decoded.

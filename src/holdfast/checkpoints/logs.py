@@ -1,12 +1,12 @@
 """The offset log, the commit log, the operators and the sources of a checkpoint.
 
-The offset log names sources by their position in the plan. The folders count distinct sources: a stream that
-is read twice, as in a join with itself, has two positions and one folder. No file records which positions are
-one source; they have the same offset in every batch, and one folder together.
+The offset log names sources by their position in the plan. Folders are numbered by distinct source: a stream
+that is read twice, as in a join with itself, has two positions and one folder. No file records which
+positions belong to one source; they have the same offset in every batch and share one folder.
 
-A file source has numbers in the offset log, and the files behind them in its own log under `sources/`. The
-entries of that log are the source's own, and not batches. The offset log itself has the ranges that Kafka and
-Delta have read; the start of the first batch is in the source's own log for Kafka.
+For a file source, the offset log contains numbers of entries in the source's own log under `sources/`, which
+lists the files; these entries are not batches. For Kafka and Delta, the offset log itself contains the ranges
+that were read; the start of the first batch of a Kafka source is in the source's own log.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ T = TypeVar("T")
 class Logs:
     """The offset log and the commit log, listed once.
 
-    List them before the state: the batches must not be newer than the listing of the state. The commit log is
-    listed first: Spark writes a batch's offsets before its commit, so every committed batch has its offsets,
-    however fast the query is.
+    Create this object before listing the state, because the batches must not be newer than the listing of the
+    state. The commit log is listed before the offset log: Spark writes a batch's offsets before its commit,
+    so the offsets of every listed commit are listed too.
 
     Args:
         storage: The checkpoint.
@@ -59,7 +59,7 @@ class Logs:
 
     @property
     def newest(self) -> int | None:
-        """The newest committed batch."""
+        """The newest committed batch, or None."""
         return self.committed[-1] if self.committed else None
 
     def commit(self, batch_id: int) -> CommitLog | None:
@@ -87,7 +87,7 @@ class Logs:
         return self._offsets[batch_id]
 
     def offsets_up_to(self, batch_id: int) -> list[OffsetLog]:
-        """Return the offsets of the batches up to one, as far as they are kept.
+        """Return the offsets of all kept batches up to `batch_id`.
 
         Raises:
             Corrupt: A file is damaged.
@@ -100,11 +100,11 @@ class Logs:
 
         Args:
             store: The store.
-            index: Its index among its operator's stores.
+            index: The index of the store among its operator's stores.
             version: The version.
 
         Returns:
-            None under state-checkpoint format 1, and if the commit log no longer has it.
+            The unique id; None under state-checkpoint format 1, or if the commit log no longer contains it.
         """
         commit = self.commit(version - 1) if version - 1 in self._known else None
         if commit is None or commit.state_ids is None:
@@ -119,8 +119,8 @@ class OperatorFolder:
     """An operator's folder.
 
     Attributes:
-        operator_id: Its number.
-        metadata_path: The path of its metadata; None if it has none.
+        operator_id: The number of the operator.
+        metadata_path: The path of the operator's metadata; None if it has none.
         partitions: The partitions that have a folder, ascending.
     """
 
@@ -130,12 +130,12 @@ class OperatorFolder:
 
 
 def operator_folders(storage: Storage, newest: int | None) -> list[OperatorFolder]:
-    """Return the operators that have a folder, by number. Three listings each.
+    """Return the operators that have a folder, by number. Cost: three listings for each.
 
     Args:
         storage: The checkpoint.
-        newest: The newest batch whose metadata counts; that of an uncommitted batch is left out if there is
-            an older one.
+        newest: The newest batch whose metadata is used; metadata of an uncommitted batch is ignored if older
+            metadata exists.
     """
     folders = []
     for operator_id in numbers(storage.list(layout.STATE).names):
@@ -146,7 +146,7 @@ def operator_folders(storage: Storage, newest: int | None) -> list[OperatorFolde
 
 
 def read_operator(storage: Storage, path: str | None) -> OperatorMetadata | None:
-    """Return an operator's metadata, or None if there is none.
+    """Return an operator's metadata; None if it has none.
 
     Raises:
         Corrupt: The file is damaged.
@@ -156,7 +156,7 @@ def read_operator(storage: Storage, path: str | None) -> OperatorMetadata | None
 
 
 def readable(ask: Callable[[], T]) -> T | None:
-    """Return the content of a file, or None if it is damaged: verification reports that damage itself."""
+    """Return the content of a file; None if it is damaged, which verification reports separately."""
     try:
         return ask()
     except (Corrupt, Unsupported, NotFound):
@@ -170,7 +170,7 @@ def numbers(names: Iterable[str]) -> list[int]:
 
 
 def written_ms(storage: Storage, log: layout.Log, batch_id: int) -> int | None:
-    """Return the time when a batch's log file was written; None if it is missing or not on this machine."""
+    """Return the time when a batch's log file was written; None if it is missing or not on a local disk."""
     file = file_of(storage, layout.LogFile(log, batch_id).render())
     try:
         return None if file is None else file.lstat().st_mtime_ns // 1_000_000
@@ -204,17 +204,17 @@ def source_folders(
 
     Args:
         folders: The names of the folders.
-        newest: The batch in question.
-        kept: A function that returns all batches up to it; called only if folders and sources do not match by
-            number.
+        newest: The offsets of the batch to examine.
+        kept: A function that returns the offsets of all batches up to it; called only if folders and sources
+            do not match by number.
         where: The checkpoint, for messages.
 
     Returns:
-        Folder to source. A source whose folder is lost is in none; if no assignment explains the folders,
-        each goes to the source of its own name.
+        The source of each folder. A source whose folder is missing does not occur; if no assignment matches
+        the folders, each folder is assigned to the source with the same name.
 
     Raises:
-        Unsupported: Several assignments do, and they differ in where a folder's log ends.
+        Unsupported: Several assignments match, and they differ in where a folder's log ends.
     """
     own = {folder: folder for folder in folders if folder in newest.offsets}
     if newest.version != 1 or all(folder in folders for folder in _logged(newest)):
@@ -236,7 +236,7 @@ def log_files(source: str, names: Iterable[str]) -> list[SourceLogFile]:
 
 
 def read_twice(folders: Collection[str], batches: Sequence[OffsetLog]) -> list[str]:
-    """Return the sources without a log that must have one and always have an earlier source's offset."""
+    """Return the sources that lack a required log and always have the same offset as an earlier source."""
     newest = batches[-1]
     if newest.version != 1:
         return []
@@ -255,17 +255,17 @@ def read_again(
     kept: Callable[[], Sequence[OffsetLog]],
     where: str,
 ) -> tuple[str, ...]:
-    """Return the sources without a log of their own that read this source again.
+    """Return the sources without their own log that read the same source as this one.
 
     Args:
         name: The source.
         owners: The sources that have a log.
-        newest: The batch in question.
+        newest: The offsets of the batch to examine.
         kept: A function that returns all batches up to it; called only if a source has no log of its own.
         where: The checkpoint, for messages.
 
     Raises:
-        Unsupported: One of them may belong to a different source.
+        Unsupported: A source without a log may belong to a different source.
     """
     others = [other for other in _logged(newest) if other not in owners]
     if newest.version != 1 or not others:
@@ -290,7 +290,7 @@ def _ambiguous(where: str, found: str) -> Unsupported:
 
 
 def _logged(offsets: OffsetLog) -> list[str]:
-    """Return the sources that keep a log of their own and have read something."""
+    """Return the sources that have their own log and have read data."""
     ends = ((name, log_offset(offset)) for name, offset in offsets.offsets.items())
     return [name for name, end in ends if end is not None and end >= 0]
 
@@ -302,7 +302,7 @@ def _alike(one: str, other: str, batches: Sequence[OffsetLog]) -> bool:
 def _readings(
     names: Sequence[str], folders: Collection[str], batches: Sequence[OffsetLog]
 ) -> Iterator[tuple[int, ...]]:
-    """Yield every assignment of positions to sources: the number of the source for each position."""
+    """Yield every possible assignment of positions to sources, as the number of the source per position."""
     logged = set(_logged(batches[-1]))
     ticks = {name for name in names if is_tick(batches[-1].offsets.get(name))}
     numbered = {int(folder) for folder in folders if folder.isascii() and folder.isdigit()}
@@ -340,7 +340,7 @@ class TopicRange:
     Attributes:
         topic: The topic.
         partition: The number of the partition.
-        first: The offset of the first record; null if the partition was new in this batch.
+        first: The offset of the first record; None if the partition was new in this batch.
         last: The offset of the last record.
     """
 
@@ -356,7 +356,7 @@ class TablePosition:
 
     Attributes:
         version: The version of the table.
-        index: The last file of that version that was read, by its index there; -1 and lower for none yet.
+        index: The index of the last file of that version that was read; negative if none was read yet.
     """
 
     version: int
@@ -365,18 +365,19 @@ class TablePosition:
 
 @dataclass(frozen=True, slots=True)
 class InputRange(JsonShape):
-    """The input of a batch from a source: the range after one offset up to the other.
+    """The input of a batch from a source: the range between two offsets.
 
     Attributes:
-        source: The source.
-        after: The offset after which it begins.
-        upto: The offset at which it ends.
-        files: The addresses of the files that it read, as Spark recorded them; None if the source does not
-            read files, or their names are no longer in the checkpoint.
-        topics: The records that it read from Kafka, by topic and partition; None for other sources.
-        table_after: The position in a Delta table after which it begins; None for other sources.
-        table_upto: The position in a Delta table at which it ends; None for other sources.
-        why_unknown: The reason why files or offsets are unknown, if they should be known.
+        source: The number or name of the source.
+        after: The offset after which the range starts.
+        upto: The offset at which the range ends.
+        files: The addresses of the files read, as recorded by Spark; None if the source does not read files,
+            or if the names are no longer in the checkpoint.
+        topics: The ranges of records read from Kafka, by topic and partition; None for other sources.
+        table_after: The position in a Delta table after which the range starts; None for other sources.
+        table_upto: The position in a Delta table at which the range ends; None for other sources.
+        why_unknown: The reason why files or offsets are unknown although the type of source is supported;
+            None otherwise.
     """
 
     source: str
@@ -391,19 +392,19 @@ class InputRange(JsonShape):
     @property
     @in_json
     def file_count(self) -> int | None:
-        """The number of files that it read; None if `files` is."""
+        """The number of files read; None if `files` is None."""
         return None if self.files is None else len(self.files)
 
 
 def batch_input(storage: Storage, logs: Logs, batch_id: int) -> tuple[InputRange, ...]:
     """Return the input of a batch from each source.
 
-    Cost: for sources of files the listing of their logs, and the entries of the batch; if Spark has
-    compacted them, the compacted file, which names all files so far.
+    Cost: for file sources, lists their logs and reads the entries of the batch; if Spark has compacted these,
+    reads the compacted file, which lists all files so far.
 
     Args:
         storage: The checkpoint or savepoint.
-        logs: Its logs.
+        logs: The logs of the checkpoint.
         batch_id: The batch.
 
     Raises:
@@ -424,7 +425,7 @@ def batch_input(storage: Storage, logs: Logs, batch_id: int) -> tuple[InputRange
 
 
 def _folders(storage: Storage, logs: Logs, batch_id: int, offsets: OffsetLog) -> Mapping[str, str]:
-    """Return the folder of each source's own log, by the source's name; a source may be in the plan twice."""
+    """Return the folder of each source's log, by the source's name; sources may share a folder."""
     names = storage.list(layout.SOURCES).names
     try:
         owners = source_folders(names, offsets, lambda: logs.offsets_up_to(batch_id), storage.uri)
@@ -440,7 +441,7 @@ def _read_of(storage: Storage, read: InputRange, folder: str | None, begun: bool
 
     Args:
         storage: The checkpoint.
-        read: The offsets.
+        read: The range of offsets.
         folder: The folder of the source's own log.
         begun: Whether the offset after which the batch begins is known.
     """
@@ -465,7 +466,7 @@ def _read_of(storage: Storage, read: InputRange, folder: str | None, begun: bool
 
 
 def _files(storage: Storage, folder: str, entries: range) -> list[SeenFile] | None:
-    """Return the files of these entries of a source's log; None if some of the entries are lost."""
+    """Return the files in a range of entries of a source's log; None if some entries are missing."""
     logs = log_files(folder, storage.list(f"{layout.SOURCES}/{folder}").names)
     single = {place.entry: place for place in logs if not place.compact}
     compacted = sorted((place for place in logs if place.compact), key=lambda place: place.entry)
@@ -485,7 +486,7 @@ def _files(storage: Storage, folder: str, entries: range) -> list[SeenFile] | No
                 if file.entry in entries
             )
             continue
-        return None  # a query that runs has compacted it meanwhile
+        return None  # a running query has compacted the entry
     return found
 
 
@@ -522,6 +523,6 @@ def _position(offset: Mapping[str, Any]) -> TablePosition | None:
 
 
 def _object(offset: str | None) -> Mapping[str, Any]:
-    """Return an offset's JSON object; empty if it is not one."""
+    """Return an offset as a JSON object; empty if it is not an object."""
     value = None if offset is None else json.loads(offset)
     return value if isinstance(value, dict) else {}

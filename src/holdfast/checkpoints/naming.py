@@ -1,6 +1,6 @@
 """The names of a checkpoint's operators, and the settings that Spark pinned in it.
 
-The settings and their defaults were read from the classes of each Spark release.
+The settings and their defaults were extracted from the classes of each Spark release.
 """
 
 from __future__ import annotations
@@ -34,10 +34,11 @@ class PinnedSetting:
     """A setting that Spark writes to the offset log and reads from there on every restart.
 
     Attributes:
-        name: The setting.
+        name: The name of the setting.
         since: The first release that writes it.
-        filled_in: The value that a later release uses if the log has none; None if it uses the session's.
-        meaning: What the setting decides.
+        filled_in: The value that a later release uses if the log has none; None if it uses the session's
+            value.
+        meaning: The effect of the setting.
     """
 
     name: str
@@ -103,7 +104,7 @@ PINNED: Final = (
         "whether the output of a stateful operator is always nullable",
     ),
 )
-# Settings that patch releases of the release before theirs write too.
+# Settings that patch releases of the previous release also write.
 BACKPORTED: Final = frozenset({"spark.sql.optimizer.pruneFiltersCanPruneStreamingSubplan"})
 
 
@@ -118,9 +119,10 @@ def name_operators(
     spark_names: Mapping[int, str],
     batch_id: int | None,
 ) -> dict[int, OperatorName]:
-    """Return the names of the operators, as far as the checkpoint records them.
+    """Return the names of the operators that the checkpoint records.
 
-    Cost: one small file if there are keyed operators; one listing if there is a single one.
+    Cost: reads one small file if there are keyed operators, or lists one folder if there is a single keyed
+    operator.
 
     Args:
         storage: The checkpoint, or a savepoint's view.
@@ -133,7 +135,7 @@ def name_operators(
 
 
 def noted_plan(storage: Storage, batch_id: int) -> QueryPlan | None:
-    """Return the plan that a batch ran under; None if none was recorded or it cannot be read."""
+    """Return the recorded plan of a batch; None if none was recorded or it cannot be read."""
     path = OwnFile(PLAN_NOTE).render()
     try:
         note = parse_note(storage.read(path), full(storage.uri, path))
@@ -143,14 +145,14 @@ def noted_plan(storage: Storage, batch_id: int) -> QueryPlan | None:
 
 
 def variables(metadata: OperatorMetadata | None) -> tuple[str, ...]:
-    """Return the state variables of transformWithState, without Spark's internal ones."""
+    """Return the state variables of transformWithState, except Spark's internal ones."""
     listed = () if metadata is None else metadata.properties.get("stateVariables", [])
     found = (variable.get("stateName") for variable in listed if isinstance(variable, dict))
     return tuple(sorted(name for name in found if isinstance(name, str) and not is_internal(name)))
 
 
 def _users_names(storage: Storage, numbers: Sequence[int], batch_id: int | None) -> dict[int, str | None]:
-    """Read the users' names from the plan of a query that Holdfast started; a single one needs no plan."""
+    """Return the names that users gave to operators, from the recorded plan if there are several."""
     if not numbers:
         return {}
     plan = None if batch_id is None else noted_plan(storage, batch_id)

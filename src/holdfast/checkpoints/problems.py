@@ -60,10 +60,10 @@ def file_gone(storage: Storage, path: str, batch_id: int) -> NotFound:
 
 @contextmanager
 def taking_rows_apart(where: str) -> Iterator[None]:
-    """Raise `Corrupt` if a row of state cannot be decoded within the block.
+    """Convert errors of decoding rows within the block to `Corrupt`.
 
     Raises:
-        Corrupt: A row could not be decoded.
+        Corrupt: A row cannot be decoded.
     """
     try:
         yield
@@ -78,7 +78,7 @@ def taking_rows_apart(where: str) -> Iterator[None]:
 
 
 def other_size(where: str, size: int, expected: int) -> Corrupt:
-    """Return the error for a RocksDB data file whose size differs from its snapshot's entry."""
+    """Return the error for a RocksDB data file whose size differs from the size in its snapshot."""
     return Corrupt(
         "a RocksDB data file does not have the size recorded in its snapshot",
         code="HF-E6012",

@@ -1,8 +1,8 @@
 """The integrity record of a checkpoint: hashes of the files of its committed batches.
 
-It is stored in a state home and not in the checkpoint: restoring an old copy over a checkpoint would restore
-the old record with it, and copies would carry a record of a different checkpoint. Each line is JSON and its
-checksum:
+The record is stored in a state home and not in the checkpoint, because restoring an old copy over a
+checkpoint would also restore the old record, and copies would contain the record of a different checkpoint.
+Each line is JSON with a checksum:
 
 ```
 {"format":1,"checkpoint":URI,"query_id":ID,"origin":SHA-256 of _holdfast/origin.json}   the checkpoint
@@ -12,12 +12,11 @@ checksum:
 {"sealed":41}                                                                          the query had ended
 ```
 
-Lines are appended. A line that a crash has cut off is ignored; losing lines only means that fewer files can
-be compared.
+Lines are appended. A line truncated by a crash is ignored; if lines are lost, fewer files can be compared.
 
-A checkpoint does not record its Spark version. Each batch of the offset log does have the settings that the
-query is fixed to, and newer Sparks fix more of them. A lower Spark ignores the settings that it does not
-know, and may fail at the state that was written with them, or misread it.
+A checkpoint does not record its Spark version. However, each batch of the offset log contains the pinned
+settings of the query, and newer versions of Spark pin more settings. An older Spark ignores settings that it
+does not know, and may fail to read state that was written with them, or misread it.
 """
 
 from __future__ import annotations
@@ -57,7 +56,7 @@ _READABLE: Final = "let the current user read the file, or give a different stat
 _WRITABLE: Final = "free space on that disk, or let the current user write to the state home"
 _FOLDER: Final = "records"
 
-# Size and SHA-256 of a file.
+# The size and SHA-256 of a file.
 Noted: TypeAlias = "tuple[int, str]"
 
 
@@ -66,9 +65,10 @@ class Identity:
     """The identity of a recorded checkpoint.
 
     Attributes:
-        checkpoint: The checkpoint's address.
-        query_id: Its query; None if it cannot be read.
-        origin: A hash that distinguishes a restored checkpoint from the one before at the same address.
+        checkpoint: The address of the checkpoint.
+        query_id: The id of the query; None if it cannot be read.
+        origin: A hash that distinguishes a restored checkpoint from an earlier checkpoint at the same
+            address.
     """
 
     checkpoint: str
@@ -81,13 +81,13 @@ class Record:
     """The integrity record of a checkpoint's committed batches.
 
     Attributes:
-        identity: The checkpoint that it describes.
+        identity: The identity of the checkpoint.
         batch_id: The newest recorded batch.
         files: Size and SHA-256 of each recorded file, by path.
-        behind: The newest committed batch at the time when the commit log had gone back.
-        sealed: True if the query had ended when the record was last written, so that no file is missing in
-            it.
-        spark: The version of Spark that ran the newest batch recorded with one; None if unknown.
+        behind: The newest committed batch when the commit log was found to be behind the record; None if it
+            never was.
+        sealed: Whether the query had ended when the record was last written, so that the record is complete.
+        spark: The version of Spark in the newest batch that records one; None if unknown.
     """
 
     identity: Identity
@@ -98,10 +98,10 @@ class Record:
     spark: str | None = None
 
     def take(self, entry: Mapping[str, Any]) -> None:
-        """Add a line.
+        """Apply a line of the file to the record.
 
         Raises:
-            KeyError: The line has no known form.
+            KeyError: The line has an unknown format.
         """
         self.sealed = False
         if "files" in entry:
@@ -119,7 +119,7 @@ class Record:
             self.sealed = int(entry["sealed"]) == self.batch_id
 
     def mismatch(self, path: str, data: bytes) -> str | None:
-        """Return how a file differs from its record; None if it does not, or is not recorded."""
+        """Return the difference of a file from the record as text; None if it is equal or not recorded."""
         noted = self.files.get(path)
         if noted is None:
             return None
@@ -127,7 +127,7 @@ class Record:
         return None if sha256 == noted[1] else self.difference(path, len(data), sha256)
 
     def difference(self, path: str, size: int, sha256: str) -> str:
-        """Return the message for a file that differs from its record."""
+        """Return the message for a file that differs from the record."""
         other = next((path for path, (_, known) in self.files.items() if known == sha256), None)
         if other is not None:
             return f"the file has the content of {other} instead of its own"
@@ -137,12 +137,13 @@ class Record:
         )
 
     def belongs_to(self, identity: Identity, storage: Storage) -> bool:
-        """Return whether the record is of this checkpoint, and not of an earlier one at the same address."""
+        """Return whether the record is of this checkpoint and not of an earlier one at the same address."""
         if (identity.checkpoint, identity.origin) != (self.identity.checkpoint, self.identity.origin):
             return False
         if identity.query_id == self.identity.query_id:
             return True
-        # The file with the id may be what is damaged. When a batch was planned is told by nothing but itself.
+        # The file with the id may be the damaged one. The planned time of a batch is recorded only in its own
+        # file.
         for path in (path for path in self.files if path.startswith(f"{layout.OFFSETS}/")):
             with suppress(NotFound):
                 if self.mismatch(path, storage.read(path)) is None:
@@ -150,7 +151,7 @@ class Record:
         return False
 
     def entries(self) -> list[dict[str, Any]]:
-        """Return the lines of the whole record."""
+        """Return all lines of the record."""
         lines: list[dict[str, Any]] = [{"format": FORMAT, **asdict(self.identity)}]
         if self.batch_id is not None:
             spark = {} if self.spark is None else {"spark": self.spark}
@@ -162,7 +163,7 @@ class Record:
         return lines
 
     def _forget_from(self, batch_id: int) -> None:
-        """Forget a batch and all later ones, which have run again and may have rewritten their files."""
+        """Remove a batch and all later ones, which have run again and may have rewritten their files."""
         self.batch_id = min(self.batch_id, batch_id - 1) if self.batch_id is not None else None
         self.behind = None
         for path in [path for path in self.files if _is_from(layout.parse(path), batch_id)]:
@@ -170,7 +171,7 @@ class Record:
 
 
 def identity_of(storage: Storage) -> Identity:
-    """Return the identity that a checkpoint's record has.
+    """Return the identity of a checkpoint, as its integrity record contains it.
 
     Raises:
         Unavailable: The storage does not answer.
@@ -187,7 +188,7 @@ class RecordFile:
     """The file of an integrity record.
 
     Args:
-        path: The file, as `record_path` returns it.
+        path: The path of the file, from `record_path`.
     """
 
     def __init__(self, path: Path) -> None:
@@ -197,7 +198,7 @@ class RecordFile:
         self._known = 0
 
     def lock(self) -> bool:
-        """Take the lock for writing; False if another process holds it. A crash releases it."""
+        """Take the lock for writing; return False if a different process holds it. A crash releases it."""
         try:
             return self._lock.take()
         except OSError as error:
@@ -208,11 +209,11 @@ class RecordFile:
         self._lock.release()
 
     def read(self) -> Record | None:
-        """Return the record, or None if the file does not exist.
+        """Return the record; None if the file does not exist.
 
         Raises:
             Corrupt: The file is damaged.
-            Unavailable: It cannot be read.
+            Unavailable: The file cannot be read.
         """
         try:
             data = self.path.read_bytes()
@@ -251,7 +252,7 @@ class RecordFile:
         """Append lines and add them to the record; rewrite the file when most of its lines are obsolete.
 
         Raises:
-            Unavailable: It cannot be written; the record in memory is then ahead of the file.
+            Unavailable: The file cannot be written; the record in memory is then ahead of the file.
         """
         given = list(entries)
         for entry in given:
@@ -274,7 +275,7 @@ class RecordFile:
         """Replace the file with a whole record.
 
         Raises:
-            Unavailable: It cannot be written.
+            Unavailable: The file cannot be written.
         """
         data = b"".join(_rendered(entry) for entry in record.entries())
         beside = self.path.with_suffix(".tmp")
@@ -299,7 +300,7 @@ class RecordFile:
         self.forget()
 
 
-# So many entries that are past do not make it worth writing the file anew.
+# Up to this number of obsolete lines, the file is not rewritten.
 _SLACK: Final = 1000
 
 
@@ -333,7 +334,7 @@ def find_record(home: Path, storage: Storage) -> tuple[Record | None, str]:
 
 
 def in_use(path: Path) -> Conflict:
-    """Return the error for a record that another process is writing."""
+    """Return the error for a record that a different process is writing."""
     return Conflict(
         "another process is writing the integrity record of this checkpoint",
         code="HF-E4005",
@@ -380,21 +381,22 @@ def _unwritable(path: Path, error: OSError) -> Unavailable:
     )
 
 
-# Releases before it are not told apart here: their patch releases have pinned settings of later ones.
+# Earlier releases cannot be distinguished, because their patch releases pin settings of later ones.
 _OLDEST_TOLD: Final = "4.0"
 
 
 @dataclass(frozen=True, slots=True)
 class WrittenBy(JsonShape):
-    """The Spark that wrote a checkpoint or savepoint.
+    """The version of Spark that wrote a checkpoint or savepoint.
 
     Attributes:
-        checkpoint: Its address.
+        checkpoint: The address of the checkpoint or savepoint.
         batch_id: The newest planned batch; None before the first.
-        noted: The version that Holdfast recorded while it watched the query; None if it recorded none.
-        at_least: The lowest version that fixes these settings; None if the settings do not show it.
-        unknown_settings: The fixed settings that the installed Spark does not know.
-        installed: The version of the installed Spark; None if none is installed.
+        noted: The version that Holdfast recorded while watching the query; None if none was recorded.
+        at_least: The lowest version that pins the recorded settings; None if the settings do not determine
+            it.
+        unknown_settings: The pinned settings that the installed Spark does not know.
+        installed: The version of the installed Spark; None if Spark is not installed.
     """
 
     checkpoint: str
@@ -407,7 +409,7 @@ class WrittenBy(JsonShape):
     @property
     @in_json
     def newer(self) -> bool:
-        """True if that Spark is newer than the installed one, which then must not continue."""
+        """Return whether that version is newer than the installed one, which then must not continue."""
         if self.installed is None:
             return False
         noted = self.noted is not None and minor(self.noted) > minor(self.installed)
@@ -415,7 +417,7 @@ class WrittenBy(JsonShape):
 
     @property
     def text(self) -> str:
-        """Return a description of that Spark."""
+        """Return a description of that version as text."""
         if self.noted is not None:
             return f"Spark {self.noted}, as recorded by Holdfast"
         if self.at_least is None:
@@ -424,17 +426,17 @@ class WrittenBy(JsonShape):
 
     @property
     def remedy(self) -> str:
-        """Return what to do if it is newer."""
+        """Return the recommended action if that version is newer than the installed one."""
         wanted = self.noted or self.at_least
         if wanted is None or self.installed is None or minor(wanted) <= minor(self.installed):
             return "install the Spark version that wrote the state, or a newer one"
         return "pip install 'pyspark~={}.{}.0', or a newer one".format(*minor(wanted))
 
     def refuse_newer(self) -> None:
-        """Raise `Unsupported` if a newer Spark wrote it.
+        """Check that the writer is not newer than the installed Spark.
 
         Raises:
-            Unsupported: The Spark that wrote it is newer than the installed one.
+            Unsupported: The Spark that wrote the checkpoint is newer than the installed one.
         """
         if self.newer:
             settings = ", ".join(self.unknown_settings)
@@ -450,16 +452,16 @@ class WrittenBy(JsonShape):
 
 
 def at_least(settings: Iterable[str]) -> str | None:
-    """Return the lowest Spark that fixes a checkpoint to these settings; None if they do not show it."""
+    """Return the lowest version of Spark that pins these settings; None if they do not determine it."""
     names = frozenset(settings)
     told = [setting.since for setting in PINNED if setting.name in names]
     return max((since for since in told if minor(since) >= minor(_OLDEST_TOLD)), key=minor, default=None)
 
 
 def writer_of(storage: Storage, home: Path, spark: InstalledSpark) -> WrittenBy:
-    """Return the Spark that wrote a checkpoint.
+    """Return the version of Spark that wrote a checkpoint.
 
-    Cost: the listing of the logs, the newest file of the offset log, and the integrity record.
+    Cost: lists the logs, and reads the newest file of the offset log and the integrity record.
 
     Args:
         storage: The checkpoint.
@@ -483,23 +485,23 @@ def writer_of(storage: Storage, home: Path, spark: InstalledSpark) -> WrittenBy:
 
 
 def savepoint_writer(address: str, manifest: Manifest, spark: InstalledSpark) -> WrittenBy:
-    """Return the Spark that wrote a savepoint; its manifest has the settings."""
+    """Return the version of Spark that wrote a savepoint, from the settings in its manifest."""
     found = manifest.fields.get("confs")
     confs = found if isinstance(found, dict) else {}
     return WrittenBy(address, manifest.batch_id, None, at_least(confs), spark.unknown(confs), spark.version)
 
 
 def refuse_newer(checkpoints: Iterable[str], home: Path) -> None:
-    """Refuse to start a query on checkpoints that a newer Spark wrote.
+    """Check that no checkpoint was written by a newer Spark, before a query is started on it.
 
     Checkpoints that do not exist yet, or whose logs cannot be read, are not checked here.
 
     Args:
-        checkpoints: The addresses; each may hold the checkpoints of several queries of a job.
+        checkpoints: The addresses, each of which may contain the checkpoints of several queries of a job.
         home: The state home.
 
     Raises:
-        Unsupported: A newer Spark has written one of them.
+        Unsupported: A newer Spark wrote one of the checkpoints.
         Unavailable: The storage does not answer.
     """
     spark = InstalledSpark.here(os.environ)
@@ -528,9 +530,9 @@ class Noting(JsonShape):
         batch_id: The newest committed batch; None before the first.
         batches: The number of batches added to the record.
         files: The number of files added.
-        size_bytes: Their size.
-        behind: True if the commit log ends before a recorded batch. Nothing is recorded then until the query
-            commits again.
+        size_bytes: The size of these files in bytes.
+        behind: Whether the commit log ends before a recorded batch. If so, nothing is recorded until the
+            query commits again.
     """
 
     batch_id: int | None
@@ -543,13 +545,13 @@ class Noting(JsonShape):
 class Recorder:
     """The writer of one checkpoint's integrity record.
 
-    A file is recorded once, when its batch is committed, since Spark never writes to such a file again. Spark
-    does rewrite the files of a batch that runs again: one that was never committed is not recorded before,
-    and one whose commit was deleted is recorded again.
+    A file is recorded once, when its batch is committed, because Spark never writes to such a file again.
+    Spark rewrites the files of a batch that runs again: an uncommitted batch has not been recorded yet, and a
+    batch whose commit was deleted is recorded again.
 
     Args:
         storage: The checkpoint.
-        file: Its record, locked by the caller.
+        file: The record of the checkpoint, locked by the caller.
         spark: The version of Spark that runs the query; None if unknown.
     """
 
@@ -561,14 +563,14 @@ class Recorder:
 
     @property
     def batch_id(self) -> int | None:
-        """The newest recorded batch."""
+        """The newest recorded batch, or None."""
         return None if self._record is None else self._record.batch_id
 
     def begin(self, *, anew: bool = False) -> bool:
         """Read the existing record, and return whether it applies to this checkpoint.
 
         Args:
-            anew: Discard it.
+            anew: Whether to discard the existing record.
 
         Raises:
             Unavailable: The storage does not answer, or the record cannot be read or written.
@@ -576,7 +578,7 @@ class Recorder:
         identity = identity_of(self._storage)
         before = None
         if not anew:
-            with suppress(Corrupt):  # a record that nobody can read is of no use
+            with suppress(Corrupt):  # an unreadable record is useless
                 before = self._file.read()
         if before is not None and before.belongs_to(identity, self._storage):
             self._record = before
@@ -594,7 +596,7 @@ class Recorder:
         self._record = None
 
     def ran_from(self, batch_id: int) -> None:
-        """Forget the recorded files of this batch and later ones, after a run that started with it."""
+        """Remove the recorded files of this batch and later ones, after a run that started with it."""
         if self._record is None:
             self.begin()
         record = self._record
@@ -604,10 +606,10 @@ class Recorder:
     def look(self, *, ended: bool = False) -> Noting:
         """Record every file of a committed batch that is not recorded yet.
 
-        Cost: every folder is listed, and each new file is read once.
+        Cost: lists every folder, and reads each new file once.
 
         Args:
-            ended: The query has ended and nothing writes any more: files that appear later are foreign.
+            ended: Whether the query has ended, so that files which appear later are not the query's.
 
         Raises:
             Unavailable: The storage does not answer, or the record cannot be written.
@@ -648,7 +650,7 @@ class Recorder:
             self.begin()
         record = self._record
         if record is None or (identity != record.identity and not record.belongs_to(identity, self._storage)):
-            # Another query has begun at the same place, or a restore was made there.
+            # A different query has started at the same address, or a restore was made there.
             record = self._record = Record(identity)
             self._file.rewrite(record)
         elif record.identity.query_id is None and identity.query_id is not None:
@@ -659,7 +661,7 @@ class Recorder:
 
 @dataclass(frozen=True, slots=True)
 class _Due:
-    """The files that one update has to record."""
+    """The files that one update must record."""
 
     storage: Storage
     tree: Tree
@@ -688,8 +690,8 @@ class _Due:
     def _may_change(self, place: Place) -> bool:
         """Return whether Spark may have rewritten a file under the same name.
 
-        A start may update a schema or an operator's metadata; both are small. A batch that was planned and
-        not committed may be planned again, after its plan was deleted by hand.
+        A start of the query may update a schema or an operator's metadata. A batch that was planned but not
+        committed may be planned again after its plan was deleted manually.
         """
         if isinstance(place, layout.LogFile):
             return self.record.batch_id is None or place.batch_id > self.record.batch_id
@@ -704,7 +706,7 @@ class _Due:
     def _shared(self, path: str, place: StoreFile) -> list[tuple[str, Noted]] | None:
         """Return the data files of a new snapshot; None if it is missing or damaged.
 
-        They are looked up by the snapshot's list, since an existing file may still be half uploaded.
+        The files are taken from the snapshot's list, because an existing file may be only partly uploaded.
         """
         try:
             snapshot = parse_snapshot(self.storage.read(path), path, whole=False)
@@ -727,12 +729,12 @@ class _Due:
         try:
             sha256, found = hash_file(self.storage, path, size)
         except NotFound:
-            return None  # cleaned up since it was listed
+            return None  # deleted by the query since the listing
         return found, sha256
 
 
 def _is_committed(place: Place, newest: int, ends: dict[str, int | None]) -> bool:
-    """Return whether a file belongs to a committed batch, or to the plan of the next."""
+    """Return whether a file belongs to a committed batch, or to the plan of the next one."""
     if isinstance(place, layout.QueryMetadataFile):
         return True
     if isinstance(place, layout.LogFile):
@@ -746,10 +748,10 @@ def _is_committed(place: Place, newest: int, ends: dict[str, int | None]) -> boo
 
 
 def _forget(record: Record, tree: Tree, oldest: int) -> None:
-    """Drop files that the query has cleaned up, so that the record does not outgrow the checkpoint.
+    """Remove files that the query has deleted, so that the record does not outgrow the checkpoint.
 
-    A file that is missing but should exist stays in the record: if it came back with other bytes, they would
-    count as new.
+    A missing file that should exist stays in the record; otherwise, if it reappeared with different content,
+    it would count as new.
     """
     gone = [path for path in record.files if not tree.has(path) and _is_past(layout.parse(path), oldest)]
     for path in gone:

@@ -1,8 +1,8 @@
-"""A state store's folder, and the files of each version in it.
+"""The folder of a state store, and the files of each version in it.
 
-A version is a base and one change for each version since. Under state-checkpoint format 2 several files may
-claim a version, since a task that ran twice has written two; the commit log says which of them counts, and
-each changelog names those before it.
+A version consists of a base and one change file for each later version. Under state-checkpoint format 2,
+several files may exist for one version, because a task that ran twice wrote two; the commit log determines
+which of them is valid, and each changelog names its predecessors.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _SCHEMA = "a state schema"
 
 @dataclass(frozen=True, slots=True)
 class Chain:
-    """The files of a version, oldest first, and the first needed one that is missing."""
+    """The files of a version, oldest first, and the first required file that is missing."""
 
     files: tuple[StoreFile, ...]
     missing: str | None
@@ -46,17 +46,17 @@ class DamagedFiles:
     """The damaged files of a checkpoint.
 
     Attributes:
-        unreadable: Paths of files that cannot be read. Spark and a copy do not need such a file if an older
-            one and the changes since have the same content.
-        wrong: Paths of files that can be read but do not hold what the query wrote. Spark does not detect
-            this, so a batch that needs one cannot be restored.
+        unreadable: The paths of files that cannot be read. Neither Spark nor a copy needs such a file if an
+            older one and the later changes have the same content.
+        wrong: The paths of files that can be read but do not contain what the query wrote. Spark does not
+            detect this, so a batch that needs such a file cannot be restored.
     """
 
     unreadable: frozenset[str] = frozenset()
     wrong: frozenset[str] = frozenset()
 
     def has(self, path: str) -> bool:
-        """Return whether a file is damaged in either way."""
+        """Return whether a file is in either set."""
         return path in self.unreadable or path in self.wrong
 
 
@@ -68,10 +68,10 @@ class NotedOperator:
     """An operator, with the metadata of Spark and Holdfast.
 
     Attributes:
-        folder: Its folder.
+        folder: The folder of the operator.
         metadata: Spark's metadata; None if there is none.
-        named: Its names; `spark_name` is inferred if Spark recorded none.
-        store_names: Its stores, in the order of the commit log.
+        named: The names of the operator; `spark_name` is inferred if Spark recorded none.
+        store_names: The names of the stores, in the order of the commit log.
     """
 
     folder: OperatorFolder
@@ -85,7 +85,7 @@ def noted_operators(storage: Storage, newest: int | None) -> list[NotedOperator]
 
     Args:
         storage: The checkpoint.
-        newest: The newest batch whose metadata counts.
+        newest: The newest batch whose metadata is used.
 
     Raises:
         Corrupt: An operator's metadata is damaged.
@@ -112,23 +112,23 @@ def _store_names(storage: Storage, operator_id: int, metadata: OperatorMetadata 
 
 
 def inferred_name(storage: Storage, operator_id: int, stores: Sequence[str]) -> str:
-    """Return Spark's name for an operator without metadata; empty if its state does not show it.
+    """Return Spark's name for an operator without metadata; empty if it cannot be inferred from the state.
 
-    Cost: one small file is read.
+    Cost: reads one small file.
     """
     path = layout.SchemaFile(operator_id, stores[0]).render()
     try:
         return inferred_operator(stores, parse_schema(storage.read(path), path).families, path)
     except (NotFound, Corrupt, Unsupported):
-        return ""  # whoever needs the schema itself says so
+        return ""  # the reader of the schema reports the error
 
 
 def store_names(metadata: OperatorMetadata | None, found: Iterable[str]) -> tuple[str, ...]:
     """Return an operator's stores, in the order of the commit log.
 
     Args:
-        metadata: The operator's metadata, if it has some.
-        found: The names in the folder of its first partition.
+        metadata: The operator's metadata; None if it has none.
+        found: The names in the folder of the operator's first partition.
     """
     if metadata is not None and metadata.stores:
         return tuple(store.name for store in metadata.stores)
@@ -154,25 +154,26 @@ def partitions_of(
 ) -> Partitions:
     """Return the number of partitions of an operator's state after a batch.
 
-    An operator without a key is gathered in one task, whatever number Spark records. And Spark's own
-    repartitioning does not update an operator's metadata of version 1, only the offset log. The offset log is
-    trusted if exactly that many partitions have a file of the batch: a number that was changed by hand has no
-    such files.
+    An operator without a key is gathered in one task, regardless of the number that Spark records. Spark's
+    own repartitioning updates only the offset log, not an operator's metadata of version 1. The number in the
+    offset log is used if exactly that number of partitions have a file of the batch, which is not the case
+    for a number that was changed manually.
 
-    Cost: one small file, and one listing for each partition if the two disagree.
+    Cost: reads one small file, and lists each partition if the two numbers disagree.
 
     Args:
         storage: The checkpoint.
         folder: The operator.
-        metadata: Its metadata from Spark.
-        offsets: The settings that the batch was fixed to.
+        metadata: The operator's metadata from Spark.
+        offsets: The offsets of the batch with its pinned settings.
         batch_id: The batch.
     """
     folders = folder.partitions
     if _is_gathered(storage, folder.operator_id, metadata):
         return Partitions(1, gathered=True)
     if metadata is None or not metadata.stores:
-        # Spark before 4.0 notes no operators, and every one that goes by a key has what the query is set to.
+        # Spark before 4.0 records no operators, and all keyed operators have the number of partitions that
+        # the query is set to.
         unnoted = None if metadata is not None or offsets is None else offsets.partitions
         return Partitions(unnoted or len(folders))
     noted = Partitions(metadata.stores[0].partitions)
@@ -188,10 +189,10 @@ def partitions_of(
 
 
 def _is_gathered(storage: Storage, operator_id: int, metadata: OperatorMetadata | None) -> bool:
-    """Return whether an operator has no key, such as a global aggregate: one task has all its state.
+    """Return whether an operator has no key, such as a global aggregate, so that one task has all its state.
 
-    Spark's own repartitioning moves the state of such an operator away from the partition of that task.
-    Cost: one small file is read.
+    Spark's own repartitioning moves the state of such an operator away from the partition of that task. Cost:
+    reads one small file.
     """
     kind = None if metadata is None else operator_kind(metadata.name)
     if kind is not None and kind.placement is KeyPlacement.ONE_PARTITION:
@@ -203,24 +204,24 @@ def _is_gathered(storage: Storage, operator_id: int, metadata: OperatorMetadata 
     try:
         families = parse_schema(storage.read(path), path).families
     except (NotFound, Corrupt, Unsupported):
-        return False  # whoever needs the schema itself says so
+        return False  # the reader of the schema reports the error
     keys = [json_object(family.key_schema, _SCHEMA, path).get("fields") for family in families]
-    # A limit has one key, which is nothing. Where operators have names, it has one.
+    # A limit has a single, empty key; with metadata, its type is known by name.
     return all(fields == [] or (metadata is None and fields == _LIMIT_KEY) for fields in keys)
 
 
 @dataclass(slots=True, eq=False)
 class StoreFolder:
-    """A store's folder, listed once; files are read when they are needed.
+    """The folder of a store, listed once; files are read when needed.
 
     Attributes:
         storage: The checkpoint.
         store: The store.
         listing: The listing of its folder.
-        codec: The compression of its changes.
-        unique_id: The id under which a version was committed, or None.
-        listed: The names in the folder, if known; else each file is looked up by its name, and the names are
-            listed only if that is not enough.
+        codec: The compression codec of change files.
+        unique_id: A function that returns the id under which a version was committed, or None.
+        listed: The names in the folder if already known; otherwise each file is looked up by name, and the
+            folder is listed only if necessary.
     """
 
     storage: Storage
@@ -239,11 +240,11 @@ class StoreFolder:
         return self.listed
 
     def files(self) -> list[StoreFile]:
-        """Return every file of a version. Cost: each name is parsed."""
+        """Return all files of all versions. Cost: parses each name."""
         return list(_files(self.store, self.names))
 
     def oldest(self) -> int | None:
-        """Return the oldest version that has a file. Cost: a scan of the names."""
+        """Return the oldest version that has a file. Cost: scans the names."""
         versions = (
             int(name[: name.find("_")] if "_" in name else name[: name.find(".")])
             for name in self.names
@@ -252,11 +253,11 @@ class StoreFolder:
         return min(versions, default=None)
 
     def chain(self, version: int, damage: DamagedFiles = NO_DAMAGE) -> Chain:
-        """Return the files to read for a version, as Spark chooses them: from its newest base.
+        """Return the files to read for a version, chosen as Spark does: from the newest base.
 
         Args:
-            version: The version; 0 is the empty store and needs nothing.
-            damage: Damaged files. An unreadable base is left out, as Spark does when it repairs itself; any
+            version: The version; 0 is the empty store, which needs no files.
+            damage: The damaged files. An unreadable base is skipped, as in Spark's automatic repair; any
                 other damaged file counts as missing.
         """
         files: list[StoreFile] = []
@@ -282,18 +283,18 @@ class StoreFolder:
         return Chain(tuple(reversed(files)), None)
 
     def made_by(self, version: int) -> list[StoreFile]:
-        """Return the files that a batch has written: its change, its base, or both."""
+        """Return the files that a batch wrote: a change file, a base, or both."""
         _, *made = self._made_by(version, [])
         return [file for file in made if file is not None]
 
     def whole(self, newest: int, damage: DamagedFiles) -> frozenset[int]:
-        """Return the versions up to the newest that `chain` finds all files of, computed in one pass.
+        """Return the versions up to `newest` for which `chain` finds all files, computed in one pass.
 
         Args:
             newest: The newest version to check.
             damage: Damaged files, as in `chain`.
         """
-        # Of each good version the oldest file that it begins with, and whether a base was left out since.
+        # For each complete version, the oldest file of its chain, and whether a base was skipped since then.
         good: dict[int, tuple[int, bool]] = {0: (0, False)}
         by_version: dict[int, list[StoreFile]] = {}
         for file in self.files():
@@ -318,7 +319,7 @@ class StoreFolder:
         return frozenset(good)
 
     def _leads_back_to(self, version: int, newest: StoreFile) -> bool:
-        """Return whether Spark finds an older base from this file.
+        """Return whether Spark finds an older base starting from this file.
 
         With unique ids, Spark looks only for the versions in the lineage of the newest changelog.
         """
@@ -333,8 +334,8 @@ class StoreFolder:
         """Return the content of a RocksDB snapshot; read once.
 
         Raises:
-            NotFound: It is missing.
-            Corrupt: It is damaged.
+            NotFound: The file is missing.
+            Corrupt: The file is damaged.
         """
         path = file.render()
         if path not in self._snapshots:
@@ -342,11 +343,11 @@ class StoreFolder:
         return self._snapshots[path]
 
     def lineage(self, file: StoreFile) -> tuple[VersionLineage, ...]:
-        """Return the versions that a changelog builds on. Cost: it is read and unpacked.
+        """Return the versions on which a changelog is based. Cost: reads and decompresses the file.
 
         Raises:
-            NotFound: It is missing.
-            Corrupt: It is damaged.
+            NotFound: The file is missing.
+            Corrupt: The file is damaged.
         """
         path = file.render()
         return parse_head(decompressed(self.storage.read(path), self.codec, path), path).lineage
@@ -356,7 +357,7 @@ class StoreFolder:
         return self.listing.size(file.name) or 0
 
     def read_bytes(self, chain: Chain) -> int:
-        """Return the bytes of a version's files, including RocksDB's data files; missing ones count 0."""
+        """Return the bytes of a version's files, including RocksDB's data files; missing files count as 0."""
         own = sum(self.size(file) for file in chain.files)
         return own + sum(
             shared.size_bytes
@@ -366,9 +367,9 @@ class StoreFolder:
         )
 
     def new_bytes(self, version: int) -> tuple[int, int]:
-        """Return the number and bytes of the files that a batch has added, including RocksDB's data files.
+        """Return the number and bytes of the files that a batch added, including RocksDB's data files.
 
-        Additions to a database are not counted: a version there is the whole state.
+        Additions to a database are not counted, because a version there is the whole state.
         """
         count = size = 0
         if is_external(self.storage):
@@ -423,9 +424,9 @@ class StoreFolder:
         return unique, base, change
 
     def _unique_id_of(self, version: int, later: list[StoreFile]) -> str | None:
-        """Return the id of a version that the commit log does not have but whose files have one.
+        """Return the id of a version that is missing from the commit log but occurs in its files.
 
-        It is the only id of the version's files, or the one that the change after it names.
+        The result is the only id of the version's files, or the id that the next change file names.
         """
         prefix = f"{version}_"
         found = {
@@ -443,10 +444,10 @@ class StoreFolder:
         return None
 
     def _lost(self, version: int, unique: str | None, later: list[StoreFile]) -> StoreFile:
-        """Return the file that a version must have lost, if it has none.
+        """Return the missing file of a version that has no files.
 
         Spark cleans up from the oldest version, and keeps the base that the oldest remaining version needs.
-        So if no older file exists either, that base is lost.
+        Therefore, if no older file exists either, that base is missing.
         """
         present = self.files()
         changelogs = any(file.kind in (FileKind.ZIP, FileKind.CHANGELOG) for file in present)

@@ -1,4 +1,4 @@
-"""The command line: one module per verb. A verb computes a value; `output` renders it."""
+"""The command line, with one module per verb. A verb computes a value, and `output` renders it."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ _WRONG_PATHS = frozenset(
 _WRONG_CALL: type[Any] = typer.BadParameter.__mro__[1]
 
 
-# Names that options had before 0.1, which scripts may still have: they work, and no help shows them.
+# Option names from before 0.1, which scripts may still use: they are accepted but not shown in help.
 _FORMER_OPTIONS: Final[Mapping[tuple[str, ...], Mapping[str, str]]] = {
     (): {
         "--stopped": "--confirm-stopped",
@@ -81,7 +81,7 @@ _FORMER_OPTIONS: Final[Mapping[tuple[str, ...], Mapping[str, str]]] = {
 
 
 def _with_present_names(args: list[str]) -> list[str]:
-    """Return arguments with the present names of options."""
+    """Return the arguments with former option names replaced by the current ones."""
     former = {
         name: present
         for words, names in _FORMER_OPTIONS.items()
@@ -93,7 +93,7 @@ def _with_present_names(args: list[str]) -> list[str]:
 
 
 class _CommandLine(short_verbs.Verbs):
-    """The command group: turns errors into messages and exit codes, adds --quiet and examples to verbs."""
+    """The root command group, which converts errors to messages and exit codes and extends the help."""
 
     def __init__(self, **given: Any) -> None:
         super().__init__(**given)
@@ -128,7 +128,7 @@ class _CommandLine(short_verbs.Verbs):
             _require_text(sys.argv[1:])
             return super().main(*args, **options)
         except SystemExit as end:
-            # Ctrl-C outside a verb, such as while its options are read, reaches the library before us.
+            # Ctrl-C outside a verb, for example while options are parsed, reaches Click first.
             if interrupts.is_one(end.__context__):
                 output.insist("interrupted")
             # Typer has already printed the usage error as text.
@@ -149,7 +149,7 @@ class _CommandLine(short_verbs.Verbs):
 
 
 def _require_text(words: list[str]) -> None:
-    """Refuse arguments that are not valid UTF-8, since neither names nor Java paths can hold them."""
+    """Check that all arguments are valid UTF-8, as names and Java paths must be."""
     try:
         b" ".join(map(os.fsencode, words)).decode()
     except UnicodeDecodeError as error:
@@ -162,7 +162,7 @@ def _require_text(words: list[str]) -> None:
 
 
 def _wrong_call(error: Any) -> Invalid:
-    """Convert the library's error about unreadable arguments into one of ours."""
+    """Convert Click's error about invalid arguments into an error of Holdfast."""
     return Invalid(
         error.format_message().removesuffix("."),
         code="HF-E2113",
@@ -203,7 +203,7 @@ def _is_nowhere() -> bool:
 
 
 def _summary(text: str) -> str:
-    """Return the first paragraph of a help text in one line, not shortened as Typer does."""
+    """Return the first paragraph of a help text on one line, without Typer's shortening."""
     return " ".join(text.split("\n\n", maxsplit=1)[0].split())
 
 
@@ -222,7 +222,7 @@ app = typer.Typer(
     add_completion=False,
     context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
-    rich_markup_mode=None,  # plain help: it takes a third of the time, and a pipe reads it as well
+    rich_markup_mode=None,  # plain help takes a third of the time and is readable in a pipe
 )
 
 

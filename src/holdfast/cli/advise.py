@@ -194,7 +194,7 @@ def _show_options(head: str, listed: Sequence[Option], currency: str, *, state: 
 
 
 def _month(option: Option, currency: str) -> str | None:
-    """Return the monthly cost of a location, with a plus if something is left out."""
+    """Return the monthly cost of a location, with a plus sign if some costs are unknown."""
     from holdfast.advice.prices import money_text
 
     if option.money_a_month is None:

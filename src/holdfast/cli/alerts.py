@@ -91,7 +91,7 @@ def export(
 
 
 def _after_alerts(found: JobAlerts, home: str | None) -> tuple[str, ...]:
-    """Return the arguments that show the job of the first alert; none for a query that is only watched."""
+    """Return the arguments that show the job of the first alert; empty for a query that is only watched."""
     if not found.alerts:
         return ()
     name = found.alerts[0].job
@@ -138,7 +138,7 @@ def _show(found: JobAlerts) -> None:
 
 
 def _check(path: Path, mark: str) -> None:
-    """Refuse to replace a file that `alerts export` did not write."""
+    """Check that a file to replace was written by `alerts export`."""
     try:
         ours = mark in path.read_text(encoding="utf-8")
     except FileNotFoundError:

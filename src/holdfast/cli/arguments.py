@@ -24,19 +24,19 @@ def whole_address(context: typer.Context, given: str) -> str:
     """
     from holdfast.savepoints.names import savepoint_address
 
-    # Completion looks nothing up.
+    # Completion makes no lookups.
     return given if context.resilient_parsing else savepoint_address(given)
 
 
 def whole_address_or_directory(context: typer.Context, given: str) -> str:
-    """Return what `whole_address` does; a directory of savepoints is also accepted."""
+    """Return the address of a savepoint as `whole_address` does, or a directory of savepoints unchanged."""
     from holdfast.savepoints.names import savepoint_address
 
     return given if context.resilient_parsing else savepoint_address(given, or_directory=True)
 
 
 def whole_address_or_none(context: typer.Context, given: str | None) -> str | None:
-    """Return what `whole_address` does, or None for None."""
+    """Return the full address of a savepoint as `whole_address` does; None for None."""
     return None if given is None else whole_address(context, given)
 
 
@@ -206,7 +206,7 @@ def catalog_for(given: str, home: str | None) -> str:
 
 
 def place_of(given: str, home: str | None) -> str:
-    """Return the address of a savepoint or a checkpoint, with its `@BATCH` if one was given.
+    """Return the address of a savepoint or a checkpoint, including `@BATCH` if given.
 
     Raises:
         NotFound: No directory or job has this name.

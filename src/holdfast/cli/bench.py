@@ -11,7 +11,7 @@ from holdfast.cli import options, output
 from holdfast.cli.help_text import examples
 from holdfast.errors import Unsupported
 
-# The benchmarks are in a checkout, and not in a wheel.
+# The benchmarks are in a source checkout but not in a wheel.
 AVAILABLE: Final = find_spec("holdfast_bench") is not None
 
 

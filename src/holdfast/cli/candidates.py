@@ -1,4 +1,4 @@
-"""Completions of arguments: jobs, savepoints, labels, batches, states, and choices.
+"""Completions of arguments: jobs, savepoints, labels, batches, states and choices.
 
 Completions are read from files on this machine, in bounded time. Nothing is written, remote storage is not
 read, and a file that cannot be read yields no completions.
@@ -44,8 +44,8 @@ class Completion:
     """A completion of a word, with the attributes that Click reads.
 
     Attributes:
-        value: The word.
-        help: A description, for shells that show one.
+        value: The completed word.
+        help: The description, for shells that show one.
         type: `plain`; or `dir` or `file` to make the shell list directories or files.
     """
 
@@ -64,9 +64,9 @@ class TypedWords:
 
     Attributes:
         word: The start of the word, without the shell's quotes.
-        given: The arguments and options before it, by parameter name.
+        given: The arguments and options before this word, by parameter name.
         place: The verb's first argument, or None.
-        by_batch: True if `@BATCH` may follow a checkpoint.
+        by_batch: Whether `@BATCH` may follow a checkpoint.
     """
 
     word: str
@@ -75,14 +75,14 @@ class TypedWords:
     by_batch: bool
 
     def registry(self) -> Registry:
-        """Open the registry of the state home read-only."""
+        """Return the registry of the state home, opened read-only."""
         from holdfast.jobs.registry.registry import Registry
 
         home = options.state_home(self.given.get("home"))
         return Registry(home.registry, patience_s=_PATIENCE_S, read_only=True)
 
     def address_of(self, name: str) -> str:
-        """Return a path unchanged, and the checkpoint of a job given by its name.
+        """Return a path unchanged, or the checkpoint of the job with this name.
 
         Raises:
             NotFound: The job does not exist.
@@ -113,17 +113,17 @@ def candidates(context: Any, parameter: Any, word: str) -> list[Completion]:
         word,
         context.params,
         place if isinstance(place, str) else None,
-        # Where the state of a batch is read.
+        # Parameters that accept `@BATCH`.
         by_batch=wanted[0] in ("A", "B") or ("SP" in wanted and "batch" in context.params),
     )
     found: list[Completion] = []
     for kind in wanted:
-        # A kind that cannot be read does not affect the others.
+        # A type of completion that cannot be read does not affect the others.
         with suppress(HoldfastError, OSError, ArithmeticError, LookupError, TypeError, ValueError):
             found += KINDS[kind](asked) if kind in KINDS else _choice(kind)
     fitting = [one for one in found if one.type != "plain" or one.value.startswith(word)]
     if any(one.type == "plain" and not {"@", "/"}.isdisjoint(one.value) for one in fitting):
-        # After an @ no directory can follow, and a catalog's own directories are not candidates.
+        # No directory can follow an @, and the directories inside a catalog are not candidates.
         fitting = [one for one in fitting if one.type == "plain"]
     return list(dict.fromkeys(fitting))
 
@@ -196,7 +196,7 @@ def _verbs(_asked: TypedWords) -> Iterator[Completion]:
 
 
 def _places(asked: TypedWords) -> Iterator[Completion]:
-    """Return everything that has state: checkpoints, jobs, and savepoints."""
+    """Yield completions for all locations of state: checkpoints, jobs and savepoints."""
     for made in (_savepoints, _checkpoints, _jobs):
         with suppress(HoldfastError, OSError, ValueError):
             yield from made(asked)
@@ -299,8 +299,8 @@ def _local(address: str) -> LocalStorage | None:
 
 
 def _expanded(path: str) -> str:
-    """Expand `~` as the shell does before it runs the verb."""
-    return os.path.expanduser(path)  # noqa: PTH111 - a Path would lose what is behind the last slash
+    """Expand a leading `~` as the shell would."""
+    return os.path.expanduser(path)  # noqa: PTH111 - a Path would drop the text after the last slash
 
 
 # The completions of each kind in a `metavar`.

@@ -1,4 +1,4 @@
-"""`holdfast check`: which state of a savepoint new code or a different Spark version can use."""
+"""`holdfast check`: check which state of a savepoint new code or a different Spark version can use."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def check_for_spark(
     """Check the state of a savepoint, a checkpoint or a job, and print the verdict.
 
     Raises:
-        Invalid: Code, or an option for code, was given.
+        Invalid: Code, or an option that applies only to code, was given.
     """
     for name in ("against", "old", "set_", "conf", "master", "deep"):
         if context.params.get(name):
@@ -234,7 +234,8 @@ def _after_check(
 
     place, saved = next_step.savepoint_word(against), is_savepoint(against)
     if report.verdict == "fails":
-        # The report itself has the fix of a refusal; without one, show the columns that the code must match.
+        # The report contains the fix of a refusal, if one exists; otherwise show the columns that the code
+        # must match.
         return () if report.next is not None else ("state", "list", place)
     if report.verdict == "kept":
         job = next_step.job_at(_checkpoint(against), home)
@@ -256,14 +257,14 @@ def _after_check(
 def _migrate_words(
     report: UpgradeReport, place: str, old: str | None, query: str | None, given: tuple[str, ...]
 ) -> tuple[str, ...]:
-    """Return the call that plans a migration of refused state to the new code's schema."""
+    """Return the arguments that plan a migration of the refused state for the new code."""
     code = () if old is None else ("--old", old)
     name = () if query is None else ("--query", query)
     return ("state", "migrate", place, "--code", report.target, *code, *name, *given, "--dry-run")
 
 
 def _checkpoint(against: str) -> str:
-    """Return the address of a checkpoint, or of the checkpoint that a savepoint was taken from."""
+    """Return the address of a checkpoint, or of the checkpoint of which a savepoint was taken."""
     from holdfast.savepoints.access import open_savepoint
     from holdfast.savepoints.catalog import is_savepoint, load
     from holdfast.storage import open_storage

@@ -108,7 +108,7 @@ def verify(checkpoint: Address, home: options.Home = None, json: options.Json = 
 
 
 def _with_saved_id(found: Verification, home: str | None) -> Verification:
-    """Add to the problem of a lost query id a hint with a savepoint that has the id."""
+    """Add a hint with a savepoint that has the query id, if the verification found the id missing."""
     from dataclasses import replace
 
     from holdfast.external.view import open_checkpoint
@@ -128,7 +128,7 @@ def _with_saved_id(found: Verification, home: str | None) -> Verification:
 
 
 def _after_history(checkpoint: str, batches: tuple[Batch, ...]) -> tuple[str, ...]:
-    """Return the next step after a history: the newest change, or without state, its verification."""
+    """Return the next step after a history: show the newest change, or verify a checkpoint without state."""
     if len(batches) < 2 or not batches[-1].operators:
         return ("checkpoint", "verify", checkpoint) if batches else ()
     before, newest = batches[-2:]
@@ -136,7 +136,7 @@ def _after_history(checkpoint: str, batches: tuple[Batch, ...]) -> tuple[str, ..
 
 
 def _after_verification(checkpoint: str, found: Verification, home: str | None) -> tuple[str, ...]:
-    """Return the call that takes a savepoint of the newest batch that can be restored."""
+    """Return the arguments that take a savepoint of the newest batch that can be restored."""
     catalog = next_step.catalog_for(found.uri, home)
     if catalog is None or not found.restorable:
         return ()
@@ -276,14 +276,14 @@ def _show_history(batches: tuple[Batch, ...]) -> None:
 
 
 def _by_operator(batch: Batch) -> str | None:
-    """Return the new bytes of each operator; None for a single operator, since the batch has the sum."""
+    """Return the new bytes of each operator as text; None for a single operator."""
     if len(batch.operators) < 2:
         return None
     return ", ".join(f"{part.named.display_name}: {part.new_bytes:,}" for part in batch.operators)
 
 
 def _took(batch: Batch) -> str:
-    """Return the duration of a batch; `~` marks one that is derived from the times of files."""
+    """Return the duration of a batch as text; `~` marks one derived from file times."""
     about = "~" if batch.duration_source == "files" else ""
     return output.WholeText(about + output.duration(batch.duration_ms))
 
@@ -309,7 +309,7 @@ def _show_verification(found: Verification) -> None:
 
 
 def ranges(batches: tuple[int, ...]) -> str:
-    """`3 to 7, 9`."""
+    """Format batch ids as ranges: `3 to 7, 9`."""
     runs: list[list[int]] = []
     for batch in batches:
         if runs and batch == runs[-1][-1] + 1:

@@ -1,7 +1,7 @@
-"""`holdfast completion`: the completion scripts of shells, and the answers to their requests.
+"""`holdfast completion`: completion scripts for shells, and the completions that they request.
 
-The scripts run `holdfast` itself with the line typed so far. Click finds the parameter at the cursor, and
-`candidates` its completions. Errors are not printed: a request that fails has no completions.
+The scripts run `holdfast` with the line typed so far. Click finds the parameter at the cursor, and
+`candidates` finds its completions. Errors are not printed: a request that fails has no completions.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _SPECIAL: Final = re.compile(r"[^\w~@%+=:,./-]")
 
 
 class Shell(str, Enum):
-    """The supported shells."""
+    """A supported shell."""
 
     BASH = "bash"
     ZSH = "zsh"
@@ -138,7 +138,7 @@ def completion(
     Examples:
       holdfast completion zsh > ~/.zfunc/_holdfast   # a directory of fpath
       holdfast completion fish > ~/.config/fish/completions/holdfast.fish
-    """  # noqa: D301 - the help's own sign for lines that stay as they are
+    """  # noqa: D301 - the sign for lines that the help does not wrap
     script = SCRIPTS[shell]
     if json:
         output.emit_json({"shell": shell.value, "script": script})
@@ -172,7 +172,7 @@ def completions(verbs: Any, before: Sequence[str], word: str) -> list[Completion
 
     Args:
         verbs: Click's group of all verbs.
-        before: The words before it, without the program.
+        before: The words before the completed one, without the program's name.
         word: The part of the word typed so far.
     """
     from typer._completion_classes import BashComplete
@@ -196,7 +196,7 @@ def completions(verbs: Any, before: Sequence[str], word: str) -> list[Completion
 
 
 def _with_values(context: Any, parameter: Any, before: Sequence[str]) -> Any:
-    """Return a context with all values, since Click reads none if the last option has no value yet."""
+    """Return a context with all values typed so far; Click reads none if the last option lacks its value."""
     if not before or before[-1] not in parameter.opts:
         return context
     groups = 0
@@ -220,7 +220,7 @@ def _split(line: str) -> tuple[list[str], bool]:
     words: list[str] = []
     try:
         words += lexer
-    except ValueError:  # a quote that is not closed yet
+    except ValueError:  # an unclosed quote
         return [*words, lexer.token], False
     return words, True
 

@@ -130,7 +130,7 @@ def cost(
 def _cost(
     place: str, home: str | None, prices: Path | None, interval: str | None, savepoints: list[str] | None
 ) -> CostReport:
-    """Return the report; for a job, with its savepoints and the memory use of its newest batch."""
+    """Return the cost report; for a job, it includes savepoints and the memory use of the newest batch."""
     from holdfast.jobs.reports import job_cost
 
     named = without_batch(place)
@@ -140,7 +140,7 @@ def _cost(
         details = options.control(home).details(place)
     elif named == place and not is_savepoint(place):
         address = open_storage(place).uri
-        with suppress(HoldfastError):  # without a readable registry only files are used
+        with suppress(HoldfastError):  # without a readable registry, only files are used
             details = options.control(home).job_with(address)
     if details is None:
         return hf.cost(place, prices=prices, interval=interval, savepoints=savepoints)

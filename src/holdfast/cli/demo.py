@@ -206,7 +206,7 @@ def tour(
     try:
         with _written(place):
             unpack(place)
-        # The verbs run in this process: set the directory, and no other state home.
+        # The verbs run in this process, so set the working directory and unset the state home.
         os.chdir(place)
         for variable in ("HOLDFAST_HOME", "HOLDFAST_CONFIG"):
             os.environ.pop(variable, None)
@@ -262,7 +262,7 @@ def _written(folder: Path) -> Iterator[None]:
 
 
 def _forget(place: Path, folder: Path | None) -> None:
-    """Delete the temporary directory of an interrupted tour; a directory that was named is kept."""
+    """Delete the temporary directory of an interrupted tour; keep a directory that the user named."""
     if folder is None:
         os.chdir(place.parent)
         shutil.rmtree(place, ignore_errors=True)
@@ -278,7 +278,7 @@ def _begin(place: Path) -> None:
 
 
 def _goes_on() -> bool:
-    """Wait for a key; return False if it ends the tour."""
+    """Wait for a key; return False if the key ends the tour."""
     typer.echo(f"\n{_PROMPT}", nl=False, err=True)
     try:
         return typer.getchar() not in _END_KEYS
@@ -323,13 +323,13 @@ def _walk(
 
 
 def _run(context: typer.Context, command: str, quiet: list[str]) -> int:
-    """Run a command line, verbs within this process; return its exit code."""
+    """Run a command line and return its exit code; verbs run within this process."""
     words = shlex.split(command)
     if words[0] != "holdfast":
         import subprocess
 
         shell = ["/bin/sh", "-c", command]
-        done = subprocess.run(shell, stdout=subprocess.PIPE, text=True, check=False)  # noqa: S603 - our own steps
+        done = subprocess.run(shell, stdout=subprocess.PIPE, text=True, check=False)  # noqa: S603 - our own
         sys.stdout.write(done.stdout)
         sys.stdout.flush()
         return done.returncode

@@ -1,4 +1,4 @@
-"""`holdfast doctor`: the health of a checkpoint, or what can run on this machine, with which settings."""
+"""`holdfast doctor`: the health of a checkpoint, or the commands and jobs that can run on this machine."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from holdfast.jobs.loader import JobExplained
     from holdfast.storage.port import Storage
 
-# Problems on the screen; `verify` lists all.
+# The maximum number of problems shown; `verify` lists all.
 _SHOWN = 3
 
 
@@ -101,7 +101,7 @@ def doctor(
 
 @dataclass(frozen=True, slots=True)
 class _Machine:
-    """The commands and jobs that can run on this machine, and the Spark that wrote the jobs' checkpoints."""
+    """The results of examining this machine and the Spark versions that wrote the jobs' checkpoints."""
 
     examination: Examination
     explained: JobExplained | None
@@ -122,7 +122,7 @@ class _Machine:
         conf: list[str] | None,
         home: str | None,
     ) -> _Machine:
-        """Examine it."""
+        """Examine this machine and return the results."""
         from holdfast.engine.session.doctor import examine
 
         settings = options.settings(home)
@@ -136,17 +136,17 @@ class _Machine:
 
     @property
     def ready(self) -> bool:
-        """True if everything that is installed works."""
+        """Return whether everything that is installed works."""
         tried, cluster = self.tried, self.cluster
         return self.examination.ok and (tried is None or tried.ok) and (cluster is None or cluster.ok)
 
     @property
     def newer(self) -> bool:
-        """True if a newer Spark than the installed one wrote a checkpoint of a job."""
+        """Return whether a newer Spark than the installed one wrote a checkpoint of a job."""
         return any(writer.newer for writer in self.writers)
 
     def as_dict(self, healths: list[Health]) -> dict[str, Any]:
-        """Return the JSON, together with the health of checkpoints."""
+        """Return the JSON of the results, with the health of the given checkpoints."""
         named = [one.written_by for one in healths if one.written_by is not None]
         writers = {writer.checkpoint: writer.as_dict() for writer in (*named, *self.writers)}
         ok = self.ready and not self.newer and all(one.ok for one in healths)
@@ -161,7 +161,7 @@ class _Machine:
         return document | {"health": [one.as_dict() for one in healths]}
 
     def render(self) -> None:
-        """Print it."""
+        """Print the results."""
         _render(self.examination, self.tried, self.explained, ready=self.ready)
         if self.cluster is not None:
             output.line()
@@ -185,7 +185,7 @@ def _say_next(json: bool, *, deep: bool, job: str | None, home: str | None, with
 
 
 def _addresses(given: str, home: str | None) -> list[str]:
-    """Return the savepoint, or the checkpoints of a directory, of the storage of a pipeline, or of a job.
+    """Return the address of a savepoint, or the checkpoints of a directory, a pipeline's storage or a job.
 
     Raises:
         NotFound: Neither a directory nor a job of this name exists.
@@ -297,7 +297,7 @@ def _restart(restart: RestartEstimate) -> str:
 
 
 def _render_missing_stores(given: list[str]) -> None:
-    """Print what reading these checkpoints as a job lacks on this machine."""
+    """Print what this machine lacks to run a job on these checkpoints."""
     missing = [check for check in _of_stores(given, None, {}) if not check.ok]
     if missing:
         output.line()
@@ -305,7 +305,7 @@ def _render_missing_stores(given: list[str]) -> None:
 
 
 def _writers(settings: Settings) -> tuple[list[WrittenBy], list[dict[str, Any]]]:
-    """Return the Spark of the checkpoints of all jobs, and why others could not be read."""
+    """Return the Spark versions that wrote the jobs' checkpoints, and the errors of unreadable ones."""
     from holdfast.checkpoints.record import checkpoints_at, writer_of
     from holdfast.config.installed_spark import InstalledSpark
     from holdfast.jobs.registry.registry import Registry
@@ -327,7 +327,7 @@ def _writers(settings: Settings) -> tuple[list[WrittenBy], list[dict[str, Any]]]
     for storage in places:
         try:
             writers.append(writer_of(storage, home, spark))
-        except HoldfastError as error:  # noqa: PERF203 - one that cannot be read says nothing of the others
+        except HoldfastError as error:  # noqa: PERF203 - an unreadable checkpoint does not affect the others
             unread.append(error.as_dict())
     return writers, unread
 
@@ -347,7 +347,7 @@ def _render_writers(writers: list[WrittenBy], unread: list[dict[str, Any]]) -> N
 
 
 def _explain(job: str | None) -> tuple[JobExplained | None, dict[str, str]]:
-    """A job's settings explained, and as Spark gets them."""
+    """Return the explanation of a job's settings, and its Spark settings."""
     if job is None:
         return None, {}
     from holdfast.jobs.loader import explained, load_job
@@ -357,7 +357,7 @@ def _explain(job: str | None) -> tuple[JobExplained | None, dict[str, str]]:
 
 
 def _of_stores(given: list[str], explained: JobExplained | None, conf: dict[str, str]) -> list[Check]:
-    """Return the requirements of checkpoints that are not on a local disk, each once."""
+    """Return the checks of the stores of checkpoints that are not on a local disk, without duplicates."""
     from holdfast.config.checks import canonical_uri, parse_storage
     from holdfast.engine.session.doctor import Check, store_checks
     from holdfast.ownership.checkpoint_lease import can_keep_leases
@@ -383,10 +383,10 @@ def _try(settings: Any) -> Check:
 
 
 def _cluster(settings: Settings, master: str | None, conf: dict[str, str]) -> ClusterExamination | None:
-    """Report a session on a cluster, if one was named.
+    """Examine a session on the cluster with this master; return None without one.
 
     Raises:
-        Invalid: It is this machine.
+        Invalid: The master is this machine.
     """
     if master is None:
         return None

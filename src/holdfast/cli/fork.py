@@ -56,8 +56,8 @@ def show_moved(made: StateReport, change: str) -> None:
     """Print the result of a rescale or a migration.
 
     Args:
-        made: The checkpoint.
-        change: The difference from the old checkpoint.
+        made: The report on the new checkpoint.
+        change: The change from the old checkpoint, as text.
     """
     output.whole(made.checkpoint)
     output.say(f"{change}: {counted(made.rows, 'row')}, verified to be the same")
@@ -68,12 +68,12 @@ def show_moved(made: StateReport, change: str) -> None:
 
 
 def say_format(state_format: int, remark: str) -> None:
-    """Print the state format with which the query must be started, since a checkpoint does not record it."""
+    """Print the state format with which the query must be started; a checkpoint does not record it."""
     output.say(f"start it with spark.sql.streaming.stateStore.checkpointFormatVersion={state_format}{remark}")
 
 
 def show_usage(usage: CheckpointUsage | None, emit: Callable[[str], None]) -> None:
-    """Print what is known about users of a checkpoint, for the confirmation with --confirm-stopped."""
+    """Print the known users of a checkpoint, to help decide on --confirm-stopped."""
     if usage is None:
         return
     emit(f"no query may use {usage.uri} meanwhile; confirm with --confirm-stopped. Known activity:")
@@ -155,7 +155,7 @@ def _row(sample: RowSample) -> str:
     "savepoints/20260305T080000 checkpoints/experiment",
     "savepoints/20260305T080000 --compare new.py --original visits.py",
 )
-def fork(  # noqa: PLR0917 - each is an option
+def fork(  # noqa: PLR0917 - each argument is an option
     savepoint: Savepoint,
     checkpoint: Annotated[
         str | None,

@@ -1,4 +1,4 @@
-"""Help: examples of verbs, the first verbs, and narrow terminals."""
+"""The help of verbs: examples, the list of first verbs, and the layout for narrow terminals."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ def examples(*calls: str) -> Callable[[Verb], Verb]:
     """Return a decorator that adds examples to the help of a verb.
 
     Args:
-        calls: The arguments of each example, as typed in a shell after the verb. The verb itself is added,
-            since two verbs may share a function.
+        calls: The arguments of each example, as typed in a shell after the verb. The verb itself is added
+            later, because two verbs may share a function.
     """
 
     def note(verb: Verb) -> Verb:
@@ -56,7 +56,7 @@ def show_in_help(words: str, verb: Any) -> None:
 
 
 def _write(words: str, verb: Any, _context: Any, formatter: Any) -> None:
-    """Write the examples as a section; lines are not wrapped, so that they can be pasted."""
+    """Write the examples as a section, without wrapping lines, so that they can be pasted."""
     with formatter.section("Examples"):
         for line in example_lines(words, verb):
             formatter.write(f"{' ' * formatter.current_indent}{line}\n")
@@ -72,7 +72,7 @@ FIRST: Final = (
 
 
 def first_verbs() -> str:
-    """Return the text for a call without a verb, at most 80 columns wide."""
+    """Return the text shown for a call without a verb, at most 80 columns wide."""
     width = max(len(command) for command, _ in FIRST)
     lines = [f"  {command.ljust(width)}  {why}" for command, why in FIRST]
     return "\n".join(
@@ -95,7 +95,7 @@ _PART: Final = 4
 
 
 def arguments() -> dict[str, int]:
-    """Return the settings that make help fit a narrow terminal; none if there is room enough."""
+    """Return the settings that make help fit a narrow terminal; empty if the terminal is wide enough."""
     columns = output.width()
     return {"terminal_width": columns} if columns is not None and columns <= _LEAST else {}
 

@@ -1,4 +1,4 @@
-"""Remember Ctrl-C: an import in C that it interrupts fails with an unrelated error."""
+"""Detection of Ctrl-C behind other errors, such as that of an interrupted import."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ def remember() -> None:
 
 
 def is_one(error: BaseException | None) -> bool:
-    """Return True if an error is Ctrl-C, or was raised from it."""
+    """Return whether an error is a KeyboardInterrupt, or was raised from one."""
     while error is not None and not isinstance(error, KeyboardInterrupt):
         error = error.__cause__
     return error is not None
 
 
 def stands_for_one(error: BaseException) -> bool:
-    """Return True if an unhandled error was caused by Ctrl-C."""
+    """Return whether an unhandled error was caused by Ctrl-C."""
     return bool(_came) or is_one(error)
 
 

@@ -99,7 +99,7 @@ def _read(target: str, home: str | None) -> LintReport:
 
 
 def _is_code(target: str) -> bool:
-    """Return True if a target is a file or ends with .py, so that it is not a job or a checkpoint."""
+    """Return whether a target is code: a file, or a name that ends with .py."""
     if target.endswith(".py"):
         return True
     try:

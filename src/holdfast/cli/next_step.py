@@ -23,19 +23,19 @@ if TYPE_CHECKING:
 _DRY_RUN: Final = "--dry-run"
 _CATALOG: Final = "savepoints"
 _RESTORED: Final = "-restored"
-# So much of a savepoint's id has its time to the millisecond.
+# The length of a savepoint id's time to the millisecond.
 _MILLISECOND: Final = len("20260305T080000.000Z")
 
 _silent = False
 
 
 def on_terminal() -> bool:
-    """Return whether a person reads both the result and the messages."""
+    """Return whether both standard output and standard error are terminals."""
     return sys.stdout.isatty() and sys.stderr.isatty()
 
 
 def is_wanted(json: bool) -> bool:
-    """Return whether a next step is printed."""
+    """Return whether a next step is printed for this call."""
     return not (json or _silent or output.quiet()) and on_terminal()
 
 
@@ -48,19 +48,19 @@ def say(json: bool, *words: str) -> None:
     """Print the next call.
 
     Args:
-        json: True if the result is JSON; then nothing is printed.
-        words: The arguments after `holdfast`; without any, nothing is printed.
+        json: Whether the result is JSON; if so, nothing is printed.
+        words: The arguments after `holdfast`; if empty, nothing is printed.
     """
     if words and is_wanted(json):
         _tell(f"next: {shlex.join(('holdfast', *words))}")
 
 
 def say_looked_up(json: bool, find: Callable[[], Sequence[str]]) -> None:
-    """Print a next call that has to be looked up; it is looked up only if it is printed.
+    """Print a next call that is computed only if it will be printed.
 
     Args:
-        json: True if the result is JSON; then nothing is printed.
-        find: Returns the arguments after `holdfast`, or none.
+        json: Whether the result is JSON; if so, nothing is printed.
+        find: The function that returns the arguments after `holdfast`; empty for none.
     """
     if is_wanted(json):
         with suppress(HoldfastError, OSError):
@@ -68,11 +68,11 @@ def say_looked_up(json: bool, find: Callable[[], Sequence[str]]) -> None:
 
 
 def say_for_real(json: bool, *, ready: bool = True) -> None:
-    """Print the same call without --dry-run.
+    """Print this call without --dry-run as the next call.
 
     Args:
-        json: True if the result is JSON; then nothing is printed.
-        ready: True if the call would change something and needs no further option.
+        json: Whether the result is JSON; if so, nothing is printed.
+        ready: Whether the call would change something and needs no further option.
     """
     if ready and _DRY_RUN in sys.argv:
         say(json, *(word for word in sys.argv[1:] if word != _DRY_RUN))
@@ -82,7 +82,7 @@ def say_steps(json: bool, steps: Sequence[tuple[str, str]], end: str) -> None:
     """Print several next calls, each with its purpose.
 
     Args:
-        json: True if the result is JSON; then nothing is printed.
+        json: Whether the result is JSON; if so, nothing is printed.
         steps: Shell commands, each with its purpose.
         end: A sentence to print below the commands.
     """
@@ -102,12 +102,12 @@ def say_steps(json: bool, steps: Sequence[tuple[str, str]], end: str) -> None:
 
 
 def say_start(json: bool, checkpoint: str, original: str) -> None:
-    """Print how to start on a new checkpoint: the job that used the original, or a query without a job.
+    """Print the call that starts the original's job on a new checkpoint, or the option without a job.
 
     Args:
-        json: True if the result is JSON; then nothing is printed.
+        json: Whether the result is JSON; if so, nothing is printed.
         checkpoint: The new checkpoint.
-        original: The checkpoint that it was created from.
+        original: The checkpoint from which the new one was created.
     """
     if not is_wanted(json):
         return
@@ -135,8 +135,8 @@ def say_option(json: bool, checkpoint: str) -> None:
 
 @contextmanager
 def silent() -> Iterator[None]:
-    """Print no next steps while verbs run inside this process."""
-    global _silent  # noqa: PLW0603 - as standard error is one for the process, so is this
+    """Suppress next steps while verbs run inside this process."""
+    global _silent  # noqa: PLW0603 - one value per process, like standard error
     before, _silent = _silent, True
     try:
         yield
@@ -145,7 +145,7 @@ def silent() -> Iterator[None]:
 
 
 def typed(address: str) -> str:
-    """Return an address as typed in a shell: a local path, relative if below the working directory."""
+    """Return an address as typed in a shell: a local path, relative if it is below the working directory."""
     from holdfast.config.checks import local_path
 
     path = local_path(address)
@@ -156,7 +156,7 @@ def typed(address: str) -> str:
 
 
 def catalog_for(checkpoint: str, home: str | None) -> str | None:
-    """Return the catalog for a savepoint of a checkpoint: that of its job, or the one next to it.
+    """Return the catalog for savepoints of a checkpoint: that of its job, or the directory next to it.
 
     Args:
         checkpoint: The checkpoint's URI.
@@ -252,7 +252,7 @@ def job_at(checkpoint: str, home: str | None) -> JobDetails | None:
 
 
 def key_word(key: Any) -> str:
-    """Return a key as typed: its value alone if that is one word, else JSON."""
+    """Return a key as typed in a shell: its value if that is a single word, otherwise JSON."""
     values = list(key.values()) if isinstance(key, dict) else []
     if len(values) == 1 and isinstance(values[0], (str, int)) and not isinstance(values[0], bool):
         text = str(values[0])

@@ -251,7 +251,7 @@ def _text(file: str) -> str:
             where=file,
             hint="convert the file to UTF-8",
         ) from error
-    except (OSError, ValueError) as error:  # a name that no file can have is a ValueError
+    except (OSError, ValueError) as error:  # an impossible file name raises a ValueError
         found = error.strerror if isinstance(error, OSError) else str(error)
         raise Invalid(
             "the input file cannot be read",

@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 
 
 def _name_databases(context: typer.Context, home: str | None) -> str | None:
-    """Let this process connect to the databases that jobs of the state home name."""
+    """Allow this process to connect to the databases that jobs of the state home use."""
     from holdfast.external.named_addresses import name_databases_of
 
     def read() -> list[str]:
         from holdfast.jobs.registry.registry import Registry
 
-        with suppress(HoldfastError):  # the refusal of an address says what else names it
+        with suppress(HoldfastError):  # the error about an address names the alternatives
             return Registry(state_home(home).registry, read_only=True).databases()
         return []
 
@@ -49,7 +49,7 @@ Home = Annotated[
 
 
 def on_this_machine(path: Path | None) -> Path | None:
-    """Return a local path; refuse a URI, which would be taken for a relative path."""
+    """Return a local path; refuse a URI, which would be mistaken for a relative path."""
     if path is not None and any(ord(letter) < 32 for letter in str(path)):
         raise Invalid(
             "the path contains control characters",
@@ -141,7 +141,7 @@ Lease = Annotated[
 
 
 class Quiet(TyperOption):
-    """The option -q of every verb: `cli` adds it, and `output` obeys it."""
+    """The option -q of every verb, which `cli` adds and `output` applies."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -160,14 +160,14 @@ Query = Annotated[
 
 
 def group(help_: str) -> typer.Typer:
-    """Return a group of verbs under one word."""
+    """Return a new group of verbs."""
     return typer.Typer(
         help=help_, no_args_is_help=True, add_completion=False, rich_markup_mode=None, cls=Verbs
     )
 
 
 def settings(home: str | None, **others: str | int | None) -> Settings:
-    """Return the settings of this call; `others` are options by name, None if not given."""
+    """Return the settings of this call; `others` maps setting names to option values, None if not given."""
     from holdfast.config.settings import Settings
 
     return Settings.here(home, **others)
@@ -188,10 +188,10 @@ def control(home: str | None) -> Control:
 
 
 def pairs(flag: str, given: list[str] | None) -> dict[str, str]:
-    """Return the settings that a repeated option gives.
+    """Parse the values of a repeated option as KEY=VALUE.
 
     Raises:
-        Invalid: One is not KEY=VALUE.
+        Invalid: A value is not KEY=VALUE.
     """
     found: dict[str, str] = {}
     for text in given or []:

@@ -1,12 +1,12 @@
-"""Render results: data on standard output, messages on standard error.
+"""The rendering of results: data on standard output, messages on standard error.
 
 On a terminal, or with COLUMNS set, a table is fitted to the width: ids are cut to their shortest unambiguous
 prefix, columns without a value are left out, and other values that do not fit are cut at their end. A number
 is never cut. A single row, and rows on too narrow a terminal, are printed as names and values instead, with
 nothing cut. In a pipe or a file, all columns and all values are printed.
 
-Sentences are broken between words. A path, an address, a command between backticks and a key between quotes
-stay in one piece, to be copied; one that is wider than the terminal has a line of its own.
+Sentences are wrapped between words. Paths, addresses, commands in backticks and keys in quotes are never
+split, so that they can be copied; one that is wider than the terminal is printed on its own line.
 """
 
 from __future__ import annotations
@@ -27,24 +27,24 @@ from holdfast.errors import HoldfastError
 NOTHING: Final = "–"
 CUT: Final = "…"
 _BETWEEN: Final = 2
-# A column is not cut below this: less of a value tells nothing.
+# The minimum width of a cut column; less of a value is not informative.
 _LEAST: Final = 10
-# Nor does one that continues below get narrower than this.
+# The minimum width of a column that continues below.
 _LEAST_BELOW: Final = 20
 _USUAL_WIDTH: Final = 80
-# A space at which no line ends, and what has none: commands and keys.
+# A space at which lines are not broken, and the text that contains such spaces: commands and keys.
 _STAYS: Final = "\x00"
 _COPIED: Final = re.compile(r"`[^`]*`|(?<!\w)'[^']*'(?!\w)")
-# What is before a sentence, which continues under its end: a mark such as `ok`, or what kind it is.
+# The mark before a sentence, such as `ok`, under whose end the sentence continues.
 _HEAD: Final = re.compile(r"\s*(?:(?:error|hint|note|warning|WARNING): |\S+ {2,})?")
-# How many characters of an id are shown at least: a savepoint's has the second in them, a UUID eight digits.
+# The minimum number of shown characters of an id: the second in a savepoint's id, eight digits of a UUID.
 SAVEPOINT_ID: Final = len("20260305T080000")
 UUID: Final = 8
 SHA256: Final = 12
 
 
-# Control characters, format characters such as those that turn the direction of text, separators of lines and
-# paragraphs, lone surrogates.
+# Control characters, format characters (such as those that reverse text), line and paragraph separators, and
+# lone surrogates.
 _UNSEEN: Final = frozenset({"Cc", "Cf", "Zl", "Zp", "Cs"})
 
 
@@ -62,7 +62,7 @@ def width(stream: TextIO | None = None) -> int | None:
     """Return the width of the terminal; None if nothing is cut.
 
     Args:
-        stream: The stream, if not standard output.
+        stream: The stream to measure; None for standard output.
     """
     given = os.environ.get("COLUMNS", "")
     if given.isascii() and given.isdigit() and int(given) > 0:
@@ -77,12 +77,12 @@ def width(stream: TextIO | None = None) -> int | None:
 
 
 class _Column:
-    """A name and the values below it, as text.
+    """A column of a table, as text.
 
     Args:
         name: The heading.
         cells: The values.
-        stays: Whether no value may be cut.
+        stays: Whether its values must not be cut.
     """
 
     def __init__(self, name: str, cells: list[str], stays: bool) -> None:
@@ -91,7 +91,7 @@ class _Column:
         self.is_empty = all(text in {"", NOTHING} for text in cells)
         self.is_number = bool(cells) and all(map(_is_number, cells))
         self.width = max(map(_width, (name, *cells)))
-        # The narrowest that it can become.
+        # The minimum width of the column.
         self.least = self.width if stays or self.is_number else min(self.width, max(_width(name), _LEAST))
 
 
@@ -110,8 +110,8 @@ def table_lines(
         rows: The values.
         room: The maximum width; None for no limit.
         ids: Columns of ids, each with the minimum number of characters to show.
-        spare: Columns that are left out of several rows if space is short, the first one first.
-        below: Columns whose values continue in lines below instead of being cut.
+        spare: Columns that are omitted from a table of several rows if space is short, in this order.
+        below: Columns whose values continue on the next line instead of being cut.
     """
     given = [list(row) for row in rows]
     columns = [
@@ -136,7 +136,7 @@ def table_lines(
 
 
 def broken(text: str, room: int | None, indent: str = "", below: str = "") -> list[str]:
-    """Return a sentence in lines; words and quoted or backticked text stay whole, to be copied.
+    """Wrap a sentence into lines without splitting words or text in quotes or backticks.
 
     Args:
         text: The sentence.
@@ -159,7 +159,7 @@ def broken(text: str, room: int | None, indent: str = "", below: str = "") -> li
 
 
 def broken_text(text: str, room: int | None) -> list[str]:
-    """Return the lines of a text; a line that is too long continues with its own indent."""
+    """Wrap each line of a text; continuation lines keep the indent of their line."""
     lines: list[str] = []
     for line in text.split("\n"):
         if room is None or _width(line) <= room:
@@ -173,7 +173,7 @@ def broken_text(text: str, room: int | None) -> list[str]:
 
 
 def field_lines(pairs: Iterable[tuple[str, Any]], room: int | None, indent: str = "") -> list[str]:
-    """Return names and values, one per line, aligned; a long value continues below its beginning."""
+    """Return aligned lines of names and values; a long value continues below its start."""
     listed = [(name, cell(value)) for name, value in pairs]
     longest = max((_width(name) for name, _ in listed), default=0)
     lines = []
@@ -187,7 +187,7 @@ def field_lines(pairs: Iterable[tuple[str, Any]], room: int | None, indent: str 
 
 
 def cell(value: Any) -> str:
-    """Return a value as text of one line."""
+    """Return a value as one line of text."""
     if value is None:
         return NOTHING
     if isinstance(value, int) and not isinstance(value, bool):
@@ -196,12 +196,12 @@ def cell(value: Any) -> str:
 
 
 def visible(text: str, keep: str = "", escape: Callable[[str], str] = _escape) -> str:
-    """Return text with invisible characters escaped: those that move the cursor, or turn or hide text.
+    """Escape invisible characters in text: those that move the cursor, or reverse or hide text.
 
     Args:
         text: The text.
         keep: Characters that are not escaped, such as line ends.
-        escape: Returns the escape of a character.
+        escape: The function that returns the escape of a character.
     """
     if text.isprintable():
         return text
@@ -237,7 +237,7 @@ def _least(column: _Column, below: Sequence[str]) -> int:
 
 
 def _fitted(columns: list[_Column], room: int, below: Sequence[str]) -> list[int]:
-    """Return the widths with which a table fits: the widest columns of text are narrowed."""
+    """Return the column widths with which a table fits, by narrowing the widest text columns."""
     widths, least = [column.width for column in columns], [_least(column, below) for column in columns]
     while _total(widths) > room:
         wider = (place for place in range(len(widths)) if widths[place] > least[place])
@@ -291,7 +291,7 @@ def _cut(text: str, most: int) -> str:
 
 
 def _width(text: str) -> int:
-    """Return the columns of a text on a terminal: East Asian characters take two, combining accents none."""
+    """Return the width of a text on a terminal: two per East Asian character, zero per combining accent."""
     if text.isascii():
         return len(text)
     return sum(
@@ -314,10 +314,10 @@ class VerbOutput(Protocol):
     """The result of a verb."""
 
     def as_dict(self) -> Mapping[str, Any]:
-        """Return plain values for JSON."""
+        """Return the result as plain values for JSON."""
 
 
-# What text of several lines holds, and moves the cursor only forward.
+# Characters that are kept in text of several lines, because they move the cursor only forward.
 _IN_TEXT: Final = "\n\t"
 _quiet = False
 
@@ -333,7 +333,7 @@ def show(value: T, json: bool, render: Callable[[T], None]) -> None:
 
 
 def show_plan(plan: T, json: bool, render: Callable[[T], None], *, dry_run: bool = True) -> None:
-    """Print a plan or its result; the JSON field `dry_run` says which."""
+    """Print a plan or its result; the JSON field `dry_run` distinguishes the two."""
     if json:
         emit_json({"dry_run": dry_run, **plan.as_dict()})
     else:
@@ -347,13 +347,13 @@ def compact(value: Any, longest: int | None = 200) -> str:
 
 
 def whole(text: str) -> None:
-    """Print a line without breaking it: a file name, a command, JSON."""
+    """Print a line without wrapping, such as a file name, a command or JSON."""
     sys.stdout.write(f"{visible(text, _IN_TEXT)}\n")
     sys.stdout.flush()
 
 
 def line(text: str = "") -> None:
-    """Print a line of the result, broken between words at the terminal's width."""
+    """Print a line of the result, wrapped between words at the terminal's width."""
     for part in broken_text(visible(text, _IN_TEXT), width()):
         whole(part)
 
@@ -365,25 +365,25 @@ def prose(text: str, indent: str = "") -> None:
 
 
 def say(text: str, stream: TextIO | None = None) -> None:
-    """Print a message, on standard error unless a stream is given; not with --quiet."""
+    """Print a message unless --quiet is set, by default on standard error."""
     if not quiet():
         insist(text, stream)
 
 
 def insist(text: str, stream: TextIO | None = None) -> None:
-    """Print a message even with --quiet: an error, a warning, or the subject of a question."""
+    """Print a message even if --quiet is set: an error, a warning, or the subject of a question."""
     lines = broken_text(visible(text, _IN_TEXT), width(stream or sys.stderr))
     standard_streams.say("\n".join([*lines, ""]), stream)
 
 
 def quiet() -> bool:
-    """Return whether this call was given --quiet."""
+    """Return whether --quiet is set."""
     return _quiet
 
 
 def be_quiet(wanted: bool) -> None:
-    """Set whether this call was given --quiet."""
-    global _quiet  # noqa: PLW0603 - as standard error is one for the process, so is this
+    """Turn --quiet on or off."""
+    global _quiet  # noqa: PLW0603 - one value per process, like standard error
     _quiet = wanted
 
 
@@ -396,14 +396,14 @@ def table(
     *,
     empty: str | None = None,
 ) -> None:
-    """Print a table; without rows, print only the headers or `empty`.
+    """Print a table; if there are no rows, print only the headers or `empty`.
 
     Args:
         headers: The names of the columns.
         rows: The values.
         ids: Columns of ids, each with the minimum number of characters to show.
-        spare: Columns that are left out of several rows if space is short, the first one first.
-        below: Columns whose values continue in lines below instead of being cut.
+        spare: Columns that are omitted from a table of several rows if space is short, in this order.
+        below: Columns whose values continue on the next line instead of being cut.
         empty: The text printed instead of the headers if there are no rows, except in a pipe.
     """
     listed = list(rows)
@@ -416,13 +416,13 @@ def table(
 
 
 def fields(pairs: Iterable[tuple[str, Any]], indent: str = "") -> None:
-    """Print names and values, one per line, aligned."""
+    """Print aligned lines of names and values."""
     for text in field_lines(pairs, width(), indent):
         whole(text)
 
 
 def report_error(error: HoldfastError, *, as_json: bool) -> None:
-    """Print an error on standard error, and with `--json` on standard output too."""
+    """Print an error on standard error, and with `--json` also on standard output."""
     if as_json:
         emit_json(error.as_dict())
     insist(f"error: {error}")
@@ -439,7 +439,7 @@ def moment(ms: int | None, *, in_utc: bool = False) -> str:
     """Return an instant to the second, in local time with its UTC offset; `Z` is UTC.
 
     Args:
-        ms: Since 1970; None is a dash.
+        ms: The instant in epoch milliseconds; None is shown as a dash.
         in_utc: Whether to add the UTC time.
     """
     import datetime as dt
@@ -450,7 +450,7 @@ def moment(ms: int | None, *, in_utc: bool = False) -> str:
         utc = dt.datetime.fromtimestamp(ms / 1000, dt.timezone.utc)
         local = utc.astimezone()
     except (OverflowError, ValueError, OSError):
-        return f"{ms:,} ms since 1970"  # before the year 1 or after 9999, such as Spark's greatest time
+        return f"{ms:,} ms since 1970"  # before year 1 or after year 9999, such as Spark's maximum time
     if not local.utcoffset():
         return WholeText(f"{utc:%Y-%m-%d %H:%M:%S}Z")
     offset = local.strftime("%z")

@@ -1,4 +1,4 @@
-"""Progress of a long command: a bar on a terminal, else a line per phase; nothing with --quiet."""
+"""The progress of a long command: a bar on a terminal, otherwise a line per phase; hidden by --quiet."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from holdfast.quantities import counted
 Advance = Callable[[int, int, str], None]
 
 STEPS = "steps"
-# What is counted in a phase, where it is not what the verb counts otherwise.
+# The unit of each phase that counts other things than the verb.
 _UNITS: Final = {
     "hashing": "files",
     "reading files": "files",
@@ -40,9 +40,9 @@ def progress(what: str, unit: str, stream: TextIO | None = None) -> Iterator[Adv
     """Show the progress of a verb; the body calls `advance(done, total, note)`.
 
     Args:
-        what: The verb.
+        what: The name of the verb.
         unit: The unit of the count.
-        stream: The stream to show it on, if not standard error.
+        stream: The stream to write to; None for standard error.
     """
     shown = stream or sys.stderr
     if output.quiet():
@@ -84,7 +84,7 @@ def _bar(what: str, unit: str, stream: TextIO) -> Iterator[Advance]:
             left = task.time_remaining
             return Text("" if left is None else f"{dt.timedelta(seconds=int(left))} left")
 
-    # Steps differ in length, so neither their rate nor the time that is left says anything.
+    # Steps differ in length, so a rate and a remaining time would be misleading.
     columns = (
         SpinnerColumn(),
         TextColumn("{task.description}"),
@@ -105,7 +105,7 @@ def _singular(unit: str) -> str:
 
 
 def _lines(what: str, unit: str, stream: TextIO) -> Advance:
-    """Print a line as each phase starts, with its name and its amount of work."""
+    """Return a callback that prints a line at the start of each phase, with its name and amount of work."""
     told: set[str] = set()
 
     def advance(done: int, total: int, note: str) -> None:
@@ -115,7 +115,7 @@ def _lines(what: str, unit: str, stream: TextIO) -> Advance:
         things = unit if unit == STEPS else _UNITS.get(note, unit)
         amount = "" if things == STEPS or total < 1 else counted(total, _singular(things))
         if amount and done and note not in _UNITS:
-            amount = f"{done:,} of {amount}"  # something that happens on the way
+            amount = f"{done:,} of {amount}"  # an event during a phase
         elif amount and note.endswith(things):
             amount = f"{total:,} in all"
         output.say(f"{what}: {', '.join(part for part in (note, amount) if part) or 'started'}", stream)

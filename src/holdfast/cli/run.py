@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from holdfast.server.server_settings import ServerSettings
 
 QUIET_S = 5.0
-# Events that --quiet does not silence: something went wrong, and the job continues.
+# Events that are printed even with --quiet, because an error occurred while the job continues.
 _TROUBLE = frozenset(
     ("restarting", "deposed", "caution", "unrecorded", "unwatched", "untold", "no-savepoint", "no-digests")
 )
@@ -143,7 +143,7 @@ def run(
         StateHome(place),
         _emit_event if json else narrator(),
         clock=now_ms,
-        rng=random.Random(),  # noqa: S311 - spreads restarts, guards nothing
+        rng=random.Random(),  # noqa: S311 - spreads restarts; not security-relevant
         launch=lambda started: DriverProcess.start(started, quiet=json),
         elections=elected,
     )
@@ -161,7 +161,7 @@ def run(
 
 
 def _after_run(target: str, home: str | None) -> tuple[str, ...]:
-    """Return the next step after a run: its first query's state, or for a job without state, its status."""
+    """Return the next step after a run: show the first query's state, or without state the job's status."""
     jobs = options.control(home)
     name = next((status.job.name for status in jobs.jobs() if status.job.target == target), None)
     if name is None:
@@ -177,7 +177,7 @@ def _after_run(target: str, home: str | None) -> tuple[str, ...]:
 
 @contextmanager
 def _served(home: Path, settings: ServerSettings | None, json: bool) -> Iterator[None]:
-    """Serve HTTP meanwhile, if wanted; the job also runs if the port is taken."""
+    """Serve HTTP during the job, if requested; the job runs even if the port is in use."""
     if settings is None:
         yield
         return
@@ -234,19 +234,17 @@ def _fallback(given: str | None) -> Fallback | None:
 
 
 def _savepoints(given: list[str] | None) -> dict[str, str]:
-    """Return the savepoint of each query; a missing one is an error before anything starts.
+    """Return the savepoint of each query, after checking that all exist.
 
     Raises:
         NotFound: The savepoint does not exist.
-        Corrupt: Its manifest is damaged.
+        Corrupt: The manifest of a savepoint is damaged.
         Invalid: A query has two savepoints, or an address is not valid.
     """
     found: dict[str, str] = {}
     for text in given or []:
         query, equals, address = text.partition("=")
-        if (
-            not equals or "/" in query or "@" in query
-        ):  # an address with an equals sign in it, or in its label
+        if not equals or "/" in query or "@" in query:  # an address or a label that contains an equals sign
             query, address = "", text
         if query in found:
             raise Invalid(
@@ -261,10 +259,10 @@ def _savepoints(given: list[str] | None) -> dict[str, str]:
 
 
 def _whole_address(address: str) -> str:
-    """Return the absolute address of a savepoint, so that the driver resolves nothing again.
+    """Return the absolute address of a savepoint, which the driver can use without resolving it.
 
     Raises:
-        Unsupported: A Spark newer than the installed one has written it.
+        Unsupported: A Spark newer than the installed one wrote the savepoint.
     """
     from holdfast.checkpoints.record import savepoint_writer
     from holdfast.config.installed_spark import InstalledSpark
@@ -332,7 +330,7 @@ def _explain(
 
 
 def _check(job: Job, conf: dict[str, str], savepoints: dict[str, str], settings: Settings) -> None:
-    """Refuse what a run would refuse, as far as that is known without Spark."""
+    """Run the checks of a run that need no Spark."""
     from holdfast.jobs.state_home import StateHome
     from holdfast.jobs.trials.preflight import check_run
 
@@ -342,7 +340,7 @@ def _check(job: Job, conf: dict[str, str], savepoints: dict[str, str], settings:
 
 
 def narrator() -> Callable[[JobEvent], None]:
-    """Return a printer of events: one line each, batches at most once per interval and query."""
+    """Return a function that prints each event on a line, and batches once per interval and query."""
     told: dict[str, float] = {}
 
     def tell(event: JobEvent) -> None:

@@ -56,9 +56,9 @@ def take_periodically(
 ) -> None:
     """Take savepoints until Ctrl-C or SIGTERM; a running take is finished.
 
-    Between two takes, pending digests are made, the newest first.
+    Between two takes, pending digests are computed, newest first.
 
-    A permanent failure of the first take is raised; later failures are reported and retried.
+    A permanent failure of the first take is raised as an error; later failures are reported and retried.
 
     Raises:
         Invalid: An address or a duration is not valid, or the catalog is inside the checkpoint.
@@ -75,7 +75,7 @@ def take_periodically(
     origin, into = open_checkpoint(checkpoint), open_storage(catalog, "catalog")
     first = True
     with until_stopped() as stopped:
-        # Half the time between two takes at a pace, and the rest at full speed: the next one is to come.
+        # Compute digests gently for half of the time between two takes, then at full speed.
         digests = PendingDigests(
             now_ms, lambda: not stopped.is_set(), pause=stopped.wait, longest_s=every_ms / 2000
         )
@@ -110,7 +110,7 @@ def take_periodically(
 
 
 def _digest(digests: PendingDigests, catalog: Storage, query_id: str, due: float) -> None:
-    """Make pending digests until the next take is due."""
+    """Compute pending digests until the next take is due."""
     while time.monotonic() < due:
         made = digests.newest(catalog, [query_id])
         if made is None:
@@ -306,7 +306,7 @@ def list_savepoints(catalog: Catalog, home: options.Home = None, json: options.J
 
 
 def _refuse_no_catalog(catalog: str) -> None:
-    """Refuse a directory that is not a catalog; an empty catalog is accepted."""
+    """Check that a directory is a catalog, possibly an empty one."""
     from holdfast.savepoints.catalog import is_catalog
     from holdfast.storage import open_storage
 
@@ -449,7 +449,7 @@ def _show_list(found: tuple[Listed, ...]) -> None:
 
 
 def _changed(manifest: Manifest) -> str | None:
-    """Return the changes made by hand, in a few words; None without any."""
+    """Return a short description of the manual changes; None if there are none."""
     change = manifest.change
     words = [] if change is None else [str(change.get("kind"))]
     words += ["erased"] if manifest.erasures else []
@@ -457,7 +457,7 @@ def _changed(manifest: Manifest) -> str | None:
 
 
 def _database(fields: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
-    """Return the database of the state, if it was in one."""
+    """Return the database of the state as a field; empty if the state is not in a database."""
     from holdfast.formats.providers import external_state
 
     external = external_state(fields.get("confs") or {})
@@ -465,7 +465,7 @@ def _database(fields: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
 
 
 def _changes(manifest: Manifest) -> list[tuple[str, str]]:
-    """Describe the changes made to the state by hand."""
+    """Describe the manual changes to the state."""
     found = []
     change = manifest.change
     if change is not None:

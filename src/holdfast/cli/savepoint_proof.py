@@ -111,7 +111,7 @@ def diff(
 
 
 def _after_proof(savepoint: str, proof: Proof) -> tuple[str, ...]:
-    """Return the next step after a proof: a restore, or for a damaged savepoint the list of others."""
+    """Return the next step after a verification: restore the savepoint, or list others if it is damaged."""
     if proof.ok and proof.manifest is not None:
         return next_step.restore_words(savepoint, proof.manifest.checkpoint)
     return ("savepoint", "list", next_step.typed(proof.uri.rpartition("/savepoints/")[0]))
@@ -139,7 +139,7 @@ def _after_difference(first: str, second: str, found: StatesDifference, home: st
 
 
 def _name_state(operators: Sequence[NamedOperator], stored: StateName) -> NamedState | None:
-    """Return the named state of a stored one; None for a store that Spark uses internally."""
+    """Return the named state of a store; None for a store that Spark uses internally."""
     from holdfast.at_rest.model import StateForm
     from holdfast.savepoints.key_diff import KEYED
 
@@ -152,9 +152,9 @@ def _name_state(operators: Sequence[NamedOperator], stored: StateName) -> NamedS
 
 
 def _key_word(state: NamedState, sample: DifferingKey) -> str | None:
-    """Return the key of a row as typed; None if the stored row has other columns.
+    """Return the key of a row as typed in a shell; None if its columns do not match the stored row.
 
-    A stored key may have further columns, such as the start of a session.
+    A stored key may have additional columns, such as the start of a session.
     """
     key, names = sample.as_dict()["key"], state.key.names
     if not isinstance(key, dict):
@@ -177,7 +177,7 @@ def _show_proof(proof: Proof) -> None:
 
 
 def _show_content(proof: Proof) -> None:
-    """Print which rows were read, and what they were compared with."""
+    """Print which rows were read, and with which digests they were compared."""
     later = f"`holdfast savepoint digest {place_word(proof.uri)}` records them"
     if proof.states is None:
         told = proof.recorded
@@ -279,11 +279,11 @@ def _show_sample(sample: DifferingKey) -> None:
 
 
 def _plain(value: object) -> str | None:
-    """A number as it is: batches and times are names here, and not amounts."""
+    """Return a number without thousands separators, because batch ids and times are not amounts."""
     return None if value is None else str(value)
 
 
-# What a shell makes of a command that Ctrl-C has ended.
+# The exit code of a command that Ctrl-C ended.
 INTERRUPTED: Final = 130
 
 
@@ -397,8 +397,8 @@ def digest_taken(uri: str, *, gentle: bool | None = None) -> str:
     """Record the digests of a savepoint that was just taken; print a note if they stay pending.
 
     Args:
-        uri: The savepoint.
-        gentle: Whether to leave CPU cores to the query; by default if it seems to run.
+        uri: The address of the savepoint.
+        gentle: Whether to leave CPU cores to the query; None to do so if the query seems to be running.
 
     Returns:
         `recorded` or `pending`.
@@ -415,10 +415,10 @@ def digest_taken(uri: str, *, gentle: bool | None = None) -> str:
 
 
 def remember(checkpoint: str, taken: Taken, took_s: float, home: str | None) -> None:
-    """Record a savepoint with its job, so that requests may name its directory."""
+    """Record a savepoint in the state home with its job, so that API requests may use its directory."""
     from holdfast.storage import open_storage
 
-    with suppress(HoldfastError):  # the savepoint is there, whether the state home knows of it or not
+    with suppress(HoldfastError):  # the savepoint exists, even if the state home does not list it
         options.control(home).note_taken(open_storage(checkpoint).uri, taken, int(took_s * 1000))
 
 
@@ -495,7 +495,7 @@ def gc(
 
 
 def _say_next(removal: Removal, json: bool, *, dry_run: bool) -> None:
-    """Return the next step after a removal: what is left, or the real run after a plan."""
+    """Print the next step after a removal: list what is left, or after a plan, run it."""
     if dry_run:
         next_step.say_for_real(json, ready=bool(removal.savepoint or removal.paths) and not removal.live)
     else:

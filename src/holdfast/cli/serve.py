@@ -98,11 +98,12 @@ def server_settings(
     savepoints: str | None,
     roots: list[str] | None,
 ) -> ServerSettings:
-    """Return the server settings that these options give.
+    """Build the server settings from options.
 
     Raises:
-        Invalid: They contradict each other, or the port is reachable from elsewhere and there is no token.
-        NotFound: A file is missing.
+        Invalid: The options contradict each other, or the port is reachable from other machines without a
+            token.
+        NotFound: A file that an option names is missing.
     """
     from holdfast.config.checks import canonical_uri, parse_storage
     from holdfast.server.server_settings import ServerSettings, token_from
@@ -131,7 +132,7 @@ def server_settings(
 
 
 def notes(settings: ServerSettings, url: str) -> dict[str, str]:
-    """Return the notes for a program: a `warning`, and a `login` that opens one session, once."""
+    """Return notes on the server for JSON: a `warning`, and a `login` address that is valid once."""
     told: dict[str, str] = {}
     if settings.warning is not None:
         told["warning"] = settings.warning
@@ -141,7 +142,7 @@ def notes(settings: ServerSettings, url: str) -> dict[str, str]:
 
 
 def say_notes(settings: ServerSettings, url: str) -> None:
-    """Print the same notes as text."""
+    """Print the notes on the server as text."""
     told = notes(settings, url)
     say_warning(settings)
     if "login" in told:
@@ -151,7 +152,7 @@ def say_notes(settings: ServerSettings, url: str) -> None:
 
 
 def say_warning(settings: ServerSettings) -> None:
-    """Print the warning about unsafe settings, if there is one."""
+    """Print a warning if the settings are unsafe."""
     if settings.warning is not None:
         output.insist(f"WARNING: {settings.warning}")
 

@@ -1,7 +1,7 @@
-"""The short verbs `show`, `verify`, `history`, `diff`, `erase` and `help`, and proposals for misspelt ones.
+"""The short verbs `show`, `verify`, `history`, `diff`, `erase` and `help`, and suggestions for misspelt ones.
 
-A short verb calls the verb of a group that fits its argument: `verify X` is `checkpoint verify` or
-`savepoint verify`. Arguments and options are those of that verb.
+A short verb calls the full verb that its argument selects: `verify X` is `checkpoint verify` or `savepoint
+verify`. Arguments and options are those of that verb.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ SHORT: Final[dict[str, tuple[str, ...]]] = {
     "take": ("savepoint take",),
     "explain": ("explain", "state explain"),
 }
-# The code of an error, of a rule of lint, or of advice.
+# The code of an error, a lint rule or a piece of advice.
 _CODE: Final = re.compile(r"\[?HF-?[A-Z]?[0-9]+\]?", re.IGNORECASE)
-# What the help lists, in the order in which one needs it.
+# The groups of verbs in the help, in the order of use.
 PANELS: Final[tuple[tuple[str, tuple[str, ...]], ...]] = (
     ("Start", ("tour", "demo", "init", "doctor")),
     (
@@ -98,10 +98,10 @@ _SUMMARIES: Final = {
 
 
 class Verbs(TyperGroup):
-    """A group of verbs that also resolves short verbs and proposes a verb for an unknown one."""
+    """A group of verbs that resolves short verbs and suggests a verb for an unknown one."""
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """Find the verb that is called; a short verb calls the one that fits its argument."""
+        """Return the verb to call; a short verb is replaced by the full verb that its argument selects."""
         root = ctx.find_root()
         if ctx is root and args[0] in SHORT:
             verb = find(root.command, meant(root, args[0], args[1:]).split())
@@ -132,18 +132,18 @@ class Verbs(TyperGroup):
 
 
 def find(group: Any, words: Sequence[str]) -> Any:
-    """Return the verb with these words, or None."""
+    """Return the command with this full name, or None."""
     for word in words:
         group = group.commands.get(word) if isinstance(group, TyperGroup) else None
     return group
 
 
 def named_verb(root: Any, words: str) -> Any:
-    """Return the verb that words name: in full, by its short verb or by its last word; None if unknown.
+    """Return the verb given by its full name, its short verb or its last word; None if unknown.
 
     Args:
         root: The context of the command line.
-        words: Such as `savepoint take`, `take` or `verify`.
+        words: The name, such as `savepoint take`, `take` or `verify`.
     """
     if words in SHORT:
         return find(root.command, SHORT[words][0].split())
@@ -155,7 +155,7 @@ def named_verb(root: Any, words: str) -> Any:
 
 
 def meant(root: Any, short: str, args: Sequence[str]) -> str:
-    """Return the verb that a short verb calls, by its arguments.
+    """Return the full verb that a short verb calls with these arguments.
 
     Args:
         root: The context of the command line.
@@ -170,7 +170,7 @@ def meant(root: Any, short: str, args: Sequence[str]) -> str:
         return first if len(given) == 1 and _CODE.fullmatch(given[0]) else "state explain"
     if short == "history":
         return first if len(given) == 1 else "state history"
-    with suppress(HoldfastError):  # the verb that is called reports what is wrong with the address
+    with suppress(HoldfastError):  # the called verb reports errors in the address
         if _is_savepoint(given[0]):
             return f"savepoint {short}"
         if _is_catalog(given[0]):
@@ -179,7 +179,7 @@ def meant(root: Any, short: str, args: Sequence[str]) -> str:
 
 
 def _arguments(root: Any, words: str, args: Sequence[str]) -> list[str]:
-    """The arguments of a call without its options, as the verb would read them."""
+    """Return the positional arguments of a call, as the verb would parse them."""
     verb = find(root.command, words.split())
     context = verb.make_context(words, list(args), parent=root, resilient_parsing=True)
     named = [context.params.get(each.name) for each in verb.params if each.param_type_name == "argument"]
@@ -196,7 +196,7 @@ def _is_savepoint(address: str) -> bool:
 
 
 def _is_catalog(address: str) -> bool:
-    """Return whether this is a directory of savepoints on this machine."""
+    """Return whether an address is a directory of savepoints on this machine."""
     from holdfast.savepoints.catalog import is_catalog
     from holdfast.storage import open_storage
 
@@ -204,10 +204,10 @@ def _is_catalog(address: str) -> bool:
 
 
 def propose(root: Any, words: Sequence[str], typed: str) -> list[str]:
-    """Return the calls that an unknown verb probably meant.
+    """Return the calls that the user of an unknown verb probably meant.
 
     Args:
-        root: The command line.
+        root: The context of the command line.
         words: The words of the group.
         typed: The unknown word.
     """

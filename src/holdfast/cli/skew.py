@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from holdfast.checkpoints.state.contents import StoreShares
     from holdfast.model import SkewReport
 
-# How many of the largest keys a person looks at first.
+# The default number of largest keys.
 _KEYS: Final = "10"
 
 
@@ -62,7 +62,7 @@ def _largest_keys(checkpoint: str) -> tuple[str, ...]:
 
 
 def _after_checkpoint(checkpoint: str, keys: int | None, heavy: list[HeavyKeys]) -> tuple[str, ...]:
-    """Return the arguments that show the largest keys, or the value of the largest one."""
+    """Return the arguments that show the largest keys, or after these, the value of the largest one."""
     from holdfast.at_rest.state_reader import written_key
 
     if keys is None:
@@ -75,7 +75,7 @@ def _after_checkpoint(checkpoint: str, keys: int | None, heavy: list[HeavyKeys])
 
 
 def _is_checkpoint(target: str) -> bool:
-    """Return whether a target can only be an address, or is one; a job's name has no slash."""
+    """Return whether a target is an address: it has a slash, which a job's name cannot have, or exists."""
     return "/" in target or (Path(target) / "commits").is_dir()
 
 
@@ -131,7 +131,7 @@ def _key(values: tuple[Any, ...]) -> str:
 
 
 def _show_checkpoint(address: str, keys: int | None, *, as_json: bool) -> list[HeavyKeys]:
-    """Show the distribution of the state; return the largest keys if requested."""
+    """Print the distribution of the state over partitions; return the largest keys if requested."""
     from holdfast.checkpoints import read
     from holdfast.checkpoints.state.contents import shares
 
@@ -181,7 +181,7 @@ def _show_checkpoint(address: str, keys: int | None, *, as_json: bool) -> list[H
 
 
 def _heaviest(address: str, most: int) -> list[HeavyKeys]:
-    """The largest keys of each state; for a keyed operator, by all that it holds for a key."""
+    """Return the largest keys of each state; for a keyed operator, all states of a key are added up."""
     from holdfast.at_rest.insight import heaviest
     from holdfast.at_rest.model import StateForm
     from holdfast.at_rest.state_reader import StateReader

@@ -1,4 +1,4 @@
-"""Standard streams of a verb: closed, full, interrupted, or written to by Spark."""
+"""The handling of standard streams that are closed, full, interrupted, or written to by Spark."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ from holdfast.errors import Invalid, Unavailable
 
 _ERRORS: Final = "holdfast-plain"
 
-# How the signs of our own words look in ASCII. Whatever else an encoding lacks is escaped, not lost.
+# ASCII replacements of the non-ASCII characters in our messages. Other characters that an encoding lacks are
+# escaped.
 _PLAIN: Final = {
     0x2013: "-",
     0x2026: "...",
@@ -31,7 +32,7 @@ _PLAIN: Final = {
 
 
 class _Output(io.TextIOWrapper):
-    """Standard output; a failed write raises an error with a message."""
+    """Standard output whose failed writes raise an error with a message."""
 
     def write(self, text: str, /) -> int:
         try:
@@ -51,7 +52,7 @@ class _Output(io.TextIOWrapper):
         os.dup2(nowhere, self.fileno())
         os.close(nowhere)
         if isinstance(error, BrokenPipeError):
-            raise error  # such as `head`, which has seen enough
+            raise error  # such as `head`, which has read enough
         raise Unavailable(
             "cannot write to standard output",
             code="HF-E5007",
@@ -61,12 +62,12 @@ class _Output(io.TextIOWrapper):
 
 
 def prepare() -> None:
-    """Open closed standard streams, and make every character printable in any encoding.
+    """Reopen closed standard streams, and make every character printable in any encoding.
 
-    If a standard stream stayed closed, the next file to be opened would get its descriptor, and printed text
-    would go into that file.
+    If a standard stream stayed closed, the next opened file would get its descriptor, and text would be
+    printed into that file.
     """
-    # The system gives the lowest number that is free.
+    # The system assigns the lowest free descriptor.
     while (number := os.open(os.devnull, os.O_RDWR)) <= 2:
         pass
     os.close(number)
@@ -74,13 +75,13 @@ def prepare() -> None:
     if sys.stdout is not None:
         sys.stdout.flush()
     sys.stdout = _Output(
-        open(1, "wb", closefd=False),  # noqa: SIM115 - as open as the process
+        open(1, "wb", closefd=False),  # noqa: SIM115 - open for the process
         encoding=getattr(sys.stdout, "encoding", None),
         errors=_ERRORS,
         line_buffering=os.isatty(1),
     )
     if sys.stderr is None:
-        sys.stderr = open(2, "w", closefd=False, errors=_ERRORS)  # noqa: SIM115 - as open as the process
+        sys.stderr = open(2, "w", closefd=False, errors=_ERRORS)  # noqa: SIM115 - open for the process
 
 
 def say(text: str, stream: TextIO | None = None) -> None:
@@ -91,7 +92,7 @@ def say(text: str, stream: TextIO | None = None) -> None:
         heard.flush()
     except OSError:
         if stream is None:
-            sys.stderr = Path(os.devnull).open("w")  # noqa: SIM115 - as open as the process
+            sys.stderr = Path(os.devnull).open("w")  # noqa: SIM115 - open for the process
 
 
 def is_unicode() -> bool:
@@ -132,14 +133,14 @@ def without_sparks_words() -> Iterator[TextIO]:
 
 
 def confirm(question: str, does: str = "deletes data") -> None:
-    """Ask for confirmation on the terminal; a no ends the command.
+    """Ask for confirmation on the terminal, and end the command if it is refused.
 
     Args:
         question: The question.
         does: The effect of the command, for the error without a terminal.
 
     Raises:
-        Invalid: There is no terminal to ask on.
+        Invalid: Standard input is not a terminal.
     """
     if not sys.stdin.isatty():
         raise Invalid(

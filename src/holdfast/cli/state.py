@@ -58,7 +58,7 @@ def picked_key(
 def _split_state_and_key(
     reader: StateReader, state: str | None, key: list[str] | None, operator: str | None
 ) -> tuple[str, list[str]]:
-    """Return the state and the key in the arguments; the first one is a key if there is only one state."""
+    """Return the state and the key in the arguments; with only one state, the first argument may be a key."""
     from holdfast.at_rest.state_reader import is_the_only
 
     words = key or []
@@ -67,7 +67,7 @@ def _split_state_and_key(
     whole = [state, *words]
     if is_the_only(reader.operators, state, operator):
         columns = reader.pick("", operator)[1].key.names
-        # A bare word in front of a key that is whole without it can only be meant for a state.
+        # A bare word before a complete key can only be the name of a state.
         return ("", whole) if not words or "=" in state or len(whole) == len(columns) else (state, words)
     if not words:
         _refuse_bare_key(reader, state, operator)
@@ -75,10 +75,10 @@ def _split_state_and_key(
 
 
 def _refuse_bare_key(reader: StateReader, word: str, operator: str | None) -> None:
-    """Refuse a key without a state if there are several.
+    """Check that a single argument is the name of a state, not a key, if there are several states.
 
     Raises:
-        Invalid: The only word is not a state's name.
+        Invalid: Several states exist, and the argument is not the name of one.
     """
     try:
         reader.pick(word, operator)
@@ -213,7 +213,7 @@ def key_words(
     options_ = [*([] if operator is None else ["--operator", operator])]
     options_ += [] if batch is None else ["--batch", str(batch)]
     options_ += next_step.home_words(home)
-    # Behind -- a word that begins with a dash is not an option.
+    # After `--`, a word that starts with a dash is not an option.
     dashed = any(word.startswith("-") for word in named)
     words = [*options_, "--", *named] if dashed else [*named, *options_]
     return ("state", verb, next_step.savepoint_word(place), *words)
@@ -369,13 +369,13 @@ def _show_rows(rows: pa.Table, batch_id: int, json: bool) -> None:
 
 
 def _cell(value: Any) -> Any:
-    """Return text unchanged and any other value as JSON."""
+    """Return text unchanged, and any other value as JSON."""
     if value is None:
         return None
     return value if isinstance(value, str) else output.compact(value, None)
 
 
-# So many files or partitions of topics are named in text.
+# The maximum number of files or partitions of topics listed in text.
 _FIRST = 10
 
 
@@ -437,7 +437,7 @@ def explain(
 
 
 def _after_history(place: str, found: KeyHistory, home: str | None) -> tuple[str, ...]:
-    """Return the next step after a history: the other changes of the batch that changed the key last."""
+    """Return the next step after a history: show all changes of the batch that last changed the key."""
     checkpoint, at, number = place.rpartition("@")
     checkpoint = checkpoint if at and number.isdecimal() else place
     changed = [version.batch_id for version in found.versions if version.savepoint is None]
@@ -505,7 +505,7 @@ def _show_explanation(found: KeyExplanation) -> None:
 
 
 def _show_input(read: InputRange) -> None:
-    """Print the first files or records that a batch has read; JSON has all."""
+    """Print the first files or records that a batch read; the JSON contains all of them."""
     if read.files is not None:
         output.line(f"source {read.source}: {counted(len(read.files), 'file')}")
         _first_line(read.files)
@@ -571,5 +571,5 @@ def _rank(found: KeyExplanation) -> str:
 def _offset(offset: object) -> str:
     if offset is None:
         return "–"
-    # Spark has most offsets as JSON already.
+    # Spark records most offsets as JSON.
     return offset if isinstance(offset, str) else output.compact(offset, 80)

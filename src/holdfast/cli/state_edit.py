@@ -204,7 +204,7 @@ def _preview(plan: EditPlan, line: Any = output.say) -> None:
 
 
 def _change(before: dict[str, Any] | None, after: dict[str, Any] | None) -> str:
-    """Return a change: the columns that identify the row, then those that changed."""
+    """Format a change: the columns that identify the row, then the changed columns."""
     if before is None or after is None:
         return f"{'insert' if before is None else 'delete'} {output.compact(after or before, 300)}"
     changed = [name for name in before if before[name] != after[name]]
@@ -322,11 +322,11 @@ def _show_lines(value: ErasePlan | Certificate) -> None:
 
 
 def _require_writable(target: Path) -> None:
-    """Refuse a certificate that could not be written once all is erased.
+    """Check before an erasure that its certificate can be written.
 
     Raises:
         Conflict: The file exists.
-        NotFound: Its directory does not.
+        NotFound: The directory of the file does not exist.
         Invalid: The directory is not writable.
     """
     if target.exists():
@@ -354,7 +354,7 @@ def _require_writable(target: Path) -> None:
 
 
 def _written(target: Path, data: bytes) -> str | None:
-    """Write the certificate; return the error text, since the erasure is done and must be reported."""
+    """Write the certificate; return the text of an error, because the completed erasure must be reported."""
     try:
         with target.open("xb") as file:
             file.write(data)
@@ -366,7 +366,7 @@ def _written(target: Path, data: bytes) -> str | None:
 
 
 def _tell_outcome(outcome: str) -> None:
-    """Exit with the code of NotFound if the key was not found."""
+    """Exit with the exit code of `NotFound` if the key was not found."""
     from holdfast.changes.erase.certificate import NOT_FOUND
 
     if outcome == NOT_FOUND:

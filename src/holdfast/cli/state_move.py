@@ -75,10 +75,10 @@ Query = Annotated[
 
 
 def _require_code(to: str | None, code: Mapping[str, object]) -> None:
-    """Refuse options of new code without --code.
+    """Check that options for new code are given only with --code.
 
     Raises:
-        Invalid: There are some.
+        Invalid: Such an option is given without --code.
     """
     names = {"rename": "map", "overrides": "set"}
     codes = [f"--{names.get(name, name)}" for name, value in code.items() if value]
@@ -134,7 +134,7 @@ def _run_steps(
     dry_run: bool,
     json: bool,
 ) -> None:
-    """Convert the state for new code and move it to a different layout in one change, or show the plan."""
+    """Convert the state for new code and move it to a different layout in one step, or show the plan."""
     known = options.settings(home).ensure_home().resolve()
     asked = hf.change(address, home=known).code(to, **code)
     for name, value in layout.items():

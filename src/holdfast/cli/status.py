@@ -57,20 +57,20 @@ def _bar(value: float, largest: float) -> str:
 EVERY_S = 1.0
 HISTORY = 120
 _LEAST_WIDTH = 10
-# Room for the names and numbers beside the bars.
+# The width of names and numbers next to the bars.
 _BESIDE = 34
 
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """A job at one moment."""
+    """A snapshot of a job's details."""
 
     details: JobDetails
     alerts: tuple[Alert, ...]
 
 
 def follow(look: Callable[[], Look], *, json: bool) -> None:
-    """Show a job until it ends, or until Ctrl-C."""
+    """Show a job continuously until the job ends or the user presses Ctrl-C."""
     with until_stopped() as stopped:
         if sys.stdout.isatty() and os.environ.get("TERM") != "dumb" and not json:
             _draw(look, stopped)
@@ -261,7 +261,7 @@ def _state(details: JobDetails) -> str:
 
 
 def _last_failure(details: JobDetails) -> list[tuple[str, str]]:
-    """Return the last failure if no batch followed it and the job's state does not show it."""
+    """Return the last failure as a field, unless a batch followed it or the job's state shows it."""
     from holdfast.model import JobState
 
     attempt, job = details.last_failure, details.status.job
@@ -353,7 +353,7 @@ def _render(details: JobDetails, sized: Sequence[QuerySizing], lags: Sequence[La
 
 
 def _keyed(details: JobDetails) -> Iterator[tuple[Any, ...]]:
-    """Yield the keyed operators and their states, with sizes and the expirations of the batches shown."""
+    """Yield the keyed operators and their states, with sizes and the expired values of the batches shown."""
     for batch in details.newest():
         before = [earlier for earlier in details.batches if earlier.query == batch.query]
         for keyed in (operator.keyed for operator in batch.operators if operator.keyed is not None):
@@ -381,7 +381,7 @@ def _keyed(details: JobDetails) -> Iterator[tuple[Any, ...]]:
 
 
 def _render_lag(lags: Sequence[Lag]) -> None:
-    """Print the lag of each query by topic, with the partitions that have most to read."""
+    """Print the lag of each query by topic, with the partitions that have the most unread records."""
     from itertools import groupby
 
     if not lags:
@@ -454,7 +454,7 @@ def _render_sizing(sized: Sequence[QuerySizing]) -> None:
 
 
 def _right(recommended: int | None, present: int | None) -> str | None:
-    """Return `8, not 200`, or the present number if it is right or nothing is recommended."""
+    """Return `8, not 200`, or only the present number if it is right or nothing is recommended."""
     if recommended is None or present is None or recommended == present:
         return None if present is None else str(present)
     return f"{recommended}, not {present}"
@@ -470,7 +470,7 @@ def _leader(details: JobDetails) -> str | None:
 
 
 def _render_recoveries(recoveries: Sequence[RecoveryTimes], prediction: Prediction | None) -> None:
-    """Print the phases of recoveries, and the prediction of the next on the last line."""
+    """Print the phases of recoveries, and the prediction for the next recovery on the last line."""
     from holdfast.jobs.recovery import PHASES
 
     rows = [

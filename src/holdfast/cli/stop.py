@@ -50,7 +50,7 @@ Timeout = Annotated[
 
 
 _OPTION: Final = "--savepoint"
-# What no shell can give.
+# A value that no shell can pass.
 _NO_DIRECTORY: Final = "\0"
 
 
@@ -58,7 +58,7 @@ class OptionalDirectory(TyperCommand):
     """A command whose --savepoint may have no directory, which Typer does not support."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Insert the value that represents no directory."""
+        """Insert the value that stands for a missing directory."""
         for place, word in enumerate(args):
             if word == _OPTION and (place + 1 == len(args) or args[place + 1].startswith("-")):
                 args = [*args[:place], f"{_OPTION}={_NO_DIRECTORY}", *args[place + 1 :]]
@@ -155,7 +155,7 @@ def _after_stop(stopped: Stopped, home: str | None) -> tuple[str, ...]:
 
 
 def _digest(stopped: Stopped) -> tuple[Stopped, bool]:
-    """Record the digests of the savepoints, at full speed since no query runs.
+    """Record the digests of the savepoints, using all CPU cores because no query is running.
 
     Returns:
         The savepoints with their digests, and False if Ctrl-C left some pending.

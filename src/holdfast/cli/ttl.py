@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from holdfast.at_rest.insight import WhatIf
 
 _WIDTH = 40
-# What stands beside a bar.
+# The width of the text next to a bar.
 _BESIDE_BAR = len(f"  {'':>14}  {'':>12}  ")
 
 

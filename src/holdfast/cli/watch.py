@@ -105,7 +105,7 @@ def _require_checkpoint(storage: Storage) -> None:
 
 
 def _begin(recorder: Recorder, storage: Storage, *, anew: bool) -> None:
-    """Continue the record; a new one is started only if the checkpoint is whole."""
+    """Continue the record, or start a new one if the checkpoint is undamaged."""
     from holdfast.checkpoints.verification.verifying import verify
 
     if recorder.begin(anew=anew):
@@ -123,7 +123,7 @@ def _begin(recorder: Recorder, storage: Storage, *, anew: bool) -> None:
 
 
 def _alerts(given: list[str] | None) -> Alerts:
-    """The thresholds and routes of the command line.
+    """Parse the alert thresholds and receivers on the command line.
 
     Raises:
         Invalid: A name is unknown, or a value is not valid.
@@ -149,7 +149,7 @@ def _alerts(given: list[str] | None) -> Alerts:
 def _measured(
     storage: Storage, home: Path, name: str | None, alerts: Alerts, port: int | None, json: bool
 ) -> Iterator[Callable[[], None]]:
-    """Serve metrics and alerts while the verb runs; the body calls the yielded function repeatedly."""
+    """Serve metrics and alerts while the verb runs; the body calls the yielded function regularly."""
     from holdfast.jobs.checkpoint_watch import CheckpointWatch
     from holdfast.observe.prometheus import MetricsServer
 
@@ -193,7 +193,7 @@ def _follow(
                 _tell(storage, recorder.look(), json)
                 look()
                 told = None
-            except (Unavailable, Corrupt, Conflict) as error:  # noqa: PERF203 - it waits longer than that
+            except (Unavailable, Corrupt, Conflict) as error:  # noqa: PERF203 - the wait is longer
                 told = _tell_error(error, told, json)
 
 
@@ -216,7 +216,7 @@ def _tell(storage: Storage, noting: Noting, json: bool, *, first: bool = False) 
 
 
 def _tell_error(error: HoldfastError, told: str | None, json: bool) -> str:
-    """Print an error unless it was printed last; return its text."""
+    """Print an error unless it equals the last one printed; return its text."""
     text = str(error)
     if text != told:
         if json:

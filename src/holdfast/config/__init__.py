@@ -1,1 +1,1 @@
-"""Settings as frozen, typed values that are checked on creation and explain themselves."""
+"""Settings as frozen dataclasses that check their values on creation and explain each field."""

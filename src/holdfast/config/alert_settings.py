@@ -1,4 +1,4 @@
-"""The alert settings of a job: thresholds, and addresses to send alerts to."""
+"""The alert settings of a job: thresholds and receivers."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from holdfast.config.setting_report import (
 )
 from holdfast.config.units import Duration, Size, parse_duration, parse_size
 
-# Turns a rule off, also from the command line, where there is no None.
+# Disables a rule, also on the command line, which has no None.
 OFF: Final = "off"
 
 
@@ -47,7 +47,7 @@ _DURATIONS: Final = (
 
 
 def _number(value: object) -> object:
-    """A number that was written as text, as on the command line."""
+    """Convert text from the command line to a number; return any other value unchanged."""
     if isinstance(value, str):
         for kind in (int, float):
             with suppress(ValueError):
@@ -93,7 +93,7 @@ _CHECKS: Final[Mapping[str, Check]] = {
     **_THRESHOLDS,
     "job_failed": flag,
     "webhook": _unless_off(_address),
-    # A path is put behind it.
+    # A path is appended to this address.
     "alertmanager": _unless_off(lambda value, setting: _address(value, setting).rstrip("/")),
 }
 
@@ -109,15 +109,15 @@ class Alerts:
         state_size: The maximum size of a query's state in the store.
         checkpoint_duration: The maximum time from the start of a batch to its commit.
         checkpoint_failures: The maximum number of failed batches within ten minutes.
-        access_latency: The maximum average time of one RocksDB get or put, or of one database request. No
-            effect on the heap, where Spark does not measure access times.
+        access_latency: The maximum average time of one RocksDB get or put, or of one database request. It has
+            no effect with `hf.Memory`, for which Spark does not measure access times.
         recovery_time: The maximum time from a failure to the next commit.
         full_within: The minimum time until the state reaches `state_size` at its present growth.
         watermark_stuck: The maximum time without progress of the watermark while rows arrive.
         lag: The maximum waiting time of the oldest unread record of a Kafka topic.
         lag_growing: The maximum time during which the query falls further behind.
-        offsets_expiring: The maximum age of unread records before their topic deletes them: its
-            `retention.ms`, less the time that you need to fix a job. Off by default.
+        offsets_expiring: The maximum age of unread records before their topic deletes them: its the topic's
+            `retention.ms` minus the time that you need to fix a job. Off by default.
         late_rows: The maximum share of rows that are dropped as late.
         skew: The maximum size of the largest partition, as a multiple of the mean.
         savepoint_age: The maximum age of the newest savepoint, if the job takes savepoints.
@@ -154,7 +154,7 @@ class Alerts:
     snapshots_repaired: int | str | None = 0
     format_version: int | str | None = 2
     job_failed: bool = True
-    # An address may hold a secret, so it is in no repr.
+    # An address may contain a secret, so it is not part of the repr.
     webhook: str | None = field(default=None, repr=False)
     alertmanager: str | None = field(default=None, repr=False)
 
@@ -163,7 +163,7 @@ class Alerts:
 
     @property
     def thresholds(self) -> dict[str, float]:
-        """The threshold of each rule that is on, in the unit of its metric."""
+        """The threshold of each enabled rule, in the unit of its metric."""
         values = {name: getattr(self, name) for name in _THRESHOLDS if getattr(self, name) is not None}
         on = {name: value / 1000 if name in _DURATIONS else float(value) for name, value in values.items()}
         return {**on, "job_failed": 0.0} if self.job_failed else on
@@ -189,10 +189,10 @@ class Alerts:
         return kept_by_supervisor(f"alerts.{name}", text, becomes, why)
 
     def as_dict(self) -> dict[str, Any]:
-        """Return plain values; `Alerts(**values)` restores the object."""
+        """Return the fields as plain values; `Alerts(**values)` restores the object."""
         return {name: getattr(self, name) for name in self.__dataclass_fields__}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Alerts:
-        """Read what `as_dict` returned, in this or a different version of Holdfast."""
+        """Build the settings from the result of `as_dict` of this or a different version of Holdfast."""
         return cls(**{name: value for name, value in values.items() if name in cls.__dataclass_fields__})

@@ -32,7 +32,7 @@ WRITE_BUFFER_KEY = f"{ROCKSDB}.writeBufferSizeMB"
 TRACK_ROWS_KEY = f"{ROCKSDB}.trackTotalNumberOfRows"
 LOCAL_DIR_KEY = "spark.local.dir"
 
-# RocksDB takes any other word for "none" without saying so.
+# RocksDB silently treats any other value as "none".
 _BLOCK_COMPRESSIONS = {
     "lz4": "lz4",
     "lz4hc": "lz4hc",
@@ -77,7 +77,7 @@ PROFILES = tuple(_PROFILES)
 
 def _mebibytes(value: Size, setting: str) -> int:
     size_bytes = parse_size(value, setting)
-    # Spark counts its cache budgets in whole MiB, in a Java int.
+    # Spark stores its cache budgets in whole MiB, in a Java int.
     if size_bytes % MIB or size_bytes // MIB > 2**31 - 1:
         found = f"{value!r}, which is {exact_size(size_bytes)}"
         raise refused(setting, value, 'whole MiB, such as "64m" or "2g"', found=found)
@@ -116,7 +116,7 @@ _CHECKS: Final[Mapping[str, Check]] = {
 
 @dataclass(frozen=True, slots=True)
 class RocksDB:
-    """State in RocksDB on the executors' disks: the default.
+    """The default backend: state in RocksDB on the executors' disks.
 
     `Checkpoint(incremental=…)` sets whether checkpoints are incremental.
 
@@ -124,20 +124,20 @@ class RocksDB:
     Spark ignores a later change of them; the other fields can change with each start.
 
     Args:
-        memory: The budget that all stores of one executor share for caches and write buffers, in whole
-            MiB; the profile's own by default. "unbounded" removes the limit.
-        format_version: The layout of state files: 2 gives each a unique name and a checksum.
+        memory: The budget that all stores of one executor share for caches and write buffers, in whole MiB;
+            the profile's value by default. "unbounded" removes the limit.
+        format_version: The layout of state files: 2 gives each file a unique name and a checksum.
         row_checksum: True to store a checksum with each row.
         compression: The codec of blocks inside RocksDB's files: "lz4", "lz4hc", "snappy", "zstd",
             "bzip2" or "none". RocksDB's "zlib" is refused, because Holdfast cannot read it. The codec of
             uploaded files is `Checkpoint(compression=…)`.
         block_cache: The cache of one store in whole MiB; only with unbounded memory, since a bounded
             budget is one cache for all.
-        write_buffer: The write buffer of one store in whole MiB; the profile's own by default.
+        write_buffer: The write buffer of one store in whole MiB; the profile's value by default.
         profile: "ssd", "spinning-disk" or "low-memory".
         track_rows: True to count rows; costs a read for each write.
-        local_dir: The executors' directory for RocksDB, best on a local SSD. Spark uses it for shuffles
-            too. YARN and Kubernetes choose their own and ignore it.
+        local_dir: The executors' directory for RocksDB, best on a local SSD. Spark also uses it for shuffles.
+            YARN and Kubernetes ignore it and choose their own.
 
     Raises:
         Invalid: A value is not allowed.
@@ -165,23 +165,23 @@ class RocksDB:
 
     @property
     def memory_bytes(self) -> int | None:
-        """The budget of an executor in bytes; None if unbounded."""
+        """The memory budget of an executor in bytes; None if unbounded."""
         return None if self.memory is None or self.memory == UNBOUNDED else parse_size(self.memory)
 
     @property
     def block_cache_bytes(self) -> int | None:
-        """The cache of one store in bytes, if one was set."""
+        """The block cache of one store in bytes; None if not set."""
         return None if self.block_cache is None else parse_size(self.block_cache)
 
     @property
     def write_buffer_bytes(self) -> int | None:
-        """The write buffer of one store in bytes, if set here and not by the profile."""
+        """The write buffer of one store in bytes; None if only the profile sets it."""
         return None if self.write_buffer is None else parse_size(self.write_buffer)
 
     def spark_conf(self) -> dict[str, str]:
         """Return the Spark settings of this store.
 
-        Pinned in the offset log by the first start: the provider class and the row checksum.
+        The first start pins the provider class and the row checksum in the offset log.
         """
         conf = {
             PROVIDER_KEY: ROCKSDB_PROVIDER,
@@ -274,11 +274,11 @@ class RocksDB:
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """State on the executors' heap, also known as hashmap: for tests and small state.
+    """A backend with state on the executors' heap ("hashmap" in Flink), for tests and small state.
 
-    It is checkpointed like any other state and survives a restart. It needs no serialisation, but every
-    retained version is a full map in memory; if it outgrows the heap, the executor fails. It cannot be
-    rescaled, and `transformWithState` does not support it.
+    The state is checkpointed and survives a restart. It needs no serialisation, but every retained version is
+    a full map in memory; if the state outgrows the heap, the executor fails. The state cannot be rescaled,
+    and `transformWithState` does not support this backend.
 
     Example:
         @hf.job(name="visits", checkpoint="checkpoints/shop", backend=hf.Memory())
@@ -290,13 +290,13 @@ class Memory:
     def spark_conf(self) -> dict[str, str]:
         """Return the Spark settings of this store.
 
-        The state-checkpoint format goes back to 1, which is all that Spark's heap store can write.
-        Pinned in the offset log by the first start: the provider class.
+        The settings select state-checkpoint format 1, the only one that Spark's heap store can write. The
+        first start pins the provider class in the offset log.
         """
         return {PROVIDER_KEY: MEMORY_PROVIDER, FORMAT_KEY: "1"}
 
     def knobs(self) -> tuple[SettingReport, ...]:
-        """Return no explanations: there are no fields."""
+        """Return an empty tuple, because there are no fields."""
         return ()
 
 

@@ -41,7 +41,7 @@ MODES: Final = ("exactly_once", "at_least_once")
 ON_CANCEL: Final = ("retain", "delete")
 CODECS: Final = ("lz4", "lzf", "snappy", "zstd")
 
-# On a restart Spark reads the last batch and the one before it.
+# On a restart, Spark reads the last batch and the previous one.
 LEAST_RETAINED: Final = 2
 
 _MAKER: Final = "Checkpoint"
@@ -69,7 +69,7 @@ _CHECKS: Final[Mapping[str, Check]] = {
 
 @dataclass(frozen=True, slots=True)
 class CheckpointFields:
-    """The fields of `Checkpoint`, which describes them."""
+    """The base class with the fields of `Checkpoint`, which documents them."""
 
     storage: str | os.PathLike[str]
     interval: Duration | None = None
@@ -97,27 +97,27 @@ class CheckpointFields:
 
     @property
     def interval_ms(self) -> int | None:
-        """The interval in milliseconds, if one is set."""
+        """The interval in milliseconds, or None."""
         return optional_ms(self.interval)
 
     @property
     def min_pause_ms(self) -> int | None:
-        """The minimum pause in milliseconds, if one is set."""
+        """The minimum pause in milliseconds, or None."""
         return optional_ms(self.min_pause)
 
     @property
     def timeout_ms(self) -> int | None:
-        """The timeout of a batch in milliseconds, if one is set."""
+        """The timeout of a batch in milliseconds, or None."""
         return optional_ms(self.timeout)
 
     @property
     def aligned_timeout_ms(self) -> int | None:
-        """The aligned timeout in milliseconds, if one is set."""
+        """The aligned timeout in milliseconds, or None."""
         return optional_ms(self.aligned_timeout)
 
     @property
     def savepoint_every_ms(self) -> int | None:
-        """The time between savepoints in milliseconds, if the supervisor takes them."""
+        """The time between periodic savepoints in milliseconds; None if the supervisor takes none."""
         return optional_ms(self.savepoint_every)
 
     @property
@@ -128,9 +128,9 @@ class CheckpointFields:
     def spark_conf(self) -> dict[str, str]:
         """Return the Spark settings of the checkpoint.
 
-        Only `spark.sql.streaming.stateStore.compression.codec` is pinned: Spark stores the value of the first
-        start in the offset log and uses that. The changelog setting applies to RocksDB only; the memory
-        backend always writes changes.
+        Only `spark.sql.streaming.stateStore.compression.codec` is pinned: Spark stores its value at the first
+        start in the offset log and ignores later changes. The changelog setting applies to RocksDB only; the
+        memory backend always writes changes.
         """
         return {
             RETAIN_KEY: str(self.retain),
@@ -336,7 +336,7 @@ def _savepoint_directory(checkpoint: CheckpointFields) -> SettingReport:
 
 
 def _anyway(name: str, value: object, holds: bool, becomes: str, why: str) -> SettingReport:
-    """Return the report of a setting that always holds, or that has no effect."""
+    """Return the report of a setting that always applies, or that has no effect."""
     if holds:
         return SettingReport(name, format_setting(value), SettingOutcome.ALWAYS, becomes, why)
     return SettingReport(name, format_setting(value), SettingOutcome.NO_USE, "", why)

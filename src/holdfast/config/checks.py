@@ -1,4 +1,4 @@
-"""Checks of values, addresses and secrets that several settings share."""
+"""Checks of values, addresses and secrets that several setting classes share."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ from urllib.parse import urlsplit
 
 from holdfast.errors import Invalid
 
-# What a Spark setting of type int can hold.
+# The maximum of a Spark setting of type int.
 MAX_INT = 2**31 - 1
 
-# Takes a value and the name of its setting; gives the value as it is kept, or refuses it.
+# A function that takes a value and the name of its setting, and returns the value to store or raises an
+# error.
 Check = Callable[[Any, str], object]
 
 
@@ -26,7 +27,7 @@ def check_fields(settings: object, owner: str, checks: Mapping[str, Check]) -> N
     Args:
         settings: The object.
         owner: The name of its constructor, for errors.
-        checks: By field.
+        checks: The check of each field.
 
     Raises:
         Invalid: A value is not allowed.
@@ -36,7 +37,7 @@ def check_fields(settings: object, owner: str, checks: Mapping[str, Check]) -> N
 
 
 def check_periodic(owner: str, savepoints: object, every: object) -> None:
-    """Refuse periodic savepoints with only a directory or only an interval.
+    """Check that periodic savepoints have both a directory and an interval, or neither.
 
     Raises:
         Invalid: Only one of the two is set.
@@ -52,15 +53,15 @@ def check_periodic(owner: str, savepoints: object, every: object) -> None:
 
 
 def optional(check: Check) -> Check:
-    """Return the same check for a setting that may be None."""
+    """Return a check that also accepts None."""
     return lambda value, setting: None if value is None else check(value, setting)
 
 
 def whole(value: object, setting: str, *, least: int, most: int = MAX_INT) -> int:
-    """Return a whole number within bounds.
+    """Check that a value is a whole number within bounds, and return it.
 
     Raises:
-        Invalid: It is a boolean, not an `int`, or out of bounds.
+        Invalid: The value is a boolean, not an `int`, or out of bounds.
     """
     if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
         above = isinstance(value, int) and value > most
@@ -70,10 +71,10 @@ def whole(value: object, setting: str, *, least: int, most: int = MAX_INT) -> in
 
 
 def fraction(value: object, setting: str, *, least: float, most: float | None = None) -> float:
-    """Return a finite number within bounds.
+    """Check that a value is a finite number within bounds, and return it.
 
     Raises:
-        Invalid: It is a boolean, not a number, NaN, infinite or out of bounds.
+        Invalid: The value is a boolean, not a number, NaN, infinite or out of bounds.
     """
     allowed = f"a number of at least {least:g}" + ("" if most is None else f" and at most {most:g}")
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
@@ -84,10 +85,10 @@ def fraction(value: object, setting: str, *, least: float, most: float | None = 
 
 
 def flag(value: object, setting: str) -> bool:
-    """Return a boolean.
+    """Check that a value is a boolean, and return it.
 
     Raises:
-        Invalid: It is anything else; the text "false" would otherwise count as true.
+        Invalid: The value is not a boolean; the text "false", for example, would count as true.
     """
     if not isinstance(value, bool):
         raise refused(setting, value, "True or False")
@@ -95,10 +96,10 @@ def flag(value: object, setting: str) -> bool:
 
 
 def one_of(value: object, setting: str, allowed: Sequence[str]) -> str:
-    """Return a value of a list.
+    """Check that a value is one of the allowed texts, and return it.
 
     Raises:
-        Invalid: It is not one of them.
+        Invalid: The value is not one of them.
     """
     if not isinstance(value, str) or value not in allowed:
         raise refused(setting, value, "one of " + ", ".join(f'"{word}"' for word in allowed))
@@ -106,10 +107,10 @@ def one_of(value: object, setting: str, allowed: Sequence[str]) -> str:
 
 
 def group_name(value: object, setting: str) -> str:
-    """Return the name of a consumer group of Kafka.
+    """Check that a value is a valid name of a Kafka consumer group, and return it.
 
     Raises:
-        Invalid: It is empty, or no text.
+        Invalid: The value is empty or not text.
     """
     if not isinstance(value, str) or not value.strip():
         raise refused(
@@ -130,7 +131,7 @@ def refused(
     """Return the error for a value that a setting does not allow.
 
     Args:
-        setting: Its name.
+        setting: The name of the setting.
         value: The value.
         expected: The allowed values.
         where: The origin of the value, if that is not the setting itself.
@@ -149,10 +150,10 @@ def refused(
 
 SCHEMES = ("file", "hdfs", "webhdfs", "s3", "s3a", "abfs", "abfss", "gs", "dbfs")
 
-# Without a bucket or container these lead nowhere; hdfs and dbfs have a default.
+# Without a bucket or container, addresses with these schemes are incomplete; hdfs and dbfs have a default.
 _NEED_AUTHORITY = frozenset({"webhdfs", "s3", "s3a", "abfs", "abfss", "gs"})
 
-# What a URI begins with, and no path.
+# The prefix of a URI that is not a path.
 SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
 _URI = re.compile(r"[a-z0-9]+:(?://(?P<authority>[^/]*))?(?P<path>/.*)?")
 
@@ -161,8 +162,8 @@ def parse_storage(value: str | os.PathLike[str], setting: str) -> str:
     """Check an address and return it as text, with its scheme in lower case.
 
     Raises:
-        Invalid: It is empty, holds control characters, starts with `~`, has a scheme that is not one
-            of `SCHEMES`, or is a URI without an absolute path or the bucket that it needs.
+        Invalid: The address is empty, contains control characters, starts with `~`, has a scheme that is not
+            in `SCHEMES`, or is a URI without an absolute path or a required bucket.
     """
     given: object = os.fspath(value) if isinstance(value, os.PathLike) else value
     if not isinstance(given, str):
@@ -183,12 +184,12 @@ def parse_storage(value: str | os.PathLike[str], setting: str) -> str:
 def canonical_uri(storage: str, base: Path) -> str:
     """Return the canonical absolute URI of an address that `parse_storage` returned.
 
-    A local path is relative to `base`, links are followed, and nothing is percent-encoded: Hadoop does not
-    decode paths, so `%20` would name a different directory. `s3:` becomes `s3a:`, the name of Spark's
-    registered S3 client. All addresses of one directory give the same URI, so that a checkpoint in use is
-    recognised.
+    A local path is relative to `base`, symbolic links are followed, and nothing is percent-encoded: Hadoop
+    does not decode paths, so `%20` would name a different directory. `s3:` becomes `s3a:`, the name of
+    Spark's registered S3 client. All addresses of one directory give the same URI, so that a checkpoint in
+    use is recognised.
 
-    Cost: the links of a local path are read; a remote address is not contacted.
+    Cost: reads the symbolic links of a local path; does not contact a remote address.
     """
     match = _URI.fullmatch(storage) if SCHEME.match(storage) else None
     if match is None:
@@ -202,12 +203,12 @@ def canonical_uri(storage: str, base: Path) -> str:
 
 
 def local_path(uri: str) -> Path | None:
-    """Return the path of a canonical URI on this machine, or None if it is elsewhere."""
+    """Return the local path of a canonical URI; None if the URI is remote."""
     return Path(uri.removeprefix("file://")) if uri.startswith("file://") else None
 
 
 def place_word(uri: str) -> str:
-    """Return an address as typed in a shell: a path if it is on this machine."""
+    """Return an address as a user would type it: a path if it is local, otherwise the URI."""
     path = local_path(uri)
     return shlex.quote(uri if path is None else str(path))
 
@@ -232,7 +233,7 @@ def _checked_uri(text: str, value: object, setting: str) -> str:
 
 
 TOKEN_VARIABLE: Final = "HOLDFAST_TOKEN"  # noqa: S105 - the name of a variable
-# What no process that Holdfast starts is handed.
+# Variables that are not passed to processes that Holdfast starts.
 SECRET_VARIABLES: Final = frozenset({TOKEN_VARIABLE})
 _HIDDEN: Final = "…"
 
@@ -245,7 +246,7 @@ def without_secrets(environ: Mapping[str, str]) -> dict[str, str]:
 def redacted_address(address: str) -> str:
     """Return an address reduced to scheme, host and port.
 
-    Webhooks have their secret in the path, the query or before the host, so none of these is shown.
+    A webhook's secret may be in the path, in the query or before the host, so none of these is shown.
     """
     try:
         parts = urlsplit(address)

@@ -1,4 +1,4 @@
-"""The number of parallel tasks and the memory of an executor that a session's settings give on a cluster."""
+"""The parallel tasks and the executor memory that a session's settings request from a cluster."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ DYNAMIC_KEY: Final = "spark.dynamicAllocation.enabled"
 MOST_EXECUTORS_KEY: Final = "spark.dynamicAllocation.maxExecutors"
 STATE_MEMORY_KEY: Final = f"{ROCKSDB}.maxMemoryUsageMB"
 
-# A Python worker with Arrow and pandas loaded, before it holds any rows.
+# The memory of a Python worker with Arrow and pandas loaded, before it has any rows.
 WORKER_BASE_BYTES: Final = 160 * MIB
-# What a keyed operator may use for a pass beside that: `process(…, memory=)` says otherwise.
+# The additional memory of a keyed operator for a pass; set with `process(…, memory=)`.
 WORKER_PASS_BYTES: Final = 256 * MIB
-# A store of an unbounded RocksDB: its cache, and two write buffers of RocksDB's own size.
+# The memory of a store of an unbounded RocksDB: its cache, and two write buffers of RocksDB's default size.
 _UNBOUNDED_STORE_BYTES: Final = (8 + 2 * 64) * MIB
-# Spark's own defaults.
+# Spark's defaults.
 _STATE_MEMORY_MIB: Final = 500
 _HEAP: Final = "1g"
 _INSTANCES: Final = 2
@@ -44,7 +44,7 @@ _POWERS: Final = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4, "p": 5}
 
 
 class Manager(str, Enum):
-    """The cluster manager that gives a session its executors."""
+    """A cluster manager that starts the executors of a session."""
 
     LOCAL = "local"
     LOCAL_CLUSTER = "local-cluster"
@@ -60,7 +60,7 @@ class Manager(str, Enum):
 
 
 def manager_of(master: str) -> Manager:
-    """Return the cluster manager that a master's address names."""
+    """Return the cluster manager of a master's address."""
     if _LOCAL_CLUSTER.fullmatch(master):
         return Manager.LOCAL_CLUSTER
     if master.startswith("local"):
@@ -74,11 +74,11 @@ def manager_of(master: str) -> Manager:
 
 @dataclass(frozen=True, slots=True)
 class AskedCores:
-    """The number of tasks for which the settings request room.
+    """The number of parallel tasks for which the settings request cores.
 
     Attributes:
         slots: The number of parallel tasks; None if the settings do not determine it.
-        why: The origin of the number, or the reason why it is None.
+        why: The origin of the number, or the reason why it is unknown.
     """
 
     slots: int | None
@@ -88,8 +88,8 @@ class AskedCores:
 def asked_cores(master: str, conf: Mapping[str, str]) -> AskedCores:
     """Return the number of parallel tasks that the settings request from a cluster.
 
-    A standalone cluster gives all its cores unless `spark.cores.max` limits them, so its master has to be
-    asked. YARN and Kubernetes give the requested number or less.
+    A standalone cluster gives all its cores unless `spark.cores.max` limits them, so the number is known only
+    to its master. YARN and Kubernetes give the requested number or fewer.
 
     Raises:
         Invalid: A setting is not a valid number.
@@ -115,18 +115,18 @@ def asked_cores(master: str, conf: Mapping[str, str]) -> AskedCores:
 
 @dataclass(frozen=True, slots=True)
 class ExecutorMemory:
-    """The memory that an executor of a query with state needs, and the memory that it gets.
+    """The memory that an executor of a query with state needs, and the memory that the settings give.
 
     Attributes:
         heap_bytes: The JVM's heap: `spark.executor.memory`.
         jvm_bytes: The JVM's memory outside its heap: Spark's own overhead.
         state_bytes: The maximum memory of the state store outside the heap; with an unbounded RocksDB, an
             estimate for the stores of one stateful operator.
-        state_bounded: Whether that is a limit.
+        state_bounded: Whether `state_bytes` is a limit and not an estimate.
         python_bytes: The memory of Python workers with keyed state, one worker per parallel task.
         given_bytes: The memory outside the heap that the settings give: overhead and Python workers; None if
             the cluster does not count it.
-        pyspark_bytes: The limit of the settings for all Python workers together, if any.
+        pyspark_bytes: The limit that the settings set for all Python workers together; None without one.
     """
 
     heap_bytes: int
@@ -139,17 +139,17 @@ class ExecutorMemory:
 
     @property
     def outside_bytes(self) -> int:
-        """The needed bytes outside the heap."""
+        """The memory needed outside the heap, in bytes."""
         return self.jvm_bytes + self.state_bytes + self.python_bytes
 
     @property
     def total_bytes(self) -> int:
-        """The needed bytes in total."""
+        """The memory needed in total, in bytes."""
         return self.heap_bytes + self.outside_bytes
 
     @property
     def text(self) -> str:
-        """The parts, for people."""
+        """The parts of the memory as text."""
         return (
             f"{rounded_size(self.heap_bytes)} of heap, and outside it {rounded_size(self.jvm_bytes)} for the "
             f"JVM, {rounded_size(self.state_bytes)} for RocksDB and {rounded_size(self.python_bytes)} for "
@@ -166,7 +166,8 @@ def executor_memory(
         master: The Spark master.
         conf: The session's settings.
         slots: The number of parallel tasks of an executor.
-        partitions: Partitions of a stateful operator that an executor may hold, for an unbounded RocksDB.
+        partitions: The number of partitions of a stateful operator that an executor may hold; used for an
+            unbounded RocksDB.
 
     Raises:
         Invalid: A setting is not a valid size or number.
@@ -176,7 +177,7 @@ def executor_memory(
     factor = _part(conf, manager)
     least = _size(conf, LEAST_OVERHEAD_KEY, _LEAST_OVERHEAD, bare="m")
     spark_overhead = max(int(heap * factor), least)
-    # What Spark reserves by default is for the JVM alone, on Kubernetes for Python too.
+    # Spark's default reserve is only for the JVM; on Kubernetes it is also for Python.
     jvm = max(int(heap * _FACTOR[False]), least)
     rocksdb = conf.get(PROVIDER_KEY, "") == ROCKSDB_PROVIDER
     bounded = conf.get(BOUNDED_MEMORY_KEY, "false").lower() == "true"
@@ -200,7 +201,7 @@ def executor_memory(
 
 
 def container_defaults(master: str, conf: Mapping[str, str]) -> dict[str, str]:
-    """Return the memory overhead that executors in containers need for state, unless one is set.
+    """Return the setting for the memory overhead that executors in containers need; empty if one is set.
 
     Raises:
         Invalid: A setting is not a valid size or number.
@@ -218,7 +219,7 @@ def is_dynamic(conf: Mapping[str, str]) -> bool:
 
 
 def setting_cautions(master: str, conf: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the cautions about the settings before a query with state runs on this cluster.
+    """Return cautions about settings that are unsuitable for queries with state on this cluster.
 
     Raises:
         Invalid: A setting is not a valid size or number.
@@ -258,9 +259,9 @@ def setting_cautions(master: str, conf: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def worker_caution(memory: ExecutorMemory, worker_bytes: int, host: str) -> str | None:
-    """Return the caution about a standalone worker whose memory an executor may exceed, if there is one.
+    """Return a caution if an executor may exceed the memory of its standalone worker; otherwise None.
 
-    A standalone cluster counts the heap alone.
+    A standalone cluster accounts only for the heap.
     """
     if memory.total_bytes <= worker_bytes:
         return None
@@ -276,7 +277,7 @@ def slots_of_executor(conf: Mapping[str, str], cores: int = 1) -> int:
 
     Args:
         conf: The session's settings.
-        cores: The cores of an executor if the settings do not give them.
+        cores: The number of cores of an executor if the settings do not give it.
 
     Raises:
         Invalid: A setting is not a valid number.
@@ -302,7 +303,7 @@ def _number(conf: Mapping[str, str], key: str, default: int) -> int:
 
 
 def _size(conf: Mapping[str, str], key: str, default: str, *, bare: str) -> int:
-    """A size as Spark reads it; a number without a unit is in what `bare` names."""
+    """Return a size as Spark reads it; `bare` is the unit of a number without one."""
     text = conf.get(key, default).strip().lower()
     found = _SIZE.fullmatch(text)
     if found is None:

@@ -1,4 +1,4 @@
-"""The settings of state in Redis, Cassandra or TiKV."""
+"""The backends with state in a database: Redis, Cassandra and TiKV."""
 
 from __future__ import annotations
 
@@ -32,24 +32,24 @@ _PREFIX: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
 
 def _host_and_port(value: object, setting: str, example: str = "redis.example:6379") -> str:
-    """Return host and port.
+    """Check that a value is a host and a port, and return it.
 
     Raises:
-        Invalid: It is anything else.
+        Invalid: The value is not `HOST:PORT`.
     """
     match = _ADDRESS.fullmatch(value) if isinstance(value, str) else None
     if match is None or not 0 < int(match["port"] or 1) < 1 << 16:
-        # It may be a URL with a password in it.
+        # The value may be a URL with a password.
         found = "a URL" if isinstance(value, str) and "://" in value else None
         raise refused(setting, value, f'host and port, such as "{example}"', found=found)
     return str(value)
 
 
 def text(value: object, setting: str) -> str:
-    """Return a text.
+    """Check that a value is non-empty text, and return it.
 
     Raises:
-        Invalid: It is empty, or no text.
+        Invalid: The value is empty or not text.
     """
     if not isinstance(value, str) or not value:
         raise refused(setting, value, "a non-empty string")
@@ -57,10 +57,10 @@ def text(value: object, setting: str) -> str:
 
 
 def secret(value: object, setting: str) -> str:
-    """Return a secret text, which no error shows.
+    """Check that a secret is non-empty text, and return it; no error shows the value.
 
     Raises:
-        Invalid: It is empty, or no text.
+        Invalid: The value is empty or not text.
     """
     if not isinstance(value, str) or not value:
         raise refused(setting, value, "a non-empty string", found="an empty or non-string value")
@@ -83,15 +83,15 @@ _STORE_CHECKS: Final[Mapping[str, Check]] = {
 
 @dataclass(frozen=True, slots=True)
 class _Field:
-    """A setting of one database.
+    """A field of a database backend.
 
     Attributes:
         name: The name of the field.
-        key: The Spark setting that it becomes, after `EXTERNAL`.
-        why: The explanation.
-        check: Returns the value as it is stored, or refuses it.
-        secret: True if the value must never be shown.
-        variable: The environment variable that has the value if the field is None.
+        key: The Spark setting that the field sets, without the prefix `EXTERNAL`.
+        why: The explanation of the field.
+        check: The function that returns the value to store, or raises an error.
+        secret: Whether the value must never be shown.
+        variable: The environment variable with the value to use if the field is None.
     """
 
     name: str
@@ -103,7 +103,7 @@ class _Field:
 
 
 class _DatabaseStore:
-    """The settings of a database: a frozen dataclass with the fields of every database after its own."""
+    """The base class of the database backends; its fields follow those of the subclass."""
 
     __slots__ = ()
 
@@ -121,9 +121,9 @@ class _DatabaseStore:
         )
 
     def spark_conf(self) -> dict[str, str]:
-        """Return the Spark settings of this store without passwords, which `secrets` returns.
+        """Return the Spark settings of this store, except the passwords, which `secrets` returns.
 
-        Pinned in the offset log by the first start: the provider class.
+        The first start pins the provider class in the offset log.
         """
         settings = {
             f"{EXTERNAL}.{own.key}": format_setting(value)
@@ -142,7 +142,7 @@ class _DatabaseStore:
         }
 
     def secrets(self, environ: Mapping[str, str] | None = None) -> dict[str, str]:
-        """Return the passwords, which must not be on a command line; a running session sets them."""
+        """Return the settings with passwords, which are set in a running session, not on a command line."""
         environ = os.environ if environ is None else environ
         values = {
             f"{EXTERNAL}.{own.key}": getattr(self, own.name) or environ.get(own.variable or "")
@@ -223,25 +223,25 @@ def _login_fields(product: str, variable: str, user: str) -> tuple[_Field, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Redis(_DatabaseStore):
-    """State in Redis: it outlives the cluster, and other services can read it.
+    """A backend with state in Redis, which outlives the cluster and can be read by other services.
 
-    As the backend of a job it serves Spark's own operators: aggregates, deduplication, session windows and
-    stream-stream joins. The session adds Holdfast's jar and downloads the client, Jedis. Holdfast's keyed
-    operators use it with `process(…, blobs=hf.Redis(…))`, in addition to RocksDB.
+    As the backend of a job, it supports Spark's own operators: aggregates, deduplication, session windows and
+    stream-stream joins. The session adds Holdfast's jar and downloads the client, Jedis. Keyed operators use
+    it with `process(…, blobs=hf.Redis(…))`, in addition to RocksDB.
 
     The first start of a checkpoint pins the kind of store in its offset log. The address of the database can
     change with each start, as long as it has the state.
 
     Args:
         address: Host and port.
-        database: The number of the server's database.
+        database: The number of the database on the server.
         user: The user's name, if the server requires one.
         password: The password; by default HOLDFAST_REDIS_PASSWORD of the driver's environment. It is never
             printed and never on a command line.
         tls: True to use TLS.
-        trust_store: A key store on each executor with the server's certificate authority; Java's own by
-            default.
-        trust_store_password: The password of that file.
+        trust_store: A key store file on each executor with the server's certificate authority; by default
+            Java's.
+        trust_store_password: The password of the trust store.
         prefix: The prefix of all keys.
         retain: The number of versions to keep before the newest, for reads and savepoints.
         cache: The amount of state that an executor caches in memory.
@@ -277,7 +277,7 @@ class Redis(_DatabaseStore):
     )
 
 
-# What needs no quotes in CQL.
+# Names that need no quotes in CQL.
 _KEYSPACE: Final = re.compile(r"[a-z][a-z0-9_]{0,47}")
 
 
@@ -298,27 +298,27 @@ def _keyspace(value: object, setting: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Cassandra(_DatabaseStore):
-    """State in Cassandra: it outlives the cluster, is kept in several copies, and other services can read it.
+    """A backend with replicated state in Cassandra, which outlives the cluster and can be read by services.
 
-    As the backend of a job it serves Spark's own operators: aggregates, deduplication, session windows and
-    stream-stream joins. The session adds Holdfast's jar and downloads Cassandra's driver for Java. Holdfast's
-    keyed operators use it with `process(…, blobs=hf.Cassandra(…))`, in addition to RocksDB.
+    As the backend of a job, it supports Spark's own operators: aggregates, deduplication, session windows and
+    stream-stream joins. The session adds Holdfast's jar and downloads Cassandra's driver for Java. Keyed
+    operators use it with `process(…, blobs=hf.Cassandra(…))`, in addition to RocksDB.
 
     The first start of a checkpoint pins the kind of store in its offset log. The address of the database can
     change with each start, as long as it has the state.
 
     Args:
-        contact_points: Host and port of one node, or of several separated by commas. The driver finds the
-            other nodes.
+        contact_points: Host and port of one or more nodes, separated by commas. The driver finds the other
+            nodes.
         local_datacenter: The data center whose nodes are queried; that of the contact points by default.
         keyspace: The keyspace of the tables. Missing tables are created.
         user: The user's name, if the server requires one.
         password: The password; by default HOLDFAST_CASSANDRA_PASSWORD of the driver's environment. It is
             never printed and never on a command line.
         tls: True to use TLS.
-        trust_store: A key store on each executor with the server's certificate authority; Java's own by
-            default.
-        trust_store_password: The password of that file.
+        trust_store: A key store file on each executor with the server's certificate authority; by default
+            Java's.
+        trust_store_password: The password of the trust store.
         replication: The number of copies in the local data center, for creating the keyspace. By default a
             missing keyspace is an error.
         consistency: LOCAL_QUORUM, or QUORUM if executors in several data centers share one job.
@@ -389,13 +389,13 @@ def _addresses(value: object, setting: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class TiKV(_DatabaseStore):
-    """State in TiKV: it outlives the Spark cluster, and scales with TiKV's.
+    """A backend with state in TiKV, which outlives the Spark cluster and scales with the TiKV cluster.
 
-    It serves Spark's own operators: aggregates, deduplication, session windows and stream-stream joins. The
+    It supports Spark's own operators: aggregates, deduplication, session windows and stream-stream joins. The
     session adds Holdfast's jar and downloads TiKV's client. State is stored through RawKV, API version 1, so
     the TiKV cluster must be used by RawKV clients and not by TiDB.
 
-    It was tested with the mock store of TiKV's authors, never with a real cluster: test yours with
+    This backend was tested with the mock store of TiKV's authors but not with a real cluster; test yours with
     `scripts/try-tikv.sh`. Commands that read state do not support its checkpoints.
 
     The first start of a checkpoint pins the kind of store in its offset log. The address of the cluster can
@@ -404,7 +404,7 @@ class TiKV(_DatabaseStore):
     Args:
         pd: Host and port of each placement driver, separated by commas.
         authority: A PEM file on driver and executors with the certificate authority of the servers. It turns
-            TLS on, and TiKV's client then needs the other two files as well.
+            TLS on; TiKV's client then also requires `certificate` and `key`.
         certificate: A PEM file on driver and executors with the client certificate.
         key: A PEM file on driver and executors with the key of that certificate, in PKCS 8.
         prefix: The prefix of all keys.

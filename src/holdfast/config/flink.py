@@ -1,4 +1,4 @@
-"""Parse Flink's settings into Holdfast's."""
+"""Conversion of Flink's settings into Holdfast's."""
 
 from __future__ import annotations
 
@@ -41,29 +41,29 @@ _STRATEGIES: dict[str, Callable[..., RestartStrategy]] = {
     "exponential-delay": exponential,
 }
 
-# Which of Flink's three settings of RocksDB's memory wins where several are given.
+# The precedence of Flink's three settings of RocksDB's memory if several are given.
 _MEMORY_ORDER = tuple(
     f"state.backend.rocksdb.memory.{name}" for name in ("fixed-per-slot", "managed", "fixed-per-tm")
 )
 
 _FIELD = re.compile(r"\((\w+)")
-# How alike two names must be for one to be the other misspelt.
+# The minimum similarity of two names for one to count as a misspelling of the other.
 _ALIKE = 0.86
 
 
 @dataclass(frozen=True, slots=True)
 class FlinkSettings(Generic[C]):
-    """Holdfast's settings made from Flink's.
+    """Holdfast's settings, converted from Flink's.
 
     Attributes:
-        checkpoint: The checkpoint.
+        checkpoint: The checkpoint settings.
         backend: The state backend.
         restart: The restart strategy; Holdfast's default if Flink's settings have none.
-        savepoints: The directory of savepoints, if given; `checkpoint` has it too.
-        report: What each key becomes, in the order given.
+        savepoints: The directory of savepoints, also set in `checkpoint`; None if not given.
+        report: The report on each key, in the order given.
         further_conf: Spark settings without a field of the checkpoint or the backend.
-        ha: The address of the elections, as `--ha` takes it; None for a single supervisor.
-        lease_ms: The time after which a silent leader is replaced, if given.
+        ha: The address of the elections, in the form of `--ha`; None for a single supervisor.
+        lease_ms: The time after which an unresponsive leader is replaced, in milliseconds; None if not given.
     """
 
     checkpoint: C
@@ -82,7 +82,7 @@ class FlinkSettings(Generic[C]):
 
 @dataclass(frozen=True, slots=True)
 class _Given:
-    """A given key with its raw and parsed value, and its entry in the table, or an empty one."""
+    """A given key with its raw value, its parsed value and its entry in the table of known keys."""
 
     written: str
     raw: object
@@ -94,7 +94,7 @@ class _Given:
         return SettingReport(self.written, format_setting(self.raw), outcome, becomes, why)
 
     def no_use(self, why: str) -> SettingReport:
-        """Return the report of a key without effect."""
+        """Return the report of this key as one without effect."""
         return self.report(SettingOutcome.NO_USE, "", why)
 
     def explained(self, knobs: tuple[SettingReport, ...], name: str) -> SettingReport:
@@ -143,7 +143,7 @@ def read_flink(
 
 @dataclass(frozen=True, slots=True)
 class _Reporter:
-    """The reporter of what each key becomes."""
+    """A builder of the reports on all keys."""
 
     checkpoint: CheckpointFields
     backend: Backend
@@ -178,7 +178,7 @@ class _Reporter:
         return setting.report(SettingOutcome.SUPERVISOR, becomes, entry.why)
 
     def reaches_spark(self, entry: FlinkKey) -> bool:
-        """Return whether a plain Spark setting applies to a store."""
+        """Return whether the Spark setting of a key applies to the chosen backend."""
         return isinstance(self.backend, RocksDB) or not entry.spark_key.startswith(ROCKSDB)
 
     def _of_checkpoint(self, setting: _Given, name: str) -> SettingReport:
@@ -316,7 +316,7 @@ def _elections(given: list[_Given]) -> str | None:
 
 
 def _built(make: Callable[..., T], fields: dict[str, _Given]) -> T:
-    """Create a Holdfast setting; an error names Flink's key."""
+    """Create a Holdfast setting; errors name Flink's key."""
     try:
         return make(**{name: setting.value for name, setting in fields.items()})
     except Invalid as error:

@@ -1,4 +1,4 @@
-"""Flink's settings for checkpoints, state and restarts, and what each becomes."""
+"""The table of Flink's settings for checkpoints, state and restarts, with Holdfast's equivalents."""
 
 from __future__ import annotations
 
@@ -43,12 +43,12 @@ def number(value: object, key: str) -> int:
 
 
 def limit(value: object, key: str) -> int | None:
-    """Read a whole number, or Flink's word for no limit as None."""
+    """Read a whole number; return None for Flink's value for no limit."""
     return None if str(value).strip().lower() in _NO_LIMIT else number(value, key)
 
 
 def decimal(value: object, key: str) -> float:
-    """Read a number with a fraction."""
+    """Read a decimal number."""
     if not isinstance(value, bool) and isinstance(value, (int, float, str)):
         try:
             return float(value)
@@ -74,26 +74,26 @@ def share(value: object, key: str) -> float:
 
 
 def duration(value: object, key: str) -> int:
-    """Read a duration as milliseconds; a bare number is milliseconds, and the field checks for zero."""
+    """Read a duration in milliseconds; a bare number is milliseconds, and zero is accepted."""
     if isinstance(value, (str, int, float, timedelta)):
         return parse_duration(value, key, allow_zero=True, bare_ms=True)
     raise refused(key, value, 'a duration, such as "10 s", or milliseconds')
 
 
 def size(value: object, key: str) -> int:
-    """Read a size as bytes; a bare number is bytes."""
+    """Read a size in bytes; a bare number is bytes."""
     if isinstance(value, str) and not value.strip().isdecimal():
         return parse_size(value, key)
     return parse_size(number(value, key), key)
 
 
 def managed(value: object, key: str) -> str | None:
-    """Read whether RocksDB's memory is bounded: None for the profile's own budget."""
+    """Read whether RocksDB's memory is bounded; return None for the profile's budget."""
     return None if boolean(value, key) else "unbounded"
 
 
 def words(allowed: Mapping[str, str]) -> Reader:
-    """Return a reader that translates Flink's words, in any case, into Holdfast's."""
+    """Return a reader that translates Flink's values, in any case, into Holdfast's."""
 
     def read(value: object, key: str) -> str:
         word = allowed.get(str(value).strip().lower())
@@ -106,7 +106,7 @@ def words(allowed: Mapping[str, str]) -> Reader:
 
 mode: Final = words({"exactly_once": "exactly_once", "at_least_once": "at_least_once"})
 
-# What cancel does to a checkpoint.
+# The effect of a cancellation on the checkpoint.
 retention: Final = words(
     {
         "retain_on_cancellation": "retain",
@@ -115,7 +115,7 @@ retention: Final = words(
     }
 )
 
-# Sets of RocksDB options that have names.
+# Named sets of RocksDB options.
 profile: Final = words(
     {
         "default": "ssd",
@@ -148,7 +148,7 @@ _strategies: Final = words(
 
 
 def backend(value: object, key: str) -> object:
-    """Read the kind of state backend, by short name or by class."""
+    """Read the type of the state backend, given by short name or class name."""
     name = text(value, key)
     if "." in name:
         return "rocksdb" if "rocksdb" in name.lower() or "forst" in name.lower() else "memory"
@@ -156,7 +156,7 @@ def backend(value: object, key: str) -> object:
 
 
 def strategy(value: object, key: str) -> object:
-    """Read the kind of restart strategy; YAML reads a bare `off` as false."""
+    """Read the type of the restart strategy; false means `off`, because YAML parses a bare `off` as false."""
     return "none" if value is False else _strategies(value, key)
 
 
@@ -167,7 +167,7 @@ def retained(value: object, key: str) -> int:
 
 
 def kibibytes(value: object, key: str) -> int:
-    """Read a size as whole KiB."""
+    """Read a size in whole KiB."""
     size_bytes = size(value, key)
     if size_bytes % 1024:
         raise refused(key, f"{value}, which is {exact_size(size_bytes)}", "whole KiB")
@@ -176,16 +176,16 @@ def kibibytes(value: object, key: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class FlinkKey:
-    """One of Flink's settings.
+    """A setting of Flink.
 
     Args:
-        name: Its name in Flink 2.
+        name: The name in Flink 2.
         target: The field that it sets: "checkpoint.FIELD", "backend.FIELD", a part of a restart strategy
             ("exponential-delay.FIELD"), or a name that `read_flink` handles; empty if none.
-        read: The reader of its value.
-        aliases: Its older names.
-        spark_key: The Spark setting that it becomes, if it has no field.
-        outcome: What it becomes, if it sets nothing.
+        read: The reader of the value.
+        aliases: The older names.
+        spark_key: The Spark setting that it sets, if no field of Holdfast does.
+        outcome: The outcome to report, if it sets nothing.
         why: The explanation, if no field of Holdfast has one.
     """
 
@@ -215,12 +215,12 @@ def _checkpoint(name: str, field: str, read: Reader, aliases: tuple[str, ...] = 
 
 
 def _rocksdb(name: str, read: Reader, spark_name: str, why: str) -> FlinkKey:
-    """Return the entry of a RocksDB setting that Spark has under a different name."""
+    """Return the entry of a RocksDB setting with a different name in Spark."""
     return FlinkKey(f"{_BACKEND}{name}", read=read, spark_key=f"{ROCKSDB}.{spark_name}", why=why)
 
 
 def _always(name: str, why: str, **given: Any) -> FlinkKey:
-    """Return the entry of a setting that asks for what Spark always does."""
+    """Return the entry of a setting for behaviour that Spark always has."""
     return FlinkKey(name, outcome=SettingOutcome.ALWAYS, why=why, **given)
 
 

@@ -1,6 +1,6 @@
 """The installed Spark and its platform: versions, known settings, and the user's configuration.
 
-Platforms are recognised by environment variables or files on their machines.
+Platforms are identified by environment variables or files on their machines.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from holdfast.config.spark_versions import installed
 
 GUIDE: Final = "docs/guides/platforms.md"
 _TRUE: Final = ("1", "true")
-# A name, with variables of the environment and patterns of paths: one of them is enough.
+# A platform's name, environment variables and path patterns, one of which is enough to identify it.
 _WITH_OLDER_SPARK: Final = (
     ("AWS Glue", ("GLUE_VERSION", "GLUE_PYTHON_VERSION"), ()),
     # Amazon's builds of Spark have `amzn` in their versions, with a cluster and without one.
@@ -35,11 +35,11 @@ _NEEDS_NEWER: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Platform:
-    """A platform that brings its own Spark.
+    """A platform that provides its own Spark.
 
     Attributes:
         name: The name of the platform.
-        told_by: The variable or file that identified it.
+        told_by: The environment variable or file that identified the platform.
         refused: The features that are not available there.
         starts_spark: Whether a user's process can start Spark there.
     """
@@ -51,7 +51,7 @@ class Platform:
 
 
 def platform_here(environ: Mapping[str, str], root: Path = Path("/")) -> Platform | None:
-    """Return the platform of this process; None if it is none of the known ones.
+    """Return the platform of this process; None if no known platform is detected.
 
     Cost: three lookups of paths.
 
@@ -106,8 +106,8 @@ def jars_of_spark(environ: Mapping[str, str], pattern: str) -> list[Path]:
 def given_settings(environ: Mapping[str, str]) -> dict[str, tuple[str, str]]:
     """Return the settings from `spark-defaults.conf` and PYSPARK_SUBMIT_ARGS, each with its origin.
 
-    A value set through the builder would silently override both, so Holdfast's defaults are used only for
-    keys that are not in here.
+    A value set through the builder would silently override both, so Holdfast sets its defaults only for keys
+    that are not in the result.
     """
     found: dict[str, tuple[str, str]] = {}
     home = spark_home(environ)
@@ -159,18 +159,18 @@ def _properties(text: str) -> Iterator[tuple[str, str]]:
             yield parts[0], parts[1] if len(parts) > 1 else ""
 
 
-# Spark defines all settings of its SQL in one class; its bytes have their names.
+# Spark defines all its SQL settings in one class, whose bytes contain their names.
 _JAR: Final = "spark-catalyst_*.jar"
 _CLASS: Final = "org/apache/spark/sql/internal/SQLConf$.class"
 
 
 @dataclass(frozen=True, slots=True)
 class InstalledSpark:
-    """The Spark that would run here.
+    """The Spark installation that this process would use.
 
     Attributes:
-        version: Its version; None if pyspark is not installed.
-        definitions: The bytes with the names of its settings; empty if not found.
+        version: The version of Spark; None if pyspark is not installed.
+        definitions: The bytes of the class that defines Spark's SQL settings; empty if not found.
     """
 
     version: str | None
@@ -178,7 +178,7 @@ class InstalledSpark:
 
     @classmethod
     def here(cls, environ: Mapping[str, str]) -> InstalledSpark:
-        """Return the installed Spark. Reads one class of one jar."""
+        """Return the installed Spark. Cost: reads one class of one jar."""
         definitions = b""
         jars = jars_of_spark(environ, _JAR)
         with suppress(OSError, KeyError, IndexError, zipfile.BadZipFile), zipfile.ZipFile(jars[0]) as jar:

@@ -1,4 +1,4 @@
-"""Settings of triggers, restarts, recovery and leader election.
+"""The settings of triggers, restarts, recovery and leader election.
 
 `holdfast.jobs.restart_policy` applies them.
 """
@@ -38,7 +38,7 @@ class TriggerArguments(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True)
 class Every:
-    """A trigger that starts a batch at an interval; if a batch runs longer, the next follows at once.
+    """A trigger that starts a batch at each interval, or at once if the previous batch took longer.
 
     Args:
         interval: The time from one start to the next; stored in milliseconds.
@@ -64,7 +64,7 @@ class Every:
 
 @dataclass(frozen=True, slots=True)
 class AvailableNow:
-    """A trigger that processes the data available at the start, in one or more batches, and ends."""
+    """A trigger that processes the data available at the start in one or more batches, then ends."""
 
     def spark_kwargs(self) -> TriggerArguments:
         """Return the keywords for `DataStreamWriter.trigger`."""
@@ -78,7 +78,7 @@ class AvailableNow:
 class RealTime:
     """A trigger for Spark's real-time mode: rows pass through as they arrive, with a commit at an interval.
 
-    A batch is the interval between two commits, whatever arrives.
+    A batch is the interval between two commits, even if no rows arrive.
 
     Args:
         interval: The time from one commit to the next; stored in milliseconds.
@@ -104,7 +104,7 @@ class RealTime:
 
 @dataclass(frozen=True, slots=True)
 class OneBatch:
-    """A trigger that runs one batch and ends: the unfinished one, if there is one.
+    """A trigger that runs one batch, the unfinished one if it exists, and ends the query.
 
     For internal use: Spark's other triggers would continue with further batches.
     """
@@ -126,13 +126,13 @@ _REAL_TIME = re.compile(r"real[ _-]?time (.+)")
 def every(interval: Duration) -> Every:
     """Return a trigger that starts a batch every `interval`.
 
-    A batch that takes longer delays the next one, which then starts at once.
+    If a batch takes longer than the interval, the next one starts as soon as it ends.
 
     Args:
         interval: The time from one start to the next, such as "10 seconds" or `hf.minutes(1)`.
 
     Raises:
-        Invalid: The interval is not a duration or not more than zero.
+        Invalid: The interval is not a duration greater than zero.
 
     Example:
         trigger = hf.every("30 seconds")
@@ -162,7 +162,7 @@ def real_time(interval: Duration) -> RealTime:
         interval: The time from one commit to the next.
 
     Raises:
-        Invalid: The interval is not a duration or not more than zero.
+        Invalid: The interval is not a duration greater than zero.
 
     Example:
         trigger = hf.real_time("5 minutes")
@@ -175,7 +175,7 @@ def parse_trigger(value: Trigger | Duration) -> Trigger:
     """Parse a trigger: "1 second", "available now", "real time 5 minutes", a `timedelta` or a trigger.
 
     Raises:
-        Invalid: It is none of these.
+        Invalid: The value is not one of these.
     """
     if isinstance(value, (Every, AvailableNow, RealTime)):
         return value
@@ -226,7 +226,7 @@ class NoRestart:
     """A restart strategy that never restarts a failed job."""
 
     def knobs(self) -> tuple[SettingReport, ...]:
-        """Return no explanations: there are no fields."""
+        """Return an empty tuple, because there are no fields."""
         return ()
 
 
@@ -269,7 +269,7 @@ class FixedDelay:
 
 @dataclass(frozen=True, slots=True)
 class Exponential:
-    """A restart strategy with a pause that grows with each failure and is reset after a time without any.
+    """A restart strategy with a pause that grows with each failure and is reset after a failure-free time.
 
     Args:
         initial: The first pause; stored in milliseconds, like the other durations.
@@ -277,8 +277,8 @@ class Exponential:
         multiplier: The growth factor of the pause.
         jitter: The share of a pause that is added or subtracted at random, so that jobs that failed together
             do not restart together.
-        reset_after: The time without a failure after which the next pause is the first one again.
-        attempts: The number of restarts without such a time between them; None for no limit.
+        reset_after: The time without a failure after which the pause is reset to `initial`.
+        attempts: The number of restarts until the pause is reset; None for no limit.
         same_failure: The number of identical failures in a row after which the job fails; None for no limit.
     """
 
@@ -415,7 +415,7 @@ def fixed_delay(
     *,
     same_failure: int | None = DEFAULT_SAME_FAILURE,
 ) -> FixedDelay:
-    """Return the strategy that restarts up to `attempts` times, `delay` after each failure.
+    """Return the strategy that restarts a failed job up to `attempts` times, `delay` after each failure.
 
     Args:
         attempts: The number of restarts of this run, however far apart; None for no limit. For a job that
@@ -435,7 +435,7 @@ def fixed_delay(
 
 def exponential(
     initial: Duration = "1s",
-    max: Duration = "1m",  # noqa: A002 - the name under which every such strategy knows it
+    max: Duration = "1m",  # noqa: A002 - the usual name in such strategies
     multiplier: float = 2.0,
     jitter: float = 0.1,
     reset_after: Duration = "10m",
@@ -443,7 +443,7 @@ def exponential(
     attempts: int | None = None,
     same_failure: int | None = DEFAULT_SAME_FAILURE,
 ) -> Exponential:
-    """Return the strategy that restarts after pauses that grow from `initial` to `max`.
+    """Return the strategy that restarts a failed job after pauses that grow from `initial` to `max`.
 
     Args:
         initial: The first pause.
@@ -451,8 +451,8 @@ def exponential(
         multiplier: The growth factor of the pause.
         jitter: The share of a pause that is added or subtracted at random, so that jobs that failed together
             do not restart together.
-        reset_after: The time without a failure after which the next pause is the first one again.
-        attempts: The number of restarts without such a time between them; None for no limit.
+        reset_after: The time without a failure after which the pause is reset to `initial`.
+        attempts: The number of restarts until the pause is reset; None for no limit.
         same_failure: The number of identical failures in a row after which the job fails; None for no limit.
 
     Raises:
@@ -508,13 +508,15 @@ FALLBACKS: Final = get_args(Fallback)
 
 @dataclass(frozen=True, slots=True)
 class Recovery:
-    """The checks of a checkpoint before a failed job is restarted, and the allowed fallback.
+    """The settings of the checkpoint check before a restart, and of the fallback if it finds damage.
 
     Args:
-        fallback: The fallback for a damaged checkpoint: its newest whole `batch`, or the newest whole
-            `savepoint`. None, the default, leaves the job failed and the checkpoint unchanged.
+        fallback: The fallback for a damaged checkpoint: "batch" for its newest undamaged batch, or
+            "savepoint" for the newest undamaged savepoint. None, the default, lets the job fail and leaves
+            the checkpoint unchanged.
         verify: The maximum time for checking the checkpoint before each restart; files not checked by then
-            are assumed to be whole. Stored in milliseconds. None disables the check and allows no fallback.
+            are assumed to be undamaged. Stored in milliseconds. None disables the check and allows no
+            fallback.
     """
 
     fallback: Fallback | None = None
@@ -569,9 +571,10 @@ def recovery(*, fallback: Fallback | None = None, verify: Duration | None = "1m"
     The supervisor checks the checkpoint before each restart after a failure.
 
     Args:
-        fallback: The fallback for a damaged checkpoint: its newest whole `batch`, or the newest whole
-            `savepoint`. None, the default, leaves the job failed and the checkpoint unchanged.
-        verify: The maximum time for the check; files not checked by then are assumed to be whole. None
+        fallback: The fallback for a damaged checkpoint: "batch" for its newest undamaged batch, or
+            "savepoint" for the newest undamaged savepoint. None, the default, lets the job fail and leaves
+            the checkpoint unchanged.
+        verify: The maximum time for the check; files not checked by then are assumed to be undamaged. None
             disables the check and allows no fallback.
 
     Raises:
@@ -585,11 +588,11 @@ def recovery(*, fallback: Fallback | None = None, verify: Duration | None = "1m"
 
 
 DEFAULT_LEASE: Final = "10s"
-# Shorter ones do not survive a pause of the machine.
+# Shorter leases do not survive a pause of the machine.
 SHORTEST_MS: Final = 1000
 ZOOKEEPER: Final = "zookeeper://"
 OFF: Final = ("", "none")
-# Leases in the state home itself, where that is on a disk that all candidates share.
+# The address for leases in the state home itself, if that is on a disk that all candidates share.
 HOME: Final = "home"
 LEASES: Final = "leases"
 
@@ -601,7 +604,7 @@ class Leading:
     Args:
         address: `zookeeper://host:port,host:port/path`, or the URI of a directory that all candidates share,
             on a disk or in an object store.
-        lease_ms: The time after which a silent leader is replaced, in milliseconds.
+        lease_ms: The time after which an unresponsive leader is replaced, in milliseconds.
     """
 
     address: str
@@ -612,9 +615,10 @@ class Leading:
         """Return the parsed setting; None for a single supervisor.
 
         Args:
-            address: As above; a path is relative to `cwd`, and `home` is a directory in the state home.
-            lease: The lease; ten seconds by default.
-            cwd: An absolute directory.
+            address: The address, as in the class; a path is relative to `cwd`, and `home` selects a directory
+                in the state home.
+            lease: The duration of the lease; ten seconds by default.
+            cwd: The working directory; must be absolute.
             home: The state home.
 
         Raises:

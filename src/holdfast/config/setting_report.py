@@ -1,4 +1,4 @@
-"""The explanation of a setting: its value, and what it becomes in Spark."""
+"""The report on a setting: its value and its effect in Spark."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from holdfast.config.units import exact_duration, exact_size
 
 
 class SettingOutcome(Enum):
-    """The five outcomes of a setting."""
+    """The outcome of a setting, one of five."""
 
     SPARK = "spark"
     """It becomes a setting of Spark."""
@@ -29,15 +29,15 @@ class SettingOutcome(Enum):
 
 @dataclass(frozen=True, slots=True)
 class SettingReport:
-    """One setting and what it becomes.
+    """A report on one setting.
 
     Args:
         name: The setting, as the user wrote it.
-        value: Its value, as text that can be written back.
-        outcome: One of the five outcomes.
-        becomes: The Spark setting with its value, the trigger, or the rule that is enforced; empty without
-            effect.
-        why: One or two sentences: its effect, or the reason why it has none.
+        value: The value, as text that can be parsed again.
+        outcome: The outcome of the setting.
+        becomes: The Spark setting with its value, the trigger, or the rule that is enforced; empty if the
+            setting has no effect.
+        why: The effect, or the reason why there is none, in one or two sentences.
     """
 
     name: str
@@ -53,7 +53,7 @@ def kept_by_supervisor(name: str, value: str, becomes: str, why: str) -> Setting
 
 
 def format_setting(value: object) -> str:
-    """Return a value as text: `None` is "not set", booleans are lower-case."""
+    """Format a value as text: None as "not set", booleans in lower case."""
     if value is None:
         return "not set"
     if isinstance(value, bool):
@@ -62,10 +62,10 @@ def format_setting(value: object) -> str:
 
 
 def shown_duration(ms: int | None) -> str:
-    """Return a duration as text; None is "not set"."""
+    """Format a duration; None as "not set"."""
     return format_setting(None) if ms is None else exact_duration(ms)
 
 
 def shown_size(size_bytes: int | None) -> str:
-    """Return a size as text; None is "not set"."""
+    """Format a size; None as "not set"."""
     return format_setting(None) if size_bytes is None else exact_size(size_bytes)

@@ -1,4 +1,4 @@
-"""Holdfast's own settings and their origin, and private files.
+"""Holdfast's own settings with their origins, and the creation of private files.
 
 Precedence: flag, environment variable, file, default.
 """
@@ -24,7 +24,7 @@ from holdfast.errors import Invalid, NotFound
 DIRECTORY: Final = 0o700
 FILE: Final = 0o600
 _OTHERS: Final = 0o077
-# The entries of a state home. Of a catalog, which may have millions of files, only the directory is closed.
+# The entries of a state home. In a catalog, which may have millions of files, only the directory is closed.
 _FOLDERS: Final = frozenset({"jobs", "records", "operating", "locks", "sandboxes", "java", "shipped"})
 _CLOSED_FOLDERS: Final = frozenset({"savepoints"})
 _FILES: Final = ("registry.db", "operations.db", "watching.db", "server-token", ".server-token", ".writable-")
@@ -34,7 +34,7 @@ def make_directory(path: Path) -> None:
     """Create a directory and its missing parents, accessible only to the owner.
 
     Raises:
-        OSError: It cannot be created.
+        OSError: The directory cannot be created.
     """
     missing = []
     for above in (path, *path.parents):
@@ -51,25 +51,25 @@ def make_directory(path: Path) -> None:
 def make_file(path: Path) -> None:
     """Create an empty file accessible only to the owner, unless it exists.
 
-    It is not opened: closing a SQLite file releases all locks of this process on it.
+    An existing file is not opened, because closing a SQLite file releases all locks of this process on it.
     """
     with suppress(OSError):
         os.mknod(path, FILE | stat.S_IFREG)
 
 
 def open_file(path: Path, flags: int) -> int:
-    """Return a descriptor of a file, created for the owner only if missing; the caller closes it.
+    """Open a file and return its descriptor; a missing file is created with access only for the owner.
 
     Raises:
-        OSError: It cannot be opened.
+        OSError: The file cannot be opened.
     """
     return os.open(path, flags | os.O_CREAT | os.O_CLOEXEC, FILE)
 
 
 def close_to_others(home: Path) -> None:
-    """Remove the access of others to a state home that an earlier version or the umask has left open.
+    """Remove other users' access to a state home that an earlier version or the umask left open.
 
-    In a directory with other files too, such as a working directory, only Holdfast's entries are closed.
+    If the directory also has other files, such as a working directory, only Holdfast's entries are changed.
     """
     try:
         entries = list(os.scandir(home))
@@ -96,14 +96,14 @@ def _below(folder: Path) -> Iterator[Path]:
 
 
 def _close(path: Path) -> bool:
-    """Remove the access of others to a path of this user; return whether that was necessary."""
+    """Remove other users' access to a path of this user; return whether that was necessary."""
     try:
         status = path.lstat()
         mode = stat.S_IMODE(status.st_mode)
         if stat.S_ISLNK(status.st_mode) or not mode & _OTHERS or status.st_uid != os.geteuid():
             return False
         path.chmod(mode & ~_OTHERS & ~(stat.S_ISUID | stat.S_ISGID))
-    except OSError:  # it has gone meanwhile
+    except OSError:  # the file was deleted in between
         return False
     return True
 
@@ -144,7 +144,7 @@ class SettingOrigin:
 
     Args:
         kind: "flag", "environment", "file" or "default".
-        place: The option, the variable or the file; for a default the value itself.
+        place: The option, variable or file; for a default, the value itself.
     """
 
     kind: str
@@ -156,12 +156,13 @@ class SettingOrigin:
 
 @dataclass(frozen=True, slots=True)
 class ResolvedSetting:
-    """One of Holdfast's own settings, resolved for a call.
+    """A setting of Holdfast with its resolved value.
 
     Attributes:
-        name: Its name in `holdfast.toml`.
-        value: Its value.
-        source: The origin of the value: `flag`, `environment` or `file` with its name, or `default`.
+        name: The name in `holdfast.toml`.
+        value: The value in effect.
+        source: The origin of the value: `flag`, `environment` or `file` with the name of the option, variable
+            or file, or `default`.
     """
 
     name: str
@@ -171,13 +172,13 @@ class ResolvedSetting:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Holdfast's settings, resolved.
+    """Holdfast's own settings, resolved from flags, environment and file.
 
     Args:
-        home: The state home, with the registry, logs and other data that outlive a run. Absolute.
+        home: The state home, an absolute path; it has the registry, logs and other data that outlive a run.
         sources: The origin of each setting, by name.
         leading: The elections of several supervisors of one job; None for a single supervisor.
-        port: The port of REST and the dashboard; 0 picks a free one.
+        port: The port of REST and the dashboard; 0 for any free port.
     """
 
     home: Path
@@ -187,16 +188,17 @@ class Settings:
 
     @classmethod
     def resolve(cls, flags: Mapping[str, object], environ: Mapping[str, str], cwd: Path) -> Settings:
-        """Return the settings, each with its origin.
+        """Resolve all settings, each with its origin.
 
-        A relative path is relative to `cwd`, in a file to the file's directory. An empty variable counts as
-        not set.
+        A relative path is relative to `cwd`, or to the file's directory if it is from a file. An empty
+        environment variable counts as not set.
 
         Args:
-            flags: Options of the command line by setting name; None if not given.
-            environ: The environment. `HOLDFAST_CONFIG` names the file; by default it is
-                `holdfast.toml` in `cwd`, if there is one.
-            cwd: An absolute directory.
+            flags: Options of the command line, by the name of the setting; None for an option that is not
+                given.
+            environ: The environment. `HOLDFAST_CONFIG` names the file; by default it is `holdfast.toml` in
+                `cwd`, if it exists.
+            cwd: The working directory; must be absolute.
 
         Raises:
             Invalid: A name is not a setting, a value is not allowed, or a file cannot be read.
@@ -218,11 +220,11 @@ class Settings:
         """Return the settings of this process, from its environment and working directory.
 
         Args:
-            home: The state home that the caller gives.
-            others: Other settings that the caller gives, as flags; None if not given.
+            home: The state home, as `--home` sets it; None if not given.
+            others: Other settings, with the precedence of flags; None for a setting that is not given.
 
         Raises:
-            Invalid, NotFound: As `resolve`.
+            Invalid, NotFound: As for `resolve`.
         """
         flags = {"home": None if home is None else os.fspath(home), **others}
         return cls.resolve(flags, os.environ, Path.cwd())
@@ -246,11 +248,11 @@ class Settings:
     def ensure_home(self) -> Path:
         """Create the state home if it is missing, and check that it is writable.
 
-        Only the owner has access, since its logs and errors contain values. Cost: one listing; one small file
-        is written and removed.
+        Only the owner has access, because the logs and errors in it contain values of rows. Cost: lists the
+        directory, and writes and removes a small file.
 
         Raises:
-            Invalid: It cannot be created or written.
+            Invalid: The state home cannot be created or written.
         """
         try:
             self.home.parent.mkdir(parents=True, exist_ok=True)
@@ -268,7 +270,8 @@ class Settings:
         """Check the permissions for writing the state home; create nothing.
 
         Raises:
-            Invalid: This user may not write it, or the directory in which it would be created.
+            Invalid: The user has no permission to write the state home, or the directory in which it would be
+                created.
         """
         why = unwritable(self.home)
         if why is not None:
@@ -292,7 +295,7 @@ def unwritable(directory: Path) -> str | None:
 
     Checks permissions only; creates nothing.
     """
-    # `Path.exists` raises where it may not look.
+    # `Path.exists` raises an error without permission.
     place = next(path for path in (directory, *directory.parents) if os.path.exists(path))  # noqa: PTH110
     if not place.is_dir():
         return f"{place} is not a directory"
@@ -311,7 +314,7 @@ def _first(
     path: Path | None,
     table: Mapping[str, object],
 ) -> tuple[object, SettingOrigin, Path]:
-    """Return the value in effect, its origin, and the base of a relative path in it."""
+    """Return the value in effect, its origin, and the base directory of a relative path in it."""
     if flags.get(setting.name) is not None:
         return flags[setting.name], SettingOrigin("flag", setting.option), cwd
     if environ.get(setting.variable):
@@ -344,7 +347,7 @@ def _path(value: object, setting: _Setting, source: SettingOrigin, base: Path) -
             found=f"{text}, but no home directory of this user: HOME is not set",
             hint="give an absolute path, or set HOME",
         ) from error
-    # Not resolve(): the home shows as it was named, links and all.
+    # Not resolve(), so that the home is shown as it was given, including symbolic links.
     return Path(os.path.abspath(base / expanded))  # noqa: PTH100
 
 

@@ -1,4 +1,4 @@
-"""The only list of the settings whose default differs from Spark's, each with its reason."""
+"""The list of all settings whose default differs from Spark's, each with the reason."""
 
 from __future__ import annotations
 
@@ -19,28 +19,28 @@ RETAIN_KEY = f"{STREAMING}.minBatchesToRetain"
 COMPRESSION_KEY = f"{STATE_STORE}.compression.codec"
 UNLOAD_KEY = f"{STATE_STORE}.unloadOnCommit"
 FILE_MANAGER_KEY = f"{STREAMING}.checkpointFileManagerClass"
-# Hadoop's file manager for object stores whose uploads can be given up before they are seen.
+# Hadoop's file manager for object stores whose uploads can be aborted before they are visible.
 ABORTABLE_MANAGER = "org.apache.spark.internal.io.cloud.AbortableStreamBasedCheckpointFileManager"
 UNIX_SOCKET_KEY = "spark.python.unix.domain.socket.enabled"
 DAEMON_KEY = "spark.python.daemon.module"
 SHUFFLE_PARTITIONS_KEY = "spark.sql.shuffle.partitions"
-# More partitions than key groups would leave some without state, and `hf.keyed` makes so many groups.
+# With more partitions than the default number of key groups of `hf.keyed`, some would have no state.
 MOST_PARTITIONS = 128
 
-# The file manager for local checkpoints, and the file system without which it keeps old files:
-# engine/file_manager.py says why.
+# The file manager for local checkpoints, and the file system without which it keeps old files; see
+# engine/file_manager.py.
 LOCAL_FILE_MANAGER = (
     "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 )
 LOCAL_FILE_SYSTEM_KEY = "fs.file.impl"
 LOCAL_FILES = {
     LOCAL_FILE_SYSTEM_KEY: "org.apache.hadoop.fs.LocalFileSystem",
-    # Hadoop otherwise reuses the file system that the JVM opened first, whatever its settings were.
+    # Otherwise Hadoop reuses the file system that the JVM opened first, regardless of its settings.
     "fs.file.impl.disable.cache": "true",
     FILE_MANAGER_KEY: LOCAL_FILE_MANAGER,
 }
 
-# A JVM that lives for half a minute gains nothing from its optimising compiler, and nobody opens its pages.
+# A JVM that runs for half a minute gains nothing from its optimising compiler, and its UI is not used.
 SHORT_LIVED = {
     "spark.ui.enabled": "false",
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
@@ -49,12 +49,12 @@ SHORT_LIVED = {
 _STATE = "org.apache.spark.sql.execution.streaming.state"
 ROCKSDB_PROVIDER = f"{_STATE}.RocksDBStateStoreProvider"
 MEMORY_PROVIDER = f"{_STATE}.HDFSBackedStateStoreProvider"
-# Holdfast's own, in the jar that the package brings along.
+# Holdfast's provider, in the jar of the package.
 REDIS_PROVIDER = "holdfast.state.RedisStateStoreProvider"
 CASSANDRA_PROVIDER = "holdfast.state.CassandraStateStoreProvider"
 TIKV_PROVIDER = "holdfast.state.TiKvStateStoreProvider"
 EXTERNAL_PROVIDERS = frozenset({REDIS_PROVIDER, CASSANDRA_PROVIDER, TIKV_PROVIDER})
-# Providers with a client in the jar only: commands refuse their checkpoints.
+# Providers whose client is only in the jar; commands refuse their checkpoints.
 READ_BY_SPARK_ALONE = frozenset({TIKV_PROVIDER})
 # The layout version of state in a database; the jar has the same number.
 EXTERNAL_LAYOUT = "1"
@@ -62,13 +62,13 @@ EXTERNAL_LAYOUT = "1"
 
 @dataclass(frozen=True, slots=True)
 class Default:
-    """A setting with a default of Holdfast's.
+    """A setting for which Holdfast has its own default.
 
     Args:
         key: A Spark setting, or the name of an environment variable.
         value: The value that Holdfast sets unless the user sets one.
         spark_default: Spark's own default.
-        reason: The reason why this is safer or faster.
+        reason: The reason why Holdfast's value is safer or faster.
     """
 
     key: str
@@ -78,7 +78,7 @@ class Default:
 
     @property
     def in_environment(self) -> bool:
-        """Return whether it is an environment variable and not a session setting."""
+        """Return whether the setting is an environment variable and not a setting of the session."""
         return not self.key.startswith("spark.")
 
 
@@ -137,13 +137,13 @@ DEFAULTS: tuple[Default, ...] = (
 def state_partitions(cores: int) -> int:
     """Return the number of state partitions for a new checkpoint.
 
-    One per core, at least two. Each partition of each stateful operator is a task and a store that every
-    batch opens and commits, so more than one per core takes time in each batch without a gain. With one core,
-    two partitions reveal wrong assumptions about partitioned data. There are at most as many as `hf.keyed`
-    has key groups by default.
+    The number is one per core, at least two. Each partition of each stateful operator is a task and a store
+    that every batch opens and commits, so more than one per core makes each batch slower without a gain. With
+    one core, two partitions reveal wrong assumptions about partitioned data. The maximum is the default
+    number of key groups of `hf.keyed`.
 
     Raises:
-        Invalid: Fewer than one core.
+        Invalid: `cores` is less than one.
     """
     return min(max(2, whole(cores, "cores", least=1)), MOST_PARTITIONS)
 
@@ -152,12 +152,12 @@ def machine_defaults(cores: int, python: str) -> tuple[Default, ...]:
     """Return the defaults that depend on the machine.
 
     Args:
-        cores: The cores that run tasks: the machine's own for a local master, those of all executors
-            for a cluster.
-        python: The interpreter that runs the driver.
+        cores: The number of cores that run tasks: those of the machine for a local master, those of all
+            executors for a cluster.
+        python: The path of the interpreter that runs the driver.
 
     Raises:
-        Invalid: Fewer than one core.
+        Invalid: `cores` is less than one.
     """
     partitions = state_partitions(cores)
     return (

@@ -1,4 +1,4 @@
-"""Known Spark versions, and the differences between them."""
+"""The Spark versions that Holdfast supports, and the differences between them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ RANGE = ">=4.2,<4.4"
 
 
 def installed(package: str) -> str | None:
-    """Return the installed version of a package without importing it; None if missing."""
+    """Return the installed version of a package without importing it; None if it is not installed."""
     try:
         return metadata.version(package)
     except metadata.PackageNotFoundError:
@@ -21,7 +21,7 @@ def installed(package: str) -> str | None:
 
 
 def minor(version: str) -> tuple[int, int]:
-    """Return the major and minor version: (4, 2) for `4.2.0`."""
+    """Return the major and minor number of a version: (4, 2) for `4.2.0`."""
     numbers = re.findall(r"\d+", version)
     return int(numbers[0]), int(numbers[1]) if len(numbers) > 1 else 0
 
@@ -31,7 +31,7 @@ def spark_version() -> str:
 
     Raises:
         NotFound: pyspark is not installed.
-        Unsupported: It is older or newer than the supported versions.
+        Unsupported: The installed version is older or newer than the supported ones.
     """
     version = installed("pyspark")
     if version is None:

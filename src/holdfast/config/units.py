@@ -1,8 +1,8 @@
-"""Parse and format durations and sizes.
+"""Parsing and formatting of durations and sizes.
 
-A duration is a whole number of milliseconds, a size a whole number of bytes. Text always has a unit. A
-plain number is milliseconds (or bytes), so that parsing is idempotent:
-`parse_duration(parse_duration(x)) == parse_duration(x)`.
+A duration is a whole number of milliseconds; a size is a whole number of bytes. Text always has a unit. A
+plain number is milliseconds or bytes, so that parsing is idempotent: `parse_duration(parse_duration(x)) ==
+parse_duration(x)`.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ Size = str | int
 
 MIB = 1 << 20
 
-# A century: longer than any job, and short enough for every clock that the value is handed to.
+# A century: longer than any job, and within the range of every clock to which the value is passed.
 MAX_DURATION_MS = 36_525 * 86_400_000
-# The largest long of the JVM, which is where sizes end up.
+# The largest long of the JVM, where sizes are used.
 MAX_SIZE_BYTES = 2**63 - 1
 
 _DURATION_UNITS: tuple[tuple[Fraction, tuple[str, ...]], ...] = (
@@ -64,7 +64,7 @@ _SIZE_SHAPE = 'a size with its unit, such as "64k", "512m" or "10 GB" (1 k = 102
 def parse_duration(
     value: Duration, setting: str = "duration", *, allow_zero: bool = False, bare_ms: bool = False
 ) -> int:
-    """Parse a duration; return whole milliseconds.
+    """Parse a duration and return whole milliseconds.
 
     Args:
         value: Text with units ("1 second", "1m30s", "24h", "PT10M"), a `timedelta`, or a number of
@@ -74,8 +74,8 @@ def parse_duration(
         bare_ms: Whether a bare number in text is milliseconds, as Flink reads it.
 
     Raises:
-        Invalid: The value cannot be read, is negative, zero where that is not allowed, finer than a
-            millisecond, or longer than a century.
+        Invalid: The value is not a duration, is negative, is zero without `allow_zero`, is not a whole number
+            of milliseconds, or is longer than a century.
     """
     ms = _milliseconds(value, setting, bare_ms=bare_ms)
     whole_ms = _whole(ms, value, setting, _DURATION_SHAPE, "milliseconds", allow_zero=allow_zero)
@@ -90,14 +90,14 @@ def optional_ms(value: Duration | None) -> int | None:
 
 
 def parse_size(value: Size, setting: str = "size") -> int:
-    """Parse a size; return whole bytes.
+    """Parse a size and return whole bytes.
 
-    Units are powers of 1024 whether written "m", "MB" or "MiB", as in Spark and Flink. A number that
-    is not text is bytes; text without a unit is refused.
+    Units are powers of 1024, written "m", "MB" or "MiB", as in Spark and Flink. A number that is not text is
+    bytes; text without a unit is refused.
 
     Raises:
-        Invalid: The value cannot be read, is negative, zero, not a whole number of bytes, or larger than
-            a JVM long.
+        Invalid: The value is not a size, is negative or zero, is not a whole number of bytes, or is larger
+            than a JVM long.
     """
     size_bytes = _whole(_bytes(value, setting), value, setting, _SIZE_SHAPE, "bytes", allow_zero=False)
     if size_bytes > MAX_SIZE_BYTES:
@@ -108,7 +108,7 @@ def parse_size(value: Size, setting: str = "size") -> int:
 def exact_duration(ms: int) -> str:
     """Format milliseconds so that `parse_duration` reads the same number back: 90000 is "1m 30s".
 
-    It never rounds, so it is for settings; `rounded_duration` is for measurements.
+    The result is exact, for settings; for measurements, use `rounded_duration`.
     """
     parts: list[str] = []
     rest = ms
@@ -122,7 +122,7 @@ def exact_duration(ms: int) -> str:
 def exact_size(size_bytes: int) -> str:
     """Format bytes so that `parse_size` reads the same number back: 1536 is "1536 B", 2048 is "2 KiB".
 
-    It never rounds, so it is for settings; `rounded_size` is for measurements.
+    The result is exact, for settings; for measurements, use `rounded_size`.
     """
     value, unit = size_bytes, 0
     while value and value % 1024 == 0 and unit < len(SIZE_NAMES) - 1:
@@ -237,7 +237,7 @@ def _size_text(text: str, setting: str) -> Fraction:
 
 
 def _unsigned(text: str) -> tuple[str, int]:
-    """Split a leading minus off, so that "-5s" is refused for its sign and not as gibberish."""
+    """Split off a leading minus sign, so that the error for "-5s" names the sign."""
     lowered = text.strip().lower()
     return (lowered[1:].lstrip(), -1) if lowered.startswith("-") else (lowered, 1)
 

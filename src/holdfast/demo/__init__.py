@@ -1,1 +1,1 @@
-"""Examples that run to their end and check themselves."""
+"""Runnable examples that check their own results."""

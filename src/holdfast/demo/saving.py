@@ -1,4 +1,4 @@
-"""Savepoints of the running coffee shop: taken, restored to a different directory, and compared."""
+"""The savepoints of the running demo, which are taken, restored to a different directory, and compared."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SAMPLES: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """The values of a customer.
+    """The state of a customer.
 
     Attributes:
         visits: The number of visits.
@@ -36,8 +36,8 @@ class Seen:
 
     Attributes:
         customer: The customer.
-        before: The values in the first savepoint; None without state.
-        after: The values in the second savepoint; None without state.
+        before: The state in the first savepoint; None without state.
+        after: The state in the second savepoint; None without state.
     """
 
     customer: str
@@ -51,13 +51,13 @@ class Saved:
 
     Attributes:
         batches: The batches of the savepoints.
-        size_bytes: The size of the second, in bytes.
-        new_bytes: The bytes that it does not share with the first.
-        same: True if the restored checkpoint has the state of the savepoint, key by key.
-        added: The number of customers only in the second.
-        changed: The number of customers with different values.
-        removed: The number of customers only in the first.
-        seen: A sample of these customers.
+        size_bytes: The size of the second savepoint, in bytes.
+        new_bytes: The bytes that the second savepoint does not share with the first.
+        same: Whether the restored checkpoint has the same state as the savepoint, for each key.
+        added: The number of customers only in the second savepoint.
+        changed: The number of customers with different state.
+        removed: The number of customers only in the first savepoint.
+        seen: A sample of the customers that differ.
     """
 
     batches: tuple[int, int]
@@ -71,7 +71,7 @@ class Saved:
 
 
 class DemoSavepoints:
-    """Takes savepoints of one query as a run continues.
+    """A taker of savepoints of one query during a run.
 
     Args:
         folder: The directory of the demo.
@@ -94,7 +94,7 @@ class DemoSavepoints:
             self._take()
 
     def saved(self) -> Saved:
-        """Restore the newest to a different directory, and compare the two."""
+        """Restore the newest savepoint to a different directory, and compare the two savepoints."""
         while len(self._taken) < len(MOMENTS):
             self._take()  # a killed driver may not have reported its last batch
         one, other = self._taken

@@ -1,4 +1,4 @@
-"""Run the coffee shop, kill its driver half-way, and compare the results with the model."""
+"""The demo: a run of the coffee shop with a killed driver, and a comparison with the model."""
 
 from __future__ import annotations
 
@@ -65,16 +65,16 @@ class DemoResult(JsonShape):
         events: The number of rows in all streams.
         late: The number of late rows, by answer.
         questions: The question, by answer.
-        comparisons: Each answer compared with the expected one: its name, the numbers of equal, missing and
-            extra rows, samples of the last two, and whether it is exact.
+        comparisons: The comparison of each answer with the expected one: its name, the numbers of equal,
+            missing and extra rows, samples of missing and extra rows, and whether the answer is exact.
         batches: The number of committed batches.
         drivers: The number of drivers that ran.
         recovery_ms: The time from the kill to the next commit, in milliseconds.
-        peak_state_rows: The maximum number of state rows over all queries.
+        peak_state_rows: The maximum number of rows in state over all queries.
         state_bytes: The size of the state on disk at the end, retained batches included.
         elapsed_ms: The duration of the demo, in milliseconds.
-        folder: The directory of its files.
-        saved: The savepoints taken during the run, compared and restored.
+        folder: The directory of the demo's files.
+        saved: The savepoints taken during the run, with their comparison.
     """
 
     seed: int
@@ -94,7 +94,7 @@ class DemoResult(JsonShape):
     @property
     @in_json
     def exact(self) -> bool:
-        """Return True if all results equal the model's, a driver was killed, and the restore was equal."""
+        """Return whether all results equal the model's, a driver was killed, and the restore was equal."""
         return (
             self.drivers > 1 and self.saved.same and all(comparison.exact for comparison in self.comparisons)
         )
@@ -106,8 +106,8 @@ class CoffeeShop:
     Args:
         folder: The directory for the input, the tables, the checkpoint and a state home.
         seed: The seed of the generated day.
-        clock: Returns the current time in epoch milliseconds.
-        tell: Called with the number of rows in committed batches, the total, and a progress text.
+        clock: The function that returns the current time in epoch milliseconds.
+        tell: The callback for progress: the number of rows in committed batches, the total, and a text.
     """
 
     def __init__(self, folder: Path, seed: int, clock: Callable[[], int], tell: Tell) -> None:
@@ -127,7 +127,7 @@ class CoffeeShop:
 
         Raises:
             Failed: The job failed for good.
-            Unavailable: The input cannot be written; files already written were deleted.
+            Unavailable: The input cannot be written; the files already written have been deleted.
             KeyboardInterrupt: The job was stopped before it had read all input; nothing is compared.
         """
         began = self._clock()
@@ -189,7 +189,7 @@ class CoffeeShop:
             home,
             self._hear,
             clock=self._clock,
-            rng=random.Random(self._seed),  # noqa: S311 - spreads restarts, guards nothing
+            rng=random.Random(self._seed),  # noqa: S311 - spreads restarts; not security-relevant
             launch=lambda given: DriverProcess.start(given, quiet=True),
         ).run()
         if outcome.state is JobState.FAILED:

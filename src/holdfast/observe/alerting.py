@@ -1,8 +1,7 @@
-"""Evaluate alert rules, store open alerts, and route them.
+"""The evaluation of alert rules, and the database of open alerts and their events.
 
-The alert database is one SQLite file in the state home, next to the registry. If it is lost, counters start
-from
-zero and open alerts are sent again.
+The alert database is one SQLite file in the state home, next to the registry. If the file is lost, counters
+start from zero and open alerts are sent again.
 """
 
 from __future__ import annotations
@@ -33,14 +32,14 @@ Key = tuple[str, tuple[str, ...]]
 
 @dataclass(frozen=True, slots=True)
 class Alert(JsonShape):
-    """An alert, pending or firing.
+    """A pending or firing alert.
 
     Attributes:
         rule: The rule's name.
-        labels: The values of the rule's labels, in their order; the job is the first.
+        labels: The values of the rule's labels, in order; the first is the job.
         phase: `pending`, then `firing` once the condition has held for long enough.
-        since_ms: When the condition was first true.
-        right_ms: When the condition was first false again; None while it is true.
+        since_ms: The time when the condition was first true.
+        right_ms: The time when the condition was first false again; None while it is true.
         value: The newest value that violated the threshold.
         threshold: The threshold.
     """
@@ -60,7 +59,7 @@ class Alert(JsonShape):
 
     @property
     def firing(self) -> bool:
-        """Return True if the condition has held for long enough."""
+        """Return whether the alert is firing: the condition has been true for long enough."""
         return self.phase == FIRING
 
     @property
@@ -82,7 +81,7 @@ class Alert(JsonShape):
 
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> Alert:
-        """Read the result of `as_dict`, or JSON of it."""
+        """Build an alert from the result of `as_dict`, or from its JSON."""
         return from_known(cls, fields)
 
     @property
@@ -125,7 +124,7 @@ class AlertEvent(JsonShape):
 
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> AlertEvent:
-        """Read the result of `as_dict`, or JSON of it."""
+        """Build an event from the result of `as_dict`, or from its JSON."""
         return cls(fields["event"], fields["at_ms"], Alert.from_dict(fields["alert"]))
 
 
@@ -135,18 +134,16 @@ def evaluate(
     now_ms: int,
     rules: Sequence[AlertRule] = RULES,
 ) -> tuple[dict[Key, Alert], tuple[AlertEvent, ...]]:
-    """Compare samples with the rules.
+    """Evaluate the alert rules over samples.
 
     An alert fires once its condition has been true at each evaluation for the rule's `for_ms`, and ends once
-    it
-    has been false at each evaluation for its `keep_ms`; a missing value makes it false. Unchanged alerts
-    yield no
-    event. Prometheus does the same with `for` and `keep_firing_for`.
+    the condition has been false at each evaluation for `keep_ms`; a missing value makes the condition false.
+    Unchanged alerts cause no event. Prometheus does the same with `for` and `keep_firing_for`.
 
     Args:
         samples: The samples of one or several jobs, with their thresholds.
         standing: The open alerts of the last evaluation.
-        now_ms: The clock.
+        now_ms: The current time in epoch milliseconds.
         rules: The rules.
 
     Returns:
@@ -173,7 +170,7 @@ def evaluate(
 def _next(
     rule: AlertRule, key: Key, before: Alert | None, now_ms: int, value: float | None, threshold: float | None
 ) -> tuple[Alert | None, str | None]:
-    """Return an alert after an evaluation, and its event; without a threshold the rule is off."""
+    """Return an alert after an evaluation, and its event; a rule without a threshold is off."""
     if value is not None and threshold is not None and rule.breached(value, threshold):
         if before is None:
             before = Alert(*key, PENDING, now_ms, None, value, threshold)
@@ -189,7 +186,7 @@ def _next(
 
 
 def ended(standing: Mapping[Key, Alert], now_ms: int, stays: Iterable[str] = ()) -> tuple[AlertEvent, ...]:
-    """Return the events that end every firing alert, except those of some rules."""
+    """Return the events that end all firing alerts, except alerts of the rules in `stays`."""
     kept = set(stays)
     over = (alert for alert in standing.values() if alert.firing and alert.rule not in kept)
     return tuple(AlertEvent(CLEARED, now_ms, replace(alert, right_ms=now_ms)) for alert in over)
@@ -228,17 +225,17 @@ CREATE INDEX events_of_job ON events (job, id)
         """,
     ),
     "move the file away; jobs and checkpoints do not need it, and a new one is created",
-    # Nothing here is worth waiting for the disk, which the job's own checkpoint needs.
+    # The data is not synced to disk, whose bandwidth the checkpoint of the job needs.
     lasting=False,
 )
 
 
 @dataclass(frozen=True, slots=True)
 class NotedEvent(JsonShape):
-    """An event with its ID in the alert database, for reading later events.
+    """An event with its ID in the alert database; IDs increase with time.
 
     Attributes:
-        id: The ID.
+        id: The ID of the event.
         event: The event.
     """
 
@@ -247,9 +244,9 @@ class NotedEvent(JsonShape):
 
 
 class AlertStore:
-    """The alert database of one state home; cheap to open, safe to share between processes.
+    """The alert database of one state home, which is cheap to open and safe to share between processes.
 
-    Only the process that watches a job writes its entries. A missing database is read as empty.
+    Only the process that watches a job writes the job's entries. A missing database is read as empty.
 
     Args:
         home: The state home.
@@ -274,12 +271,12 @@ class AlertStore:
 
         Args:
             job: The job's name.
-            at_ms: The clock.
-            samples: Its samples, which replace the earlier ones.
-            totals: Its counters.
-            standing: Its open alerts.
-            events: The new events of its alerts.
-            told: `WAITING` for events that still have to be sent.
+            at_ms: The current time in epoch milliseconds.
+            samples: The job's samples, which replace the earlier ones.
+            totals: The job's counters.
+            standing: The job's open alerts.
+            events: The new events of the job's alerts.
+            told: The delivery status of the events: `WAITING` for events that must still be sent.
         """
         text = json.dumps(packed(samples))
         with self._file.write() as db:
@@ -299,7 +296,7 @@ class AlertStore:
             _add_events(db, job, events, told)
 
     def numbers(self) -> dict[str, tuple[int, tuple[Sample, ...]]]:
-        """Return each job's newest samples, and their time."""
+        """Return each job's newest samples with their time."""
         rows = self._file.read("SELECT job, at_ms, samples FROM numbers ORDER BY job")
         return {row["job"]: (row["at_ms"], unpacked(json.loads(row["samples"]))) for row in rows}
 
@@ -309,24 +306,24 @@ class AlertStore:
         return {(row["metric"], tuple(json.loads(row["labels"]))): row["value"] for row in rows}
 
     def standing(self, job: str | None = None) -> dict[Key, Alert]:
-        """Return the open alerts of one job or all, without those of rules that no longer exist."""
+        """Return the open alerts of one job or of all jobs, except alerts of rules that no longer exist."""
         query = "SELECT body FROM standing WHERE job = coalesce(?, job) ORDER BY job, rule, labels"
         bodies = (json.loads(row["body"]) for row in self._file.read(query, job))
         alerts = (Alert.from_dict(body) for body in bodies if body["rule"] in BY_RULE)
         return {alert.key: alert for alert in alerts}
 
     def events(self, job: str | None = None, last: int = EVENTS_KEPT) -> list[NotedEvent]:
-        """Return the events of alerts, of one job or of all, oldest first."""
+        """Return the events of alerts of one job or of all jobs, oldest first."""
         query = "SELECT id, body FROM events WHERE job = coalesce(?, job) ORDER BY id DESC LIMIT ?"
         return list(reversed(_events(self._file.read(query, job, last))))
 
     def waiting(self, job: str, since_ms: int) -> list[NotedEvent]:
-        """Return the unsent events of a job since a moment, oldest first."""
+        """Return the unsent events of a job since a given time, oldest first."""
         query = "SELECT id, body FROM events WHERE job = ? AND told = ? AND at_ms >= ? ORDER BY id"
         return _events(self._file.read(query, job, WAITING, since_ms))
 
     def settle(self, event_id: int, told: int) -> None:
-        """Record that an event was sent, or that sending was given up."""
+        """Record that an event was sent, or that its delivery was abandoned."""
         with self._file.write() as db:
             db.execute("UPDATE events SET told = ? WHERE id = ?", (told, event_id))
 

@@ -1,4 +1,4 @@
-"""Metrics of a query's newest batches."""
+"""The metrics computed from a query's newest batches."""
 
 from __future__ import annotations
 
@@ -34,16 +34,16 @@ def query_samples(
 
     Args:
         job: The job's name.
-        history: The query's last batches, oldest first; at least one.
-        now_ms: The clock.
-        limit_bytes: The size limit of its state, for the forecast.
+        history: The newest batches of the query, oldest first; at least one.
+        now_ms: The current time in epoch milliseconds.
+        limit_bytes: The size limit of the query's state, for the forecast; None without one.
         limit_ms: The maximum duration of a batch, if the trigger has no interval.
-        busy_since_ms: When the running batch began.
+        busy_since_ms: The start of the running batch; None if no batch is running.
     """
     batch = history[-1]
     lately = [former for former in history if former.committed_ms > now_ms - LATELY_MS]
     running_ms = 0 if busy_since_ms is None else now_ms - busy_since_ms
-    # In real-time mode a batch is the time between two commits: only what goes beyond it is slow.
+    # In real-time mode a batch is the time between two commits; only a longer duration is slow.
     meant_ms = (batch.interval_ms or 0) if batch.real_time else 0
     longest_ms = max(batch.duration_ms, running_ms) - meant_ms
     numbers = samples_of(
@@ -79,7 +79,7 @@ def query_samples(
 
 
 def watermark_ms(batch: BatchProgress) -> int | None:
-    """Return the watermark of a batch, in epoch milliseconds."""
+    """Return the watermark of a batch in epoch milliseconds; None without one."""
     if batch.watermark is None:
         return None
     return int(dt.datetime.fromisoformat(batch.watermark.replace("Z", "+00:00")).timestamp() * 1000)
@@ -94,7 +94,7 @@ def _watermark(history: Sequence[BatchProgress], now_ms: int) -> dict[str, float
 
 
 def watermark_numbers(at_ms: int | None, now_ms: int) -> dict[str, float]:
-    """Return the metrics of a watermark; none before the first event, when it is missing or the epoch."""
+    """Return the metrics of a watermark; empty if it is missing or zero, as before the first event."""
     if not at_ms or at_ms < 0:
         return {}
     return {
@@ -104,7 +104,7 @@ def watermark_numbers(at_ms: int | None, now_ms: int) -> dict[str, float]:
 
 
 def _stuck_ms(history: Sequence[BatchProgress]) -> int:
-    """Return the time from the first batch with the newest watermark to the last of them with rows."""
+    """Return the time from the first to the last batch with the newest watermark, in milliseconds."""
     under = list(takewhile(lambda batch: batch.watermark == history[-1].watermark, reversed(history)))
     with_rows = [batch.committed_ms for batch in under if batch.input_rows]
     return max(with_rows[0] - under[-1].committed_ms, 0) if with_rows else 0
@@ -113,7 +113,7 @@ def _stuck_ms(history: Sequence[BatchProgress]) -> int:
 def _late_ratio(lately: Sequence[BatchProgress]) -> float | None:
     rows = sum(batch.input_rows for batch in lately)
     late = sum(batch.late_rows for batch in lately)
-    # What is dropped has often been aggregated before, and with joins a row may be dropped twice.
+    # Dropped rows have often been aggregated before, and with joins a row may be dropped twice.
     return min(late / rows, 1.0) if rows else None
 
 
@@ -122,7 +122,7 @@ def _in_seconds(ms: float | None) -> float | None:
 
 
 def _sizing(labels: tuple[str, str], found: Sizing) -> list[Sample]:
-    """Yield the resources of a query, and the recommended ones."""
+    """Return the present and the recommended resources of a query as samples."""
     return [
         sample("holdfast_provisioning", 1, *labels, found.state.value),
         *samples_of(
@@ -141,7 +141,7 @@ def _sizing(labels: tuple[str, str], found: Sizing) -> list[Sample]:
 
 
 def _lag(labels: tuple[str, str], history: Sequence[BatchProgress], now_ms: int) -> list[Sample]:
-    """Yield the lag of a query, in total and by partition; nothing if its sources do not report it."""
+    """Return the lag of a query as samples, in total and by partition; empty if sources do not report it."""
     found = lags(history, now_ms)
     numbers = []
     if found:
@@ -174,7 +174,7 @@ def _sum(numbers: Iterable[int | None]) -> int | None:
 
 
 def _operator(labels: tuple[str, str, str], operator: OperatorProgress, repairs: int) -> list[Sample]:
-    """Return the metrics of an operator, without totals that a keyed operator does not know."""
+    """Return the metrics of an operator, except totals that a keyed operator has not counted."""
     load_ms = operator.store.get("rocksdbLoadLatencyMs")
     keyed = operator.keyed
     numbers = samples_of(

@@ -1,4 +1,4 @@
-"""Metrics of a checkpoint's files, which Spark's progress lacks: partitions, format, bytes to read."""
+"""The metrics of a checkpoint's files, which Spark does not report: partitions, format, bytes to read."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ ROCKSDB: Final = PROVIDERS[ROCKSDB_PROVIDER]
 
 @dataclass(frozen=True, slots=True)
 class StoreFiles:
-    """One store of one operator.
+    """The sizes of one store of one operator.
 
     Attributes:
-        operator: The operator's name in metrics.
+        operator: The name of the operator in metrics.
         store: The store's name.
         bytes: The bytes of each partition, in order.
         rows: The rows of each partition, if counted.
@@ -45,17 +45,17 @@ class StoreFiles:
 
 @dataclass(frozen=True, slots=True)
 class FileFacts(JsonShape):
-    """A checkpoint's files at one moment.
+    """The facts about a checkpoint's files at one time.
 
     Attributes:
-        at_ms: When they were read.
+        at_ms: The time when the files were read.
         batch_id: The newest committed batch; None before the first.
         watermark_ms: The watermark of the next batch.
         format_version: The state checkpoint format; None without state, and for state on the heap, which
             always uses 1.
-        files: State files that a restart reads.
-        new_bytes: Bytes that the newest batch added.
-        stores: The stores of all operators.
+        files: The number of state files that a restart reads.
+        new_bytes: The number of bytes that the newest batch added.
+        stores: The sizes of the stores of all operators.
     """
 
     at_ms: int
@@ -75,7 +75,7 @@ class FileFacts(JsonShape):
 def look(storage: Storage, now_ms: int) -> FileFacts:
     """Read the facts of a checkpoint's files, whether or not its query is running.
 
-    Cost: one listing of each store's directory and a few small files; does not read the state itself.
+    Cost: lists each store's directory and reads a few small files; the state itself is not read.
 
     Raises:
         NotFound: The checkpoint does not exist yet.
@@ -113,7 +113,7 @@ def file_samples(job: str, query: str, facts: FileFacts) -> list[Sample]:
 
 
 def alone_samples(job: str, query: str, facts: FileFacts, now_ms: int) -> list[Sample]:
-    """Return metrics from files alone, for a query whose progress is not received."""
+    """Return the metrics that files alone provide, for a query whose progress is not received."""
     sizes: Counter[str] = Counter()
     for store in facts.stores:
         sizes[store.operator] += sum(store.bytes)

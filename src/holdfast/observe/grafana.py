@@ -1,4 +1,4 @@
-"""A Grafana dashboard of the metrics, ready to import."""
+"""The Grafana dashboard of the metrics, for import."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ _CHOSEN: Final = 'job_name=~"$job_name"'
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """One chart.
+    """A panel of the dashboard.
 
     Attributes:
         title: The title.
-        metric: The metric.
-        by: The labels of its lines.
-        unit: Grafana's name of the unit.
-        fold: The aggregation of series with the same labels: `sum` or `max`.
-        rate: True to show the growth of a counter.
-        single: True for a single value instead of a chart.
+        metric: The name of the metric.
+        by: The labels that distinguish the lines.
+        unit: Grafana's name for the unit.
+        fold: The aggregation of series with equal labels: `sum` or `max`.
+        rate: Whether to show the rate of a counter.
+        single: Whether to show a single value instead of a chart.
     """
 
     title: str
@@ -39,7 +39,7 @@ class Panel:
 
     @property
     def expression(self) -> str:
-        """Return the chart's query."""
+        """Return the PromQL query of the panel."""
         series = f"{self.metric}{{{_CHOSEN}}}"
         inner = f"rate({series}[$__rate_interval])" if self.rate else series
         return f"{self.fold} by ({', '.join(self.by)}) ({inner})"
@@ -77,7 +77,7 @@ PANELS: Final[tuple[Panel, ...]] = (
 
 
 def dashboard() -> str:
-    """Return the dashboard for Grafana's import, which asks for the Prometheus data source."""
+    """Return the JSON of the dashboard for Grafana's import, which asks for the Prometheus data source."""
     return json.dumps(_dashboard(), indent=2) + "\n"
 
 

@@ -1,4 +1,4 @@
-"""The growth of each operator's state, and the time at which it reaches a limit."""
+"""The growth of each operator's state, and forecasts of when it reaches a limit."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from holdfast.model import BatchProgress, OperatorProgress
 from holdfast.observe.job_metrics import operator_bytes, operator_label, state_bytes, stored_bytes
 from holdfast.quantities import rounded_size
 
-# The most points that are used, because the number of their pairs grows with the square.
+# The maximum number of points, because the number of their pairs grows with the square.
 _POINTS: Final = 60
 LEAST_POINTS: Final = 10
 LEAST_SPAN_MS: Final = 300_000
@@ -23,7 +23,7 @@ _RISING: Final = 0.75
 
 
 def enough(points: Sequence[tuple[int, float]]) -> bool:
-    """Return whether there are enough points to distinguish growth from noise: ten, over five minutes."""
+    """Return whether there are enough points to distinguish growth from noise: ten over five minutes."""
     return len(points) >= LEAST_POINTS and points[-1][0] - points[0][0] >= LEAST_SPAN_MS
 
 
@@ -31,11 +31,11 @@ def growth_per_ms(points: Sequence[tuple[int, float]]) -> float | None:
     """Return the growth rate as the median of the slopes between all pairs of points (Theil and Sen).
 
     Args:
-        points: Moments in milliseconds, ascending, and the value at each.
+        points: Pairs of a time in milliseconds, ascending, and a value.
 
     Returns:
-        None if there are fewer than ten moments, if they span less than five minutes, or if the value
-        does not grow.
+        The growth per millisecond; None if there are fewer than ten points, if they span less than five
+        minutes, or if the value does not grow.
     """
     if not enough(points):
         return None
@@ -52,10 +52,10 @@ def growth_per_ms(points: Sequence[tuple[int, float]]) -> float | None:
 
 
 def full_in_ms(points: Sequence[tuple[int, float]], limit: float) -> float | None:
-    """Return the time from the last point until the value reaches a limit, at its current growth.
+    """Return the time in milliseconds from the last point until the value reaches a limit.
 
     Returns:
-        0 if it has reached the limit; None if it does not grow or there are too few points.
+        0 if the value has reached the limit; None if it does not grow or there are too few points.
     """
     if not points:
         return None
@@ -64,7 +64,7 @@ def full_in_ms(points: Sequence[tuple[int, float]], limit: float) -> float | Non
     slope = growth_per_ms(points)
     if slope is None:
         return None
-    # From the line's own height at the end, so that an outlier there does not count either.
+    # From the height of the line at the end, so that an outlier there has no effect.
     end = points[-1][0]
     height = statistics.median(value + slope * (end - moment) for moment, value in _thinned(points))
     return max(limit - height, 0.0) / slope
@@ -89,7 +89,7 @@ class Growing(str, Enum):
 
     @property
     def words(self) -> str:
-        """Return the value for people."""
+        """Return the verdict as text for display."""
         return self.value.replace("_", " ")
 
 
@@ -97,22 +97,23 @@ class Growing(str, Enum):
 class Growth(JsonShape):
     """The growth of one operator's state.
 
-    There are two forecasts, and the sooner one counts. The trend is a line through the operator's sizes. Key
-    arrival is a line through its keys, each with the current size per key: it shows growth that the files
-    of a store do not show yet, and it ends when as many keys are removed as arrive.
+    There are two forecasts, and the sooner one counts. The trend extrapolates the operator's sizes. Key
+    arrival extrapolates the number of its keys, with the current size per key: it detects growth that the
+    files of a store do not show yet, and predicts no growth if as many keys are removed as arrive.
 
     Attributes:
-        operator: Its number in the plan, and its short name.
+        operator: The operator's number in the plan and its short name.
         growing: `grows`, `does_not_grow` or `too_little_seen`.
         size_bytes: The current size.
-        limit_bytes: The size limit: the query's limit minus the other operators; None if the query has no
+        limit_bytes: The size limit: the query's limit minus the sizes of the other operators; None without a
             limit.
-        bytes_a_day: The growth in bytes per day by the trend; None if it does not grow.
-        keys_a_day: Keys, or rows, added minus those removed per day; None if there are none.
-        new_keys: Keys, or rows, that arrived in the examined batches; None if they are not all counted.
-        removed_keys: Keys, or rows, removed in these batches.
-        full_at_ms: When it reaches its limit at its current growth, in epoch milliseconds.
-        by: The forecast that says so: `trend` or `key_arrival`.
+        bytes_a_day: The growth in bytes per day by the trend; None if the state does not grow.
+        keys_a_day: The keys, or rows, added minus those removed per day; None if their number does not grow.
+        new_keys: The number of keys, or rows, that arrived in the examined batches; None if not all are
+            counted.
+        removed_keys: The number of keys, or rows, removed in these batches.
+        full_at_ms: The time when the state reaches the limit at its current growth, in epoch milliseconds.
+        by: The forecast from which `full_at_ms` is computed: `trend` or `key_arrival`.
     """
 
     operator: str
@@ -128,7 +129,7 @@ class Growth(JsonShape):
 
     @property
     def why(self) -> str:
-        """Describe the growth in a sentence."""
+        """Return a sentence that describes the growth."""
         if self.growing is Growing.TOO_LITTLE_SEEN:
             return f"operator {self.operator}: fewer than ten batches, or less than five minutes of them"
         keys = (
@@ -146,7 +147,7 @@ class Growth(JsonShape):
 
 
 def state_limit(thresholds: Mapping[str, float]) -> float | None:
-    """Return the size limit of a query's state by the thresholds of a job's alerts."""
+    """Return the size limit of a query's state from the thresholds of a job's alerts."""
     return thresholds.get("state_size")
 
 
@@ -154,7 +155,7 @@ def growth(history: Sequence[BatchProgress], limit_bytes: float | None) -> tuple
     """Return the growth of each operator of a query.
 
     Args:
-        history: The query's last batches, oldest first.
+        history: The newest batches of the query, oldest first.
         limit_bytes: The size limit of the query's state; None without one.
     """
     if not history:
@@ -171,7 +172,7 @@ def growth(history: Sequence[BatchProgress], limit_bytes: float | None) -> tuple
 
 
 def state_full_in_ms(history: Sequence[BatchProgress], limit_bytes: float | None) -> float | None:
-    """Return the time from the newest batch until a query's state reaches its limit, by the sooner forecast.
+    """Return the time from the newest batch until a query's state reaches its limit, in milliseconds.
 
     Returns:
         None if the state does not grow, if there are too few batches, or if it has reached the limit.
@@ -228,7 +229,7 @@ def _same_plan(history: Sequence[BatchProgress]) -> list[BatchProgress]:
 
 
 def _in_files(batch: BatchProgress) -> bool:
-    # Memory fills up to its bounds at first, which is no growth of state.
+    # Memory fills up to its bounds at first, which is not growth of state.
     return bool(batch.operators) and all(stored_bytes(operator) for operator in batch.operators)
 
 
@@ -243,7 +244,7 @@ def _counted(history: Sequence[BatchProgress], index: int) -> list[tuple[int, fl
 
 
 def _arrival(history: Sequence[BatchProgress], index: int) -> float | None:
-    """Return the bytes per millisecond of arriving keys minus removed ones; None if there are none."""
+    """Return the bytes of arriving keys minus those of removed keys, per millisecond, or None."""
     operator = history[-1].operators[index]
     size = stored_bytes(operator)
     keys = growth_per_ms(_counted(history, index))
@@ -251,7 +252,7 @@ def _arrival(history: Sequence[BatchProgress], index: int) -> float | None:
 
 
 def _came_and_went(history: Sequence[BatchProgress], index: int) -> tuple[int | None, int | None]:
-    """Return the keys that arrived and those that were removed, in all batches but the first."""
+    """Return the numbers of keys that arrived and were removed in all batches except the first."""
     pairs = [(former.operators[index], later.operators[index]) for former, later in pairwise(history)]
     new = [_new_keys(former, later) for former, later in pairs]
     known = [number for number in new if number is not None]
@@ -261,7 +262,7 @@ def _came_and_went(history: Sequence[BatchProgress], index: int) -> tuple[int | 
 
 
 def _new_keys(former: OperatorProgress, later: OperatorProgress) -> int | None:
-    """Return the new keys of a batch; Spark counts all written keys, whether new or not."""
+    """Return the number of new keys of a batch, derived from its totals; Spark counts only written keys."""
     if later.keyed is not None:
         return later.keyed.added
     if former.rows is None or later.rows is None:

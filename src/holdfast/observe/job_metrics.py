@@ -30,21 +30,21 @@ class TakenSavepoint:
 
 @dataclass(frozen=True, slots=True)
 class JobFacts:
-    """A job at one moment.
+    """The facts about a job at one time.
 
     Attributes:
         name: The job's name.
-        up: True if a process supervises or watches it.
-        failed: True if it has failed permanently.
-        started_ms: When it was started.
-        running_ms: When the current driver was started.
-        restarts: Drivers started after a failure.
+        up: Whether a process supervises or watches the job.
+        failed: Whether the job has failed permanently.
+        started_ms: The time when the job was started.
+        running_ms: The time when the current driver was started.
+        restarts: The number of drivers started after a failure.
         failures: The number of failed batches, by cause.
-        failed_ms: When the newest of them failed.
+        failed_ms: The time of the newest failure.
         recovery_ms: The duration of the last recovery.
-        recovered_ms: When it ended; None if unknown.
-        recovering_since_ms: When the failure happened that the job is still recovering from.
-        savepoints: The newest savepoint of each query with savepoints; None before its first.
+        recovered_ms: The time when the last recovery ended; None if unknown.
+        recovering_since_ms: The time of the failure from which the job is still recovering; None otherwise.
+        savepoints: The time of the newest savepoint of each query with savepoints; None before its first.
         drills_ms: The duration of the newest drill of each query.
     """
 
@@ -67,8 +67,8 @@ def job_samples(facts: JobFacts, now_ms: int, busy_since_ms: int | None = None) 
     """Return the metrics of a job as a whole.
 
     Args:
-        facts: The job.
-        now_ms: The clock.
+        facts: The facts about the job.
+        now_ms: The current time in epoch milliseconds.
         busy_since_ms: The time since which a query has been working; None if all wait for rows.
     """
     lately = sum(at_ms > now_ms - LATELY_MS for at_ms in facts.failed_ms)
@@ -98,7 +98,7 @@ def job_samples(facts: JobFacts, now_ms: int, busy_since_ms: int | None = None) 
 
 
 def _recovering_ms(facts: JobFacts, now_ms: int, busy_since_ms: int | None) -> int | None:
-    """Return how long a recovery has taken so far. Queries that wait for rows do not add to it."""
+    """Return the duration of the current recovery so far, without the time that queries wait for rows."""
     since_ms, running_ms = facts.recovering_since_ms, facts.running_ms
     if since_ms is None:
         return None
@@ -109,7 +109,7 @@ def _recovering_ms(facts: JobFacts, now_ms: int, busy_since_ms: int | None) -> i
 
 
 def _lately_ms(facts: JobFacts, now_ms: int, recovering_ms: int | None) -> int | None:
-    """Return the duration of a current or recent recovery, since the job was started."""
+    """Return the duration of the current or the newest recovery since the start of the job."""
     took = [] if recovering_ms is None else [recovering_ms]
     since_ms = max(now_ms - LATELY_MS, facts.started_ms or 0)
     if facts.recovery_ms is not None and facts.recovered_ms is not None and facts.recovered_ms > since_ms:
@@ -135,7 +135,7 @@ def _in_seconds(ms: int | None) -> float | None:
     return None if ms is None else ms / 1000
 
 
-# The labels of a counter behind the job's name: query, operator and operation, as far as it has them.
+# The labels of a counter after the name of the job: query, operator and operation, if it has them.
 Key = tuple[str, tuple[str, ...]]
 
 _OPERATIONS: Final = (
@@ -150,22 +150,23 @@ def operator_label(index: int, operator: OperatorProgress) -> str:
 
 
 def shown_name(operator: OperatorProgress) -> str:
-    """Return the name of an operator for people."""
+    """Return the name of an operator for display."""
     return operator.display_name or short_name(operator.name)
 
 
 def shown_kind(operator: OperatorProgress) -> str:
-    """Return the kind of an operator in words."""
+    """Return the kind of an operator for display."""
     if operator.operator_kind is not None:
         return operator.operator_kind
     return kind_in_words(operator.name) if operator.keyed is None else KEYED_WORDS
 
 
 def accesses(operator: OperatorProgress) -> dict[str, tuple[int, float]]:
-    """Count the accesses of a batch to state by operation, with the seconds they took.
+    """Return the number of accesses to state in a batch, and their total time in seconds, by operation.
 
-    RocksDB reports gets and puts, a store in a database its requests, the heap nothing. A keyed operator
-    reports the keys that it looked up and wrote, because a row of its store is the blob of a key group.
+    RocksDB reports gets and puts, and a store in a database reports its requests; a store on the heap reports
+    nothing. For a keyed operator, the result counts the keys that were looked up and written, because a row
+    of its store is the blob of a whole key group.
     """
     keyed = operator.keyed
     if keyed is not None:
@@ -182,13 +183,13 @@ def accesses(operator: OperatorProgress) -> dict[str, tuple[int, float]]:
 
 
 def repaired(operator: OperatorProgress) -> int:
-    """Return the snapshots that Spark rebuilt in a batch, for any store."""
+    """Return the number of snapshots that Spark repaired in a batch, for any type of store."""
     store = operator.store
     return store.get("rocksdbNumSnapshotsAutoRepaired", 0) + store.get("numSnapshotsAutoRepaired", 0)
 
 
 def _of_today(labels: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the current labels of a counter from an older Holdfast, which used Spark's operator names."""
+    """Return the current labels of a counter from an older version, which used Spark's operator names."""
     if len(labels) == 1:
         return labels
     number, _, name = labels[1].partition(" ")
@@ -196,10 +197,10 @@ def _of_today(labels: tuple[str, ...]) -> tuple[str, ...]:
 
 
 class JobTotals:
-    """Sums over all batches of a job.
+    """The counters of a job: sums over all of its batches.
 
     Args:
-        former: The earlier sums, as `values` returned them.
+        former: The earlier sums, as returned by `values`.
     """
 
     def __init__(self, former: Mapping[Key, float] | None = None) -> None:
@@ -213,7 +214,7 @@ class JobTotals:
         return dict(self._sums)
 
     def add(self, batch: BatchProgress) -> None:
-        """Count a committed batch, also one that ran again after a failure."""
+        """Add a committed batch to the sums, even if it ran again after a failure."""
         query = (batch.query,)
         self._add("holdfast_batches_total", query, 1)
         self._add("holdfast_input_rows_total", query, batch.input_rows)
@@ -237,7 +238,7 @@ class JobTotals:
         self._sums[metric, labels] += value
 
 
-# The quantiles of access times that are measured, as a label has them.
+# The measured quantiles of access times, as written in labels.
 QUANTILES: Final = ("0.5", "0.95", "0.99")
 
 
@@ -249,13 +250,13 @@ def state_bytes(batch: BatchProgress) -> int:
 def operator_bytes(operator: OperatorProgress) -> int:
     """Return the size of an operator's store.
 
-    RocksDB has no files before it writes the first; until then this is its memory.
+    Until RocksDB has written its first file, the result is the size of its memory.
     """
     return stored_bytes(operator) or operator.memory_bytes
 
 
 def access_seconds(operator: OperatorProgress) -> float | None:
-    """Return the mean time of one access to state, over all operations; None if it is not measured."""
+    """Return the mean time of one access to state in seconds, over all operations; None if not measured."""
     by_operation = accesses(operator).values()
     count = sum(number for number, _ in by_operation)
     return sum(seconds for _, seconds in by_operation) / count if count else None
@@ -268,7 +269,7 @@ def access_quantiles(operator: OperatorProgress) -> dict[str, float]:
 
 
 def cache_hit_ratio(operator: OperatorProgress) -> float | None:
-    """Return the share of reads served from the cache, or from loaded versions on the heap."""
+    """Return the share of reads served from the cache, or for the heap, from loaded versions."""
     store = operator.store
     hits = store.get("rocksdbReadBlockCacheHitCount", 0) + store.get("loadedMapCacheHitCount", 0)
     misses = store.get("rocksdbReadBlockCacheMissCount", 0) + store.get("loadedMapCacheMissCount", 0)

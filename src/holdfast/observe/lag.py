@@ -1,9 +1,8 @@
 """The lag of a query behind its sources, in records or table versions, and in time.
 
 With each batch a source reports its read position and its end. The first unread record arrived between two
-batches:
-at the earlier one the source did not have it, at the later one it did. Records are assumed to arrive evenly
-between the two.
+batches: the source did not have it at the earlier batch and had it at the later one. Records are assumed to
+arrive evenly between the two.
 """
 
 from __future__ import annotations
@@ -17,10 +16,10 @@ from typing import Final, TypeAlias
 from holdfast.json_shapes import JsonShape, in_json
 from holdfast.model import RECORDS, VERSIONS, BatchProgress, PartitionPosition
 
-# A source's number, the topic, the partition.
+# The number of a source, the topic, and the partition.
 _Place: TypeAlias = tuple[int, str, "int | None"]
 
-# A delay of less is none that grows: rows come in waves.
+# A smaller delay does not count as growing, because rows arrive in bursts.
 _LEAST_GROWING_MS: Final = 60_000
 
 
@@ -29,17 +28,17 @@ class Lag(JsonShape):
     """The lag of a query behind one partition of a source.
 
     Attributes:
-        query: The query's name.
-        source: The source's number, as in `holdfast offsets`.
+        query: The name of the query.
+        source: The number of the source, as shown by `holdfast offsets`.
         topic: The topic, or the Delta table.
-        partition: The partition; None for a whole topic with very many partitions, and for a table.
-        next: The offset of the first unread record; for a table the first version that is not read
+        partition: The partition; None for a table, and for a topic with very many partitions, which is
+            reported as a whole.
+        next: The offset of the first unread record; for a table, the first version that is not read
             completely.
-        latest: The offset of the next record to be written, when the newest batch was planned; for a table
-            its next
-            version, when that batch finished.
-        behind_ms: How long the first unread record or version has waited; 0 if there is none.
-        at_least: True if it has waited longer, because it is older than the known batches.
+        latest: The offset of the next record to be written, when the newest batch was planned; for a table,
+            its next version when that batch finished.
+        behind_ms: The waiting time of the first unread record or version; 0 if there is none.
+        at_least: Whether `behind_ms` is a lower bound, because the record is older than the known batches.
         unit: `records`, or `versions` of a Delta table.
     """
 
@@ -72,11 +71,11 @@ class Lag(JsonShape):
 
 
 def lags(history: Sequence[BatchProgress], now_ms: int) -> tuple[Lag, ...]:
-    """Return the lag of a query for each partition of its sources; nothing for sources that do not report it.
+    """Return the lag of a query for each partition of the sources that report their ends.
 
     Args:
-        history: The query's batches, oldest first; at least one.
-        now_ms: The clock.
+        history: The batches of the query, oldest first; at least one.
+        now_ms: The current time in epoch milliseconds.
     """
     batch = history[-1]
     waits = _waits(history, now_ms)
@@ -96,11 +95,11 @@ def lags(history: Sequence[BatchProgress], now_ms: int) -> tuple[Lag, ...]:
 
 
 def growing_ms(history: Sequence[BatchProgress], found: Sequence[Lag]) -> int:
-    """Return how long a query's lag has been growing; 0 if the lag is small.
+    """Return the time for which a query's lag has been growing, in milliseconds; 0 if the lag is small.
 
     Args:
-        history: The query's batches, oldest first; at least one.
-        found: Its lags, from `lags`.
+        history: The batches of the query, oldest first; at least one.
+        found: The lags of the query, from `lags`.
     """
     if max((lag.behind_ms for lag in found), default=0) < _LEAST_GROWING_MS:
         return 0
@@ -117,18 +116,18 @@ def _growing_ms(history: Sequence[BatchProgress], unit: str) -> int:
 
 
 def behind(batch: BatchProgress, unit: str = RECORDS) -> int:
-    """Return the number of unread records, or versions of tables, when a batch had been planned."""
+    """Return the number of unread records, or versions of tables, after the planning of a batch."""
     return sum(position.behind for _, position in _positions(batch) if position.unit == unit)
 
 
 def wait_by_batch(history: Sequence[BatchProgress]) -> dict[int, int]:
-    """Return for each batch how long its oldest unread record had waited when it was committed.
+    """Return, for each batch, the waiting time of its oldest unread record at its commit.
 
-    Batches whose sources do not report their ends are missing. A record that is older than the known batches
-    counts from the first of them.
+    Batches whose sources do not report their ends are missing. The waiting time of a record older than the
+    known batches is counted from the first of them.
 
     Args:
-        history: The query's batches, oldest first.
+        history: The batches of the query, oldest first.
     """
     ends: dict[_Place, _Ends] = {}
     waits: dict[int, int] = {}
@@ -150,7 +149,7 @@ class _Ends:
     latest: list[int] = field(default_factory=list)
 
     def add(self, at_ms: int, latest: int) -> None:
-        """Add a newer end; a smaller one means that the topic was created again."""
+        """Add a newer end; a smaller one means that the topic was recreated."""
         if self.latest and latest < self.latest[-1]:
             self.at_ms.clear()
             self.latest.clear()
@@ -158,7 +157,7 @@ class _Ends:
         self.latest.append(latest)
 
     def arrival_ms(self, offset: int) -> int:
-        """Return the estimated arrival of a record before the newest end."""
+        """Return the estimated arrival time of a record before the newest end."""
         later = bisect_right(self.latest, offset)
         if later == 0:
             return self.at_ms[0]
@@ -173,14 +172,13 @@ def planned_ms(batch: BatchProgress) -> int:
 
 
 def _waits(history: Sequence[BatchProgress], now_ms: int) -> dict[_Place, tuple[int, bool]]:
-    """Return how long the first unread record of each partition has waited, and whether that is a lower
-    bound.
+    """Return the waiting time of each partition's first unread record, and whether it is a lower bound.
 
-    Walks back over the batches once, until each lagging partition has a batch without its first unread
-    record.
+    Cost: one pass back over the batches, until each lagging partition has a batch before the arrival of its
+    first unread record.
     """
     at_ms = planned_ms(history[-1])
-    # Of each partition where it ended when, at the oldest batch so far that had the record.
+    # The end of each partition and its time, at the oldest batch so far that had the record.
     later = {
         place: (at_ms, position.latest, position.next)
         for place, position in _positions(history[-1])
@@ -206,7 +204,7 @@ def _waits(history: Sequence[BatchProgress], now_ms: int) -> dict[_Place, tuple[
 
 
 def _positions(batch: BatchProgress) -> Iterator[tuple[_Place, PartitionPosition]]:
-    """Return the position of a batch in each partition of each source."""
+    """Yield the position of a batch in each partition of each source."""
     for source in batch.sources:
         for position in source.positions:
             yield (source.source, position.topic, position.partition), position

@@ -1,4 +1,4 @@
-"""The list of metrics, and their measured values."""
+"""The list of all metrics, and the type of their measured values."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ GAUGE: Final = "gauge"
 COUNTER: Final = "counter"
 _UNITS: Final = ("seconds", "bytes", "rows", "ratio")
 
-# What every number of a job carries. Prometheus keeps `job` for itself, so the job's name is `job_name`.
+# The labels that all metrics of a job have. Prometheus reserves `job`, so the label with the name is
+# `job_name`.
 JOB: Final = ("job_name",)
 QUERY: Final = (*JOB, "query")
 OPERATOR: Final = (*QUERY, "operator")
@@ -21,9 +22,9 @@ KEYED_STATE: Final = (*OPERATOR, "state")
 PARTITION: Final = (*STORE, "partition")
 SOURCE: Final = (*QUERY, "source", "topic", "partition")
 
-# How far back "lately" goes, in the metrics that say so.
+# The time range of metrics that cover a recent period.
 LATELY_MS: Final = 600_000
-# Of a smaller store it says nothing how its bytes are spread.
+# The minimum size of a store for a meaningful distribution.
 SKEW_FROM_BYTES: Final = 16 * 1024 * 1024
 
 
@@ -32,10 +33,10 @@ class Metric(JsonShape):
     """A metric.
 
     Attributes:
-        name: The name in Prometheus and JSON; it ends in the unit, or in `_total` for a counter.
+        name: The name in Prometheus and JSON, which ends in the unit, or in `_total` for a counter.
         kind: `gauge` or `counter`, from the name.
         unit: `seconds`, `bytes`, `rows` or `ratio`, from the name; empty for a count.
-        labels: The labels of its series.
+        labels: The labels of the series.
         meaning: The description, as a sentence.
         source: The source of the values.
     """
@@ -404,9 +405,9 @@ class Sample(JsonShape):
     """A measured value.
 
     Attributes:
-        metric: The metric's name.
-        labels: The values of its labels, in their order.
-        value: The value.
+        metric: The name of the metric.
+        labels: The values of the labels, in order.
+        value: The measured value.
     """
 
     metric: str
@@ -429,7 +430,7 @@ def sample(metric: str, value: float, *labels: str) -> Sample:
 
 
 def samples_of(labels: tuple[str, ...], values: Mapping[str, float | None]) -> list[Sample]:
-    """Return samples of several metrics with the same labels, without unknown values."""
+    """Return samples of several metrics with the same labels; unknown values are omitted."""
     return [sample(metric, value, *labels) for metric, value in values.items() if value is not None]
 
 
@@ -442,12 +443,12 @@ def by_metric(samples: Iterable[Sample]) -> dict[str, list[Sample]]:
 
 
 def packed(samples: Iterable[Sample]) -> list[list[Any]]:
-    """Return samples as short plain values; `unpacked` reads them back."""
+    """Return samples as compact plain values, which `unpacked` reads."""
     return [[number.metric, list(number.labels), number.value] for number in samples]
 
 
 def unpacked(rows: Iterable[Iterable[Any]]) -> tuple[Sample, ...]:
-    """Read the result of `packed`; metrics of other versions are left out."""
+    """Build samples from the result of `packed`; unknown metrics of other versions are omitted."""
     return tuple(
         Sample(metric, tuple(labels), float(value))
         for metric, labels, value in rows

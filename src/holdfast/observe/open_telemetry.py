@@ -1,4 +1,4 @@
-"""Metrics pushed to an OpenTelemetry collector. Needs the extra `holdfast[opentelemetry]`."""
+"""The export of metrics to an OpenTelemetry collector, which needs the extra `holdfast[opentelemetry]`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from opentelemetry.metrics import CallbackOptions, Observation
 
 
-# OpenTelemetry's own names; the second is for metrics alone and is taken as it is.
+# OpenTelemetry's own variables; the second is only for metrics and is used unchanged.
 ENDPOINT: Final = "OTEL_EXPORTER_OTLP_ENDPOINT"
 METRICS_ENDPOINT: Final = "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT"
 EVERY_MS: Final = 15_000
@@ -24,7 +24,7 @@ Measure = Callable[[], Iterable[Sample]]
 
 
 def configured(environ: Mapping[str, str] | None = None) -> str | None:
-    """Return the address in OpenTelemetry's environment variables; None if they are not set."""
+    """Return the collector address in OpenTelemetry's environment variables; None if they are not set."""
     given = os.environ if environ is None else environ
     if given.get(METRICS_ENDPOINT):
         return given[METRICS_ENDPOINT]
@@ -35,10 +35,10 @@ def configured(environ: Mapping[str, str] | None = None) -> str | None:
 class Push:
     """A thread that sends metrics by OTLP over HTTP every fifteen seconds, until it is closed.
 
-    If a collector does not answer, the next push tries again; nothing waits for it.
+    If a collector does not answer, the next push tries again; no other work is delayed.
 
     Args:
-        measure: Returns the newest samples; must be quick.
+        measure: The function that returns the newest samples; it must be fast.
         endpoint: The collector's address, with its path: `http://127.0.0.1:4318/v1/metrics`.
         every_ms: The time from one push to the next.
 
@@ -68,7 +68,7 @@ class Push:
             create(metric.name, [self._observer(metric.name)], metric.unit, metric.meaning)
 
     def close(self) -> None:
-        """Send the newest samples a last time, and stop."""
+        """Send the newest samples one last time, and stop the thread."""
         self._provider.shutdown(timeout_millis=_LAST_PUSH_MS)
 
     def _observer(self, metric: str) -> Callable[[CallbackOptions], Iterable[Observation]]:

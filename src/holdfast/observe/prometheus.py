@@ -1,8 +1,7 @@
 """Metrics and alert rules in Prometheus's formats.
 
-The rule file has no thresholds: each job exports its own as metrics, so jobs with different thresholds or
-disabled
-rules share one file.
+The rule file has no thresholds: each job exports its own as metrics, so that jobs with different thresholds
+or disabled rules can share one file.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
-# How long closing may take.
+# The time limit for closing.
 _POLL_S = 0.1
 
 Measure = Callable[[], Iterable[Sample]]
@@ -39,14 +38,14 @@ class Collector:
     """A `prometheus_client` collector of the samples.
 
     Args:
-        measure: Returns the samples.
+        measure: The function that returns the samples.
     """
 
     def __init__(self, measure: Measure) -> None:
         self._measure = measure
 
     def collect(self) -> Iterator[Family]:
-        """Return the families that have samples, in the order of the list."""
+        """Yield the families that have samples, in the order of the list of metrics."""
         from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
         numbers = by_metric(self._measure())
@@ -61,7 +60,7 @@ class Collector:
 
 
 def as_text(samples: Iterable[Sample]) -> str:
-    """Return samples in Prometheus's text format, as `CONTENT_TYPE` names it."""
+    """Return samples in Prometheus's text format, whose content type is `CONTENT_TYPE`."""
     from prometheus_client import CollectorRegistry, generate_latest
 
     listed = list(samples)
@@ -71,18 +70,17 @@ def as_text(samples: Iterable[Sample]) -> str:
 
 
 class MetricsServer:
-    """A server that answers `/metrics` on a port, on its own threads, until it is closed.
+    """An HTTP server of `/metrics` on its own threads, until it is closed.
 
-    It answers any client that reaches the address; by default only clients on this machine. Clients do not
-    block each
-    other: each has its own connection, which is limited in time. If there are too many connections, the
-    one that has been idle longest is closed.
+    Any client that reaches the address is answered; by default, only clients on this machine can reach it.
+    Clients do not block each other: each connection has its own thread and a time limit. If there are too
+    many connections, the one that has been idle longest is closed.
 
     Args:
-        measure: Returns the samples.
+        measure: The function that returns the samples.
         port: The port; 0 for a free one.
         host: The address to listen on.
-        within: The limits of connections and their time.
+        within: The limits on the number and duration of connections.
 
     Raises:
         Unavailable: The port is in use.
@@ -109,7 +107,7 @@ class MetricsServer:
         self._thread.start()
 
     def close(self) -> None:
-        """Stop listening."""
+        """Stop the server."""
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
@@ -117,12 +115,13 @@ class MetricsServer:
 
 @dataclass(frozen=True, slots=True)
 class ScrapeBounds:
-    """The limits of a metrics server: connections and their time.
+    """The limits on the number and duration of a metrics server's connections.
 
     Attributes:
-        connections: The number of connections at the same time.
-        head_s: Seconds until a request's line and headers must be complete.
-        answer_s: Seconds from then until the answer must be measured and read.
+        connections: The maximum number of simultaneous connections.
+        head_s: The time limit for receiving a request's line and headers, in seconds.
+        answer_s: The time limit for the rest of the request, until the client has read the answer, in
+            seconds.
     """
 
     connections: int = 32
@@ -131,7 +130,7 @@ class ScrapeBounds:
 
 
 class _Listener(ThreadingHTTPServer):
-    """A listener that gives each connection a thread and closes those that take too long."""
+    """An HTTP server that gives each connection a thread and closes slow connections."""
 
     request_queue_size = 64
 
@@ -140,12 +139,12 @@ class _Listener(ThreadingHTTPServer):
         self._within = within
         self._measuring = threading.Lock()
         self._changing = threading.Lock()
-        # By connection, the oldest first: whether its request has come, and when it is ended.
+        # By connection, oldest first: whether its request has arrived, and its time limit.
         self._open: dict[socket.socket, tuple[bool, float]] = {}
         super().__init__(address, _Scrape)
 
     def text(self) -> bytes:
-        """Return the metrics as text; only one call measures at a time."""
+        """Return the metrics as text; concurrent calls measure one after the other."""
         with self._measuring:
             return as_text(self._measure()).encode()
 
@@ -171,7 +170,7 @@ class _Listener(ThreadingHTTPServer):
         super().shutdown_request(request)
 
     def service_actions(self) -> None:
-        """Close connections that take too long."""
+        """Close connections that have exceeded a time limit."""
         now = time.monotonic()
         with self._changing:
             for connection, (_, until) in list(self._open.items()):
@@ -191,7 +190,7 @@ class _Listener(ThreadingHTTPServer):
             self.report(request, client_address)
 
     def report(self, request: Any, client_address: Any) -> None:
-        """Write the current error with its traceback to the standard error."""
+        """Write the current exception with its traceback to standard error."""
         super().handle_error(request, client_address)
 
     def _cut(self, connection: socket.socket) -> None:
@@ -202,7 +201,7 @@ class _Listener(ThreadingHTTPServer):
 
 
 class _Scrape(BaseHTTPRequestHandler):
-    """One connection: one request and its answer."""
+    """The handler of one connection, with one request and its answer."""
 
     server: _Listener
     server_version = "holdfast"
@@ -223,7 +222,7 @@ class _Scrape(BaseHTTPRequestHandler):
             try:
                 kind, status, body = CONTENT_TYPE, HTTPStatus.OK, self.server.text()
             except Exception:
-                # Before the answer: whoever has the answer finds the report.
+                # Before the answer, so that a client that has the answer finds the report.
                 self.server.report(self.connection, self.client_address)
                 self.send_error(HTTPStatus.INTERNAL_SERVER_ERROR)
                 return
@@ -258,7 +257,7 @@ def rule_file(rules: Iterable[AlertRule] = RULES) -> str:
 
 
 def expression(rule: AlertRule) -> str:
-    """Return the rule in PromQL: the sum over other labels, compared with the job's threshold."""
+    """Return a rule in PromQL: the sum over other labels, compared with the job's threshold."""
     by = ", ".join(rule.by)
     sign = ">" if rule.above else "<"
     threshold = f'holdfast_alert_threshold{{rule="{rule.name}"}}'
@@ -266,7 +265,7 @@ def expression(rule: AlertRule) -> str:
 
 
 def _annotations(rule: AlertRule) -> dict[str, str]:
-    """Return summary and description with Prometheus's templates."""
+    """Return the annotations `summary` and `description` with Prometheus's templates."""
     value = "{{ $value | humanize }}"
     if rule.unit == "bytes":
         value = "{{ $value | humanize1024 }}B"
@@ -275,7 +274,7 @@ def _annotations(rule: AlertRule) -> dict[str, str]:
     elif rule.metric == "holdfast_late_rows_ratio":
         value = "{{ $value | humanizePercentage }}"
     labels = {name: f"{{{{ $labels.{name} }}}}" for name in rule.by}
-    # Prometheus hands the value to a template and not the threshold.
+    # Prometheus passes the value to a template, but not the threshold.
     summary = rule.says.format(**labels, value=value, threshold="its threshold")
     return {"summary": summary, "description": rule.advice}
 

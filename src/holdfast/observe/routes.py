@@ -1,4 +1,4 @@
-"""Delivery of alerts by POST to any address, and to Alertmanager."""
+"""The delivery of alerts by POST to a webhook and to Alertmanager."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _KEEPS_METHOD: Final = (307, 308)
 
 
 def post_event(address: str, event: AlertEvent) -> None:
-    """Send the event that an alert began or ended to an address.
+    """Send the start or end of an alert to a webhook.
 
     The body is the event's JSON: `event`, `at_ms` and `alert`.
 
@@ -42,11 +42,10 @@ def post_event(address: str, event: AlertEvent) -> None:
 def post_to_alertmanager(
     address: str, firing: Iterable[Alert], over: Iterable[AlertEvent], now_ms: int
 ) -> None:
-    """Send an Alertmanager the firing and the ended alerts.
+    """Send the firing and the ended alerts to an Alertmanager.
 
-    Repeat it every `REPEAT_MS` while an alert is firing: Alertmanager ends an alert that is not repeated,
-    also if
-    this process has died.
+    Repeat the call every `REPEAT_MS` while an alert is firing, because Alertmanager ends an alert that is not
+    repeated, for example after the death of this process.
 
     Raises:
         Unavailable: The request failed; a retry may succeed.
@@ -59,7 +58,7 @@ def post_to_alertmanager(
 
 
 def _alertmanager(alert: Alert, ends_ms: int) -> dict[str, Any]:
-    """Return an alert with the same labels as Prometheus's own, so that Alertmanager merges both."""
+    """Return an alert for Alertmanager, with the labels that Prometheus uses, so that both are merged."""
     rule = BY_RULE[alert.rule]
     return {
         "labels": {"alertname": rule.alert, "severity": rule.severity, **alert.named},
@@ -74,7 +73,7 @@ def _moment(ms: int) -> str:
 
 
 class _SameOrigin(urllib.request.HTTPRedirectHandler):
-    """A redirect handler that repeats the same POST, and only to the same server.
+    """A redirect handler that repeats the POST, and follows redirects only to the same server.
 
     The standard library turns a redirected POST into a GET without a body, which loses the alert. Neither the
     alert nor
@@ -105,7 +104,7 @@ def _origin(address: str) -> tuple[str, str | None, int | None]:
 
 def _post(address: str, body: dict[str, Any] | Sequence[Any]) -> None:
     plain, credentials = _without_credentials(address)
-    request = urllib.request.Request(  # noqa: S310 - settings take nothing but http and https
+    request = urllib.request.Request(  # noqa: S310 - settings accept only http and https
         plain,
         data=json.dumps(body).encode(),
         headers={"Content-Type": "application/json", "User-Agent": "holdfast", **credentials},
@@ -118,7 +117,8 @@ def _post(address: str, body: dict[str, Any] | Sequence[Any]) -> None:
         error.close()
         raise _not_taken(address, error.code, error.headers.get("Location")) from None
     except (OSError, HTTPException, ValueError) as error:
-        # Without the cause, and by its kind where it is no system's error: its text may repeat the address.
+        # Without the cause, and only the class of an error that is not an OSError, because its text may
+        # contain the address.
         reason = getattr(error, "reason", error)
         found = str(reason) if isinstance(reason, OSError) else type(error).__name__
         raise Unavailable(
@@ -131,7 +131,7 @@ def _post(address: str, body: dict[str, Any] | Sequence[Any]) -> None:
 
 
 def _without_credentials(address: str) -> tuple[str, dict[str, str]]:
-    """Split an address into one without `user:password@` and the header for these, as urllib needs."""
+    """Split an address into one without `user:password@` and the authorization header for urllib."""
     parts = urlsplit(address)
     given, at, host = parts.netloc.rpartition("@")
     if not at:

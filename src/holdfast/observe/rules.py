@@ -1,4 +1,4 @@
-"""The alert rules, used by Holdfast's own evaluation and by Prometheus."""
+"""The list of alert rules, which Holdfast's own evaluation and Prometheus use."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _MINUTE_MS: Final = 60_000
 class AlertRule(JsonShape):
     """An alert rule: a metric is above or below its threshold for a minimum time.
 
-    The threshold is the job's own, from `holdfast_alert_threshold`; without one the rule is off.
+    Each job exports its threshold as `holdfast_alert_threshold`; without a threshold, the rule is off.
 
     Attributes:
         name: The name in settings.
@@ -28,9 +28,9 @@ class AlertRule(JsonShape):
         by: The labels that identify an alert of the rule.
         says: The text of the alert, with the labels, `{value}` and `{threshold}`.
         advice: The first action to take.
-        above: True if values above the threshold are wrong, False for values below.
-        for_ms: How long the condition must hold before the alert fires.
-        keep_ms: How long the condition must be false before the alert ends.
+        above: Whether values above the threshold violate the rule; if false, values below it do.
+        for_ms: The time for which the condition must be true before the alert fires, in milliseconds.
+        keep_ms: The time for which the condition must be false before the alert ends, in milliseconds.
         severity: `warning` or `critical`.
     """
 
@@ -47,7 +47,7 @@ class AlertRule(JsonShape):
     @property
     @in_json
     def alert(self) -> str:
-        """The alert's name in Prometheus: `HoldfastStateSize`."""
+        """The name of the alert in Prometheus: `HoldfastStateSize`."""
         return "Holdfast" + string.capwords(self.name, "_").replace("_", "")
 
     @property

@@ -1,4 +1,4 @@
-"""The sizing of a query: partitions, cores and memory compared with what its batches need.
+"""The sizing of a query: partitions, cores and memory compared with the needs of its batches.
 
 As in Qubole's StreamingLens, the duration of a batch and its shortest duration with any number of cores
 (its critical time) are compared with its maximum duration.
@@ -18,24 +18,24 @@ from holdfast.observe.job_metrics import cache_hit_ratio, operator_bytes
 from holdfast.observe.metrics import LATELY_MS
 from holdfast.quantities import counted, rounded_duration, rounded_size
 
-# The number of newest batches with rows that are examined.
+# The number of newest batches with rows to examine.
 BATCHES: Final = 50
 # Shares of the maximum duration of a batch: over-provisioned below the first, under-provisioned above the
 # second; cores are computed for the third.
 OVER_BELOW: Final = 0.3
 UNDER_ABOVE: Final = 0.7
 AIM: Final = 0.5
-# The least share of time for tasks, however long the driver takes: no number of cores is enough for less.
+# The minimum share of time for tasks; if the driver takes longer, no number of cores is enough.
 _LEAST_FOR_TASKS: Final = 0.1
 # A task of this many rows takes as long for its rows as for its start, load and commit.
 ROWS_A_TASK: Final = 10_000
-# More than this in a partition makes its restart, and a task that lost its executor, wait for the download.
+# With more data in a partition, its restart, and a task after the loss of an executor, wait for the download.
 BYTES_A_PARTITION: Final = 512 * 1024 * 1024
 # Splitting work into shorter tasks does not make it faster.
 _SHORTEST_TASK_MS: Final = 100
-# The most by which a recommendation exceeds the current number; measure again after a change.
+# The maximum factor by which a recommendation exceeds the current number; measure again after a change.
 _STEP: Final = 4
-# Up to this many times too many partitions are kept, because a change means a rescale.
+# Up to this factor, too many partitions are kept, because a change requires a rescale.
 _TOLERATED: Final = 4
 _HEADROOM: Final = 1.25
 _GOOD_CACHE: Final = 0.8
@@ -57,7 +57,7 @@ class Provision(str, Enum):
 
     @property
     def words(self) -> str:
-        """Return the value for people."""
+        """Return the verdict as text for display."""
         return self.value.replace("_provisioned", "-provisioned").replace("_", " ")
 
 
@@ -71,7 +71,7 @@ class Sureness(str, Enum):
 
 @dataclass(frozen=True, slots=True)
 class Sizing(JsonShape):
-    """The resources of a query, and the recommended ones.
+    """The present and the recommended resources of a query.
 
     Attributes:
         state: `no_new_batches`, `over_provisioned`, `right`, `under_provisioned` (more cores help),
@@ -81,15 +81,16 @@ class Sizing(JsonShape):
         interval_ms: The trigger interval; None without one.
         allowed_ms: The maximum duration of a batch: the trigger interval, or the threshold of the alert
             `checkpoint_duration`.
-        batch_ms: The 90th percentile of their durations.
-        critical_ms: Their shortest duration with any number of cores and these partitions.
-        critical_known: True if that was measured in tasks; otherwise it is only the driver's part.
-        partitions: Partitions of the state; None without state.
-        recommended_partitions: Recommended partitions; None without state.
-        cores: Tasks that can run at the same time; None if unknown.
-        recommended_cores: Recommended cores; None if unknown, or if no number is enough.
+        batch_ms: The 90th percentile of the batches' durations.
+        critical_ms: The shortest possible duration of a batch with unlimited cores and the present
+            partitions.
+        critical_known: Whether `critical_ms` was measured in tasks; otherwise it is only the driver's part.
+        partitions: The number of partitions of the state; None without state.
+        recommended_partitions: The recommended number of partitions; None without state.
+        cores: The number of tasks that can run at the same time; None if unknown.
+        recommended_cores: The recommended number of cores; None if unknown, or if no number is enough.
         memory_bytes: The largest memory of the state's stores, in bytes; None without state.
-        recommended_memory_bytes: Recommended memory for them, in bytes; None without state.
+        recommended_memory_bytes: The recommended memory for the stores, in bytes; None without state.
         why: The reasons for the verdict, as sentences.
     """
 
@@ -137,13 +138,13 @@ def sizing(history: Sequence[BatchProgress], now_ms: int, limit_ms: float | None
     """Return the sizing of a query.
 
     Args:
-        history: Its last batches, oldest first.
-        now_ms: The clock; for an ended job, the time it ended.
+        history: The newest batches of the query, oldest first.
+        now_ms: The current time in epoch milliseconds; for an ended job, the time of its end.
         limit_ms: The maximum duration of a batch if the trigger has no interval; None without one.
     """
     with_rows = tuple(batch for batch in history if batch.input_rows)[-BATCHES:]
     interval_ms = history[-1].interval_ms if history else None
-    # In real-time mode a batch lasts as long as its interval, and that says nothing.
+    # In real-time mode a batch always lasts its interval, so its duration is not informative.
     allowed = None if history and history[-1].real_time else interval_ms or limit_ms
     quiet_ms = max(LATELY_MS, 10 * (interval_ms or 0))
     if not with_rows or now_ms - with_rows[-1].committed_ms > quiet_ms:
@@ -208,7 +209,7 @@ def _load(batches: tuple[BatchProgress, ...], allowed_ms: int) -> _Load:
     newest = batches[-1]
     run_ms = _most_of(batch.tasks.run_ms for batch in measured if batch.tasks is not None)
     if not measured and cores is not None:
-        # All cores may have been busy all the time that Spark worked on the rows.
+        # All cores may have been busy during the whole time that Spark worked on the rows.
         run_ms = _most_of(batch.phases_ms.get("addBatch", batch.duration_ms) * cores for batch in batches)
     return _Load(
         batches,
@@ -226,14 +227,14 @@ def _load(batches: tuple[BatchProgress, ...], allowed_ms: int) -> _Load:
 
 
 def driver_ms(batch: BatchProgress) -> int:
-    """Return the time of a batch in the driver alone; if its jobs are unknown, the time around its rows."""
+    """Return the time that a batch spends only in the driver; if unknown, the time outside `addBatch`."""
     if batch.tasks is None:
         return max(batch.duration_ms - batch.phases_ms.get("addBatch", batch.duration_ms), 0)
     return max(batch.duration_ms - batch.tasks.jobs_ms, 0)
 
 
 def critical_ms(batch: BatchProgress) -> int:
-    """Return the shortest duration with any number of cores: the driver's time, and the longest tasks."""
+    """Return the shortest duration of a batch with unlimited cores: driver time plus the longest tasks."""
     longest = 0 if batch.tasks is None else batch.tasks.longest_ms
     return min(driver_ms(batch) + longest, batch.duration_ms)
 
@@ -243,7 +244,7 @@ def _rows(batch: BatchProgress) -> int:
 
 
 def _most_of(values: Iterable[int]) -> int | None:
-    """Return the 90th percentile."""
+    """Return the 90th percentile of the values; None without values."""
     ordered = sorted(values)
     return ordered[math.ceil(0.9 * len(ordered)) - 1] if ordered else None
 
@@ -260,12 +261,12 @@ def _state(load: _Load, interval_ms: int | None) -> Provision:
 
 
 def _by_data(load: _Load) -> int:
-    """Return the partitions that rows and state need, regardless of time."""
+    """Return the number of partitions that the rows and the state need, regardless of time."""
     return max(1, math.ceil(load.rows / ROWS_A_TASK), math.ceil(load.state_bytes / BYTES_A_PARTITION))
 
 
 def _by_time(load: _Load) -> int | None:
-    """Return the cores that do the work in half the maximum duration; None if unknown.
+    """Return the number of cores that do the work in half the maximum duration; None if unknown.
 
     The time of a task with few rows is mostly its fixed cost, which fewer partitions reduce. A task of
     `ROWS_A_TASK` rows is assumed to spend half its time on it.
@@ -285,12 +286,12 @@ def _by_time(load: _Load) -> int | None:
 def _cores(load: _Load, state: Provision) -> int | None:
     if state is Provision.RIGHT:
         return load.cores
-    # Where the driver alone takes that long, no number of cores would do.
+    # If the driver alone takes that long, no number of cores is enough.
     return None if load.driver_ms >= AIM * load.allowed_ms else _by_time(load)
 
 
 def _partitions(load: _Load) -> int | None:
-    """Return the recommended partitions, a power of two; the current number if it is close enough."""
+    """Return the recommended number of partitions: a power of two, or the present number if close enough."""
     if load.partitions is None:
         return None
     needed = max(_by_data(load), _by_time(load) or 1)
@@ -299,7 +300,7 @@ def _partitions(load: _Load) -> int | None:
 
 
 def _memory(batches: Sequence[BatchProgress]) -> tuple[int | None, int | None]:
-    """Return the largest memory of the stores, and a suggestion: more if reads miss their cache."""
+    """Return the largest memory of the stores, and the recommended memory: more if reads miss the cache."""
     if not batches[-1].operators:
         return None, None
     used = max(sum(operator.memory_bytes for operator in batch.operators) for batch in batches)
@@ -316,7 +317,7 @@ def _sureness(load: _Load, state: Provision) -> Sureness:
     if state is Provision.UNKNOWN or number < _FAIR_BATCHES:
         return Sureness.LOW
     if not load.measured:
-        # What is at least so long is too long, and what is short enough is short enough.
+        # Without measured tasks, the verdict that resources are too small is less certain than others.
         return Sureness.LOW if state is Provision.UNDER_PROVISIONED else Sureness.FAIR
     times = sorted(batch.duration_ms for batch in load.batches)
     even = load.batch_ms <= _EVEN * max(times[(len(times) - 1) // 2], 1)
@@ -354,7 +355,7 @@ def _why(
 
 
 def _uneven(load: _Load) -> bool:
-    """Return whether the longest tasks take more than twice their share."""
+    """Return whether the longest tasks take more than twice their share of all tasks' time."""
     if not load.cores:
         return False
     tasks = [batch.tasks for batch in load.batches if batch.tasks is not None]

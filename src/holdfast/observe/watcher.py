@@ -19,20 +19,20 @@ from holdfast.observe.metrics import Sample, sample
 from holdfast.observe.sizing import batch_limit_ms
 
 BATCHES_KEPT: Final = 1000
-# Numbers alone are written down no more often than this; what happens to an alert is written at once.
+# Metrics are written at most once per this time; alert events are written at once.
 _WRITE_MS: Final = 5_000
 
 
 class Watcher:
-    """The metrics and alerts of one job; feed it from one thread and evaluate it on a different one.
+    """The metrics and alerts of one job, recorded on one thread and evaluated on a different one.
 
-    `committed` and `busy` only record what they are passed, and never block.
+    `committed` and `busy` only record their arguments and never block.
 
     Args:
         job: The job's name.
-        alerts: Its thresholds.
-        diary: The alert database that keeps them over restarts; None without one.
-        former: Batches that were committed and counted before, oldest first.
+        alerts: The thresholds of the job.
+        diary: The alert database, which keeps alerts over restarts; None for none.
+        former: The batches that were committed and counted before, oldest first.
 
     Raises:
         Unavailable: The alert database cannot be read.
@@ -82,7 +82,7 @@ class Watcher:
                 self._busy[batch.query] = batch.committed_ms
 
     def busy(self, query: str, since_ms: int | None) -> None:
-        """Record since when a query has worked on a batch; None if it waits for rows."""
+        """Record the start of a query's running batch; None if the query waits for rows."""
         with self._lock:
             if since_ms is None:
                 self._busy.pop(query, None)
@@ -95,7 +95,7 @@ class Watcher:
             self._busy.clear()
 
     def looked(self, query: str, facts: FileFacts) -> None:
-        """Record the facts from the files of a query's checkpoint."""
+        """Record the facts about the files of a query's checkpoint."""
         with self._lock:
             self._files[query] = facts
 
@@ -113,7 +113,7 @@ class Watcher:
         return events
 
     def end(self, facts: JobFacts, now_ms: int) -> tuple[AlertEvent, ...]:
-        """Evaluate a last time: every open alert ends, except the failure of the job."""
+        """Evaluate one last time: end all open alerts except the failure of the job."""
         self.idle()
         told = self.evaluate(facts, now_ms)
         over = ended(self._standing, now_ms, stays=("job_failed",))
@@ -179,7 +179,7 @@ class Watcher:
 
     def _remember(self, batch: BatchProgress) -> None:
         history = self._history.setdefault(batch.query, deque(maxlen=BATCHES_KEPT))
-        # A batch that ran again is in the place of the one that was lost.
+        # A batch that ran again replaces the lost one.
         while history and history[-1].batch_id >= batch.batch_id:
             history.pop()
         history.append(batch)

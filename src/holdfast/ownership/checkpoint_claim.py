@@ -1,4 +1,4 @@
-"""A supervisor's claim on its job's checkpoint: wait for the earlier owner, kill it if it does not end."""
+"""A supervisor's claim on its job's checkpoint, for which it waits for or kills earlier owners."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from holdfast.ownership.process_identity import ProcessIdentity, host_name, this
 JVM_GRACE_S = 5.0
 # The time in which a driver without its supervisor finishes its batch.
 ORPHAN_GRACE_S = 30.0
-# The driver of a former leader has ended by itself, or is frozen.
+# The time limit for the driver of a former leader, which has ended by then or is frozen.
 DEPOSED_GRACE_S = 1.0
 _LOOK_S = 0.05
 # The interval at which the caller is asked whether to continue waiting.
@@ -36,9 +36,9 @@ class CheckpointClaim:
         checkpoint: The checkpoint's canonical URI.
         job: The job's name.
         home: The state home. Without elections, a job of this name in a different home is a different job.
-        machine: The name of the machine that this process runs on.
+        machine: The name of the machine on which this process runs.
         election: The id of the job's election address; empty without elections.
-        term: The token of the leader that claims it; 0 without elections.
+        term: The token of the leader that claims the checkpoint; 0 without elections.
     """
 
     checkpoint: str
@@ -54,13 +54,14 @@ class CheckpointClaim:
         return lock_path(self.checkpoint, self.home)
 
     def wait(self, grace_s: float, say: Callable[..., None]) -> None:
-        """Wait for a former driver of this job to end; refuse a checkpoint that a different job holds.
+        """Wait for a former driver of this job to end.
 
-        A driver whose supervisor died stops by itself after its batch. One that does not do so within
-        `grace_s` is frozen or stuck, and is killed; the next driver repeats its uncommitted batch.
+        A driver whose supervisor died stops after its batch. A driver that has not stopped within `grace_s`
+        seconds is frozen or stuck, and is killed; the next driver repeats its uncommitted batch.
 
         Raises:
-            Conflict: A different job holds it, or its owner cannot be killed from here.
+            Conflict: A different job holds the checkpoint, or the owner runs on a different machine and
+                cannot be killed.
         """
         owner = holder(self.lock)
         if owner is None:
@@ -81,30 +82,31 @@ class CheckpointClaim:
         *,
         refuse_others: bool,
     ) -> bool:
-        """Take over the checkpoint for this leader: end drivers of earlier leaders, and lock late ones out.
+        """Take over the checkpoint for this leader: end drivers of earlier leaders, and lock out late ones.
 
-        A driver on this machine is killed, since its term is over. A driver on a different machine is waited
-        for, and so is any other holder of the checkpoint.
+        A driver on this machine is killed, because its term is over. For a driver on a different machine, and
+        for any other holder of the checkpoint, this function waits.
 
         Args:
             driver: The driver that the previous leader started.
-            waiting: Called with each owner that is waited for.
-            patient: Called repeatedly; False ends the wait.
-            refuse_others: True if a different job in the checkpoint is an error; otherwise it is waited for.
+            waiting: The callback for each owner whose end is awaited.
+            patient: The callback that is called during the wait; returning False ends the wait.
+            refuse_others: Whether a different job that holds the checkpoint is an error; otherwise its end is
+                awaited.
 
         Returns:
             False if `patient` ended the wait while the checkpoint was held.
 
         Raises:
-            Conflict: A different job holds it, and that is an error.
-            LeadershipLost: A later leader has had it.
+            Conflict: A different job holds the checkpoint, and `refuse_others` is set.
+            LeadershipLost: A later leader has taken over the checkpoint.
         """
         if driver is not None:
             driver.end_group(self.machine)
         told: Owner | None = None
         while not self._fence():
             owner = holder(self.lock)
-            # One that has just taken it has not written its name yet.
+            # A new holder has not written its name yet.
             if owner is not None and owner.job and owner != told:
                 if refuse_others and not owner.is_same_job(self._owner):
                     raise in_use(self.lock, owner)
@@ -122,7 +124,7 @@ class CheckpointClaim:
         return Owner(self.job, str(self.home), os.getpid(), self.term, self.election, self.machine)
 
     def _fence(self) -> bool:
-        """Lock out late drivers of earlier leaders; False if the lock is not free."""
+        """Lock out late drivers of earlier leaders; return False if the lock is not free."""
         try:
             return fence(self.lock, self._owner)
         except Conflict as error:
@@ -131,12 +133,12 @@ class CheckpointClaim:
             ) from error
 
     def _may_end(self, owner: Owner) -> bool:
-        """Return True if a driver belongs to an earlier leader."""
+        """Return whether a driver belongs to an earlier leader."""
         earlier = owner.term < self.term or owner.home == str(self.home)
         return earlier and owner.is_same_job(self._owner)
 
     def describe(self, owner: Owner) -> str:
-        """Describe the owner that is waited for, and the possible actions."""
+        """Return a description of the owner whose end is awaited, with the possible actions."""
         if owner.is_same_job(self._owner) and owner.machine in ("", self.machine):
             return f"a former driver (process {owner.pid}) is ending its batch"
         host = host_name(owner.machine) or "an unknown machine"
@@ -147,7 +149,7 @@ class CheckpointClaim:
         )
 
     def until_free(self, seconds: float) -> bool:
-        """Wait until the checkpoint is free; False on a timeout."""
+        """Wait until the checkpoint is free; return False on a timeout."""
         deadline = time.monotonic() + seconds
         while holder(self.lock) is not None:
             if time.monotonic() > deadline:
@@ -156,7 +158,7 @@ class CheckpointClaim:
         return True
 
     def delete(self) -> bool:
-        """Delete a local checkpoint that is free; False if it is not local."""
+        """Delete a local checkpoint that is free; return False if it is not local."""
         path = local_path(self.checkpoint)
         if path is None:
             return False
@@ -167,11 +169,11 @@ class CheckpointClaim:
     def _end_owner(self, owner: Owner) -> None:
         """Kill the JVM that holds the lock, and its driver, if they run on this machine.
 
-        The driver leads its group. A frozen one has to end too: it may hold a ledger's lock, and could wake
-        up with an unfinished transaction.
+        The driver leads its process group. A frozen driver must be killed too, because it may hold a ledger's
+        lock and could resume with an unfinished transaction.
         """
         if owner.machine not in ("", self.machine):
-            return  # its number means something else here
+            return  # the process id belongs to a different machine
         pid = holding_process(self.lock)
         if pid is None:
             return

@@ -1,9 +1,9 @@
-"""The guard of every verb that changes, replaces or copies a checkpoint: no query may be using it.
+"""The guard for every verb that changes, replaces or copies a checkpoint, which no query may be using.
 
 Jobs of Holdfast hold the lock of a checkpoint, or its lease if it is not on a local disk: the guard checks
-both and then holds them. A plain query holds neither, so a person confirms that it is stopped. The
-confirmation is checked: the checkpoint is watched for longer than the usual time between two batches, and
-compared again immediately before and after the step that publishes the change.
+both and then holds them. A plain query holds neither, so a person must confirm that it is stopped. The
+confirmation is checked: the checkpoint is watched for longer than the usual time between two batches, and its
+files are compared again immediately before and after the step that publishes the change.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ LEAST_WATCH_MS: Final = 3_000
 LONGEST_WATCH_MS: Final = 120_000
 _MARGIN_MS: Final = 2_000
 _LOOK_S: Final = 0.25
-# The interval for a storage behind a network.
+# The interval between checks of a remote storage.
 _LOOK_FAR_S: Final = 2.0
 _SHOWN: Final = 3
 
-# The size of a file, its time of writing and its inode; 0 where the storage does not have one.
+# The size, modification time and inode of a file; 0 if the storage does not have one.
 Marks = Mapping[str, tuple[int, int, int]]
 
 
@@ -47,9 +47,9 @@ class Timing:
     """The clocks of a guard.
 
     Attributes:
-        wall_ms: The wall clock in epoch milliseconds.
-        steady_s: Seconds on a clock that never goes back.
-        pause: Waits for a number of seconds.
+        wall_ms: The function that returns the wall-clock time in epoch milliseconds.
+        steady_s: The function that returns seconds on a monotonic clock.
+        pause: The function that waits for a number of seconds.
     """
 
     wall_ms: Callable[[], int] = now_ms
@@ -57,7 +57,7 @@ class Timing:
     pause: Callable[[float], None] = time.sleep
 
 
-# The default.
+# The default clocks.
 MACHINE_TIMING = Timing()
 
 
@@ -67,10 +67,10 @@ class CheckpointGuard:
     Args:
         checkpoint: The checkpoint.
         timing: The clocks.
-        leases: The leases that are held.
+        leases: The leases that the guard holds.
 
     Attributes:
-        marks: Its files when the guard was taken.
+        marks: The marks of the checkpoint's files when the guard was taken.
     """
 
     def __init__(self, checkpoint: Storage, timing: Timing, leases: Sequence[Lease] = ()) -> None:
@@ -81,10 +81,10 @@ class CheckpointGuard:
         self._look_s = _LOOK_FAR_S if local_path(checkpoint.uri) is None else _LOOK_S
 
     def watch(self, wanted_ms: int, tell: ProgressCallback | None, note: str) -> None:
-        """Check that nothing is written to it for some time.
+        """Check that nothing is written to the checkpoint for some time.
 
         Raises:
-            Conflict: A file was written.
+            Conflict: A file was written to the checkpoint.
         """
         if tell is not None:
             tell(0, 1, note)
@@ -97,16 +97,16 @@ class CheckpointGuard:
         self.require_unmoved()
 
     def pause(self, wanted_ms: int) -> None:
-        """Wait for some time."""
+        """Wait for a number of milliseconds."""
         until = self._timing.steady_s() + wanted_ms / 1000
         while self._timing.steady_s() < until:
             self._timing.pause(self._look_s)
 
     def require_unmoved(self) -> None:
-        """Check that every file of it is unchanged, and that its lease is still held.
+        """Check that all files of the checkpoint are unchanged, and that its lease is still held.
 
         Raises:
-            Conflict: A query uses it, or may do so by now.
+            Conflict: A file has changed, so a query is using the checkpoint, or the lease is lost.
         """
         for lease in self._leases:
             lease.require()
@@ -125,26 +125,26 @@ def guarded(
     timing: Timing | None = None,
     tell: ProgressCallback | None = None,
 ) -> Iterator[CheckpointGuard]:
-    """Guard a checkpoint: in the block no job of Holdfast starts on it, and no query was seen to use it.
+    """Guard a checkpoint: in the block, no job of Holdfast can start on it; detected use is an error.
 
     Args:
         checkpoint: The checkpoint.
-        verb: The verb, as it is typed.
-        stopped: A person confirmed that no query uses it.
+        verb: The verb, as typed.
+        stopped: Whether a person confirmed that no query uses the checkpoint.
         hint: The hint of the error for a missing confirmation.
         timing: The clocks; by default the machine's.
-        tell: Called with steps done, steps in all, and the current step.
+        tell: The callback for progress: steps done, total steps, and the current step.
 
     Raises:
-        Conflict: A job holds it, a different process owns its lease, a process has it open, a file of it was
-            written, or the confirmation is missing.
+        Conflict: A job holds the checkpoint, a different process owns its lease, a process has one of its
+            files open, a file was written, or the confirmation is missing.
     """
     timing = timing or MACHINE_TIMING
     refuse_held(checkpoint)
     if not stopped:
         raise not_said(dry_run_usage(checkpoint, timing.wall_ms()), hint)
     with _reserved(checkpoint, verb), _leased(checkpoint, verb, timing, tell) as leases:
-        # A supervisor may have come between the look and the lock.
+        # A supervisor may have started between the check and the lock.
         refuse_supervised(checkpoint)
         usage = usage_of(checkpoint, timing.wall_ms())
         refuse_open(usage)
@@ -158,11 +158,11 @@ def guarded(
 def held_between_drivers(checkpoint: Storage, verb: str) -> Iterator[CheckpointGuard]:
     """Guard a checkpoint as `guarded` does, for the supervisor of its job while no driver runs.
 
-    The lock was the driver's until now, and the lease is the supervisor's, so neither a confirmation nor a
+    The driver held the lock until now, and the supervisor holds the lease, so neither a confirmation nor a
     watch is needed.
 
     Raises:
-        Conflict: A different process holds it, or has it open.
+        Conflict: A different process holds the checkpoint or has one of its files open.
     """
     with _reserved(checkpoint, verb):
         refuse_open(usage_of(checkpoint, MACHINE_TIMING.wall_ms()))
@@ -171,10 +171,10 @@ def held_between_drivers(checkpoint: Storage, verb: str) -> Iterator[CheckpointG
 
 @contextmanager
 def held_for_making(target: Storage, verb: str) -> Iterator[None]:
-    """Guard the target of a restore: in the block no job starts on it, if a checkpoint was ever there.
+    """Guard the target of a restore: in the block, no job can start on a checkpoint that existed there.
 
     Raises:
-        Conflict: A job holds the lock of the target, or a different process its lease.
+        Conflict: A job holds the lock of the target, or a different process holds its lease.
     """
     refuse_held(target)
     with (
@@ -196,9 +196,9 @@ def _reserved(checkpoint: Storage, verb: str, *, create: bool = True) -> Iterato
 def _leased(
     checkpoint: Storage, verb: str, timing: Timing, tell: ProgressCallback | None, *, create: bool = True
 ) -> Iterator[list[Lease]]:
-    """Hold the lease next to a checkpoint, and that of a job with several queries if it ever had one.
+    """Hold the lease next to a checkpoint, and that of a job with several queries if one ever existed.
 
-    A local checkpoint has a lock, and a lease only if an owner keeps one for other machines.
+    A local checkpoint has a lock; it has a lease only if an owner keeps one for other machines.
     """
     held: list[Lease] = []
     with ExitStack() as stack:
@@ -216,7 +216,7 @@ def _leased(
             except Unavailable:
                 if had:
                     raise
-                continue  # a directory that this process cannot write to has no owner here
+                continue  # no lease exists in a directory that this process cannot write
             if lease is not None:
                 stack.callback(lease.release)
                 held.append(lease)
@@ -234,10 +234,10 @@ def _say_waiting(tell: ProgressCallback | None, holder: str, lease_s: float) -> 
 
 
 def dry_run_usage(checkpoint: Storage, now_ms: int) -> CheckpointUsage:
-    """Return the evidence of use of a checkpoint, for a person to decide; certain use is refused.
+    """Return the evidence that a checkpoint is in use, for a person to judge.
 
     Raises:
-        Conflict: A job holds it, or a process has it open.
+        Conflict: A job holds the checkpoint, or a process has one of its files open.
     """
     refuse_held(checkpoint)
     usage = usage_of(checkpoint, now_ms)
@@ -246,10 +246,10 @@ def dry_run_usage(checkpoint: Storage, now_ms: int) -> CheckpointUsage:
 
 
 def refuse_held(checkpoint: Storage) -> None:
-    """Refuse a checkpoint that a job of Holdfast holds, in any state home. Changes nothing.
+    """Check that no job of Holdfast, in any state home, holds a checkpoint. Changes nothing.
 
     Raises:
-        Conflict: A job holds it, or its supervisor is about to start a driver again.
+        Conflict: A job holds the checkpoint, or the job's supervisor is about to start a driver.
     """
     for lock, _ in _locks(checkpoint):
         owner = holder(lock)
@@ -259,7 +259,7 @@ def refuse_held(checkpoint: Storage) -> None:
 
 
 def refuse_supervised(checkpoint: Storage) -> None:
-    """Refuse a checkpoint whose last job has a live supervisor, which is between two drivers.
+    """Check that the last job of a checkpoint has no live supervisor, which may be between two drivers.
 
     Raises:
         Conflict: The job has a live supervisor.
@@ -277,10 +277,10 @@ def refuse_supervised(checkpoint: Storage) -> None:
 
 
 def refuse_open(usage: CheckpointUsage) -> None:
-    """Refuse a checkpoint that a process of this machine has open.
+    """Check that no process of this machine has a file of the checkpoint open.
 
     Raises:
-        Conflict: A process has it open.
+        Conflict: A process has a file of the checkpoint open.
     """
     writers = usage.scan.writers
     if writers:
@@ -305,13 +305,13 @@ def not_said(usage: CheckpointUsage, hint: str) -> Conflict:
 
 
 def watch_ms(usage: CheckpointUsage) -> int:
-    """Return how long to watch: longer than twice the usual time between two batches."""
+    """Return the time to watch in milliseconds: more than twice the usual time between two batches."""
     wanted_ms = 2 * (usage.interval_ms or 0) + _MARGIN_MS - (usage.silent_ms or 0)
     return min(max(wanted_ms, LEAST_WATCH_MS), LONGEST_WATCH_MS)
 
 
 def file_marks(checkpoint: Storage) -> Marks:
-    """Return the marks of every file of a checkpoint, hidden ones included."""
+    """Return the marks of all files of a checkpoint, including hidden files."""
     place = local_path(checkpoint.uri)
     if place is not None:
         return _local_marks(place)
@@ -320,7 +320,7 @@ def file_marks(checkpoint: Storage) -> Marks:
 
 
 def moves_between(before: Marks, after: Marks) -> list[str]:
-    """Describe what was written or removed; hidden files come last."""
+    """Describe the files that were written or removed, hidden files last."""
     moves = [(path, "is new") for path in after.keys() - before.keys()]
     moves += [(path, "has changed") for path in after if path in before and after[path] != before[path]]
     moves += [(path, "is gone") for path in before.keys() - after.keys()]
@@ -328,7 +328,7 @@ def moves_between(before: Marks, after: Marks) -> list[str]:
 
 
 def written_meanwhile(uri: str, moves: list[str], done: str = "nothing was changed") -> Conflict:
-    """Return the error for a checkpoint that a query still writes to."""
+    """Return the error for a checkpoint to which a query still writes."""
     shown = ", ".join(moves[:_SHOWN])
     more = f", and {len(moves) - _SHOWN} more" if len(moves) > _SHOWN else ""
     return Conflict(
@@ -342,9 +342,9 @@ def written_meanwhile(uri: str, moves: list[str], done: str = "nothing was chang
 
 
 def _locks(checkpoint: Storage) -> list[tuple[Path, bool]]:
-    """Return the lock of a checkpoint, and that of a job with several queries in the directory above.
+    """Return the locks of a checkpoint and of its parent directory, which may be that of a job.
 
-    The second is never created, because the directory may not be a checkpoint.
+    The second lock is never created, because the parent directory may not belong to a job.
     """
     home = Path()
     if local_path(checkpoint.uri) is None:
@@ -353,7 +353,7 @@ def _locks(checkpoint: Storage) -> list[tuple[Path, bool]]:
 
 
 def _addresses(checkpoint: Storage) -> list[tuple[str, bool]]:
-    """Return a checkpoint, and the directory above it, which may be that of a job with several queries."""
+    """Return the address of a checkpoint and its parent directory, which may be that of a job."""
     above = checkpoint.uri.rpartition("/")[0]
     addresses = [(checkpoint.uri, True)]
     if above.partition("://")[2].strip("/"):
@@ -382,6 +382,6 @@ def _local_marks(place: Path) -> Marks:
             try:
                 found = os.lstat(path)
             except FileNotFoundError:
-                continue  # its missing mark shows that it was deleted
+                continue  # the missing mark shows that the file was deleted
             marks[path[len(str(place)) + 1 :]] = (found.st_size, found.st_mtime_ns, found.st_ino)
     return marks

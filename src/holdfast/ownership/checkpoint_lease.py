@@ -1,7 +1,7 @@
 """The lease next to a checkpoint that is not on a local disk.
 
-The owner renews the lease in a directory next to the checkpoint. Other processes watch, for the time of the
-lease on their own clocks, whether it changes.
+The owner renews the lease in a directory next to the checkpoint. Other processes watch whether the lease
+changes, for its duration on their own clocks.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ _OBJECTS: Final = ("s3://", "s3a://", "webhdfs://")
 
 @dataclass(frozen=True, slots=True)
 class LeaseNote(JsonShape):
-    """The lease next to a checkpoint, as one read shows it.
+    """The lease next to a checkpoint, as found by one read.
 
     Attributes:
         holder: The owner: host, process and purpose.
-        lease_ms: The time for which it lasts without a sign of life.
+        lease_ms: The time in milliseconds for which the lease lasts without a renewal.
     """
 
     holder: str
@@ -43,7 +43,7 @@ class LeaseNote(JsonShape):
 
 
 def can_keep_leases(address: str) -> bool:
-    """Return True if the storage refuses the second of two writers of a new file."""
+    """Return whether the storage refuses the second of two concurrent writers of a new file."""
     return local_path(address) is not None or address.startswith(_OBJECTS)
 
 
@@ -67,14 +67,14 @@ def lease_of(
     now: Now = steady_s,
     elected_at: str = "",
 ) -> StorageElection | None:
-    """Return a candidate's part in the election of a checkpoint's owner; None without lease support.
+    """Return a candidate in the election of a checkpoint's owner; None without lease support.
 
-    Reads and writes nothing yet.
+    This call reads and writes nothing.
 
     Args:
         checkpoint: The checkpoint's canonical URI.
-        holder: The name of this candidate for others; by default its host and process.
-        lease_s: The time of the lease.
+        holder: The name of this candidate for other processes; by default its host and process.
+        lease_s: The duration of the lease in seconds.
         now: The clock of the candidate.
         elected_at: The election in which the candidate became the leader of its job; empty without one.
 
@@ -89,9 +89,9 @@ def lease_of(
 
 
 def has_lease(checkpoint: str) -> bool:
-    """Return True if a checkpoint has ever had an owner by the lease next to it.
+    """Return whether a checkpoint has ever had an owner with a lease.
 
-    Cost: one listing.
+    Cost: lists one directory.
     """
     place = lease_place(checkpoint)
     if place is None or not can_keep_leases(checkpoint):
@@ -102,7 +102,7 @@ def has_lease(checkpoint: str) -> bool:
 def lease_note(checkpoint: Storage) -> LeaseNote | None:
     """Return the holder of the lease next to a checkpoint; None if it was released, or never held.
 
-    Cost: a listing, and two small files if there is a lease. Does not wait.
+    Cost: lists one directory, and reads two small files if there is a lease. Does not wait.
     """
     election = lease_of(checkpoint.uri) if has_lease(checkpoint.uri) else None
     incumbent = None if election is None else election.incumbent()

@@ -1,8 +1,8 @@
 """A lock on a checkpoint, held by the process that writes to it: the JVM.
 
-When a driver's Python dies, its JVM lives on for a moment and may still commit a batch. A lock that the JVM
-itself holds is released only when that can no longer happen. It is an advisory lock of the operating system
-(`fcntl`), so no crash leaves it behind, and Python sees it too.
+When a driver's Python process dies, its JVM continues for a moment and may still commit a batch. The JVM
+therefore holds the lock, which is released only when no commit is possible any more. It is an advisory lock
+of the operating system (`fcntl`), so that no crash leaves it behind, and Python can detect it.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ class Owner:
     Attributes:
         job: The job's name.
         home: The state home of its supervisor.
-        pid: The process.
-        term: The token of the leader for which it holds the lock, 0 without elections.
-        election: The id of the election address where that leader was elected; empty without elections.
+        pid: The process id.
+        term: The token of the leader for which the process holds the lock; 0 without elections.
+        election: The id of the election address at which the leader was elected; empty without elections.
         machine: The machine of the process; empty if not recorded.
-        verb: The command that holds it, empty for a driver; all fields but the process are then those of the
-            driver that held it before.
+        verb: The command that holds the lock; empty for a driver. For a command, all fields except `pid` are
+            those of the driver that held the lock before.
     """
 
     job: str
@@ -54,7 +54,7 @@ class Owner:
     verb: str = ""
 
     def is_same_job(self, other: Owner) -> bool:
-        """Return True if both are of one job: same name, and same election or state home."""
+        """Return whether both owners are of the same job: equal name, and equal election or state home."""
         if self.verb or other.verb:
             return False
         if self.election and other.election:
@@ -62,10 +62,10 @@ class Owner:
         return (self.job, self.home) == (other.job, other.home)
 
     def is_older_than(self, other: Owner) -> bool:
-        """Return True if both are of one job, and the other one's leader is newer.
+        """Return whether both owners are of the same job, and the other owner's leader is newer.
 
-        Terms of two election addresses are compared too: a recreated one begins with the current time, so its
-        terms are later than those before.
+        Terms of different election addresses can be compared: the terms of a recreated address start with the
+        current time, so they are later than all earlier terms.
         """
         related = self.home == other.home or bool(self.election and other.election)
         return related and self.job == other.job and 0 < self.term < other.term
@@ -74,9 +74,9 @@ class Owner:
 def lock_path(checkpoint_uri: str, state_home: Path) -> Path:
     """Return the path of a checkpoint's lock.
 
-    A local checkpoint's lock is next to it, never inside, so that every state home and every container that
-    shares the disk sees the same one. For other file systems it is in the state home and guards only against
-    this home's jobs.
+    The lock of a local checkpoint is next to the checkpoint, never inside, so that every state home and every
+    container that shares the disk sees the same lock. For other file systems, the lock is in the state home
+    and guards only against jobs of this home.
     """
     path = local_path(checkpoint_uri)
     if path is not None:
@@ -86,9 +86,9 @@ def lock_path(checkpoint_uri: str, state_home: Path) -> Path:
 
 
 def holder(path: Path) -> Owner | None:
-    """Return the holder of the lock, or None if it is free. Changes nothing.
+    """Return the holder of a lock; None if the lock is free. Changes nothing.
 
-    The JVM tries to take the lock only once, so this check must not take it even for an instant.
+    The JVM tries to take the lock only once, so this check must not take it, even briefly.
     """
     try:
         descriptor = _open_lock(path, os.O_RDWR)
@@ -104,10 +104,11 @@ def holder(path: Path) -> Owner | None:
 
 
 def holding_process(path: Path) -> int | None:
-    """Return the process that holds the lock, as reported by the kernel.
+    """Return the id of the process that holds a lock, as reported by the kernel.
 
-    None if it is free, or if the holder runs in a different container that shares the disk, where its number
-    has no meaning here. If the kernel cannot report it, it is the process that the holder recorded.
+    The result is None if the lock is free, or if the holder runs in a different container that shares the
+    disk, whose process ids are not valid here. If the kernel cannot report the process, the result is the id
+    that the holder recorded.
     """
     if not sys.platform.startswith("linux"):
         owner = holder(path)
@@ -118,11 +119,11 @@ def holding_process(path: Path) -> int | None:
 def fence(path: Path, owner: Owner) -> bool:
     """Prevent earlier leaders of the same job from taking a free lock.
 
-    Returns False if the lock is not free: its holder has to end first.
+    Returns False if the lock is not free: its holder must end first.
 
     Raises:
-        Conflict: A later leader has done the same.
-        Invalid: The lock's directory cannot be written.
+        Conflict: A later leader has already fenced the lock.
+        Invalid: The directory of the lock is not writable.
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -135,7 +136,7 @@ def fence(path: Path, owner: Owner) -> bool:
         os.close(descriptor)
         return False
     try:
-        # To open and close the file a second time would let go of the lock: POSIX has one a process.
+        # Opening and closing the file again would release the lock, because POSIX locks are per process.
         former = _parsed(os.pread(descriptor, _LONGEST, 0))
         if former is not None and owner.is_older_than(former):
             raise outlived(path, owner, former)
@@ -147,19 +148,19 @@ def fence(path: Path, owner: Owner) -> bool:
 
 @contextmanager
 def reserved(path: Path, verb: str, *, create: bool = True) -> Iterator[None]:
-    """Hold a checkpoint's lock for a command, so that no job starts on the checkpoint meanwhile.
+    """Hold a checkpoint's lock during a command, so that no job starts on the checkpoint.
 
     The last owner in the lock's file is restored at the end, so that late drivers of earlier leaders stay
     locked out. If the file cannot be created because the directory is read-only, no process here can take the
     lock, and nothing is held.
 
     Args:
-        path: The lock.
-        verb: The command, as it is typed.
-        create: Create the file if it is missing.
+        path: The path of the lock.
+        verb: The command, as typed.
+        create: Whether to create the file if it is missing.
 
     Raises:
-        Conflict: The lock is held.
+        Conflict: A process holds the lock.
     """
     try:
         descriptor = _open_lock(path, os.O_RDWR | (os.O_CREAT if create else 0))
@@ -181,18 +182,18 @@ def reserved(path: Path, verb: str, *, create: bool = True) -> Iterator[None]:
 
 
 def last_owner(path: Path) -> Owner | None:
-    """Return the owner whose driver held the lock last, now or earlier; None if no job ever did."""
+    """Return the owner whose driver last held the lock, now or earlier; None if no job ever held it."""
     owner = read_owner(path)
     return owner if owner is not None and owner.job else None
 
 
 def supervisor_lock(home: Path, job: str) -> Path:
-    """Return the file that a job's supervisor locks while it lives."""
+    """Return the path of the file that a job's supervisor locks while it is running."""
     return home / "jobs" / job / "supervisor.lock"
 
 
 def supervised(owner: Owner) -> bool:
-    """Return True if the owner's job has a live supervisor, which may start a driver at any moment."""
+    """Return whether the owner's job has a live supervisor, which may start a driver at any moment."""
     return FileLock(supervisor_lock(Path(owner.home), owner.job)).is_held()
 
 
@@ -240,7 +241,7 @@ def directory_unwritable(path: Path) -> Invalid:
 
 
 def render_owner(owner: Owner) -> bytes:
-    """Return an owner as file content; without a verb, in the format of earlier versions."""
+    """Return the content of a lock's file; without a verb, in the format of earlier versions."""
     return json.dumps(
         {name: value for name, value in asdict(owner).items() if name != "verb" or value}
     ).encode()
@@ -253,7 +254,7 @@ def _write_owner(descriptor: int, data: bytes) -> None:
 
 
 def read_owner(path: Path) -> Owner | None:
-    """Return the owner that the file of a lock names; None if it is missing or names none."""
+    """Return the owner recorded in the file of a lock; None if the file is missing or records none."""
     try:
         descriptor = _open_lock(path, os.O_RDONLY)
     except OSError:
@@ -265,11 +266,11 @@ def read_owner(path: Path) -> Owner | None:
 
 
 def _open_lock(path: Path, flags: int) -> int:
-    """Open the file of a lock. Other users may write to its directory.
+    """Open the file of a lock safely, because other users may write to its directory.
 
     Raises:
-        Corrupt: It is a link or not a regular file.
-        OSError: It cannot be opened.
+        Corrupt: The path is a symbolic link or not a regular file.
+        OSError: The file cannot be opened.
     """
     try:
         descriptor = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o644)
@@ -284,12 +285,12 @@ def _open_lock(path: Path, flags: int) -> int:
 
 
 def require_regular(path: Path) -> None:
-    """Require that a lock is a regular file or missing, without opening it.
+    """Check that the file of a lock is regular or missing, without opening it.
 
-    Closing a file drops the locks that this process has on it.
+    The file is not opened, because closing it would release the locks that this process has on it.
 
     Raises:
-        Corrupt: It is a link or not a regular file.
+        Corrupt: The path is a symbolic link or not a regular file.
     """
     with suppress(FileNotFoundError):
         mode = path.lstat().st_mode

@@ -1,8 +1,8 @@
-"""The election of an owner: terms with rising tokens, and the part of one candidate in it.
+"""The election of an owner, with terms that have increasing tokens.
 
 An owner holds a term. The token of a term is greater than that of every earlier term, and the term has an
-end, which its owner moves by renewing it. Late writes of an earlier owner are refused by their smaller token:
-in the registry, at the checkpoint's lock and in the ledgers of sinks.
+end, which its owner extends by renewing the term. Late writes of an earlier owner have a smaller token and
+are refused: by the registry, at the checkpoint's lock and by the ledgers of sinks.
 """
 
 from __future__ import annotations
@@ -14,29 +14,29 @@ from typing import Final, Protocol
 from holdfast.errors import Conflict, Unavailable
 from holdfast.ownership.process_identity import ProcessIdentity
 
-# The part of a lease on which its owner relies. The rest covers clocks of different speed, and the time from
+# The share of a lease on which its owner relies. The rest covers clocks of different speed, and the time from
 # the end of a lease until its driver has ended.
 COUNTED: Final = 0.8
 UNKNOWN: Final = "an unknown process"
 
-# Seconds on a clock that never goes back; only differences within one process count.
+# Seconds on a monotonic clock; only differences within one process are meaningful.
 Now = Callable[[], float]
-# Seconds since 1970. They are the first token of an election without terms, so that an election that lost its
-# terms does not begin below the tokens that registries and ledgers know.
+# Seconds since 1970. They are the first token of an election without terms, so that an election that has lost
+# its terms does not restart below the tokens that registries and ledgers know.
 Wall = Callable[[], float]
 
 
 class LeadershipLost(Conflict):
-    """The term of this process is over, so it may no longer write."""
+    """The error for a process whose term is over, so that it may no longer write."""
 
 
 class CannotLead(LeadershipLost):
-    """This supervisor won a term and cannot use it: it resigns and stands by."""
+    """The error for a supervisor that won a term but cannot use it, so that it resigns and stands by."""
 
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """One owner's time.
+    """The period in which one candidate is the owner.
 
     Attributes:
         token: The fencing token, greater than that of every earlier term.
@@ -52,12 +52,12 @@ class Leader:
     """The leader of a job, as the registry records it.
 
     Attributes:
-        token: The token of its term.
-        holder: The supervisor: host and process.
+        token: The fencing token of the term.
+        holder: The supervisor of the leader: host and process.
         address: The address of the election.
-        lease_ms: The time without a sign of life after which a standby takes over.
-        since_ms: The start of the term.
-        beat_ms: The last sign of life.
+        lease_ms: The time without a renewal after which a standby takes over, in milliseconds.
+        since_ms: The start of the term, in epoch milliseconds.
+        beat_ms: The time of the last renewal, in epoch milliseconds.
     """
 
     token: int
@@ -68,17 +68,17 @@ class Leader:
     beat_ms: int
 
     def lives(self, now_ms: int) -> bool:
-        """Return True if it was active in the last two leases. Clocks of machines may differ by one lease."""
+        """Return whether the leader renewed its term within two leases; clocks may differ by one lease."""
         return now_ms - self.beat_ms < 2 * self.lease_ms
 
 
 @dataclass(frozen=True, slots=True)
 class Incumbent:
-    """The owner by the newest term, unless that was released. Only watching shows whether it is alive.
+    """The owner of the newest term if it was not released; whether it is alive is found only by watching.
 
     Attributes:
-        holder: The process: host, number and purpose.
-        lease_s: The time for which it stays the owner without a sign of life.
+        holder: The process of the owner: host, process id and purpose.
+        lease_s: The time in seconds for which it stays the owner without a renewal.
     """
 
     holder: str
@@ -90,13 +90,13 @@ class ElectionState:
     """The state of one election.
 
     Attributes:
-        election_id: The id of the election, the same for every address that leads to it; empty before the
+        election_id: The id of the election, equal for all addresses of the same election; empty before the
             first term.
         token: The token of the newest term; None before the first.
-        holder: The process that won the newest term: host and number; None if unknown.
+        holder: The process that won the newest term: host and process id; None if unknown.
         record: The newest record that an owner wrote for later ones.
-        record_token: The token of the term in which that was written.
-        process: The process of the holder; None if unknown.
+        record_token: The token of the term in which `record` was written.
+        process: The identity of the holder's process; None if unknown.
     """
 
     election_id: str
@@ -108,9 +108,9 @@ class ElectionState:
 
 
 class Election(Protocol):
-    """The part of one candidate in the election of one owner.
+    """A candidate in the election of one owner.
 
-    Used from one thread at a time.
+    Not thread-safe: use it from one thread at a time.
     """
 
     @property
@@ -119,27 +119,28 @@ class Election(Protocol):
 
     @property
     def lease_s(self) -> float:
-        """The time for which an owner without a sign of life stays the owner."""
+        """The time in seconds for which an owner without a renewal stays the owner."""
 
     @property
     def saw_life(self) -> bool:
-        """True if a campaign of this candidate failed because the owner is alive."""
+        """Return whether a campaign of this candidate failed because the owner is alive."""
 
     def campaign(self) -> Term | None:
-        """Try once to become the owner; None while there is a different owner.
+        """Try once to become the owner; return None while there is a different owner.
 
-        Called several times in a lease, because some elections find by watching whether the owner is alive.
+        Call this function several times in each lease, because some elections detect by watching whether the
+        owner is alive.
 
         Raises:
-            Unavailable: The election does not answer. That makes nobody the owner.
+            Unavailable: The election does not answer; this candidate did not become the owner.
         """
 
     def renew(self, term: Term) -> Term:
-        """Move the end of a term.
+        """Extend a term and return it.
 
         Raises:
             LeadershipLost: A different process is the owner.
-            Unavailable: The election does not answer; the term ends when it would have.
+            Unavailable: The election does not answer; the end of the term is unchanged.
         """
 
     def look(self) -> ElectionState:
@@ -150,14 +151,14 @@ class Election(Protocol):
         """
 
     def incumbent(self) -> Incumbent | None:
-        """Return the owner by the newest term; None if that was released, or there was none.
+        """Return the owner of the newest term; None if the term was released or never existed.
 
         Raises:
             Unavailable: The election does not answer.
         """
 
     def write_record(self, term: Term, record: bytes) -> None:
-        """Write a record for later owners. The write of a former owner does not change what they read.
+        """Write a record for later owners; a late write of a former owner has no effect.
 
         Raises:
             LeadershipLost: A different process is the owner.
@@ -165,17 +166,17 @@ class Election(Protocol):
         """
 
     def resign(self, term: Term) -> None:
-        """End a term, so that the next owner does not wait for its end. Never raises."""
+        """Release a term, so that the next owner need not wait for its end. Never raises an error."""
 
     def close(self) -> None:
-        """Close connections; a later call opens them again. A term that was not resigned runs to its end."""
+        """Close connections; a later call reopens them. A term that was not released continues to its end."""
 
 
 def terms_missing(where: str, known: int, token: int | None) -> Unavailable:
-    """Return the error for an election with older terms than it had.
+    """Return the error for an election whose newest term is older than one seen before.
 
-    A disk that is no longer mounted looks like an empty directory. A candidate that won a term there would be
-    a second leader.
+    An unmounted disk appears as an empty directory; a candidate that won a term there would be a second
+    leader.
     """
     return Unavailable(
         "the election address no longer has the terms of earlier leaders",

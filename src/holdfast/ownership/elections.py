@@ -1,4 +1,4 @@
-"""Open the elections at an address: a directory, an object store or ZooKeeper."""
+"""Creation of the elections at an address: a directory, an object store or ZooKeeper."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from holdfast.ownership.storage_election import StorageElection
 from holdfast.ownership.zookeeper_election import Ensemble, ZooKeeperElection
 from holdfast.storage import open_storage
 
-# The election of a job's leader, by the job's name.
+# The election of a job's leader, by the name of the job.
 Elections = Callable[[str], Election]
 
 
@@ -23,11 +23,11 @@ def elections(leading: Leading, now: Now = steady_s) -> Elections:
 
     Args:
         leading: The election address and the lease.
-        now: Returns seconds on a monotonic clock.
+        now: The function that returns seconds on a monotonic clock.
 
     Raises:
         Invalid: The address is not valid.
-        Unsupported: The storage supports no lease.
+        Unsupported: The storage does not support leases.
     """
     lease_s = leading.lease_ms / 1000
     if leading.address.startswith(ZOOKEEPER):

@@ -1,4 +1,4 @@
-"""A lease: the right to write that an election gives, renewed on a thread until it is released or lost."""
+"""The lease of an owner: a term of an election that a thread renews until it is released or lost."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from holdfast.errors import Conflict, HoldfastError
 from holdfast.ownership.election import UNKNOWN, Election, LeadershipLost, Now, Term
 from holdfast.quantities import rounded_duration
 
-# How long an owner without a sign of life stays the owner, by default.
+# The default duration of a lease in seconds.
 LEASE_S: Final = 30.0
-# How often in the time of a lease a candidate checks whether its owner is alive.
+# The number of checks per lease in which a candidate tests whether its owner is alive.
 LOOKS: Final = 8
-# How often in the time of a lease it is renewed, and a renewal that failed is tried again.
+# The number of renewals per lease; a failed renewal is retried.
 _RENEWALS: Final = 4
 _TRIES: Final = 10
 
-# Called with the owner that is waited for, and the longest wait in seconds.
+# A callback with the owner whose lease must end first, and the longest wait in seconds.
 Waiting = Callable[[str, float], None]
-# Called with the end of a lease, on the election's clock. It may raise `LeadershipLost`.
+# A callback with the end of a lease, on the election's clock. It may raise `LeadershipLost`.
 Renewed = Callable[[float], None]
 
 
@@ -34,11 +34,11 @@ class Lease:
     """A term of an election that this process holds.
 
     Args:
-        election: The election; nothing else uses it until the release.
+        election: The election; only the lease uses it until the release.
         term: The term that was won.
         now: The clock of the election.
-        renewed: Called on the thread of the lease after each renewal; errors but `LeadershipLost` are
-            ignored.
+        renewed: The callback after each renewal, called on the thread of the lease; errors other than
+            `LeadershipLost` are ignored.
     """
 
     def __init__(self, election: Election, term: Term, now: Now, renewed: Renewed = ignore_end) -> None:
@@ -58,17 +58,17 @@ class Lease:
 
     @property
     def token(self) -> int:
-        """The fencing token, greater than that of every owner before."""
+        """The fencing token, greater than that of every earlier owner."""
         return self._term.token
 
     @property
     def until_s(self) -> float:
-        """The end of the lease, unless it is renewed, on the election's clock."""
+        """The end of the lease if it is not renewed, on the election's clock."""
         return self._term.until_s
 
     @property
     def lost(self) -> str | None:
-        """The reason why the lease is over; None while it holds. A frozen process sees it when it wakes."""
+        """The reason why the lease is over; None while it is valid. Also correct after a suspension."""
         if self._lost_why is not None:
             return self._lost_why
         if self._now() >= self._term.until_s:
@@ -94,7 +94,7 @@ class Lease:
         """End the renewals and close the election.
 
         Args:
-            resign: Let the next owner follow at once; otherwise it waits for the end of the lease.
+            resign: Whether to release the term, so that the next owner need not wait for its end.
         """
         self._closing = True
         self._wake.set()
@@ -112,7 +112,7 @@ class Lease:
         self._wake.set()
 
     def flush(self) -> bool:
-        """Wait until the newest record is written; False if the lease was over first."""
+        """Wait until the newest record is written; return False if the lease was over first."""
         with self._record_changed:
             while self._record is not None:
                 if self.lost is not None:
@@ -140,7 +140,7 @@ class Lease:
                 self._trouble = f"{error.fact}: {error.found}" if error.found else error.fact
                 pause = self._election.lease_s / _TRIES
             if self._now() >= self._term.until_s:
-                # A renewal that came too late is none: a different process may be the owner by now.
+                # A late renewal is invalid, because a different process may be the owner by now.
                 self._lost_why = self._trouble or "the lease could not be renewed in time"
                 return
 
@@ -165,22 +165,22 @@ def acquire(
     now: Now = steady_s,
     renewed: Renewed = ignore_end,
 ) -> Lease | None:
-    """Become the owner of a checkpoint; wait for one without a sign of life until its lease is over.
+    """Become the owner of a checkpoint; wait for the end of an unresponsive owner's lease.
 
     Args:
-        election: The election of the checkpoint's owner; closed if there is no lease in the end.
+        election: The election of the checkpoint's owner; closed if no lease is returned.
         checkpoint: The checkpoint's canonical URI, for messages.
-        goes_on: Waits for a number of seconds; False ends the wait.
-        waiting: Called once if an owner has to be waited for.
-        refuse_living: Refuse an owner that is alive; otherwise it is waited for, too.
+        goes_on: The function that waits for a number of seconds; returning False ends the wait.
+        waiting: The callback at the start of a wait for a different owner.
+        refuse_living: Whether an owner that is alive is an error; otherwise its end is awaited.
         now: The clock of the election.
-        renewed: Called with the end of the lease, at first and after each renewal.
+        renewed: The callback with the end of the lease, at its start and after each renewal.
 
     Returns:
         The lease; None if `goes_on` ended the wait.
 
     Raises:
-        Conflict: The owner is alive, and that is refused.
+        Conflict: The owner is alive, and `refuse_living` is set.
         Unavailable: The election address does not answer.
     """
     lease: Lease | None = None

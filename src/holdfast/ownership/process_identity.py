@@ -1,4 +1,4 @@
-"""Identity of processes and machines: a process is distinguished from later ones with the same number."""
+"""The identity of processes and machines, which distinguishes processes that reuse a process id."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Final
 
 _BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 
-# The place of the start time among the fields of /proc/PID/stat that follow the name.
+# The position of the start time among the fields of /proc/PID/stat that follow the name.
 _START_TIME: Final = 19
 
 _LARGEST_PID: Final = (1 << 31) - 1
@@ -21,15 +21,15 @@ _LARGEST_PID: Final = (1 << 31) - 1
 
 @cache
 def this_machine() -> str:
-    """Return the name of the set of processes that this one can signal: host, boot and process namespace.
+    """Return the name of this machine: host, boot and process namespace.
 
-    Two containers of one machine have different names, because their process numbers differ. A machine has a
-    new name after each boot.
+    Two containers on one machine have different names, because their process ids are independent. A machine
+    has a new name after each boot.
     """
     parts = [socket.gethostname()]
     with suppress(OSError):
         parts.append(_BOOT_ID.read_text().strip())
-    for namespace in ("pid", "time"):  # the kernel tells start times by the clock of the namespace
+    for namespace in ("pid", "time"):  # the kernel reports start times on the clock of the namespace
         with suppress(OSError):
             parts.append(str(Path(f"/proc/self/ns/{namespace}").readlink()))
     return " ".join(parts)
@@ -42,12 +42,12 @@ def host_name(machine: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ProcessIdentity:
-    """A process, distinguished from later ones with the same number.
+    """The identity of a process, which differs from that of a later process with the same id.
 
     Attributes:
-        machine: The machine that it runs on, as `this_machine` names it there.
-        pid: Its number there.
-        started: Its start in the kernel's ticks; None if the kernel does not report it.
+        machine: The machine of the process, as named by `this_machine` there.
+        pid: The process id on that machine.
+        started: The start of the process in the kernel's ticks; None if the kernel does not report it.
     """
 
     machine: str
@@ -66,7 +66,7 @@ class ProcessIdentity:
 
     @classmethod
     def parse(cls, value: object) -> ProcessIdentity | None:
-        """Return the identity that `asdict` has made a dictionary of; None for anything else."""
+        """Return the identity from the result of `asdict`; None for any other value."""
         if not isinstance(value, dict):
             return None
         machine, pid, started = (value.get(name) for name in ("machine", "pid", "started"))
@@ -75,23 +75,23 @@ class ProcessIdentity:
         return cls(machine, pid, started) if started is None or isinstance(started, int) else None
 
     def has_died(self) -> bool:
-        """Return True if the process ran on this machine and has ended; False if that is unknown."""
+        """Return whether the process ran on this machine and has ended; False if unknown."""
         if self.machine != this_machine():
             return False
         try:
             os.kill(self.pid, 0)
         except ProcessLookupError:
             return True
-        except OSError:  # it exists, and belongs to a different user
+        except OSError:  # the process exists and belongs to a different user
             pass
         started = start_time(self.pid)
         return None not in (self.started, started) and self.started != started
 
     def end_group(self, machine: str) -> bool:
-        """Kill the process with its group, which it leads, if it runs on this machine.
+        """Kill the process and the process group that it leads, if it runs on this machine.
 
         Returns:
-            True if it was killed.
+            True if the process was killed.
         """
         if self.machine != machine or self.started is None or start_time(self.pid) != self.started:
             return False
@@ -102,9 +102,9 @@ class ProcessIdentity:
 
 
 def start_time(pid: int) -> int | None:
-    """Return the start of a process in the kernel's ticks; None if unknown, or if it is gone."""
+    """Return the start of a process in the kernel's ticks; None if unknown or if the process has ended."""
     try:
-        # The name is in parentheses and may hold anything, the rest is plain.
+        # The name is in parentheses and may contain any character; the other fields are plain.
         fields = (Path("/proc") / str(pid) / "stat").read_text().rpartition(")")[2].split()
         return int(fields[_START_TIME])
     except (OSError, IndexError, ValueError):
@@ -112,5 +112,5 @@ def start_time(pid: int) -> int | None:
 
 
 def myself(pid: int | None = None) -> str:
-    """Return the name of this process, or of a different one of this machine, for others."""
+    """Return the name of this process, or of a different process on this machine, for other machines."""
     return f"{socket.gethostname()} pid {os.getpid() if pid is None else pid}"

@@ -1,19 +1,18 @@
 """An election in a directory that all candidates share, on a disk or in an object store.
 
 Each term has two files, named by its token: a claim, which only one candidate can write, and a beat, which
-its owner rewrites. There are no locks, so a frozen candidate blocks nobody, and no clock is compared with
-that of a different machine: a candidate considers an owner dead when its beat has not changed for the time
-of a lease on the candidate's own clock.
+the owner rewrites. There are no locks, so that a frozen candidate cannot block others, and no clocks of
+different machines are compared: a candidate considers an owner dead if its beat has not changed for the
+duration of a lease on the candidate's own clock.
 
-The owner writes its beat and then checks for a later claim; a candidate writes its claim and then checks
-the beat again. So either the owner sees the claim and leaves, or the candidate sees the beat and waits for
-one more lease.
+The owner writes its beat and then checks for a later claim; a candidate writes its claim and then checks the
+beat again. Therefore either the owner sees the claim and gives up its term, or the candidate sees the beat
+and waits for one more lease.
 
-If a storage lets two candidates write one claim, the later write remains, and the other candidate finds it
-at its next renewal. A storage that is known to do so is refused before the first claim.
+If a storage allows two candidates to write the same claim, the later write remains, and the other candidate
+detects it at its next renewal. A storage that is known to allow this is refused before the first claim.
 
-The record for later owners is one file a term too, so late writes of a former owner change nothing that is
-read.
+The record for later owners is also one file per term, so that late writes of a former owner have no effect.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ from holdfast.ownership.election import (
 from holdfast.ownership.process_identity import ProcessIdentity, myself
 from holdfast.storage.port import Storage, full
 
-# Claims that stay, for people who want to know who led.
+# The number of claims that are kept, for people who want to know earlier leaders.
 _KEPT: Final = 10
 _CLAIM: Final = ".claim"
 _BEAT: Final = ".beat"
@@ -53,18 +52,18 @@ _ENDED: Final = b"ended"
 
 
 class StorageElection:
-    """One candidate's part in the elections of one job.
+    """A candidate in the elections of one job.
 
     Args:
-        storage: The directory that all candidates share. New files must be visible to all at once, and of
-            several concurrent creations of a file one must win.
+        storage: The directory that all candidates share. New files must be visible to all candidates at once,
+            and only one of several concurrent creations of a file may succeed.
         job: The job's name.
-        lease_s: The time after which a leader that does not renew its lease loses the leadership.
-        now: Returns seconds on a monotonic clock.
-        wall: Returns seconds since 1970.
-        holder: The name of this candidate for others; by default its host and process.
-        elected_at: The elections that this candidate has won. The previous winner's term is over by that and
-            is not waited for.
+        lease_s: The time in seconds after which a leader that does not renew its lease loses the leadership.
+        now: The function that returns seconds on a monotonic clock.
+        wall: The function that returns seconds since 1970.
+        holder: The name of this candidate for other processes; by default its host and process.
+        elected_at: The id of an election that this candidate has won. The term of an earlier winner of that
+            election is over, so its end is not awaited.
     """
 
     def __init__(
@@ -89,7 +88,7 @@ class StorageElection:
         self._seen: tuple[int, bytes] | None = None
         self._seen_s = 0.0
         self._has_moved = False
-        # A claim of our own whose former leader was seen alive after all, and when.
+        # This candidate's claim whose former leader turned out to be alive, and the time of that.
         self._pending: tuple[int, float] | None = None
         # The newest term that this candidate has seen.
         self._known: int | None = None
@@ -107,7 +106,7 @@ class StorageElection:
 
     @property
     def saw_life(self) -> bool:
-        """See `Election`; its owner has been active since the first look."""
+        """See `Election`. The owner has been active since this candidate first watched it."""
         return self._has_moved
 
     def incumbent(self) -> Incumbent | None:
@@ -119,10 +118,10 @@ class StorageElection:
         return Incumbent(str(claim.get("holder") or UNKNOWN), max(self._lease_s, self._lease_of(newest)))
 
     def end_term_of_dead(self, has_ended: Callable[[str], bool]) -> None:
-        """Give up the newest term in the name of its holder, if that is known to have died.
+        """Release the newest term for its holder, if the holder is known to have died.
 
         Args:
-            has_ended: Returns True if a holder within this very process has ended.
+            has_ended: The function that returns whether a holder within this process has ended.
 
         Raises:
             Unavailable: The election address does not answer.
@@ -156,7 +155,7 @@ class StorageElection:
     def renew(self, term: Term) -> Term:
         """See `Election`."""
         began = self._now()
-        self._newest()  # a beat in an empty place would make it look alive
+        self._newest()  # a beat in an empty directory would make the election look alive
         self._beats += 1
         self._storage.write(self._at(term.token, _BEAT), f"{self._id} {self._beats}".encode(), replace=True)
         self._require_held(term)
@@ -169,7 +168,7 @@ class StorageElection:
         written = max(self._tokens(_RECORD), default=None)
         record = None
         if written is not None:
-            with suppress(NotFound):  # a later one has come in between
+            with suppress(NotFound):  # a later leader has been elected in between
                 record = self._storage.read(self._at(written, _RECORD))
         place_id = "" if newest is None else self._place_id()
         process = ProcessIdentity.parse(claim.get("process"))
@@ -180,7 +179,7 @@ class StorageElection:
         self._require_held(term)
         self._storage.write(self._at(term.token, _RECORD), record, replace=True)
         self._require_held(term)
-        with suppress(HoldfastError):  # they are small, and the next record tries again
+        with suppress(HoldfastError):  # the files are small, and the next record retries
             for old in self._tokens(_RECORD):
                 if old < term.token:
                     self._storage.delete(self._at(old, _RECORD))
@@ -191,7 +190,7 @@ class StorageElection:
             if self._newest() == term.token and self._is_own(term.token):
                 self._storage.write(self._at(term.token, _BEAT), _ENDED, replace=True)
         except HoldfastError:
-            return  # it ends by itself
+            return  # the term ends by itself
 
     def close(self) -> None:
         """See `Election`."""
@@ -215,7 +214,7 @@ class StorageElection:
         return Term(term.token, min(term.until_s, began + COUNTED * self._lease_s))
 
     def _over(self, token: int, beat: bytes) -> bool:
-        """Return whether a term has ended: released, silent for a lease, or that of an earlier leader."""
+        """Return whether a term has ended: released, not renewed for a lease, or of an earlier leader."""
         if beat == _ENDED or self._is_followed(token):
             return True
         if self._seen != (token, beat):
@@ -225,12 +224,12 @@ class StorageElection:
         return self._now() - self._seen_s >= max(self._lease_s, self._lease_of(token))
 
     def _is_followed(self, token: int) -> bool:
-        """Return whether a term belongs to an earlier winner while this candidate is elected."""
+        """Return whether a term belongs to an earlier winner of the election that this candidate has won."""
         claim = self._read(self._at(token, _CLAIM)) if self._elected_at else {}
         return bool(claim) and claim.get("elected_at") == self._elected_at
 
     def _claim(self, token: int) -> bool:
-        """Return whether this candidate wrote the claim of a term."""
+        """Write the claim of a term; return whether this candidate's claim was written."""
         self._check_storage()
         path = self._at(token, _CLAIM)
         claim = {
@@ -245,14 +244,14 @@ class StorageElection:
             self._storage.write(path, json.dumps(claim).encode())
         except Conflict:
             return False
-        # Of two who wrote at once, where a storage is not as exact as it should be, the later one stands.
+        # If a storage allows two candidates to write the same claim, the later write is valid.
         return self._is_own(token)
 
     def _check_storage(self) -> None:
-        """Refuse storage that lets two candidates write one claim.
+        """Check that the storage does not allow two candidates to write the same claim.
 
         Raises:
-            Unsupported: The storage does so.
+            Unsupported: The storage allows two candidates to write the same claim.
         """
         if not self._is_checked:
             self._storage.require_exclusive_writes(f"{self._job}/{self._id}.probe")
@@ -262,7 +261,7 @@ class StorageElection:
         return bool(self._read(self._at(token, _CLAIM)).get("id") == self._id)
 
     def _lease_of(self, token: int) -> float:
-        """Return the lease of a term's leader, which may be longer than one's own."""
+        """Return the lease of a term's leader in seconds, which may be longer than this candidate's."""
         try:
             return float(self._read(self._at(token, _CLAIM)).get("lease_s", 0.0))
         except (TypeError, ValueError):
@@ -294,13 +293,13 @@ class StorageElection:
 
     def _place_id(self) -> str:
         path = f"{self._job}/{_PLACE_ID}"
-        with suppress(Conflict):  # of two who look first one writes it
+        with suppress(Conflict):  # one of two concurrent candidates writes it
             if self._storage.size(path) is None:
                 self._storage.write(path, uuid.uuid4().hex.encode())
         return self._storage.read(path).decode()
 
     def _newest(self) -> int | None:
-        """Return the newest term, never older than one seen before."""
+        """Return the token of the newest term; an older one than seen before is an error."""
         newest = max(self._tokens(_CLAIM), default=None)
         if self._known is not None and (newest is None or newest < self._known):
             raise terms_missing(full(self._storage.uri, self._job), self._known, newest)
@@ -319,7 +318,7 @@ class StorageElection:
                     self._storage.delete(self._at(old, _BEAT))
                     self._storage.delete(self._at(old, _CLAIM))
         except HoldfastError:
-            return  # they are small, and the next leader tries again
+            return  # the files are small, and the next leader retries
 
     def _at(self, token: int, suffix: str) -> str:
         return f"{self._job}/{token:020}{suffix}"

@@ -1,8 +1,9 @@
-"""The claim on the target of a restore or change: one process creates the checkpoint.
+"""The claim on the target of a restore or change, so that only one process creates the checkpoint.
 
-On a local disk it holds a lock on the file that records what is being created; no crash leaves the lock
-behind. Elsewhere it holds a lease within the target, which it deletes at the end. If the owner of such a
-lease was a process of this machine and has ended, the next one does not wait for the end of the lease.
+On a local disk, the process holds a lock on the file that records what is being created; no crash leaves the
+lock behind. Elsewhere the process holds a lease within the target, which it deletes at the end. If the owner
+of such a lease was a process of this machine and has ended, the next process does not wait for the end of the
+lease.
 """
 
 from __future__ import annotations
@@ -25,10 +26,10 @@ from holdfast.ownership.storage_election import StorageElection
 from holdfast.storage.file_lock import FileLock
 from holdfast.storage.port import Storage
 
-# Its name is that of a temporary file, so that it is never read as a part of the checkpoint.
+# The name of a temporary file, so that it is never read as a part of the checkpoint.
 _LEASE: Final = f"{layout.OWN}/.making.tmp"
 _MAKER: Final = ", maker "
-# The active makers of this process.
+# The active holders in this process.
 _MAKERS: Final[set[str]] = set()
 
 
@@ -43,7 +44,7 @@ class Claim(Protocol):
         """
 
     def rewrite(self, note: bytes) -> None:
-        """Replace the content of the checkpoint's mark.
+        """Replace the content of the checkpoint's mark, which records what is being created.
 
         Raises:
             Conflict: A different process creates the checkpoint now.
@@ -58,16 +59,17 @@ def claimed(
     timing: Timing = MACHINE_TIMING,
     tell: ProgressCallback | None = None,
 ) -> Iterator[Claim]:
-    """Claim a target: in the block no other process creates a checkpoint there, or deletes its files.
+    """Claim a target: in the block, no other process creates a checkpoint there or deletes its files.
 
     Args:
-        target: The checkpoint.
-        note: The content of its mark; None if the mark exists.
+        target: The checkpoint to create.
+        note: The content of the checkpoint's mark; None if the mark exists.
         timing: The clocks.
-        tell: Called with the process that is waited for, if it is unknown whether it is alive.
+        tell: The callback with the name of the process whose lease must end first, if it is unknown whether
+            that process is alive.
 
     Raises:
-        Conflict: A different process creates it.
+        Conflict: A different process creates the checkpoint now.
         Unavailable: The storage does not answer.
     """
     place = local_path(target.uri)
@@ -79,14 +81,14 @@ def claimed(
 
 
 def refuse_claimed(target: Storage) -> None:
-    """Refuse a target on a local disk that a process is creating. Changes nothing.
+    """Check that no process is creating a checkpoint at a target on a local disk. Changes nothing.
 
     Raises:
-        Conflict: A process is creating it.
+        Conflict: A process is creating the checkpoint.
     """
     place = local_path(target.uri)
     taken = False
-    with suppress(OSError):  # the file is not our mark, and is refused for that
+    with suppress(OSError):  # not our mark, so the file is refused
         taken = place is not None and FileLock(place / layout.ORIGIN).is_held()
     if taken:
         raise _being_made(target)
@@ -103,7 +105,7 @@ class _Lock:
             raise _being_made(self._target)
 
     def rewrite(self, note: bytes) -> None:
-        # Until the new file is locked, another may lock it: then this one gives way.
+        # Until the new file is locked, a different process may lock it; then this one gives up.
         self.require()
         self._target.write(layout.ORIGIN, note, replace=True)
         former, self._lock = self._lock, self._acquire()
@@ -114,7 +116,7 @@ class _Lock:
 
     def _acquire(self) -> FileLock:
         lock = FileLock(self._mark)
-        with suppress(FileNotFoundError, NotADirectoryError):  # a different process has deleted it
+        with suppress(FileNotFoundError, NotADirectoryError):  # a different process deleted the file
             if lock.take(make=False):
                 return lock
         raise _being_made(self._target)
@@ -171,7 +173,7 @@ def _leased(target: Storage, timing: Timing, tell: ProgressCallback | None) -> I
         except Unavailable as error:
             if target.list(_LEASE).names:
                 raise
-            raise _being_made(target) from error  # it ended during the look
+            raise _being_made(target) from error  # the lease ended during the check
         if lease is None:
             raise _being_made(target)
         try:
@@ -179,14 +181,14 @@ def _leased(target: Storage, timing: Timing, tell: ProgressCallback | None) -> I
         finally:
             _MAKERS.discard(maker)
             lease.release()
-            with suppress(HoldfastError):  # an ended lease that stays has no owner
+            with suppress(HoldfastError):  # a remaining lease that has ended has no owner
                 _clear(target, lease.token)
     finally:
         _MAKERS.discard(maker)
 
 
 def _clear(target: Storage, token: int) -> None:
-    """Delete the files of a lease that has ended, and of earlier ones."""
+    """Delete the files of a lease that has ended, and those of earlier leases."""
     for name in sorted(target.list(_LEASE).names):
         term = name.partition(".")[0]
         if term.isdecimal() and int(term) <= token:
@@ -194,15 +196,15 @@ def _clear(target: Storage, token: int) -> None:
 
 
 def _has_ended(holder: str) -> bool:
-    """Return True if a maker in this process has ended."""
+    """Return whether a holder in this process has ended."""
     return holder.rpartition(_MAKER)[2] not in _MAKERS
 
 
 def _begin(target: Storage, note: bytes) -> None:
-    """Write the mark; of several processes that begin at once, one does.
+    """Write the mark; only one of several concurrent processes succeeds.
 
     Raises:
-        Conflict: A different process has.
+        Conflict: A different process has written the mark.
     """
     try:
         target.write(layout.ORIGIN, note)

@@ -1,6 +1,6 @@
 """The evidence that a checkpoint is in use: processes, locks and the times of its batches.
 
-A checkpoint does not record whether a plain query runs on it, so the user decides by this evidence.
+A checkpoint does not record whether a plain query runs on it, so the user decides from this evidence.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ class Process(JsonShape):
     Attributes:
         pid: The process id.
         command: The command line, truncated.
-        open_file: A file below the checkpoint that it has open; None if it only names the checkpoint.
+        open_file: A file of the checkpoint that the process has open; None if its command line only names the
+            checkpoint.
     """
 
     pid: int
@@ -52,8 +53,8 @@ class ProcessScan(JsonShape):
     """The visible processes that use or name a checkpoint.
 
     Attributes:
-        possible: True if this system shows the open files of processes.
-        processes: The processes.
+        possible: Whether this system reports the open files of processes.
+        processes: The processes that use or name the checkpoint.
         hidden: The number of processes of other users, whose files are not visible.
     """
 
@@ -67,7 +68,7 @@ class ProcessScan(JsonShape):
         return tuple(process for process in self.processes if process.open_file is not None)
 
     def lines(self) -> list[str]:
-        """Return the lines that describe the scan."""
+        """Return the lines of text that describe the scan."""
         if not self.possible:
             return ["open files of processes cannot be listed on this system"]
         lines = [str(process) for process in self.processes]
@@ -79,7 +80,7 @@ class ProcessScan(JsonShape):
 
 
 def scan_processes(place: Path) -> ProcessScan:
-    """Scan the processes of this machine, without this one and its ancestors.
+    """Scan the processes of this machine, except this process and its ancestors.
 
     Args:
         place: The checkpoint's directory, with links resolved.
@@ -93,7 +94,7 @@ def scan_processes(place: Path) -> ProcessScan:
             continue
         words = _command(pid)
         if not words:
-            continue  # a thread of the kernel, or gone by now
+            continue  # a thread of the kernel, or an ended process
         try:
             open_file = _open_below(pid, place)
         except PermissionError:
@@ -105,7 +106,7 @@ def scan_processes(place: Path) -> ProcessScan:
 
 
 def _own() -> Iterator[int]:
-    """Yield this process and its ancestors: a shell names the checkpoint because the command does."""
+    """Yield the ids of this process and its ancestors, whose command lines may name the checkpoint."""
     pid = os.getpid()
     while pid > 0:
         yield pid
@@ -126,7 +127,7 @@ def _command(pid: int) -> list[str]:
 
 
 def _open_below(pid: int, place: Path) -> str | None:
-    """Return a file below a directory that a process has open; None without one.
+    """Return a file below a directory that a process has open; None if there is none.
 
     Raises:
         PermissionError: The process belongs to a different user.
@@ -151,13 +152,13 @@ def _names(pid: int, words: list[str], place: Path) -> bool:
         folder = (_PROC / str(pid) / "cwd").readlink()
     except OSError:
         return False
-    # A word without a slash is a path if it is the directory's own name.
+    # A word without a slash is a path only if it is the directory's own name.
     near = [word for word in words if "/" in word or word == place.name]
     return any(os.path.realpath(folder / word) == str(place) for word in near)
 
 
 def _holds(word: str, path: str) -> bool:
-    """Return True if a word contains a path that is not the beginning of a longer one."""
+    """Return whether an argument contains a path as a whole, not as the start of a longer path."""
     begin = word.find(path)
     while begin >= 0:
         if word[begin + len(path) : begin + len(path) + 1] in ("", "/", "'", '"', " ", ",", ";", ")", "\n"):
@@ -172,17 +173,17 @@ _BATCHES: Final = 20
 
 @dataclass(frozen=True, slots=True)
 class CheckpointUsage(JsonShape):
-    """The evidence of a query that may be using a checkpoint.
+    """The evidence that a query may be using a checkpoint.
 
     Attributes:
-        uri: The checkpoint.
+        uri: The address of the checkpoint.
         planned: The newest batch that was planned.
-        planned_age_ms: The time since it was planned.
+        planned_age_ms: The time since that batch was planned.
         committed: The newest batch that was committed.
-        committed_age_ms: The time since it was committed.
+        committed_age_ms: The time since that batch was committed.
         interval_ms: The usual time between two batches; None with fewer than two.
-        scan: The processes of this machine that use or name it.
-        lease: The lease next to it; None if it is free or was not read.
+        scan: The processes of this machine that use or name the checkpoint.
+        lease: The lease next to the checkpoint; None if it is free or was not read.
     """
 
     uri: str = field(metadata=json_as("checkpoint"))
@@ -201,7 +202,7 @@ class CheckpointUsage(JsonShape):
         return min(ages, default=None)
 
     def lines(self) -> list[str]:
-        """Return the evidence, one fact a line."""
+        """Return the evidence as text, with one fact per line."""
         lines = [
             _line("newest planned batch", self.planned, self.planned_age_ms),
             _line("newest committed batch", self.committed, self.committed_age_ms),
@@ -216,9 +217,9 @@ class CheckpointUsage(JsonShape):
 
 
 def usage_of(checkpoint: Storage, now_ms: int) -> CheckpointUsage:
-    """Collect the evidence. Changes nothing.
+    """Collect the evidence that a checkpoint is in use. Changes nothing.
 
-    Cost: two listings, the offsets of some batches, and on Linux a scan of all processes.
+    Cost: lists two directories, reads the offsets of some batches, and on Linux scans all processes.
     """
     place = local_path(checkpoint.uri)
     logs = Logs(checkpoint)
@@ -242,7 +243,7 @@ def usage_of(checkpoint: Storage, now_ms: int) -> CheckpointUsage:
 
 
 def _planned_times(logs: Logs) -> list[int]:
-    """Return when the newest batches were planned, from the offset log; damaged files are skipped."""
+    """Return the times when the newest batches were planned, from the offset log; skip damaged files."""
     times = []
     for batch_id in logs.offered[-_BATCHES:]:
         try:

@@ -1,11 +1,11 @@
-"""The watchdog of a lease: without renewal it ends the processes that may write, the JVM among them.
+"""The watchdog of a lease, which kills the processes that may write, including the JVM, without a renewal.
 
-A leader that was killed, frozen or cut off cannot end its driver. Another one takes over when the lease is
-over, so by then the driver must be gone. The watchdog is a process of its own: a frozen Python process would
-freeze a thread of its own too, while its JVM continues with batches that need no Python.
+A leader that was killed, frozen or disconnected cannot end its driver. A different leader takes over when the
+lease is over, so the driver must have ended by then. The watchdog is a separate process, because a frozen
+Python process would also freeze its threads, while its JVM continues with batches that need no Python.
 
-Something may kill or stop the watchdog too, such as the kernel when memory runs out. A thread of the process
-that holds the lease waits for that, and replaces the watchdog at once.
+The watchdog itself may be killed or stopped, for example by the kernel when memory runs out. A thread of the
+process that holds the lease detects this and replaces the watchdog at once.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ _PROGRAM: Final = "watchdog_process.py"
 
 
 class LeaseWatchdog:
-    """Ends processes at a time that can be extended.
+    """A watchdog that kills processes at a time that can be extended.
 
     Args:
-        processes: Their process ids; by default all of this process's group, which it leads.
+        processes: The process ids; by default all processes of the group that this process leads.
     """
 
     def __init__(self, processes: Sequence[int] = ()) -> None:
@@ -40,14 +40,14 @@ class LeaseWatchdog:
         self._lock = threading.Lock()
 
     def hold(self, until_s: float) -> None:
-        """Extend the time until then, by `clock.steady_s`; the first call starts the watchdog.
+        """Extend the time to `until_s` on the clock `clock.steady_s`; the first call starts the watchdog.
 
         Raises:
-            Unavailable: No process can be started.
+            Unavailable: The process of the watchdog cannot be started.
         """
         with self._lock:
             if self._released:
-                return  # a renewal that was under way comes late
+                return  # a concurrent renewal is late
             self._until_s = until_s
             if self._watching is None:
                 self._begin()
@@ -70,30 +70,30 @@ class LeaseWatchdog:
         ).start()
 
     def _replace_if_lost(self, watching: subprocess.Popen[bytes]) -> None:
-        """Start a new watchdog once this one was killed or stopped."""
+        """Wait until the watchdog is killed or stopped, and start a new one."""
         ended = None
         with suppress(ChildProcessError):  # `release` has waited for it
             ended = os.waitid(os.P_PID, watching.pid, os.WEXITED | os.WSTOPPED | os.WNOWAIT)
         exited = ended is None or ended.si_code == os.CLD_EXITED
         with self._lock:
             if self._watching is not watching or (ended is not None and exited and not ended.si_status):
-                return  # released, or its work is done
+                return  # released, or finished
             self._watching = None
             _end(watching)
-            if not exited:  # one that fails by itself is started again by the next renewal, not in a loop
-                with suppress(Unavailable):  # the next renewal tries again, and its caller gets the error
+            if not exited:  # if it fails by itself, the next renewal restarts it, to avoid a loop
+                with suppress(Unavailable):  # the next renewal retries, and its caller gets the error
                     self._begin()
 
     def _started(self) -> subprocess.Popen[bytes]:
         ended = [f"{process}:{start_time(process) or ''}" for process in self._processes]
         try:
-            # As text: the package may be in a zip, as Spark ships it.
+            # As source text, because the package may be in a zip file, as Spark ships it.
             program = files(__package__).joinpath(_PROGRAM).read_text()
             return subprocess.Popen(  # noqa: S603 - this interpreter, and our own text
                 [sys.executable, "-I", "-S", "-c", program, *(ended or [f"group:{os.getpid()}"])],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.DEVNULL,
-                # Within the group, if that is what it ends: so the group's number stays its own.
+                # A member of the group that it ends, so that the number of the group is not reused.
                 start_new_session=bool(ended),
             )
         except OSError as error:
@@ -108,13 +108,13 @@ class LeaseWatchdog:
     def _send(self) -> None:
         watching = self._watching
         if watching is not None and watching.stdin is not None:
-            with suppress(OSError):  # it has done its work, or was killed and is about to be replaced
+            with suppress(OSError):  # it has finished, or was killed and will be replaced
                 watching.stdin.write(f"{self._until_s:.6f}\n".encode())
                 watching.stdin.flush()
 
 
 def _end(watching: subprocess.Popen[bytes]) -> None:
-    """End a watchdog, also one that was stopped."""
+    """End a watchdog, including one that was stopped by a signal."""
     watching.kill()
-    with suppress(OSError):  # what was not read from the pipe is lost with it
+    with suppress(OSError):  # unread data in the pipe is discarded
         watching.communicate()

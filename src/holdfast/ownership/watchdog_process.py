@@ -1,8 +1,8 @@
-"""The process behind `LeaseWatchdog`, started from its source text: it uses only Python's standard library.
+"""The process of `LeaseWatchdog`, started from its source text, which uses only the standard library.
 
-It reads the end time, a line for each extension, and kills the given processes when that time passes. If the
-other end is closed, the process that held the lease has died, but its children may still write, so the end
-time holds as before. A holder that releases its lease kills this process.
+The process reads the end time from standard input, one line for each extension, and kills the given processes
+when that time has passed. If the input is closed, the holder of the lease has died, but its children may
+still write, so the end time remains in effect. A holder that releases its lease kills this process.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ _LOOK_S = 0.25
 
 
 def main(ended: list[str]) -> None:
-    """Wait until the lease is over, then end what may still write."""
-    # Whoever stops the processes in order stops a group, and this one has to watch until they are gone.
+    """Wait until the lease is over, then kill the processes that may still write."""
+    # An orderly stop signals the whole group, but this process must watch until the others have ended.
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     until_s: float | None = None
@@ -68,7 +68,7 @@ def _is_there(process: int) -> bool:
 
 
 def _started(number: str) -> str:
-    """Return when a process started, by `start_time`; its number may have been reused."""
+    """Return the start of a process as `start_time` does, to detect a reused process id."""
     with suppress(OSError, IndexError):
         return (Path("/proc") / number / "stat").read_text().rpartition(")")[2].split()[_START_TIME]
     return ""

@@ -1,10 +1,10 @@
 """Elections in ZooKeeper: an ephemeral node for the leader, and a counter for the tokens.
 
-Both are written in one transaction, so a term cannot begin without its token, and a session that has
-expired cannot get one. The lease is the session's timeout, as the servers have granted it.
+Both are written in one transaction, so that a term cannot begin without its token, and an expired session
+cannot get a token. The lease is the session's timeout as granted by the servers.
 
-A renewal is a write too: a server that is cut off from the others still answers reads, while they let the
-session expire and elect another leader.
+A renewal is also a write, because a server that is disconnected from the others still answers reads, while
+the others let the session expire and elect a different leader.
 """
 
 from __future__ import annotations
@@ -44,17 +44,17 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True, slots=True)
 class Ensemble:
-    """The address of ZooKeeper, and the node below which Holdfast keeps its own."""
+    """The address of ZooKeeper, and the node below which Holdfast keeps its nodes."""
 
     hosts: str
     root: str
 
     @classmethod
     def of(cls, address: str) -> Ensemble:
-        """Read `zookeeper://host:port,host:port/path`.
+        """Parse an address such as `zookeeper://host:port,host:port/path`.
 
         Raises:
-            Invalid: The address has no host, or no path.
+            Invalid: The address has no host or no path.
         """
         parts = urlsplit(address)
         root = "/" + parts.path.strip("/")
@@ -73,14 +73,14 @@ class Ensemble:
 
 
 class ZooKeeperElection:
-    """One candidate's part in the elections of one job.
+    """A candidate in the elections of one job.
 
     Args:
         ensemble: The address of the elections.
         job: The job's name.
-        lease_s: The requested session timeout; servers grant 2 to 20 of their ticks.
-        now: Returns seconds on a monotonic clock.
-        wall: Returns seconds since 1970.
+        lease_s: The requested session timeout in seconds; servers grant 2 to 20 of their ticks.
+        now: The function that returns seconds on a monotonic clock.
+        wall: The function that returns seconds since 1970.
     """
 
     def __init__(self, ensemble: Ensemble, job: str, lease_s: float, now: Now, wall: Wall) -> None:
@@ -105,7 +105,7 @@ class ZooKeeperElection:
 
     @property
     def lease_s(self) -> float:
-        """See `Election`; the granted timeout, once there is a session."""
+        """See `Election`. Once there is a session, this is the granted timeout."""
         granted = 0 if self._client is None else int(self._client._session_timeout)
         return granted / 1000 if granted else self._wanted_s
 
@@ -163,7 +163,7 @@ class ZooKeeperElection:
     def close(self) -> None:
         """See `Election`."""
         if self._client is not None:
-            with suppress(Exception):  # whatever it says, nobody uses it any more
+            with suppress(Exception):  # errors no longer matter
                 self._client.stop()
                 self._client.close()
             self._client = None
@@ -175,7 +175,7 @@ class ZooKeeperElection:
         held = self._read_leader(talk)
         if held is not None:
             mine, token = held
-            # A transaction whose answer was lost has made this session the leader.
+            # A transaction whose answer was lost may have made this session the leader.
             return Term(token, began + COUNTED * self.lease_s) if mine else None
         newest, version = self._newest(talk)
         token = (int(self._wall()) if newest is None else newest) + 1
@@ -186,13 +186,13 @@ class ZooKeeperElection:
         if not failed:
             self._known = token
             return Term(token, began + COUNTED * self.lease_s)
-        # The others of a transaction that failed say no more than that it was rolled back.
+        # The other errors of a failed transaction only report that it was rolled back.
         if any(isinstance(answer, (NodeExistsError, BadVersionError)) for answer in failed):
             return None
         raise failed[0]
 
     def _newest(self, talk: _Talk) -> tuple[int | None, int]:
-        """Return the newest term, never older than one seen before, and the counter's version."""
+        """Return the token of the newest term and the counter's version; an older term is an error."""
         talk.wait(talk.client.ensure_path_async(self._counter))
         text, stat = talk.wait(talk.client.get_async(self._counter))
         newest = int(text) if text else None
@@ -206,7 +206,7 @@ class ZooKeeperElection:
         leader = talk.read(self._leader)
         claim: dict[str, Any] = {} if leader is None else json.loads(leader)
         written = talk.read(self._record)
-        # The token is in the first line: a record and its term are one write.
+        # The token is in the first line, because a record and its term are written together.
         token, _, record = (None, None, None) if written is None else written.partition(b"\n")
         place_id = (
             "" if newest is None else talk.made_once(self._place_id, uuid.uuid4().hex.encode()).decode()
@@ -254,7 +254,7 @@ class ZooKeeperElection:
         )
 
     def _read_leader(self, talk: _Talk) -> tuple[bool, int] | None:
-        """Return whether this session leads, and its token; None if there is no leader."""
+        """Return whether this session is the leader, and the leader's token; None if there is no leader."""
         from kazoo.exceptions import NoNodeError
 
         try:
@@ -271,7 +271,7 @@ class ZooKeeperElection:
         return json.dumps(claim).encode()
 
     def _ask(self, talk: Callable[[_Talk], _T]) -> _T:
-        """Call ZooKeeper; its errors become Holdfast's errors."""
+        """Call ZooKeeper, and convert its errors to Holdfast's errors."""
         try:
             return talk(_Talk(self._connected(), self._wanted_s))
         except HoldfastError:
@@ -286,20 +286,20 @@ class ZooKeeperElection:
             ) from error
 
     def _connected(self) -> KazooClient:
-        """Return the client, started if needed; it reconnects by itself."""
+        """Return the client after starting it if needed; the client reconnects automatically."""
         if self._client is None:
             client = _client(self._ensemble.hosts, self._wanted_s)
-            client.start(timeout=_CONNECT_S)  # stops it again where it cannot be reached
+            client.start(timeout=_CONNECT_S)  # stops the client again if ZooKeeper cannot be reached
             self._client = client
         if not self._client.connected:
-            # A request would wait for the connection, and be carried out who knows when.
+            # A request would wait for the connection and be executed at an unknown time.
             raise ConnectionError("the connection is lost")
         return self._client
 
 
 @dataclass(frozen=True, slots=True)
 class _Talk:
-    """A client, and how long to wait for each of its answers."""
+    """A client with a time limit for each answer."""
 
     client: Any
     patience_s: float
@@ -318,7 +318,7 @@ class _Talk:
         return data or None
 
     def made_once(self, path: str, data: bytes) -> bytes:
-        """Return the content of a node, which is created with this content if missing."""
+        """Return the content of a node, after creating the node with this content if it is missing."""
         from kazoo.exceptions import NodeExistsError
 
         there = self.read(path)
@@ -341,7 +341,7 @@ def _client(hosts: str, lease_s: float) -> KazooClient:
             found=str(error),
             hint="pip install 'holdfast[zookeeper]'",
         ) from error
-    # Its words are for programmers; what matters is told as an error.
+    # Kazoo's log messages are for programmers; relevant errors are raised.
     quiet = logging.getLogger("holdfast.zookeeper")
     quiet.addHandler(logging.NullHandler())
     quiet.propagate = False

@@ -1,1 +1,1 @@
-"""The control plane over HTTP: Flink's resources, Holdfast's own, and access control."""
+"""The control plane over HTTP: Flink's resources, Holdfast's own resources, and access control."""

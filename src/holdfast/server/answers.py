@@ -19,7 +19,7 @@ RETRY_AFTER_S: Final = "5"
 
 
 class Form(Enum):
-    """The forms of an answer to people and programs at one address."""
+    """The format of an answer, which depends on the client."""
 
     PAGE = "page"
     WORDS = "words"
@@ -39,17 +39,17 @@ class Json(Response):
 
 
 def is_own(path: str) -> bool:
-    """Return True if a path is one of Holdfast's own resources, with its error format."""
+    """Return whether a path belongs to Holdfast's own resources and thus uses its error format."""
     return path.startswith(OWN) or path in ("/api", "/login", "/login/once", "/logout") or is_page(path)
 
 
 def is_page(path: str) -> bool:
-    """Return True if a path is one of the dashboard's."""
+    """Return whether a path belongs to the dashboard."""
     return path in ("/", "/ui") or path.startswith("/ui/")
 
 
 def form_of(path: str, headers: Mapping[str, str]) -> Form:
-    """Return the requested form of an answer, from the Accept header."""
+    """Return the format that a request's Accept header asks for."""
     wanted = {part.split(";")[0].strip().lower() for part in headers.get("accept", "").split(",")}
     if path.endswith(JSON_SUFFIX):
         return Form.JSON
@@ -59,7 +59,7 @@ def form_of(path: str, headers: Mapping[str, str]) -> Form:
 
 
 def wants_page(path: str, headers: Mapping[str, str]) -> bool:
-    """Return True if a request is for a page of the dashboard, and not for its data."""
+    """Return whether a request is for a page of the dashboard and not for its data."""
     return is_page(path) and form_of(path, headers) is Form.PAGE
 
 
@@ -94,7 +94,7 @@ def form_fields(body: bytes, most: int) -> dict[str, list[str]]:
     """Return the fields of a submitted form.
 
     Raises:
-        Invalid: There are more than `most`.
+        Invalid: The form has more than `most` fields.
     """
     try:
         return parse_qs(body.decode("utf-8", "replace"), max_num_fields=most)
@@ -113,7 +113,7 @@ def flink_problem(status: int, *texts: str) -> Json:
 
 
 def as_error(error: Exception) -> HoldfastError:
-    """Return any error as a `HoldfastError`."""
+    """Convert any exception to a `HoldfastError`."""
     if isinstance(error, HoldfastError):
         return error
     return missing_package(error) or Internal("internal error", code="HF-E9016", found=type(error).__name__)

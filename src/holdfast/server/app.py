@@ -44,12 +44,12 @@ _PROBLEMS: Final = {
 
 
 def app(home: Path, settings: ServerSettings | None = None, clock: Clock = now_ms) -> FastAPI:
-    """Return the application that serves one state home; it reads nothing before the first request.
+    """Return the application that serves one state home; no data is read before the first request.
 
     Args:
         home: The state home.
         settings: The server's settings; by default those of `holdfast serve` without options.
-        clock: Returns epoch milliseconds.
+        clock: The function that returns epoch milliseconds.
     """
     settings = settings or ServerSettings()
     plane = ControlPlane(StateHome(home), settings, clock)
@@ -60,7 +60,7 @@ def app(home: Path, settings: ServerSettings | None = None, clock: Clock = now_m
         summary="The control plane of streaming jobs on Spark.",
         version=__version__,
         openapi_url=f"{API}/openapi.json",
-        docs_url=None,  # its page would be fetched from elsewhere
+        docs_url=None,  # the page would load files from other hosts
         redoc_url=None,
         redirect_slashes=False,
         generate_unique_id_function=lambda route: route.name,
@@ -95,7 +95,7 @@ async def _health() -> Any:
 
 
 def _tell_errors(made: FastAPI) -> None:
-    """Answer every error in the format of its path, without a traceback."""
+    """Register handlers that answer each error in the format of its path, without a traceback."""
     handlers: dict[type[Exception], Callable[[Request, Any], Awaitable[Response]]] = {
         HoldfastError: _answer_error,
         RequestValidationError: _unfit,

@@ -1,6 +1,6 @@
-"""Run the work of a request in a process with limits of time and memory.
+"""Execution of a request's work in a process with limits of time and memory.
 
-The process ends when the client disconnects, and with the server.
+The process ends when the client disconnects or the server ends.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from holdfast.server.bounded_work import DONE, REFUSED, too_much_memory
 from holdfast.storage.atomic_swap import sandbox
 
 _PIECE: Final = 1 << 16
-# What stands around the lines of an answer.
+# The bytes around the lines of an answer.
 _AROUND: Final = 1 << 16
 _CPU_SHARE: Final = 2
-# Fewer arenas and pools: the bound is one of addresses, which these reserve far ahead.
+# Fewer arenas and pools, because the limit applies to address space, which they reserve in advance.
 _SPARING: Final = {
     "MALLOC_ARENA_MAX": "2",
     "ARROW_DEFAULT_MEMORY_POOL": "system",
@@ -39,12 +39,12 @@ _SPARING: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """The limits of one question.
+    """The limits of one request.
 
     Attributes:
         seconds: The time from the start of the process to the end of the answer.
-        memory_bytes: The memory that the process uses or reserves.
-        answer_bytes: The size of the answer's lines.
+        memory_bytes: The memory that the process may use or reserve.
+        answer_bytes: The size of all lines of the answer.
     """
 
     seconds: float
@@ -54,11 +54,11 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Lines:
-    """An answer.
+    """The result of a request's work.
 
     Attributes:
-        lines: The lines.
-        facts: The facts about the whole answer.
+        lines: The lines of the answer.
+        facts: The data about the whole answer, from its last line.
     """
 
     lines: list[bytes]
@@ -70,14 +70,14 @@ async def ask(module: str, question: Mapping[str, Any], limits: Limits) -> Lines
 
     Args:
         module: A module that calls `bounded_work.run`.
-        question: The question.
-        limits: The limits.
+        question: The input of the module, as JSON.
+        limits: The limits of the process.
 
     Raises:
         Unavailable: The time or memory limit was exceeded.
         HoldfastError: As raised by the module.
     """
-    # What its process leaves on the disk is gone with it, also when it is killed.
+    # The files of the process are deleted with the sandbox, even after a kill.
     async with _workplace() as folder:
         process = await _started(module, folder)
         try:
@@ -110,13 +110,13 @@ def too_slow(limits: Limits) -> Unavailable:
 
 @asynccontextmanager
 async def _workplace() -> AsyncIterator[Path]:
-    """Create and remove a sandbox in a thread, since clearing old ones may take a while."""
+    """Create and remove a sandbox on a thread, because deleting old sandboxes may take a while."""
     made = sandbox(Path(tempfile.gettempdir()), "query", os.urandom(8).hex())
     entering = asyncio.create_task(asyncio.to_thread(made.__enter__))
     try:
         yield await asyncio.shield(entering)
     finally:
-        # Whoever is cancelled leaves no directory behind, not even one that is just being made.
+        # A cancelled request leaves no directory behind, not even one that is being created.
         await asyncio.shield(asyncio.create_task(_leave(made, entering)))
 
 
@@ -162,7 +162,7 @@ async def _read_answer(
         "cpu_s": int(limits.seconds * _CPU_SHARE) + 1,
         "question": question,
     }
-    with suppress(ConnectionError):  # how it has died is seen below
+    with suppress(ConnectionError):  # the exit is examined below
         process.stdin.write(json.dumps(asked).encode() + b"\n")
         await process.stdin.drain()
     parts: list[bytes] = []
@@ -190,7 +190,7 @@ def _last(lines: list[bytes]) -> Mapping[str, Any]:
 
 
 def _died(code: int, limits: Limits) -> HoldfastError:
-    """Return the error for a process that died."""
+    """Return the error for a process that ended unexpectedly."""
     if code == -signal.SIGXCPU:
         return too_slow(limits)
     how = f"its process ended by signal {-code}" if code < 0 else f"its process ended with exit code {code}"

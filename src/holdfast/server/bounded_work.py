@@ -1,7 +1,7 @@
-"""The process behind bounded work: SQL over state within its limits.
+"""The process that runs SQL over state within limits.
 
-The question comes as one line of JSON. The answer is sent line by line; the last line says that it is whole,
-or why it is not. Nothing heavy is loaded before the limits are set.
+The request is one line of JSON on standard input. The answer is written line by line; the last line reports
+that the answer is complete, or the error. Large packages are loaded only after the limits are set.
 """
 
 from __future__ import annotations
@@ -31,25 +31,26 @@ _DESCRIPTORS: Final = 1024
 _NO_ROOM: Final = ("failed to map segment", "annot allocate memory", "can't start new thread")
 
 Facts = dict[str, Any]
-# Gets the question, and a dictionary for what is to be said of the answer as a whole; yields its lines.
+# The function that computes an answer: it takes the request and a dictionary for data about the whole answer,
+# and yields lines.
 Work = Callable[[Facts, Facts], Iterator[bytes]]
 
 
 def run(work: Work) -> None:
-    """Answer one question within its limits, and end.
+    """Read one request, answer it within its limits, and exit.
 
     Args:
-        work: Computes the answer.
+        work: The function that computes the answer.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     asked = json.loads(sys.stdin.buffer.readline())
     _end_with(int(asked["parent"]))
     _bound(asked["memory_bytes"], asked["cpu_s"])
     with os.fdopen(os.dup(1), "wb") as answer:
-        os.dup2(2, 1)  # whatever a library prints is no part of the answer
+        os.dup2(2, 1)  # output of libraries is not part of the answer
         _answer(work, asked["question"], answer, int(asked["memory_bytes"]))
         answer.flush()
-    os._exit(0)  # nothing is left to tidy, and no thread worth waiting for
+    os._exit(0)  # no clean-up is needed, and no thread must be awaited
 
 
 def _answer(work: Work, question: Facts, answer: BinaryIO, memory: int) -> None:
@@ -59,16 +60,16 @@ def _answer(work: Work, question: Facts, answer: BinaryIO, memory: int) -> None:
         last: Facts = {DONE: facts}
     except HoldfastError as error:
         last = {REFUSED: error.as_dict()}
-    except MemoryError:  # that of Arrow is one too
+    except MemoryError:  # an Arrow memory error is also one
         last = {REFUSED: too_much_memory(memory).as_dict()}
-    except Exception as error:  # whatever it is, who asks has to learn of it
+    except Exception as error:  # every error must be reported to the caller
         refusal = too_much_memory(memory) if _lacked_memory(error) else error_of(error)
         last = {REFUSED: refusal.as_dict()}
     answer.write(json.dumps(last).encode() + b"\n")
 
 
 def _lacked_memory(error: BaseException | None) -> bool:
-    """Return True if an error was caused by the memory limit."""
+    """Return whether an error was caused by the memory limit."""
     while error is not None:
         if isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno == errno.ENOMEM):
             return True
@@ -90,12 +91,12 @@ def too_much_memory(most: int, found: str | None = None) -> Unavailable:
 
 
 def _end_with(parent: int) -> None:
-    """End when the calling process ends."""
+    """Make this process end when its parent ends."""
     if sys.platform.startswith("linux"):
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() != parent:
             os._exit(1)
-    # The kernel of another system does not do that; the pipe of the question ends with the process.
+    # Only Linux supports this; on other systems, the process ends when the pipe of the request is closed.
     threading.Thread(target=_end_with_input, daemon=True).start()
 
 
@@ -106,7 +107,7 @@ def _end_with_input() -> None:
 
 
 def _bound(memory_bytes: int, cpu_s: int) -> None:
-    """Set the limits, and be the first process to be killed when the machine's memory runs out."""
+    """Set the limits, and make this process the first to be killed if the machine runs out of memory."""
     bounds = (
         (resource.RLIMIT_AS, memory_bytes),
         (resource.RLIMIT_CPU, cpu_s),
@@ -117,7 +118,7 @@ def _bound(memory_bytes: int, cpu_s: int) -> None:
     for what, most in bounds:
         _, hard = resource.getrlimit(what)
         within = most if hard == resource.RLIM_INFINITY else min(most, hard)
-        with suppress(ValueError, OSError):  # a system that has no such bound
+        with suppress(ValueError, OSError):  # a system without such a limit
             resource.setrlimit(what, (within, within))
     with suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text(_OUT_OF_MEMORY_SCORE, encoding="ascii")
@@ -129,14 +130,14 @@ _INT64: Final = 1 << 63
 
 
 def lines(question: Facts, facts: Facts) -> Iterator[bytes]:
-    """Yield the rows of the answer as JSON, as many as fit; `facts` says if there are more.
+    """Yield the rows of the answer as JSON within the limits, and fill `facts`.
 
     Args:
         question: `address`, `batch`, `sql`, the limits `rows` and `bytes`, and the allowed `databases`.
-        facts: Filled with `columns`, `more` and `left_out`.
+        facts: The output: `columns`, `more` (whether there are more rows) and `left_out`.
 
     Raises:
-        Invalid: The query is wrong, or its first row alone is too large.
+        Invalid: The query is invalid, or its first row alone exceeds the limit of bytes.
     """
     from holdfast.at_rest.state_reader import StateReader
     from holdfast.external.named_addresses import name_database

@@ -37,15 +37,15 @@ if TYPE_CHECKING:
 Clock = Callable[[], int]
 T = TypeVar("T")
 
-# Many who watch the same page see the same look at a job; nobody sees one that is older than this.
+# The maximum age of job data, which all viewers of a page share.
 FRESH_S: Final = 0.5
-# What was said of batches that are over.
+# The maximum age of data about committed batches.
 SETTLED_S: Final = 30.0
-# Prediction lists folders of checkpoints; nobody needs it newer than this.
+# The maximum age of predictions, which list the folders of checkpoints.
 PREDICTED_S: Final = 10.0
-# Thresholds change when a job is started again.
+# The maximum age of thresholds, which change only when a job is restarted.
 THRESHOLDS_S: Final = 2.0
-# A list of savepoints reads each one's manifest.
+# The maximum age of lists of savepoints, for which every manifest is read.
 LISTED_S: Final = 1.5
 _ENTRIES_KEPT: Final = 512
 
@@ -60,7 +60,7 @@ class _Entry:
 
 
 class TtlCache:
-    """A cache of values with a time to live, shared between threads.
+    """A thread-safe cache of values with a TTL.
 
     Failures are not cached: the next caller computes the value again.
     """
@@ -72,7 +72,7 @@ class TtlCache:
     def get(
         self, key: Hashable, compute: Callable[[], T], fresh_s: float = FRESH_S, version: Any = None
     ) -> T:
-        """Return the value of a key: at most `fresh_s` old, or computed from the same version."""
+        """Return the value of a key; compute it if it is older than `fresh_s` and its version differs."""
         with self._lock:
             entry = self._entries.setdefault(key, _Entry())
             self._entries.move_to_end(key)
@@ -88,10 +88,10 @@ class TtlCache:
 
 
 class _Version:
-    """A cheap check for changes of the registry.
+    """A cheap detector of changes in the registry.
 
-    Uses SQLite's data version, which counts commits of other connections to an open one. The connection is
-    closed when idle, and when the file was replaced.
+    It uses SQLite's data version, which changes with the commits of other connections. The connection is
+    closed when it is idle or when the file has been replaced.
     """
 
     def __init__(self, path: Path) -> None:
@@ -122,12 +122,12 @@ class _Version:
 
 
 class ControlPlane:
-    """The jobs of one state home, for a server.
+    """The jobs of one state home, with caches for a server.
 
     Args:
         home: The state home.
         settings: The server's settings.
-        clock: Returns epoch milliseconds.
+        clock: The function that returns epoch milliseconds.
     """
 
     def __init__(self, home: StateHome, settings: ServerSettings, clock: Clock) -> None:
@@ -138,7 +138,7 @@ class ControlPlane:
         self.registry = Registry(home.registry)
         name_databases_of(str(home.path), self.registry.databases)
         self.operations = Operations(home)
-        # Who does what is asked for looks again by itself; this only saves the wait.
+        # The executor of operations also polls for requests; this only shortens the wait.
         self.told: set[str] = set()
         self.wake: Callable[[], None] = lambda: None
         self.cache = TtlCache()
@@ -148,13 +148,14 @@ class ControlPlane:
     def ask(
         self, verb: str, job: str | None, arguments: Arguments, operation_id: str | None = None
     ) -> Operation:
-        """Record a request for an operation, which any server of the state home carries out.
+        """Record a request for an operation, which any server of the state home can execute.
 
         Args:
-            verb: The verb.
-            job: The job that it is about.
-            arguments: The arguments.
-            operation_id: The id of the operation; a repeated request with the same id is the same operation.
+            verb: The verb of the operation.
+            job: The job that the operation concerns; None for none.
+            arguments: The arguments of the verb.
+            operation_id: The id of the operation; a repeated request with the same id returns the same
+                operation.
 
         Raises:
             Conflict: A different operation has this id.
@@ -165,7 +166,7 @@ class ControlPlane:
         return operation
 
     def operation(self, operation_id: str) -> Operation:
-        """Return an operation, and record for an ended one that its result was read.
+        """Return an operation; if it has ended, record that its result was read.
 
         Raises:
             NotFound: The operation is unknown.
@@ -188,7 +189,7 @@ class ControlPlane:
         known = next((status for status in self.jobs() if job in (status.job.name, status.job.job_id)), None)
         if known is not None:
             return known
-        self.registry.job(job)  # tells what there is instead, or that it has come just now
+        self.registry.job(job)  # lists the existing jobs, or succeeds if the job was just created
         return next(status for status in self.control.jobs() if job in (status.job.name, status.job.job_id))
 
     def details(self, job: str, batches: int = 1000) -> JobDetails:
@@ -212,7 +213,7 @@ class ControlPlane:
         return self._load_details(job, None, look)
 
     def _load_details(self, job: str, batches: int | None, look: Callable[[str], JobDetails]) -> JobDetails:
-        """Return the data of a job, read again if the registry has changed; its state is always current."""
+        """Return the details of a job, read again if the registry changed; its state is always current."""
         status = self.status(job)
         key, version = ("details", status.job.name, batches), self._version.now()
         return replace(self.cache.get(key, lambda: look(status.job.name), version=version), status=status)
@@ -226,7 +227,7 @@ class ControlPlane:
         return None if job is None else self.status(job).job.name
 
     def prediction(self, details: JobDetails) -> Prediction | None:
-        """Predict the next recovery of a job, from its checkpoints' directories.
+        """Predict the duration of the next recovery of a job from the files of its checkpoints.
 
         Raises:
             HoldfastError: The checkpoints cannot be read.
@@ -258,7 +259,7 @@ class ControlPlane:
         return self.cache.get(("savepoints", catalog), lambda: listed(catalog), LISTED_S)
 
     def query(self, details: JobDetails, name: str | None = None) -> QueryStarted:
-        """Return a query of a job; its only one needs no name.
+        """Return a query of a job; the name may be None if the job has only one.
 
         Raises:
             NotFound: The query does not exist, or the job has several and no name was given.
@@ -281,7 +282,7 @@ class ControlPlane:
         """Read a query's checkpoint at its newest committed batch.
 
         Raises:
-            NotFound: There is no checkpoint yet.
+            NotFound: The checkpoint does not exist yet.
             Corrupt: The checkpoint is damaged.
         """
         return self.cache.get(("checkpoint", uri), lambda: read(open_checkpoint(uri)))
@@ -290,7 +291,7 @@ class ControlPlane:
         """Return the cost of the state of one of a job's queries, by the default prices.
 
         Raises:
-            NotFound: There is no checkpoint yet.
+            NotFound: The checkpoint does not exist yet.
             Corrupt: The checkpoint is damaged.
             Unsupported: The state is in a database.
         """
@@ -304,7 +305,7 @@ class ControlPlane:
             return None
 
     def stores(self, uri: str) -> list[Store]:
-        """Return the stores of all operators of a checkpoint; none if it cannot be read."""
+        """Return the stores of all operators of a checkpoint; empty if it cannot be read."""
         checkpoint = self.readable(uri)
         operators = () if checkpoint is None else checkpoint.operators
         return [store for operator in operators for store in operator.stores]
@@ -313,7 +314,7 @@ class ControlPlane:
         """Return a query's newest batches with durations and failures, and the state size after each.
 
         Raises:
-            NotFound: There is no checkpoint yet.
+            NotFound: The checkpoint does not exist yet.
             Corrupt: The checkpoint is damaged.
         """
         heard = details.batches_of(query.name)
@@ -322,16 +323,16 @@ class ControlPlane:
         return [(batch, sum(sizes.get(batch.batch_id, {}).values())) for batch in told]
 
     def batches(self, uri: str, last: int) -> tuple[Batch, ...]:
-        """Return the additions of the newest committed batches to a checkpoint, oldest first.
+        """Return the newest committed batches of a checkpoint with the files they added, oldest first.
 
         Raises:
-            NotFound: There is no checkpoint yet.
+            NotFound: The checkpoint does not exist yet.
             Corrupt: The checkpoint is damaged.
         """
         return self.cache.get(("batches", uri, last), lambda: history(open_checkpoint(uri), last))
 
     def sizes(self, uri: str, batches: tuple[int, ...]) -> dict[int, dict[int, int]]:
-        """Return the bytes of state after each of these batches, by batch and operator."""
+        """Return the size of the state in bytes after each of these batches, by batch and operator."""
         return self.cache.get(
             ("sizes", uri, batches), lambda: state_bytes(open_storage(uri), batches), SETTLED_S
         )

@@ -1,4 +1,4 @@
-"""The address of a server, and the access to it."""
+"""The settings of a server's address and access."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from holdfast.errors import Invalid, NotFound
 PORT: Final = 8081
 HOST: Final = "127.0.0.1"
 SHORTEST_TOKEN: Final = 16
-# Longer than any token; a file that continues for ever, such as a device, is read no further.
+# The maximum length of a token's file; an endless file, such as a device, is not read further.
 _LONGEST_TOKEN: Final = 1 << 16
 _HOW_TO_MAKE_ONE: Final = "create one with `python -c 'import secrets; print(secrets.token_urlsafe())'`"
 _LOOPBACK_NAMES: Final = ("localhost",)
@@ -21,16 +21,16 @@ _LOOPBACK_NAMES: Final = ("localhost",)
 
 @dataclass(frozen=True, slots=True)
 class ServerSettings:
-    """The address of a server, and its token.
+    """The settings of a server.
 
     Attributes:
-        host: The address that it listens on.
-        port: The port; 0 picks a free one.
-        token: The token that callers have to send; None admits everyone who reaches the server.
+        host: The address on which the server listens.
+        port: The port; 0 for any free port.
+        token: The token that clients must send; None to admit every client.
         tls_cert: The certificate chain; None disables TLS.
-        tls_key: The certificate's key.
-        savepoints: The default directory for savepoints; None for the one a job already uses.
-        login_code: The code that opens one browser session, once.
+        tls_key: The private key of the certificate.
+        savepoints: The default directory for savepoints; None for the directory that the job already uses.
+        login_code: The code that opens a browser session and is valid once; None for no code.
         roots: Directories and URIs below which requests may use savepoints and checkpoints, in addition to
             those of jobs.
     """
@@ -94,7 +94,7 @@ class ServerSettings:
 
     @property
     def scheme(self) -> str:
-        """`http` or `https`."""
+        """The URL scheme: `http` or `https`."""
         return "http" if self.tls_cert is None else "https"
 
     @property
@@ -115,7 +115,7 @@ class ServerSettings:
 
 
 def is_loopback(host: str) -> bool:
-    """Return True if an address is reachable only from this machine."""
+    """Return whether an address is reachable only from this machine."""
     address = ip_address(host)
     return host in _LOOPBACK_NAMES if address is None else address.is_loopback
 
@@ -129,7 +129,7 @@ def ip_address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | Non
 
 
 def token_from(text: str | None, file: Path | None, environment: str | None) -> str | None:
-    """Return the token as given, else from a file, else from the environment.
+    """Return the token from the given text, a file or the environment, in this order.
 
     Raises:
         NotFound: The file cannot be read.

@@ -1,4 +1,4 @@
-"""A test harness for processors, with a manual clock and no JVM. It needs the extra `spark`."""
+"""A test harness for processors, with a manual clock and without a JVM. It needs the extra `spark`."""
 
 try:
     from holdfast.testing.harness import Harness, broadcast

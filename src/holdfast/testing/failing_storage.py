@@ -1,4 +1,4 @@
-"""A storage with simulated failures, for tests of crashes at any step."""
+"""A storage with simulated failures, for tests of crashes at each step."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from holdfast.storage.port import Listing, Storage, full
 
 
 class Killed(BaseException):
-    """The simulated death of the process; no `except Exception` catches it."""
+    """An exception that simulates the death of the process; `except Exception` does not catch it."""
 
 
 class FaultyStorage:
     """A wrapper of a storage that fails at the n-th change.
 
-    A change is a `write`, a `copy` or a `delete`, counted from 1. At step `at` it fails or kills; after a
-    kill every call raises `Killed`.
+    A change is a `write`, a `copy` or a `delete`. Changes are counted from 1. The change number `at` fails;
+    after a simulated kill, every call raises `Killed`.
 
     Args:
-        inner: The storage with the bytes.
-        at: The change at which to fail; 0 never fails, and only counts the steps.
-        kill: Raise `Killed` and stay dead; otherwise raise `Unavailable` once.
-        late: Make the change before failing, so that the caller does not know of it.
+        inner: The wrapped storage, which contains the files.
+        at: The number of the change that fails; 0 for none, to count the changes.
+        kill: Whether to raise `Killed` at this and every later call; otherwise `Unavailable` is raised once.
+        late: Whether to make the change before failing, so that the caller cannot know whether it was made.
     """
 
     def __init__(self, inner: Storage, at: int = 0, *, kill: bool = True, late: bool = False) -> None:

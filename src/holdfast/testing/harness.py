@@ -1,4 +1,4 @@
-"""Run a processor without Spark, with a manual clock and inspectable state."""
+"""The test harness: runs a processor without Spark, with a manual clock and inspectable state."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class Inspection:
         lane: The configuration of the workers, with the layout of the state.
         definition: The definition of the processor.
         moment: The clocks and the id of the next batch.
-        partition: Makes the partition of the next batch, with no group open.
+        partition: The function that creates the partition of the next batch, with no group open.
     """
 
     store: MemoryStore
@@ -129,9 +129,9 @@ def broadcast(
     """Describe a broadcast stream for a `Harness`; the arguments are those of `hf.broadcast`.
 
     Args:
-        columns: Its columns: "rule string, limit double", or a schema.
+        columns: The columns of the stream: "rule string, limit double", or a schema.
         key: The columns that identify a row.
-        version: The column by which rows are ordered.
+        version: The column by which the versions of a row are ordered.
         withdrawn: The column that marks a row as deleted.
         name: The name of the stream.
     """
@@ -145,35 +145,35 @@ Events = str | Mapping[str, Any]
 class Harness:
     """A processor with its state in memory, run batch by batch as Spark would.
 
-    Each call of `send` is a batch. The clock and the watermark do not move until you move them; moving
-    one is also a batch, in which due timers fire. A batch that raises changes nothing.
+    Each call of `send` is a batch. The clock and the watermark move only if you move them; moving one is also
+    a batch, in which due timers fire. A batch that raises an error changes nothing.
 
-    The classic mistake is to expect the watermark to follow the events. Set it, as Spark would set it at
+    The watermark does not follow the events, as it does in Spark: set it to the value that it would have at
     the start of the next batch.
 
     Args:
         processor: An instance of your class.
         by: The key columns; empty for an `hf.Operator`.
-        events: The columns of the events, "customer string, amount double"; for connected streams the
-            columns of each by its name, in their order.
+        events: The columns of the events, "customer string, amount double"; for connected streams, the
+            columns of each by its name, in order.
         output: The columns of the processor's output.
         time: The event-time column: one name for all streams, or one for each by the stream's name; None
             if no stream has a watermark.
-        now: The processing time to start with, as a time (UTC) or epoch milliseconds.
+        now: The initial processing time, as a `datetime` (UTC) or in epoch milliseconds.
         late: As in `process`: "drop" or "keep".
         on_error: As in `process`: "fail" or "dead-letter".
         drop: As in `process`: former states to delete.
         broadcast: The broadcast stream, if the processor has one.
         placement: As in `keyed`.
-        split_rows: Split all keys as `split_hot` splits hot ones, with this many events of a batch per task.
-            By default no key is split. The output must not depend on it.
+        split_rows: The number of events of a batch per task, to split all keys as `split_hot` splits hot
+            ones. By default no key is split. The output must not depend on this number.
         instances: For an `hf.Operator`: the number of instances, to which rows are dealt in turn,
             starting with the first in every batch.
-        key_groups: As in `keyed`; the output does not depend on it.
+        key_groups: As in `keyed`; the output must not depend on it.
         name: The operator's name in errors.
 
     Attributes:
-        late_events: The late events so far, as dictionaries.
+        late_events: All late events so far, as dictionaries.
         failed_events: The events that were set aside, as dictionaries.
     """
 
@@ -236,7 +236,7 @@ class Harness:
         return self.send_all({name: rows})
 
     def send_all(self, batch: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[dict[str, Any]]:
-        """Run a batch with events of several streams."""
+        """Run a batch with events of several streams, and return the output rows."""
         packets: list[Packet] = []
         for name, rows in batch.items():
             if not rows:
@@ -258,19 +258,19 @@ class Harness:
         return {key: row.row for key, row in kept.items() if not row.gone}
 
     def at(self, now: dt.datetime | int) -> list[dict[str, Any]]:
-        """Move the processing time and run a batch without events."""
+        """Move the processing time, run a batch without events, and return the output rows."""
         self.set_clocks(now=now)
         return self._run([])
 
     def watermark(self, at: dt.datetime | int) -> list[dict[str, Any]]:
-        """Move the watermark and run a batch without events."""
+        """Move the watermark, run a batch without events, and return the output rows."""
         self.set_clocks(watermark=at)
         return self._run([])
 
     def set_clocks(
         self, *, now: dt.datetime | int | None = None, watermark: dt.datetime | int | None = None
     ) -> None:
-        """Move the clocks for the next batch and run none.
+        """Move the clocks for the next batch, without running a batch.
 
         Raises:
             Invalid: A clock would move backwards, or no stream has a watermark.
@@ -289,7 +289,7 @@ class Harness:
     # Looking
 
     def state(self, *key: Any) -> dict[str, Any]:
-        """Return the current value of each state of a key, without changing or renewing any."""
+        """Return the current value of each state of a key, without changing it or renewing its TTL."""
         states = [state for state in self._definition.states if state.name != SETTLED]
         return read_state(states, self._keys(key), self._moment())
 
@@ -298,7 +298,7 @@ class Harness:
         return read_timers(self._keys(key))
 
     def keys(self) -> list[tuple[Any, ...]]:
-        """Return all keys with a row in the store, also with expired values only, in any order."""
+        """Return all keys with a row in the store, including those with only expired values, in any order."""
         run = self._open().rows()
         columns = [run.column(f"key:{at}").to_pylist() for at in range(len(self._by))]
         return list(zip(*columns, strict=True))
@@ -306,7 +306,7 @@ class Harness:
     def totals(self) -> Totals:
         """Count the keys, timers, and entries of each state in the store, including expired ones.
 
-        A query's metrics have the same counts.
+        The metrics of a query have the same counts.
         """
         groups = range(self._options.key_groups)
         return self._partition(self._store).totals(groups, self._moment())[0]
@@ -342,7 +342,7 @@ class Harness:
             if instances is None and self._options.instances is not None:
                 instances = self._options.instances.count
             if instances is not None:
-                # What they are given goes by the states of the new version.
+                # The shares of the instances depend on the states of the new version.
                 self._options = replace(self._options, instances=self._settled(instances))
                 self._use(self._processor)
             self._open()
@@ -351,7 +351,7 @@ class Harness:
             raise
 
     def over(self, store: MemoryStore) -> Harness:
-        """Return the same harness, clocks included, on the state of a different store."""
+        """Return a copy of this harness, including its clocks, on the state in a different store."""
         copy = object.__new__(type(self))
         copy.__dict__.update(self.__dict__)
         copy._store = store
@@ -359,7 +359,7 @@ class Harness:
         return copy
 
     def cleaned(self) -> Harness:
-        """Return a harness on a copy of the state without expired values, as in a savepoint."""
+        """Return a harness on a copy of the state without expired values, as a savepoint has it."""
         copy = self.over(self._store.snapshot())
         copy._open().fold(range(self._options.key_groups), self._moment())
         return copy
@@ -392,7 +392,7 @@ class Harness:
             )
 
     def _settled(self, count: int) -> Instances:
-        """Return the instances of the next run, with their shares if the number changes."""
+        """Return the instances of the next run, with redistributed lists if the number changes."""
         partition = self._open()
         keys = partition.touch([], partition.rows())
         before = next(iter(settled_counts(keys)), count)
@@ -475,13 +475,13 @@ class Harness:
         return Packer(self._lane.streams[at], at, layout, self._splitter, instances)
 
     def _touching(self) -> list[Packet]:
-        """Return the packets that touch instances in each batch."""
+        """Return the packets that activate all instances in each batch."""
         if self._options.instances is None:
             return []
         return self._unpacked([self._packer(0).touching()])
 
     def _divided(self, batches: Sequence[pa.RecordBatch]) -> list[pa.RecordBatch]:
-        """Return the events divided as if by several tasks, for split hot keys."""
+        """Return the events divided as by several tasks, for split hot keys."""
         if self._splitter is None:
             return list(batches)
         step = self._split_rows
@@ -567,7 +567,7 @@ class Harness:
 
 
 def _hash(key: tuple[Any, ...]) -> int:
-    """Return a hash of a key; any hash works, since keys with equal hashes are compared."""
+    """Return a hash of a key; collisions are allowed, because keys with equal hashes are compared."""
     plain = tuple(_plain(value) for value in key)
     return int.from_bytes(hashlib.blake2b(repr(plain).encode(), digest_size=8).digest(), "big")
 

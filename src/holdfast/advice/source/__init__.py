@@ -1,1 +1,1 @@
-"""The code of a query, read as text: nothing of it is imported or run."""
+"""The static analysis of a query's code, which is neither imported nor run."""

@@ -1,4 +1,4 @@
-"""Evaluate calls on columns, frames, readers and writers."""
+"""The evaluation of calls on columns, frames, readers and writers."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from holdfast.advice.source.values import (
     unique,
 )
 
-# Stands among the functions of an expression for an operation that has few results, such as `% 8`.
+# A marker among the functions of an expression for an operation with few results, such as `% 8`.
 BOUNDING: Final = "%"
 _CALLED: Final = re.compile(r"([A-Za-z_]\w*)\s*\(")
 _NAMED: Final = re.compile(r"^\s*(.+?)\s+as\s+`?(\w+)`?\s*$", re.IGNORECASE | re.DOTALL)
@@ -44,7 +44,7 @@ class CallArguments:
     Attributes:
         positional: The positional arguments.
         named: The keyword arguments.
-        known: False if there may be more, as with `*more` or `**more`.
+        known: Whether these are all arguments; False for calls with `*more` or `**more`.
     """
 
     positional: tuple[Any, ...]
@@ -58,7 +58,7 @@ class CallArguments:
         return self.named.get(name)
 
     def text(self, position: int, name: str) -> str | None:
-        """Return a text argument; None if it is not a text, or unknown."""
+        """Return a text argument; None if it is unknown or not text."""
         value = self.get(position, name)
         return (
             value.value if isinstance(value, Const) and value.whole and isinstance(value.value, str) else None
@@ -203,7 +203,7 @@ class Evaluated:
         dropped: DataFrames that a statement creates and discards.
         own_calls: Calls of Holdfast's functions, by name.
         functions: The functions and methods of the file by name; the last of several with one name.
-        complete: True if all of the file was evaluated.
+        complete: Whether the whole file was evaluated.
     """
 
     tree: ast.Module
@@ -219,7 +219,7 @@ class Evaluated:
     complete: bool = True
 
     def operators(self) -> list[Stateful]:
-        """Return the stateful operators of streams, each call with every history it has."""
+        """Return the stateful operators of streams; a call with several inputs is listed once for each."""
         streams = [frame for frame in self.frames if frame.streaming]
         streams += [writer.frame for writer in self.writers]
         seen: dict[Any, Stateful] = {}
@@ -231,7 +231,7 @@ class Evaluated:
         return list(seen.values())
 
 
-# A frame stays what it is.
+# The frame is unchanged.
 _SAME: Final = frozenset(
     [
         "filter",
@@ -263,7 +263,7 @@ _SAME: Final = frozenset(
         "fill",
     ]
 )
-# What columns there are behind these is not followed.
+# The columns after these methods are not tracked.
 _RESHAPING: Final = frozenset(["toDF", "mapInPandas", "mapInArrow", "unpivot", "melt"])
 _SELECTING: Final = frozenset(
     ["select", "selectExpr", "withColumn", "withColumns", "withColumnRenamed", "withColumnsRenamed"]
@@ -277,7 +277,7 @@ _AGGREGATES: Final = frozenset(("agg", "count", "sum", "avg", "mean", "min", "ma
 _LOADS: Final = frozenset(["load", "table", "json", "csv", "parquet", "orc", "text"])
 _CHANCE: Final = frozenset(("rand", "randn", "uuid", "random", "monotonically_increasing_id"))
 _WINDOWS: Final = frozenset(("window", "session_window", "window_time"))
-# Operators of Holdfast's that bound their state by the time that they are given.
+# Holdfast's operators that bound their state by a given time.
 _BOUNDED: Final = frozenset(("dedupe", "sessions", "running"))
 FRAME_METHODS: Final = (
     _SAME
@@ -298,9 +298,9 @@ def of_frame(
     Args:
         frame: The frame.
         method: The method's name.
-        given: Its arguments.
-        node: The call.
-        run: Evaluates a function of the file with arguments.
+        given: The arguments of the call.
+        node: The node of the call.
+        run: The function that evaluates a function of the file with arguments.
     """
     if method == "transform":
         made = run(
@@ -316,7 +316,7 @@ def of_frame(
 
 
 def _reshaped(frame: Frame, node: ast.Call) -> Frame:
-    """Return a DataFrame with other columns, of which the event-time column is unknown."""
+    """Return a DataFrame with different columns and an unknown event-time column."""
     return replace(frame, known=frame.known and not frame.watermarks, made_by=node)
 
 
@@ -497,7 +497,7 @@ def of_reader(reader: ReaderValue, method: str, given: CallArguments) -> Any:
 
 
 def of_writer(writer: WriterValue, method: str, given: CallArguments, node: ast.Call) -> Any:
-    """Evaluate a method of a writer: it returns itself, changed, until it is started."""
+    """Evaluate a method of a writer, which changes and returns the writer until the query is started."""
     named = dict(given.named)
     if method == "format":
         writer.format, writer.nodes["format"] = given.text(0, "source"), node

@@ -1,8 +1,7 @@
-"""Evaluate the statements of a program as text; no line of it is executed.
+"""The evaluation of a program's statements without executing them.
 
 Statements are followed in order, both branches of a condition, and calls into functions and methods of the
-file.
-A value is unknown if two branches differ or if its name comes from elsewhere.
+file. A value is unknown if two branches differ or if its name is defined outside the file.
 """
 
 from __future__ import annotations
@@ -57,13 +56,13 @@ FUNCTIONS: Final = "pyspark.sql.functions"
 # The depth to which calls of the file's own functions are followed, and the number of expressions.
 _DEPTH: Final = 12
 _MOST: Final = 100_000
-# Functions that give what they are given.
+# Functions that return their argument.
 _HANDING_ON: Final = frozenset(("functools.partial", "builtins.list", "builtins.tuple", "builtins.sorted"))
 _Def = (ast.FunctionDef, ast.AsyncFunctionDef)
 
 
 class _Enough(Exception):
-    """The file exceeds the evaluation limit."""
+    """An exception that ends the evaluation of a file at its limit."""
 
 
 def evaluate(tree: ast.Module) -> Evaluated:
@@ -73,13 +72,13 @@ def evaluate(tree: ast.Module) -> Evaluated:
         run.block(tree.body, run.globals)
         run.whatever_is_left()
     except (_Enough, RecursionError):
-        run.found.settings.known = False  # what was not followed may make some
+        run.found.settings.known = False  # unevaluated code may create some
         run.found.complete = False
     return run.found
 
 
 class _Run:
-    """One pass over a file."""
+    """The evaluation of one file."""
 
     def __init__(self, found: Evaluated) -> None:
         self.found = found
@@ -111,11 +110,11 @@ class _Run:
     # Statements.
 
     def block(self, body: Iterable[ast.stmt], names: dict[str, Any]) -> bool:
-        """Evaluate statements; return True if they end the block that they are in."""
+        """Evaluate statements; return whether they end their block."""
         return any(self.statement(node, names) for node in body)
 
     def statement(self, node: ast.stmt, names: dict[str, Any]) -> bool:
-        """Evaluate a statement; return True if no statement after it runs."""
+        """Evaluate a statement; return whether it ends its block."""
         step = getattr(self, f"_{type(node).__name__.lower()}", None)
         return bool(step(node, names)) if step is not None else False
 
@@ -290,7 +289,7 @@ class _Run:
     def _bound(self, parameters: ast.arguments, given: CallArguments) -> dict[str, Any]:
         named = [*parameters.posonlyargs, *parameters.args]
         bound: dict[str, Any] = {each.arg: UNKNOWN for each in (*named, *parameters.kwonlyargs)}
-        if given.known:  # a default of a function that nobody calls here says little
+        if given.known:  # the default of a function without a call is weak evidence
             defaults = zip(reversed(named), reversed(parameters.defaults), strict=False)
             for parameter, default in defaults:
                 bound[parameter.arg] = self.value(default, self.globals)
@@ -457,7 +456,6 @@ class _Run:
         return one
 
     def _method(self, base: Any, name: str, given: CallArguments, node: ast.Call) -> Any:
-        """Evaluate the call of a method."""
         note_setting(self.found.settings, name, given, node)
         if isinstance(base, Unknown):
             if name in ("sql", "table") and isinstance(given.get(0, "sqlQuery"), Const):
@@ -493,7 +491,7 @@ class _Run:
         )
 
     def _of_views(self, name: str, given: CallArguments, node: ast.Call, other: Any) -> Any:
-        """Return a view of the file, or the result of a SQL text over views; otherwise an unknown value."""
+        """Return a view of the file, or the result of a SQL query over views; otherwise an unknown value."""
         if name == "table":
             return self.views.get((given.text(0, "tableName") or "").lower(), other)
         select = select_in(given.text(0, "sqlQuery") or "")
@@ -566,7 +564,7 @@ def _column_of(frame: Frame, column: ColumnExpression) -> ColumnExpression:
 
 
 def _added(first: Any, second: Any) -> Any:
-    """Concatenate two texts, as far as they are known."""
+    """Concatenate the known parts of two texts."""
     if not isinstance(first, Const) or not isinstance(first.value, str):
         return UNKNOWN
     if first.whole and isinstance(second, Const) and isinstance(second.value, str):
@@ -579,7 +577,7 @@ def _method(node: ast.ClassDef, name: str) -> Any:
 
 
 def _either(first: Any, second: Any) -> Any:
-    """Return a value that is one of two."""
+    """Return the value of a name that has one of two values: that value if they are equal, else unknown."""
     if first is second or first == second:
         return first
     if isinstance(first, Frame) and isinstance(second, Frame):

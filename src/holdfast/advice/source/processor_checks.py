@@ -11,7 +11,7 @@ from holdfast.advice.source.values import CodeLocation
 
 _SPARK_BASES: Final = frozenset(("StatefulProcessor",))
 _OWN_BASES: Final = frozenset(("holdfast.Keyed", "holdfast.KeyedTable"))
-# The states of Spark's handle, each with the position of its time to live.
+# The state methods of Spark's handle, each with the position of its TTL argument.
 _GETTERS: Final = {"getValueState": 2, "getListState": 2, "getMapState": 3}
 _OWN_STATES: Final = frozenset(("value", "list", "map", "reducing", "aggregating"))
 _ENDING: Final = frozenset(("clear", "removeKey", "registerTimer", "deleteTimer", "timer", "pop", "remove"))
@@ -151,7 +151,7 @@ def _is_text_type(call: ast.Call) -> bool:
 
 
 def _is_text_of_number(node: ast.AST) -> bool:
-    """Return whether this is `str(…)` of a sum, or of something that was just made a number."""
+    """Return whether an expression is `str(…)` of a sum or of a conversion to a number."""
     if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "str"):
         return False
     return any(
@@ -188,7 +188,7 @@ def _row_hits(node: ast.ClassDef, lists: set[str]) -> Iterator[CodeLocation]:
 
 
 def _row_names(method: ast.FunctionDef) -> set[str]:
-    """Return the names that hold one or all rows."""
+    """Return the names of a method's variables that contain one row or all rows."""
     names = [each.arg for each in method.args.args]
     given = set()
     if method.name == "handleInputRows" and len(names) > 2:
@@ -204,7 +204,7 @@ def _row_names(method: ast.FunctionDef) -> set[str]:
 
 
 def _gives_rows(node: ast.expr, rows: set[str]) -> bool:
-    """Return whether the iterated values are rows, or frames of them, and not the values of a column."""
+    """Return whether iterating an expression gives rows or frames of rows, not the values of a column."""
     if isinstance(node, ast.Name):
         return node.id in rows
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):

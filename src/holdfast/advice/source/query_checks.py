@@ -32,16 +32,16 @@ from holdfast.config.units import parse_duration
 from holdfast.errors import HoldfastError
 
 _WAITING: Final = frozenset(("awaitTermination", "awaitAnyTermination", "processAllAvailable"))
-# Exceptions that a failed query raises where somebody waits for it.
+# Exceptions that a failed query raises in code that waits for it.
 _CAUGHT: Final = frozenset(("Exception", "BaseException", "StreamingQueryException", "PySparkException"))
 _ENDING: Final = frozenset(("exit", "_exit", "quit", "abort", "kill"))
 
 
 def ending_hits(found: Evaluated) -> Iterator[CodeLocation]:
-    """Yield the handlers that catch the failure of a query and then end as if it had succeeded.
+    """Yield the handlers that catch the failure of a query and then end with a successful exit code.
 
-    A handler within a loop may restart the query, and a file that exits with a code of its own, or reads a
-    query's exception, may do so for this one: neither is reported.
+    Two cases are not reported: a handler in a loop, which may restart the query, and a file that sets its own
+    exit code or reads a query's exception.
     """
     nodes = list(ast.walk(found.tree))
     if any(_calls_of(node) in _ENDING or _asks(node) for node in nodes):
@@ -63,7 +63,7 @@ def ending_hits(found: Evaluated) -> Iterator[CodeLocation]:
 
 
 def _calls_of(node: ast.AST) -> str:
-    """Return the last part of each name that is called or read."""
+    """Return the last parts of all names that code calls or reads, as one text."""
     if isinstance(node, ast.Call):
         node = node.func
         return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
@@ -71,7 +71,7 @@ def _calls_of(node: ast.AST) -> str:
 
 
 def _asks(node: ast.AST) -> bool:
-    """Return True if a query is asked for its exception or a logger is passed one."""
+    """Return whether code reads a query's exception or passes an exception to a logger."""
     return isinstance(node, ast.Call) and _calls_of(node) == "exception" and not node.args
 
 
@@ -85,14 +85,14 @@ def _catches(handler: ast.ExceptHandler) -> bool:
 
 
 def _is_silent(handler: ast.ExceptHandler) -> bool:
-    """Return whether a handler only prints: it neither raises, returns, records nor decides anything."""
+    """Return whether a handler only prints, and does not raise, return, record or branch."""
     return all(isinstance(each, (ast.Pass, ast.Expr)) for each in handler.body)
 
 
 STREAMING: Final = "spark.sql.streaming."
 STORE: Final = f"{STREAMING}stateStore."
 PROVIDER: Final = f"{STORE}providerClass"
-# Settings that turn a check off, each with the value that does and what then happens.
+# Settings that turn a check off, each with that value and the consequence.
 UNSAFE: Final = {
     f"{STREAMING}statefulOperator.checkCorrectness.enabled": (
         "false",
@@ -118,7 +118,7 @@ UNSAFE: Final = {
     "spark.sql.files.ignoreCorruptFiles": ("true", "unreadable input is skipped without an error"),
     "spark.sql.files.ignoreMissingFiles": ("true", "missing input is skipped without an error"),
 }
-# Settings that bound what Spark's pages keep.
+# Settings that limit the data kept for Spark's UI.
 _PAGES: Final = frozenset(
     [
         "spark.ui.enabled",
@@ -231,7 +231,7 @@ def _stateful_hits(found: Evaluated) -> Iterator[CodeLocation]:
 
 _WINDOWS: Final = frozenset(("window", "session_window"))
 _COLLECTING: Final = frozenset(("collect_list", "collect_set", "array_agg", "listagg", "string_agg"))
-# Functions that have as many results as there are values.
+# Functions with as many results as input values.
 _KEEPING: Final = frozenset(
     [
         "cast",
@@ -304,7 +304,7 @@ def _is_no_timeout(value: object) -> bool:
 def _aggregate_hits(operator: Stateful) -> Iterator[CodeLocation]:
     keys = operator.keys
     if not operator.known or not keys.known or not (keys.names or keys.used or keys.calls):
-        return  # an aggregate over everything is one row
+        return  # an aggregate over all rows has one row
     if not keys.names and not keys.calls <= _KEEPING | _WINDOWS:
         return  # such as `value % 8`, which has few results
     windowed = bool(keys.calls & _WINDOWS)
@@ -351,7 +351,7 @@ def _dedupe_hits(operator: Stateful) -> Iterator[CodeLocation]:
         yield CodeLocation("HF103", operator.node, f"{operator.method} has no watermark before it")
         return
     if not keys.names or None in {mark.column for mark in operator.watermarks}:
-        return  # all columns, the event time among them
+        return  # all columns, including the event time
     if not keys.names & operator.time_columns:
         yield CodeLocation(
             "HF104", operator.node, f"{operator.method} by {listed(keys)} does not include the event time"
@@ -463,12 +463,12 @@ def _salt_hits(writer: WriterValue) -> Iterator[CodeLocation]:
 
 
 _DEFAULT: Final = "spark.sql.streaming.checkpointLocation"
-# Spark gives queries with these sinks a checkpoint of their own that is gone with them.
+# Spark gives queries with these sinks a temporary checkpoint, which is deleted with the query.
 _FOR_LOOKING: Final = frozenset(("console", "memory", "noop", "rate"))
 _TEMPORARY: Final = tuple(
     f"{scheme}{place}/"
     for scheme in ("", "file:", "file://", "dbfs:", "/dbfs")
-    for place in ("/tmp", "/var/tmp")  # noqa: S108 - what is looked for
+    for place in ("/tmp", "/var/tmp")  # noqa: S108 - searched for in code
 )
 _OBJECTS: Final = ("s3:", "s3a:", "s3n:", "gs:", "abfs:", "abfss:", "wasbs:", "oss:")
 _SERVICES: Final = frozenset(("kafka", "kinesis", "eventhubs", "pulsar", "pubsub", "delta", "iceberg"))
@@ -562,7 +562,7 @@ def _place_hits(writer: WriterValue, settings: ProgramSettings, local: bool) -> 
 
 
 def _shared_hits(found: Evaluated) -> Iterator[CodeLocation]:
-    """Find queries with the same checkpoint; of two branches only one runs."""
+    """Find queries with the same checkpoint, except those in alternative branches."""
     first: dict[str, ast.AST] = {}
     parents = {id(inner): outer for outer in ast.walk(found.tree) for inner in ast.iter_child_nodes(outer)}
     for writer in found.writers:
@@ -591,7 +591,7 @@ def _are_alternatives(first: ast.AST, second: ast.AST, parents: dict[int, ast.AS
 
 
 def _way(node: ast.AST, parents: dict[int, ast.AST]) -> list[tuple[ast.AST, ast.AST]]:
-    """Return the ancestors of a node from the outermost, each with the part that contains the node."""
+    """Return the ancestors of a node, outermost first, each with its child that contains the node."""
     way = []
     while id(node) in parents:
         way.append((parents[id(node)], node))
@@ -668,7 +668,7 @@ def _definition(function: Any, writer: WriterValue, found: Evaluated) -> Any:
 
 
 def _derived(body: list[ast.AST], first: str) -> set[str]:
-    """Return the names that hold the batch, or a DataFrame derived from it."""
+    """Return the names of the batch and of DataFrames derived from it."""
     names = {first}
     for node in (inner for statement in body for inner in ast.walk(statement)):
         if isinstance(node, ast.Assign) and _root(node.value) in names and not _is_action(node.value):
@@ -688,7 +688,7 @@ def _root(node: ast.AST) -> str | None:
 
 
 def _called(body: list[ast.AST], names: set[str]) -> Iterator[tuple[ast.AST, str]]:
-    """Return the methods and writers of the batch that are used, the innermost of each chain."""
+    """Yield the methods and writers called on the batch, the innermost of each chain."""
     for node in (inner for statement in body for inner in ast.walk(statement)):
         if isinstance(node, ast.Attribute) and _root(node) in names:
             outer = node.attr in _ACTIONS and any(
@@ -699,7 +699,7 @@ def _called(body: list[ast.AST], names: set[str]) -> Iterator[tuple[ast.AST, str
 
 
 def _most_actions(body: list[ast.AST], names: set[str]) -> list[ast.AST]:
-    """Return the actions on the batch on the branch with most of them."""
+    """Return the actions on the batch in the branch that has the most actions."""
     found: list[ast.AST] = []
     for node in body:
         if isinstance(node, (ast.If, ast.IfExp)):
@@ -722,7 +722,7 @@ def _reads(body: list[ast.AST], name: str) -> bool:
 
 
 def _appends(body: list[ast.AST], names: set[str]) -> Iterator[tuple[ast.AST, str]]:
-    """Return the writes of the batch that append rows each time."""
+    """Yield the writes that append the rows of each batch."""
     for node in (inner for statement in body for inner in ast.walk(statement)):
         if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
             continue

@@ -1,4 +1,4 @@
-"""Run every lint rule over one program."""
+"""The application of all lint rules to one program."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Suppression:
     reason: str
 
     def wrong(self, known: Mapping[str, object]) -> str | None:
-        """Return why the comment suppresses nothing; None if it does."""
+        """Return the reason why the comment suppresses nothing; None if it suppresses a rule."""
         if not self.rules:
             return "the comment names no rule"
         unknown = [rule for rule in self.rules if rule not in known]
@@ -58,7 +58,7 @@ def suppressions(text: str) -> list[Suppression]:
     return found
 
 
-# More is not a file that a person wrote.
+# A larger file was not written by a person.
 _MOST_BYTES: Final = 4 << 20
 
 
@@ -80,7 +80,7 @@ def read_source(path: Path) -> str:
     """Return the text of a source file.
 
     Raises:
-        Invalid: It cannot be read, is too large, or is not text in UTF-8.
+        Invalid: The file cannot be read, is too large, or is not UTF-8 text.
     """
     where = str(path)
     try:
@@ -115,7 +115,7 @@ def parsed(text: str, where: str) -> ast.Module:
     """Return the syntax tree of a file.
 
     Raises:
-        Invalid: It is not valid Python for this interpreter.
+        Invalid: The text is not valid Python for this interpreter.
     """
     try:
         return ast.parse(text)

@@ -1,8 +1,7 @@
-"""Parse a plain SELECT in the text of a program.
+"""A parser for plain SELECT statements in the text of a program.
 
-Statements with subqueries, set operations, table functions or unknown clauses are not analyzed, and nothing
-is
-reported for them.
+Statements with subqueries, set operations, table functions or unknown clauses are not analyzed and cause no
+findings.
 """
 
 from __future__ import annotations
@@ -34,9 +33,9 @@ _TOKEN: Final = re.compile(
       |(?P<sign><=>|<=|>=|<>|!=|==|\|\||->|::|.)""",
     re.VERBOSE | re.DOTALL,
 )
-# Clauses in the order in which they may come.
+# Clauses in their required order.
 _CLAUSES: Final = ("SELECT", "FROM", "WHERE", "GROUP", "HAVING", "ORDER", "LIMIT")
-# With any of these it is more than is followed.
+# Statements with any of these are not analyzed.
 _MORE: Final = frozenset(
     ("WITH", "UNION", "INTERSECT", "EXCEPT", "MINUS", "LATERAL", "PIVOT", "UNPIVOT", "VALUES")
 ) | frozenset(("TABLESAMPLE", "QUALIFY", "WINDOW", "CLUSTER", "DISTRIBUTE", "SORT", "OFFSET", "NATURAL"))
@@ -50,7 +49,7 @@ _VIEW: Final = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """A word, text, number or sign of SQL as written."""
+    """A token of SQL as written: a word, text, number or sign."""
 
     kind: str
     written: str
@@ -68,7 +67,7 @@ class Token:
 
 @dataclass(frozen=True, slots=True)
 class Joined:
-    """A joined table: its name, and the condition; None without one."""
+    """A joined table, with its condition or None."""
 
     table: str
     condition: str | None
@@ -79,12 +78,12 @@ class Select:
     """A plain SELECT.
 
     Attributes:
-        distinct: True for SELECT DISTINCT.
+        distinct: Whether this is a SELECT DISTINCT.
         items: The selected items as written, with `AS` before a name.
         table: The table in FROM.
         joined: The joined tables, in order.
         keys: The grouping expressions; None without GROUP BY.
-        view: The temporary view created from it.
+        view: The temporary view that is created from the statement; None for none.
     """
 
     distinct: bool
@@ -96,7 +95,7 @@ class Select:
 
 
 def select_in(text: str) -> Select | None:
-    """Parse a text as a SELECT; None if it is not a plain one."""
+    """Parse a text as a SELECT; None if it is not a plain SELECT."""
     made = _VIEW.match(text)
     tokens = _tokens(text if made is None else text[made.end() :])
     while tokens and tokens[-1].key == ";":
@@ -104,7 +103,7 @@ def select_in(text: str) -> Select | None:
     if not tokens or tokens[0].key != "SELECT":
         return None
     keys = [token.key for token in tokens]
-    # A window is a function, and in braces or behind a question mark something else is put in.
+    # A window is a function; braces and question marks are placeholders for other text.
     if keys.count("SELECT") > 1 or {";", "{", "?"} & set(keys) or (_MORE & set(keys)) - _called(tokens):
         return None
     clauses = _clauses(tokens)
@@ -133,7 +132,7 @@ def _called(tokens: Sequence[Token]) -> set[str]:
 
 
 def _outer(tokens: Sequence[Token]) -> Iterator[tuple[int, Token]]:
-    """Return the tokens outside parentheses, each with its position."""
+    """Yield the tokens outside parentheses, each with its position."""
     depth = 0
     for at, token in enumerate(tokens):
         depth -= token.key in (")", "]")
@@ -159,7 +158,7 @@ def _split(tokens: Sequence[Token], sign: str = ",") -> list[list[Token]]:
 
 
 def _written(tokens: Sequence[Token]) -> str:
-    """Join tokens to a text, with empty string literals, so that their words are not taken for columns."""
+    """Join tokens into a text, with string literals emptied so that their words do not count as columns."""
     words = ("''" if token.kind == "text" else token.written.strip("`") for token in tokens)
     return re.sub(r" ?([.(]) ?", r"\1", " ".join(words)).replace(" )", ")")
 
@@ -177,7 +176,7 @@ def _aliased(item: Sequence[Token]) -> str:
 
 
 def _keys(tokens: Sequence[Token], items: Sequence[str]) -> tuple[str, ...] | None:
-    """Return the grouping columns: a number or an item's name represents the item. Empty if unclear."""
+    """Return the grouping columns; a number or alias stands for its item. Empty if undetermined."""
     if (
         not tokens
         or tokens[0].key != "BY"
@@ -198,7 +197,7 @@ def _keys(tokens: Sequence[Token], items: Sequence[str]) -> tuple[str, ...] | No
 
 
 def _tables(tokens: Sequence[Token]) -> tuple[str, tuple[Joined, ...]] | None:
-    """Return the tables that are read and joined; None for anything but tables."""
+    """Return the tables that are read and joined; None if a source is not a table."""
     parts: list[list[Token]] = [[]]
     for at, token in _outer(tokens):
         if token.key == "JOIN":
@@ -234,7 +233,7 @@ def _joined(tokens: Sequence[Token]) -> Joined | None:
     return Joined(table, _written(tokens[at + 1 :]) if at < len(tokens) else None)
 
 
-# Expressions that have few results.
+# Expressions with few results.
 _FEW: Final = re.compile(r"[%<>=]|\b(?:case|mod|is|in|between|like|not)\b", re.IGNORECASE)
 
 
@@ -244,7 +243,7 @@ def selected(select: Select, views: Mapping[str, Frame], node: ast.Call) -> Fram
     Args:
         select: The SELECT.
         views: The DataFrames by view name, in lower case.
-        node: The call that has the text.
+        node: The call that contains the text.
     """
     tables = [select.table, *(each.table for each in select.joined)]
     if not views.keys() & set(tables):
@@ -271,7 +270,7 @@ def selected(select: Select, views: Mapping[str, Frame], node: ast.Call) -> Fram
 
 
 def _condition(other: Joined) -> ColumnExpression:
-    """Return the condition of a join; without one nothing is compared."""
+    """Return the condition of a join as columns; empty without a condition."""
     return ColumnExpression() if other.condition is None else sql(other.condition)
 
 

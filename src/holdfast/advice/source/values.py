@@ -1,8 +1,8 @@
-"""The values of names in a program, and locations in its code.
+"""The values of names in a program, as the evaluation models them, and locations in its code.
 
-A value has what calls on it need: a DataFrame has its watermarks and its stateful operators. Other values are
-`Unknown`, and a DataFrame derived from one is not `known`: a missing watermark or operator in it is no
-evidence.
+A value has the properties that the rules check: a DataFrame has its watermarks and its stateful operators.
+Other values are `Unknown`. A DataFrame derived from an unknown value is not `known`: a missing watermark or
+operator in it proves nothing.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Module:
 
 @dataclass(frozen=True, slots=True)
 class Const:
-    """A text or number; for an f-string only its beginning is known."""
+    """A text or number; of an f-string, only the beginning."""
 
     value: Any
     whole: bool = True
@@ -79,16 +79,16 @@ class ColumnExpression:
     """An expression over columns.
 
     Attributes:
-        names: The plain columns it consists of: `ts` for `F.col("ts")`, nothing for `F.year("ts")`.
-        used: All columns that it reads.
-        calls: The functions in it, by the last part of their names.
-        aliases: The names that it assigns, each with its expression.
-        texts: The SQL texts in it.
-        compares: True if it compares with an operator other than equality.
-        known: True if all of it is known.
+        names: The plain columns that the expression consists of: `ts` for `F.col("ts")`, none for
+            `F.year("ts")`.
+        used: All columns that the expression reads.
+        calls: The functions in the expression, by the last part of their names.
+        aliases: The names that the expression assigns, each with its expression.
+        texts: The SQL texts in the expression.
+        compares: Whether the expression compares with an operator other than equality.
+        known: Whether the whole expression is known.
         unmarked: Columns without their event-time mark, if a watermark marks them: those of a DataFrame
-            before
-            its watermark, and those that a window takes through a function.
+            before its watermark, and those that a window takes through a function.
     """
 
     names: frozenset[str] = NOTHING
@@ -101,7 +101,7 @@ class ColumnExpression:
     unmarked: frozenset[str] = NOTHING
 
     def merged(self, other: ColumnExpression) -> ColumnExpression:
-        """Return the union of both."""
+        """Return the union of both expressions."""
         return ColumnExpression(
             self.names | other.names,
             self.used | other.used,
@@ -114,7 +114,7 @@ class ColumnExpression:
         )
 
     def inside(self) -> ColumnExpression:
-        """Return the expression as part of a larger one, where it is not a plain column."""
+        """Return the expression as a part of a larger one, which is not a plain column."""
         return replace(self, names=NOTHING)
 
 
@@ -144,9 +144,9 @@ class Stateful:
         method: The name of the method.
         keys: The grouping keys, or the condition of a join.
         columns: The computed columns.
-        watermarks: The watermarks before it; for a join those of its left side.
+        watermarks: The watermarks before the operator; for a join, those of its left side.
         other: For a join, the watermarks of its right side.
-        known: True if everything before it is known.
+        known: Whether everything before the operator is known.
         time_columns: The columns with the event time or a window of it.
         random_columns: The random columns.
         arguments: The arguments of the call, positional ones by number.
@@ -170,14 +170,14 @@ class Frame:
     """A DataFrame.
 
     Attributes:
-        streaming: True for a stream; None if unknown.
-        known: True if everything before it is known.
-        sources: The formats of its sources.
-        watermarks: All watermarks before it.
-        operators: The stateful operators before it, in order.
+        streaming: Whether this is a stream; None if unknown.
+        known: Whether everything before the DataFrame is known.
+        sources: The formats of the sources.
+        watermarks: All watermarks before the DataFrame.
+        operators: The stateful operators before the DataFrame, in order.
         time_columns: The columns with the event time or a window of it.
         random_columns: The random columns.
-        made_by: The call that created it.
+        made_by: The call that created the DataFrame.
     """
 
     streaming: bool | None
@@ -190,7 +190,7 @@ class Frame:
     made_by: ast.AST | None = field(default=None, compare=False)
 
     def with_other(self, other: Frame) -> Frame:
-        """Combine both inputs of one DataFrame."""
+        """Return a DataFrame with the properties of both inputs."""
         return Frame(
             True if True in (self.streaming, other.streaming) else self.streaming,
             self.known and other.known,
@@ -203,13 +203,13 @@ class Frame:
 
 
 def unique(items: Iterable[Any]) -> tuple[Any, ...]:
-    """Return the items without duplicates of the same call."""
+    """Return the items without duplicates from the same call."""
     return tuple({id(item.node): item for item in items}.values())
 
 
 @dataclass(slots=True)
 class ReaderValue:
-    """The result of `readStream` or `read`; options are recorded in it, as in Spark."""
+    """The result of `readStream` or `read`, with its options."""
 
     streaming: bool
     options: dict[str, Any] = field(default_factory=dict)
@@ -234,21 +234,21 @@ class OwnStream:
 
 @dataclass(slots=True)
 class WriterValue:
-    """The result of `writeStream` or `hf.sink`; options are recorded in it, as in Spark.
+    """The result of `writeStream` or `hf.sink`, with its options.
 
     Attributes:
         frame: The written DataFrame.
         node: The expression where the writer begins.
-        own: True for `hf.sink`.
+        own: Whether the writer is from `hf.sink`.
         options: Options by name in lower case, each with the node that sets it.
         format: The format.
         mode: The output mode.
-        triggered: True if a trigger is set.
-        ends: True if the trigger ends the query, such as availableNow.
+        triggered: Whether a trigger is set.
+        ends: Whether the trigger ends the query, as availableNow does.
         function: The function passed to foreachBatch.
-        known: True if all options are known.
-        started: The call that starts it.
-        nodes: The nodes that set format, mode and function, by these words.
+        known: Whether all options are known.
+        started: The call that starts the query.
+        nodes: The nodes that set the format, mode and function, by these names.
         path: The path or table.
     """
 
@@ -281,13 +281,13 @@ class SessionValue:
 
 @dataclass(slots=True)
 class ProgramSettings:
-    """The Spark settings that a file makes.
+    """The Spark settings in a file.
 
     Attributes:
         made: Each setting with its value and node; the last one counts.
-        known: True if all settings are known.
+        known: Whether all settings are known.
         built: The node that builds the session; None if the file builds none.
-        own: True if Holdfast builds the session.
+        own: Whether Holdfast builds the session.
         master: The Spark master, if the file sets it.
     """
 
@@ -321,7 +321,7 @@ class CodeLocation:
 
     @property
     def line(self) -> int:
-        """Return the line of the called name, which in a chain is not the first line."""
+        """Return the line of the called name, which may differ from the first line of a chain of calls."""
         node = self.node
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
             return node.func.end_lineno or node.lineno

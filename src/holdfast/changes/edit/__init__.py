@@ -1,1 +1,1 @@
-"""Rows of state set, deleted or inserted: the request, its plan, the written rows, their proof, and undo."""
+"""Edits of rows of state: the request, the plan, the written rows, their verification, and undo."""

@@ -1,4 +1,4 @@
-"""Write, prove and publish a savepoint with changed rows of state."""
+"""The creation of a savepoint with changed rows of state: writing, verification and publication."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ PlanT = TypeVar("PlanT", bound=JsonShape)
 
 @dataclass(frozen=True)
 class ChangedSavepoint(Generic[PlanT]):
-    """A savepoint that was created by changing another one.
+    """A savepoint that was created by changing a different one.
 
     Attributes:
-        plan: The plan.
+        plan: The executed plan.
         taken: The new savepoint.
-        audit: The record of the change in its manifest.
+        audit: The record of the change in the manifest.
         verb: The JSON name for the savepoint that was changed.
     """
 
@@ -46,11 +46,11 @@ class ChangedSavepoint(Generic[PlanT]):
 
     @property
     def uri(self) -> str:
-        """Its address."""
+        """The address of the new savepoint."""
         return self.taken.uri
 
     def as_dict(self) -> dict[str, Any]:
-        """Return plain values for JSON: those of the plan and the new savepoint, and the change."""
+        """Return plain values for JSON: the plan, the new savepoint, and the change."""
         plan = self.plan.as_dict()
         return {
             **plan,
@@ -75,28 +75,28 @@ def derive_changed(
     chance: Chance = os.urandom,
     tell: ProgressCallback | None = None,
 ) -> Taken:
-    """Create a savepoint from another one, with changed rows.
+    """Create a savepoint from an existing one, with changed rows.
 
-    The affected stores are rewritten in a hidden directory. Then every row of them is read back: the changed
-    rows must have their new values, and number and content hash of all others must be unchanged. The manifest
-    is written last, and makes the savepoint exist.
+    The affected stores are rewritten in a hidden directory. Then every row in them is read back: the changed
+    rows must have their new values, and the number and the content hash of all other rows must be unchanged.
+    The manifest is written last, which publishes the savepoint.
 
     Args:
         catalog: The catalog of the original savepoint.
-        target: The catalog for the new one.
-        manifest: The original's manifest.
+        target: The catalog for the new savepoint.
+        manifest: The manifest of the original.
         changes: The changed rows, by store.
-        folder: A local working directory, which the caller removes.
+        folder: A local working directory, which the caller deletes.
         change: The record of a manual change for the manifest.
         noted: Further fields for the manifest.
         label: A display name.
-        deep: Read all rows of the state, however many, for exact counts and digests.
-        clock: The time in epoch milliseconds.
-        chance: Returns a number of random bytes.
-        tell: Called with the progress done, the total, and the current step.
+        deep: Whether to read all rows of the state for exact counts and digests.
+        clock: The function that returns epoch milliseconds.
+        chance: The function that returns a number of random bytes.
+        tell: The progress callback, called with the work done, the total, and the current step.
 
     Raises:
-        As `derive`.
+        As for `derive`.
     """
     view = SavepointView(catalog, manifest.files, savepoint_uri(catalog, manifest.savepoint_id))
     operators = {operator.operator_id: operator for operator in operator_states(view, manifest.batch_id)}

@@ -1,7 +1,7 @@
-"""Select the rows of an edit and compute their new values, by SQL or by a function.
+"""The selection of the rows of an edit and of their new values, by SQL or by a function.
 
-The dialect is DuckDB's. An expression sees one row: no other table, no subquery, no window. It cannot access
-the disk or the network.
+The SQL dialect is DuckDB's. An expression is evaluated over one row: it may not use other tables, subqueries
+or windows, and cannot access the disk or the network.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def parse_assignment(text: str) -> Assignment:
     """Parse `column = expression`.
 
     Raises:
-        Invalid: There is no equals sign, or one side of it is empty.
+        Invalid: The text has no equals sign, or a side of it is empty.
     """
     column, equals, expression = text.partition("=")
     column = column.strip().strip('"')
@@ -70,13 +70,13 @@ class Selection:
 
     Args:
         state: The state.
-        where: The condition; without it every row.
+        where: The condition; None for every row.
         assignments: The assignments, as users write them.
-        key: Only the rows whose key columns have these values.
+        key: The values of key columns of the rows to select; None for any.
 
     Raises:
-        Invalid: A column does not exist or may not be set, or an expression cannot be parsed, or is not of
-            its column's type.
+        Invalid: A column does not exist or may not be set, or an expression cannot be parsed or has a
+            different type than its column.
         Unsupported: A column has a type that cannot be read.
     """
 
@@ -101,7 +101,7 @@ class Selection:
         wanted = ", ".join([f'"{ROW}"', *(f"(\n{assignment.expression}\n)" for assignment in parsed)])
         condition = f"(\n{where}\n)" if where else "true"
         keys = "".join(f" and {sql_identifier(name)} is not distinct from ?" for name in self._key)
-        self._query = f"select {wanted} from {_TABLE} where {condition}{keys}"  # noqa: S608 - that is its use
+        self._query = f"select {wanted} from {_TABLE} where {condition}{keys}"  # noqa: S608 - intended
         self._assignments = parsed
         self._check_types(self.run_table([]), where)
 
@@ -154,7 +154,7 @@ class Selection:
         return column
 
     def _check(self, text: str) -> None:
-        """Refuse an expression that uses more than its row: the state is processed in parts."""
+        """Check that an expression uses only its own row, because the state is processed in parts."""
         statement = f"select (\n{text}\n)"
         answer = self._connection.execute("select json_serialize_sql(?)", [statement]).fetchall()
         parsed: dict[str, Any] = json.loads(answer[0][0]) if answer else {"error": True}
@@ -216,7 +216,7 @@ def rows_table(state: NamedColumns, rows: RowsView, types: Mapping[str, pa.DataT
     """Return rows as an Arrow table, numbered in its first column.
 
     Raises:
-        Unsupported: Arrow cannot hold a value.
+        Unsupported: Arrow cannot represent a value.
     """
     import pyarrow as pa
 
@@ -246,10 +246,10 @@ def rows_table(state: NamedColumns, rows: RowsView, types: Mapping[str, pa.DataT
 def cast_column(
     state: NamedColumns, column: Column, values: pa.ChunkedArray, to: pa.DataType
 ) -> pa.ChunkedArray:
-    """Return new values of a column, cast to its type.
+    """Cast new values of a column to its type.
 
     Raises:
-        Invalid: A value does not fit the type, or is null and must not be.
+        Invalid: A value does not match the type, or is null in a column that must not be null.
     """
     import pyarrow as pa
 
@@ -296,12 +296,12 @@ def _same_entries(found: pa.DataType, expected: pa.DataType) -> bool:
     return fits(found.key_type, expected.key_type) and fits(found.item_type, expected.item_type)
 
 
-# From a table of a state's rows to one of what they are to be.
+# A function from a table of a state's rows to the table of the new rows.
 TableChange = Callable[["pa.Table"], "pa.Table"]
 
 
 class NoChange:
-    """A decider that leaves every row unchanged: for edits that only insert."""
+    """A decider that leaves every row unchanged, for edits that only insert rows."""
 
     columns: Sequence[Column] = ()
 
@@ -311,7 +311,7 @@ class NoChange:
 
 
 class BySql:
-    """A decider that sets columns of the rows that match a condition, or deletes them."""
+    """A decider that sets columns of the rows that match a condition, or deletes these rows."""
 
     def __init__(self, selection: Selection, *, delete: bool) -> None:
         self._selection = selection
@@ -330,18 +330,18 @@ class BySql:
 
 
 class ByTable:
-    """The result of a function on the whole table.
+    """A decider that applies the result of a function on the whole table.
 
     Rows are matched by their key, and by their index if several have one key. A row that is missing from the
     new table is deleted; a row without an index, or with a new key, is inserted.
 
     Args:
         state: The state.
-        rows: All its rows, in the order of partitions, each with its partition.
-        change: The function.
+        rows: All rows of the state, in the order of partitions, each with its partition.
+        change: The function from a table to a new table.
 
     Raises:
-        Invalid: It does not return a table of the state's columns.
+        Invalid: The function does not return a table with the columns of the state.
     """
 
     def __init__(self, state: EditableState, rows: Sequence[tuple[int, Values]], change: TableChange) -> None:
@@ -431,7 +431,7 @@ class ByTable:
 
 
 def checked(state: NamedColumns, row: Mapping[str, Any]) -> None:
-    """Refuse a new row that omits a column that must not be null.
+    """Check that a new row has all columns that must not be null.
 
     Raises:
         Invalid: A required value is missing.

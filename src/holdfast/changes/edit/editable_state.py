@@ -1,4 +1,4 @@
-"""The states of a checkpoint that can be edited, and their rows in columns."""
+"""The editable states of a checkpoint, and their rows by column."""
 
 from __future__ import annotations
 
@@ -30,22 +30,22 @@ if TYPE_CHECKING:
 
 KEY: Final = "key"
 VALUE: Final = "value"
-# Where in the list, or which row of its join key: a column of its own.
+# The index of an element in its list, or of a row among those of its join key, as a column.
 PLACE: Final = "place"
-# Structs that Spark puts around what users have named.
+# Structs that Spark wraps around users' columns.
 _WRAPPERS: Final = frozenset({"key", "userKey", "elementKey", "value", "groupState"})
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column of a state.
+    """A column of a state.
 
     Attributes:
-        name: Its name.
-        side: Whether it belongs to the key or the value, or is a row's index among others of its key.
-        path: The names of the fields that lead to it.
-        type: Its Spark type, or its Arrow type for keyed state.
-        nullable: Whether it may be null.
+        name: The name of the column.
+        side: The part of the row: the key, the value, or the index of a row among those of its key.
+        path: The names of the nested fields that lead to the column.
+        type: The Spark type, or the Arrow type for keyed state.
+        nullable: Whether the column may be null.
     """
 
     name: str
@@ -55,24 +55,24 @@ class Column:
     nullable: bool = True
 
     def of(self, key: Mapping[str, Any], value: Mapping[str, Any] | None) -> Any:
-        """Return its value in a row."""
+        """Return the value of the column in a row."""
         return at_path(key if self.side == KEY else value, self.path)
 
 
 def columns_of(
     key: Struct, key_json: str, value: Struct, value_json: str, hidden: frozenset[str] = frozenset()
 ) -> tuple[Column, ...]:
-    """Return the columns of a state, the key's first.
+    """Return the columns of a state, key columns first.
 
     Spark's wrapper structs, as in transformWithState with a TTL, are unwrapped. A value field with the name
     of a key field gets the prefix `value_`.
 
     Args:
-        key: The key's type.
-        key_json: The same as Spark's JSON, which also has the nullability.
-        value: The value's type.
-        value_json: Likewise.
-        hidden: Internal fields of the key.
+        key: The type of the key.
+        key_json: The type of the key as Spark's JSON, which also has the nullability.
+        value: The type of the value.
+        value_json: The type of the value as Spark's JSON.
+        hidden: The internal fields of the key.
     """
     found: list[Column] = []
     for side, type_, text in ((KEY, key, key_json), (VALUE, value, value_json)):
@@ -81,7 +81,7 @@ def columns_of(
             if side == KEY and column.path[0] in hidden:
                 continue
             if column.type == Atom("void"):
-                continue  # it stands for no value at all
+                continue  # a placeholder for no value
             found.append(column)
     taken: set[str] = set()
     named = []
@@ -118,7 +118,7 @@ def at_path(values: Any, path: Sequence[str]) -> Any:
 
 
 def put_into(values: Mapping[str, Any], path: Sequence[str], new: Any) -> dict[str, Any]:
-    """Return a copy of the values with a new one at a path."""
+    """Return a copy of nested values with a new value at a path."""
     name, *rest = path
     changed = dict(values)
     changed[name] = put_into(values[name] or {}, rest, new) if rest else new
@@ -126,7 +126,7 @@ def put_into(values: Mapping[str, Any], path: Sequence[str], new: Any) -> dict[s
 
 
 def type_words(type_: Any) -> str:
-    """Return a column's type for display: Spark's, or Arrow's for keyed state."""
+    """Return the type of a column for display: Spark's type, or Arrow's for keyed state."""
     if isinstance(type_, DataType):
         return type_text(type_)
     from holdfast.worker.declarations.types import type_text as arrow_text
@@ -135,10 +135,10 @@ def type_words(type_: Any) -> str:
 
 
 def arrow_type(type_: Any, where: str) -> pa.DataType:
-    """Return the Arrow type of a column's type; that of keyed state already is one.
+    """Return the Arrow type for a column's type, which for keyed state is an Arrow type already.
 
     Raises:
-        Unsupported: Arrow has no such type.
+        Unsupported: Arrow has no equivalent type.
     """
     import pyarrow as pa
 
@@ -159,7 +159,7 @@ def arrow_type(type_: Any, where: str) -> pa.DataType:
         ) from error
 
 
-# The families that are kept in step with a state of transformWithState, by what edits call them.
+# Companion families that are updated with a state of transformWithState, by their names in edits.
 _COMPANIONS: Final = {
     "rows": FamilyUse.LIST_COUNTER,
     "count": FamilyUse.EXPIRY_COUNTER,
@@ -186,7 +186,7 @@ class RowKind(str, Enum):
 
 
 class NamedColumns:
-    """An object with named columns; `label` and `columns` name them."""
+    """The base class of objects with a `label` and named `columns`."""
 
     __slots__ = ()
     label: str
@@ -212,7 +212,7 @@ class NamedColumns:
         )
 
     def unfit(self, column: str, found: str, expected: str) -> Invalid:
-        """Return the error for a value that does not fit its column, or for an unknown column."""
+        """Return the error for a value that does not match its column, or for an unknown column."""
         return Invalid(
             "the edit does not match the schema of the state",
             code="HF-E2059",
@@ -234,7 +234,7 @@ class NamedColumns:
         )
 
     def key_columns(self) -> tuple[Column, ...]:
-        """Return the columns of the stored key."""
+        """Return the columns that belong to the stored key."""
         return tuple(column for column in self.columns if column.side == KEY)
 
     def repeated(self) -> dict[str, Column]:
@@ -249,18 +249,18 @@ class NamedColumns:
 
 @dataclass(frozen=True)
 class EditableState(NamedColumns):
-    """One state of an operator, as users see it.
+    """An editable state of an operator, as users see it.
 
     Attributes:
-        label: Its name, with the operator's if that has several states.
+        label: The name of the state, with the operator's name if that has several states.
         operator: The operator.
-        kind: The layout of its rows.
-        main: The family that has its rows.
-        paired: Spark's companion families, by role: `rows` and `count` count the rows, `least` is the first
-            of their times, `expiry` indexes them by time, `reverse` indexes timers by time.
+        kind: The layout of the rows.
+        main: The column family with the rows.
+        paired: Spark's companion families, by role: `rows` and `count` count the rows, `least` has the
+            earliest of their times, `expiry` indexes them by time, and `reverse` indexes timers by time.
         key: The columns of a user's key.
-        columns: All its columns.
-        first_key: Returns an existing key, for messages.
+        columns: All columns of the state.
+        first_key: The function that returns an existing key, for messages.
     """
 
     label: str
@@ -274,27 +274,27 @@ class EditableState(NamedColumns):
 
     @property
     def families(self) -> tuple[StateCodec, ...]:
-        """Every family that an edit may change."""
+        """All column families that an edit may change."""
         return (self.main, *self.paired.values())
 
     @property
     def stores(self) -> tuple[str, ...]:
-        """Their stores."""
+        """The names of the stores with these families."""
         return tuple(dict.fromkeys(family.name.store for family in self.families))
 
     def rows(self, view: Storage, partition: int) -> Iterator[tuple[StateCodec, Pairs]]:
-        """Yield the rows of a partition in all its families, and in others of the same stores."""
+        """Yield the rows of a partition in all families of the stores."""
         for name in self.stores:
             store = StoreId(self.operator.operator_id, partition, name)
             yield from store_chunks(view, self.operator, store)
 
 
 def editable(operator: NamedOperator, state: NamedState) -> EditableState:
-    """Return a state that can be edited.
+    """Return a state in its editable form.
 
     Raises:
-        Unsupported: Its rows cannot be changed safely.
-        Corrupt: It has no schema.
+        Unsupported: The rows of the state cannot be changed safely.
+        Corrupt: The state has no schema.
     """
     main = state.codec
     if main is None:
@@ -382,7 +382,7 @@ def _free(name: str, columns: Sequence[Column]) -> str:
 
 
 Values = Mapping[str, Any]
-# What is the same in Arrow whether it comes from columns or from values.
+# Types with the same Arrow representation, whether built from columns or from values.
 _PLAIN: Final = frozenset(
     {
         "boolean",
@@ -401,7 +401,7 @@ _PLAIN: Final = frozenset(
 
 
 class RowsView(Protocol):
-    """Rows by the names of their state's columns."""
+    """A sequence of rows, as dictionaries by column name."""
 
     def __len__(self) -> int:
         """Return the number of rows."""
@@ -414,20 +414,20 @@ class RowsView(Protocol):
 
 
 def show_row(columns: Sequence[Column], key: Values, value: Values, place: int | None = None) -> Values:
-    """Return a row by the names of its state's columns, from the fields of its key and value."""
+    """Return a row as a dictionary by column name, from the fields of its key and value."""
     return {column.name: place if column.side == PLACE else column.of(key, value) for column in columns}
 
 
 @dataclass(frozen=True, slots=True)
 class StoredRows:
-    """Rows with one value each, as they are stored.
+    """Stored rows with one value each.
 
     Attributes:
-        columns: The columns of their state.
+        columns: The columns of the state.
         key: The codec of keys.
         value: The codec of values.
         keys: The keys, as UnsafeRows.
-        values: The value of each, likewise.
+        values: The values, as UnsafeRows.
         where: The state, for messages.
     """
 
@@ -449,11 +449,11 @@ class StoredRows:
         return (self[at] for at in range(len(self)))
 
     def decoded(self, at: int) -> tuple[Values, Values]:
-        """Return the fields of a row's key and of its value."""
+        """Return the fields of the key and of the value of a row."""
         return self.key.decode(self.keys[at]), self.value.decode(self.values[at])
 
     def arrays(self, types: Mapping[str, pa.DataType]) -> list[pa.Array] | None:
-        """Return the columns, in their order; None if they have to be built row by row.
+        """Return the columns in order; None if they must be built row by row.
 
         Raises:
             Corrupt: A row is damaged.

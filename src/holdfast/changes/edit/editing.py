@@ -1,4 +1,4 @@
-"""Edit the state of a savepoint: plan the change, and write a new savepoint."""
+"""Edits of a savepoint's state: the plan of the change, and the new savepoint."""
 
 from __future__ import annotations
 
@@ -51,15 +51,15 @@ class EditPlan(JsonShape):
     """The plan of an edit, counted row by row.
 
     Attributes:
-        savepoint: The savepoint that is edited.
+        savepoint: The savepoint to edit.
         catalog: The catalog for the new savepoint.
-        batch_id: Its batch, which stays the same.
-        query_id: Its query, which stays the same.
-        state: The state.
+        batch_id: The batch of the savepoint, which stays the same.
+        query_id: The id of the query, which stays the same.
+        state: The state to edit.
         statement: The edit as text.
         columns: The columns of the state.
-        tally: The number of rows, and of rows changed, deleted and inserted.
-        changes: The rows that are written and deleted, by store, including Spark's internal ones.
+        tally: The numbers of rows, and of changed, deleted and inserted rows.
+        changes: The rows to write and delete, by store, including Spark's internal rows.
     """
 
     savepoint: str
@@ -82,7 +82,7 @@ class EditPlan(JsonShape):
     @property
     @in_json_as(convert=_shown_samples)
     def samples(self) -> tuple[EditedRow, ...]:
-        """Some of the rows, before and after."""
+        """Some of the changed rows, before and after."""
         return tuple(self.tally.samples)
 
 
@@ -103,21 +103,21 @@ def plan_edit(
 ) -> EditPlan:
     """Compute the effect of an edit; changes nothing.
 
-    Cost: every byte of the savepoint is read once to prove it, and every row of the state is read: some five
-    microseconds each. Changes are held in memory.
+    Cost: reads every byte of the savepoint once to verify it, and every row of the state, which takes about
+    five microseconds per row. Changes are held in memory.
 
     Args:
-        catalog: The savepoint's catalog.
-        savepoint_id: The savepoint.
+        catalog: The catalog of the savepoint.
+        savepoint_id: The id of the savepoint.
         target: The catalog for the new savepoint.
         edit: The edit.
-        may_change_nothing: Accept an edit that changes no row.
-        tell: Called with the progress done, the total, and the current step.
+        may_change_nothing: Whether an edit that changes no row is accepted.
+        tell: The progress callback, called with the work done, the total, and the current step.
 
     Raises:
         NotFound: The savepoint or state does not exist.
         Corrupt: The savepoint is damaged.
-        Invalid: The edit does not fit the state, or changes nothing.
+        Invalid: The edit does not match the state, or changes nothing.
         Unsupported: The state cannot be edited.
     """
     manifest = prove(catalog, savepoint_id, tell=tell).require()
@@ -169,23 +169,23 @@ def edit(
 ) -> Edited:
     """Create the planned savepoint; the original stays unchanged.
 
-    Its rows are proved before it is published: see `derive_changed`.
+    The rows of the new savepoint are verified before it is published; see `derive_changed`.
 
     Args:
-        catalog: The catalog of the savepoint that is edited.
-        target: The catalog for the new one.
-        plan: The plan from `plan_edit` for these.
-        folder: A local working directory, which the caller removes.
+        catalog: The catalog of the savepoint to edit.
+        target: The catalog for the new savepoint.
+        plan: The plan from `plan_edit` for these catalogs.
+        folder: A local working directory, which the caller deletes.
         who: The author of the change.
         why: The reason for the change.
-        label: A name for the new savepoint; none by default, so that the label of the old one stays unique.
-        clock: The time in epoch milliseconds.
-        chance: Returns a number of random bytes.
-        tell: Called with the progress done, the total, and the current step.
+        label: A label for the new savepoint; none by default, so that the label of the old one stays unique.
+        clock: The function that returns epoch milliseconds.
+        chance: The function that returns a number of random bytes.
+        tell: The progress callback, called with the work done, the total, and the current step.
 
     Raises:
-        Conflict: The savepoint has changed since it was planned, or savepoints are being removed.
-        NotFound: It was deleted.
+        Conflict: The savepoint has changed since the plan, or savepoints are being deleted.
+        NotFound: The savepoint was deleted.
         Internal: The rows are wrong after the edit; no savepoint was created.
     """
     manifest = plan.manifest
@@ -222,7 +222,7 @@ def edit(
 
 @dataclass(frozen=True, slots=True)
 class _Planning:
-    """The search for changed rows."""
+    """The computation of the rows that an edit changes."""
 
     view: SavepointView
     state: EditableState
@@ -231,7 +231,7 @@ class _Planning:
     tell: ProgressCallback | None
 
     def changes(self) -> dict[StoreId, tuple[RowChange, ...]]:
-        """Return the changes by store."""
+        """Return the row changes, by store."""
         decider, inserts = self._decider()
         by_partition = self._placed(inserts)
         found: dict[StoreId, list[RowChange]] = {}
@@ -256,7 +256,7 @@ class _Planning:
         return BySql(selection, delete=edit.delete), ()
 
     def _all(self) -> Iterator[tuple[int, Values]]:
-        """Return every row with its partition; nothing is counted."""
+        """Yield every row with its partition, without counting it."""
         collected = Collecting()
         for partition in range(self.state.operator.partitions):
             rows = partial(self.state.rows, self.view, partition)
@@ -286,7 +286,7 @@ class _Planning:
         return row
 
     def _placed(self, inserts: Sequence[Values]) -> dict[int, list[Values]]:
-        """Return new rows by the partition that Spark's hash gives them."""
+        """Return new rows by the partition that Spark's hash determines."""
         if not inserts:
             return {}
         state = self.state
@@ -304,7 +304,7 @@ class _Planning:
 
 
 class Collecting:
-    """A decider that collects every row and changes none."""
+    """A decider that collects all rows and changes none."""
 
     columns = ()
 

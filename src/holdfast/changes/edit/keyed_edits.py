@@ -1,7 +1,7 @@
-"""Edits and erasures of Holdfast's own keyed state: by the users' keys, in the blobs of key groups.
+"""Edits and erasures of keyed state, by users' keys, in the blobs of key groups.
 
-An operator is one table: one row per key, one column for each key column and each state. Timers, and states
-that are not named, stay; deleting a key deletes all its state.
+An operator is one table, with one row per key and one column for each key column and each state. Timers, and
+states that an edit does not name, stay unchanged; deleting a key deletes all its state.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ class OperatorTable(NamedColumns):
     """A keyed operator as one table.
 
     Attributes:
-        label: The operator's name.
-        columns: The key's columns, and one for each state.
-        state: The reader and writer of its state.
+        label: The name of the operator.
+        columns: The key columns, and one column for each state.
+        state: The reader of the operator's state.
         only: The single state of the table; None for all states.
     """
 
@@ -77,10 +77,10 @@ class KeyedEdit:
     Attributes:
         files: The reader of the operator's files.
         table: The operator, or one of its states, as a table.
-        named: Its names.
+        named: The names of the operator.
         edit: The edit.
-        tally: The counts.
-        tell: Called with the progress done, the total, and the current step.
+        tally: The numbers of rows, which the edit updates.
+        tell: The progress callback, called with the work done, the total, and the current step.
     """
 
     files: OperatorStates
@@ -91,11 +91,11 @@ class KeyedEdit:
     tell: ProgressCallback | None
 
     def changes(self) -> dict[StoreId, tuple[RowChange, ...]]:
-        """Return the changes by store.
+        """Return the row changes, by store.
 
         Raises:
-            Invalid: The edit does not fit, or inserts a key that exists.
-            Unsupported: Keyed state does not support it.
+            Invalid: The edit does not match the state, or inserts an existing key.
+            Unsupported: Keyed state does not support the edit.
         """
         if self.edit.change is not None:
             raise Unsupported(
@@ -144,7 +144,7 @@ class KeyedEdit:
             yield KeyChange(key, {column.path[0]: row[column.name] for column in named})
 
     def _chunks(self) -> Iterator[list[dict[str, Any]]]:
-        """Yield the rows of the table in chunks, and count them."""
+        """Yield the rows of the table in chunks, and add them to the tally."""
         rows = (
             self._show_row(row)
             for row in self.table.state.rows()
@@ -166,7 +166,7 @@ class KeyedEdit:
         }
 
     def _cell(self, column: Column, value: Any) -> Any:
-        """Return a value for Arrow: a map as pairs."""
+        """Convert a value for Arrow, in which a map is a list of pairs."""
         kind = self.table.state.operator.state(column.path[0]).kind
         return list(value.items()) if kind == MAP and isinstance(value, Mapping) else value
 

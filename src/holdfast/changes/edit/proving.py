@@ -1,4 +1,4 @@
-"""Prove that an edit did what it should and nothing else: compare every row of the affected stores."""
+"""The verification that an edit made only the intended changes, for every row of the affected stores."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ _Family = tuple[str, bytes]
 def prove_stores(
     before: Storage, after: Storage, batch_id: int, changes: StoreChanges, tell: ProgressCallback | None
 ) -> None:
-    """Compare the affected stores, row by row.
+    """Verify the affected stores by comparing all their rows.
 
     Args:
         before: The savepoint that was edited.
-        after: The new one.
-        batch_id: The batch of both.
+        after: The new savepoint.
+        batch_id: The batch of both savepoints.
         changes: The intended changes.
-        tell: Called with stores done, stores in all, and the current step.
+        tell: The progress callback, called with stores done, total stores, and the current step.
 
     Raises:
         Internal: An unchanged row differs, or a changed row does not have its new value.
@@ -59,7 +59,7 @@ def prove_stores(
 
 
 class _Content:
-    """A store's rows: those of some keys, and the sum of all others."""
+    """The rows of some keys of a store, and the sum of all other rows."""
 
     def __init__(
         self, storage: Storage, operator: OperatorStates, store: StoreId, keys: Mapping[_Family, object]

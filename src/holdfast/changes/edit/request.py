@@ -16,16 +16,16 @@ from holdfast.quantities import counted
 
 @dataclass(frozen=True, slots=True)
 class Edit:
-    """A requested edit: rows set, deleted or inserted, or a function that does it.
+    """A requested edit: rows to set, delete or insert, or a function that changes the table.
 
     Attributes:
-        state: The state's name.
-        where: The condition for the rows, in SQL.
-        key: Only the rows of this key: JSON, `field=value`, or a bare word.
-        set: `column = expression` each.
-        delete: Whether the rows are deleted.
-        insert: New rows, by column.
-        change: A function from a table of all rows to the new table.
+        state: The name of the state.
+        where: The condition for the rows, in SQL; None for all rows.
+        key: The key whose rows to edit: JSON, `field=value`, or a bare word; None for any key.
+        set: The assignments, each as `column = expression`.
+        delete: Whether to delete the rows.
+        insert: The new rows, by column.
+        change: The function from a table of all rows to the new table; None without one.
     """
 
     state: str
@@ -78,10 +78,10 @@ class Edit:
 
 
 def given_value(state: NamedColumns, column: Column, value: Any) -> Any:
-    """Return a user's value in its column's type.
+    """Convert a user's value to the type of its column.
 
     Raises:
-        Invalid: It does not fit the type.
+        Invalid: The value does not match the type.
     """
     try:
         return typed(value, column.type)
@@ -99,15 +99,15 @@ class Audit(JsonShape):
     """The audit record of a change.
 
     Attributes:
-        kind: `edit`, or `undo` for an edit that was undone.
+        kind: `edit`, or `undo` for the undo of an edit.
         of: The savepoint that was changed.
         who: The author of the change.
         when_ms: The time of the change, in epoch milliseconds.
         why: The reason for the change.
         state: The state; None for an undo.
         statement: The change as text.
-        rows_before: The number of the state's rows before.
-        rows_after: The number of rows after.
+        rows_before: The number of the state's rows before the change.
+        rows_after: The number of the state's rows after the change.
         changed: The number of rows with a different value.
         deleted: The number of deleted rows.
         inserted: The number of inserted rows.
@@ -130,6 +130,6 @@ class Audit(JsonShape):
 
     @classmethod
     def parse(cls, given: Mapping[str, Any]) -> Audit:
-        """Return the record from a manifest; fields that a newer Holdfast has added are ignored."""
+        """Parse the record in a manifest; fields of newer versions of Holdfast are ignored."""
         known: dict[str, Any] = {field.name: given.get(field.name) for field in fields(cls)}
         return cls(**known)

@@ -1,8 +1,8 @@
-"""Apply an edit to the rows of one partition, and prove the result.
+"""The application of an edit to the rows of one partition.
 
-A list has a counter, and with a TTL the least of its times and an index by it; a value with a TTL has an
-index; a timer is stored twice, by key and by time; a row of a join has a number, and its key their count. All
-of it is computed here, so that Spark finds what it would have written itself.
+Spark stores companion data: a list has a counter, and with a TTL its earliest time and an index by that time;
+a value with a TTL has an index; a timer is stored twice, by key and by time; each row of a join has a number,
+and its key has their count. This module computes all companion data as Spark would write it.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from holdfast.formats.rows.unsafe_row import RowCodec
 from holdfast.json_shapes import NOT_IN_JSON, in_json, json_as
 from holdfast.savepoints.store_edits import RowChange
 
-# Reads the rows of a partition anew, for what has to be looked at twice.
+# A function that reads the rows of a partition again, for a second pass.
 Rows = Callable[[], Iterable[tuple[StateCodec, Pairs]]]
 _SAMPLES: Final = 5
 # The columns of a session: the window in its value begins with the time in its key.
@@ -44,7 +44,7 @@ _BEGUN: Final = "sessionStartTime"
 
 @dataclass(frozen=True, slots=True)
 class EditedRow:
-    """A row before and after; None before an insert or after a delete."""
+    """A row before and after an edit; None before an insert or after a delete."""
 
     before: Values | None
     after: Values | None
@@ -55,11 +55,11 @@ class EditTally:
     """The numbers of rows that an edit reads and changes, with samples.
 
     Attributes:
-        rows: The number of rows before.
+        rows: The number of rows before the edit.
         changed: The number of rows with a different value.
         deleted: The number of deleted rows.
         inserted: The number of inserted rows.
-        samples: Some of them.
+        samples: Some of the changed rows.
     """
 
     rows: int = field(default=0, metadata=json_as("rows_before"))
@@ -70,17 +70,17 @@ class EditTally:
 
     @property
     def touched(self) -> int:
-        """The number of rows that differ."""
+        """The number of rows that the edit changes, deletes or inserts."""
         return self.changed + self.deleted + self.inserted
 
     @property
     @in_json
     def rows_after(self) -> int:
-        """The number of rows afterwards."""
+        """The number of rows after the edit."""
         return self.rows - self.deleted + self.inserted
 
     def note(self, before: Values | None, after: Values | None) -> None:
-        """Count one row."""
+        """Count one row, and keep it as a sample if there are few."""
         if after is None:
             self.deleted += 1
         elif before is None:
@@ -92,20 +92,20 @@ class EditTally:
 
 
 class Decider(Protocol):
-    """The decision how rows change."""
+    """A decider of how rows change."""
 
     @property
     def columns(self) -> Sequence[Column]:
-        """The columns that it sets."""
+        """The columns that the decider sets."""
 
     def decide(
         self, partition: int, first: int, rows: RowsView
     ) -> Iterable[tuple[int, tuple[Any, ...] | None]]:
-        """Return the changed rows, by index, with the columns' new values; None deletes.
+        """Return the changed rows by index, with the new values of the columns; None deletes a row.
 
         Args:
             partition: The partition.
-            first: The number of its rows before these.
+            first: The number of rows of the partition before these.
             rows: The rows, by the names of the state's columns.
         """
 
@@ -117,7 +117,7 @@ class PartitionEdit:
         state: The state.
         partition: The partition.
         decider: The decision for each row.
-        tally: The counts.
+        tally: The numbers of rows, which the edit updates.
     """
 
     def __init__(self, state: EditableState, partition: int, decider: Decider, tally: EditTally) -> None:
@@ -131,17 +131,17 @@ class PartitionEdit:
         self._changes: dict[tuple[str, str, bytes], RowChange] = {}
 
     def run(self, rows: Rows, inserts: Sequence[Values] = ()) -> list[RowChange]:
-        """Process the partition.
+        """Apply the edit to the partition.
 
         Args:
-            rows: Its rows.
+            rows: The rows of the partition.
             inserts: New rows, whose keys belong to this partition.
 
         Returns:
-            The writes and deletes.
+            The rows to write and to delete.
 
         Raises:
-            Invalid: A row would be inserted under an existing key, or a value does not fit.
+            Invalid: A row would be inserted under an existing key, or a value does not match its column.
         """
         kind = self._state.kind
         if kind in (RowKind.LIST, RowKind.JOIN_BY_TIME):
@@ -190,7 +190,7 @@ class PartitionEdit:
             self._move_expiry(expiry, key, before, after)
 
     def _agrees(self, key: Values, value: Values) -> None:
-        """Refuse a row whose value has a different key than its own: Spark would lose one of them."""
+        """Check that the key repeated in a row's value equals the row's own key."""
         window = value.get(_SESSION)
         begun = key.get(_BEGUN)
         other = isinstance(window, Mapping) and begun is not None and window.get("start") != begun
@@ -250,7 +250,7 @@ class PartitionEdit:
         self._put(codec, row, (value.encode({value.type.names[0]: count}),) if count else None)
 
     def _least(self, rows: Rows) -> dict[bytes, int]:
-        """Return the recorded least time of each list."""
+        """Return the recorded earliest time of each list."""
         codec = self._state.paired["least"]
         value = _codec(codec, VALUE)
         found = {}
@@ -307,7 +307,7 @@ class PartitionEdit:
         gone: set[bytes],
         coming: Mapping[bytes, list[Values]],
     ) -> None:
-        """Write the rows of some keys without gaps in their numbers, and their counts."""
+        """Write the rows of some keys numbered without gaps, with the counts of rows."""
         count = self._state.paired["count"]
         count_key = _codec(count, KEY)
         kept: dict[bytes, list[tuple[int, bytes]]] = {join_key: [] for join_key in again}
@@ -338,7 +338,7 @@ class PartitionEdit:
     def _main(
         self, rows: Rows, *, counted: bool = True
     ) -> Iterator[tuple[list[bytes], list[tuple[bytes, ...]]]]:
-        """Yield keys and values of the family with the users' rows."""
+        """Yield the keys and values of the family with the users' rows."""
         main = self._state.main
         for codec, pairs in rows():
             if codec is not main:
@@ -369,11 +369,11 @@ class PartitionEdit:
         return value
 
     def _nested(self, row: Values, side: str) -> dict[str, Any]:
-        """Return the fields of a new row, as in the state."""
+        """Return the fields of a new row, nested as in the state."""
         return _nested(self._state, row, side, self._key.type if side == KEY else self._value.type)
 
     def _move_expiry(self, codec: StateCodec, key: Values, before: int | None, after: int | None) -> None:
-        """Move a key to a different time in the index, or remove it."""
+        """Move a key to a different time in the expiry index, or remove it from the index."""
         if before == after:
             return
         form = _codec(codec, KEY)
@@ -398,7 +398,7 @@ class PartitionEdit:
 
 
 def key_row(state: EditableState, row: Values) -> bytes:
-    """Return the key of a new row, as an UnsafeRow; for a join that of its first row."""
+    """Return the key of a new row as an UnsafeRow; for a join, the key of its first row."""
     codec = _codec(state.main, KEY)
     key = _nested(state, row, KEY, codec.type)
     return codec.encode({**key, INDEX: 0} if state.kind is RowKind.JOIN else key)

@@ -1,4 +1,4 @@
-"""Undo an edit: create a savepoint with the state before it."""
+"""The undo of an edit: a savepoint with the state before the edit."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ class UndoPlan(JsonShape):
     """The plan of an undo.
 
     Attributes:
-        savepoint: The savepoint that an edit has created.
+        savepoint: The savepoint that the edit created.
         back_to: The savepoint before the edit, whose state is restored.
         catalog: The catalog for the new savepoint.
-        change: The edit.
+        change: The record of the edit.
         manifest: The manifest of the restored state.
     """
 
@@ -56,16 +56,16 @@ def plan_undo(
     """Plan an undo; changes nothing.
 
     Args:
-        catalog: The catalog of the savepoint that an edit has created.
-        savepoint_id: That savepoint.
+        catalog: The catalog of the savepoint that the edit created.
+        savepoint_id: The id of that savepoint.
         origin: The catalog of the savepoint before the edit.
-        origin_id: Its id.
-        tell: Called with the progress done, the total, and the current step.
+        origin_id: The id of the savepoint before the edit.
+        tell: The progress callback, called with the work done, the total, and the current step.
 
     Raises:
-        NotFound: One of the two is missing.
+        NotFound: One of the two savepoints is missing.
         Invalid: The savepoint was not created by an edit.
-        Conflict: Something was erased from one of them, which an undo would restore.
+        Conflict: A key was erased from one of the savepoints, and an undo would restore it.
         Corrupt: The savepoint before the edit is damaged.
     """
     edited = load(catalog, savepoint_id)
@@ -98,7 +98,7 @@ def change_of(manifest: Manifest, uri: str) -> Audit:
     """Return the change that created a savepoint.
 
     Raises:
-        Invalid: It was not created by a change, but taken from a checkpoint.
+        Invalid: The savepoint was taken from a checkpoint, not created by a change.
     """
     if manifest.change is None:
         raise Invalid(
@@ -123,13 +123,13 @@ def undo(
     chance: Chance = os.urandom,
     tell: ProgressCallback | None = None,
 ) -> Undone:
-    """Create a savepoint with the state before an edit; both others stay.
+    """Create a savepoint with the state before an edit; keep the two existing savepoints.
 
-    It becomes the newest of the catalog. In the catalog of the edit it takes the space of a manifest and
-    nothing more. It has no label unless one is given.
+    The new savepoint becomes the newest of the catalog. In the catalog of the edit, it needs only the space
+    of a manifest. It has no label unless one is given.
 
     Raises:
-        Conflict: A savepoint has changed since this was planned, or savepoints are being removed.
+        Conflict: A savepoint has changed since the plan, or savepoints are being deleted.
         NotFound: The savepoint before the edit was deleted.
     """
     audit = Audit(

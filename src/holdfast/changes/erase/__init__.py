@@ -1,1 +1,1 @@
-"""A key erased from every byte of a catalog and a checkpoint: search, purge, certificate."""
+"""The erasure of a key from all bytes of a catalog and a checkpoint: search, purge, certificate."""

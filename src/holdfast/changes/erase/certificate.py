@@ -1,4 +1,4 @@
-"""The certificate of an erasure: what was searched, found and rewritten."""
+"""The certificate of an erasure, which records what was searched, found and rewritten."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class ErasureFinding:
     """The occurrences of the key in one state of one savepoint.
 
     Attributes:
-        state: Operator and column family.
+        state: The operator and the column family.
         rows: The number of current rows with the key.
     """
 
@@ -36,16 +36,16 @@ class Searched:
     """A savepoint or checkpoint whose state was searched.
 
     Attributes:
-        place: Its address.
-        files: The number of its state files.
+        place: The address.
+        files: The number of state files.
         found: The occurrences in current rows.
-        traces: The number of files with the key, in current rows or in remains of old ones.
+        traces: The number of files with the key, in current rows or in remaining bytes of old rows.
         rewritten: The number of files that were rewritten.
-        before: The SHA-256 of its manifest before; None for a checkpoint.
-        after: The SHA-256 of its manifest now; None if it is unchanged, and for a checkpoint.
-        named: True if its label, or the record of an edit, contained the key as text.
-        unsearched: States and columns that cannot be searched.
-        erased_before_ms: The time of an earlier erasure of the key, from its manifest; else None.
+        before: The SHA-256 of the manifest before the erasure; None for a checkpoint.
+        after: The SHA-256 of the manifest after the erasure; None if it is unchanged, and for a checkpoint.
+        named: Whether the label or the record of an edit contained the key as text.
+        unsearched: The states and columns that cannot be searched.
+        erased_before_ms: The time of an earlier erasure of the key, from the manifest; None without one.
         given_up: For a checkpoint, the number of older batches that are deleted because they may contain the
             key.
         strays: For a checkpoint, the number of deleted files that belong to no restorable batch.
@@ -72,16 +72,16 @@ class Searched:
 
     @property
     def holds(self) -> bool:
-        """Return whether anything was found."""
+        """Return whether the key was found, in rows, remaining bytes or text."""
         return bool(self.rows or self.traces or self.named)
 
     @property
     def touched(self) -> bool:
-        """Return whether anything was rewritten or deleted."""
+        """Return whether any file was rewritten or deleted."""
         return self.rewritten > 0 or self.after is not None or bool(self.given_up or self.strays)
 
     def words(self, *, planned: bool = False) -> str:
-        """Return a description of what was found, and what was done or would be done."""
+        """Return a description of the findings, and of the changes made or planned."""
         if not self.holds:
             text = f"not found in {self.place}, {counted(self.files, 'file')} of state"
             if self.erased_before_ms is not None:
@@ -110,12 +110,12 @@ class PlaceReport:
 
     Attributes:
         name: The name of the location.
-        where: Its address, or where to look for it.
-        searched: True if it was searched as text.
+        where: The address of the location, or a description of where to find it.
+        searched: Whether the location was searched for the text of the key.
         files: The number of files that were searched.
         found: The files that contain the key's text, which were not changed.
-        why: How a key gets there.
-        advice: What to do if the key was found there, or if nothing was searched.
+        why: The reason why a key can occur there.
+        advice: The recommended action if the key was found there, or if the location was not searched.
     """
 
     name: str
@@ -147,20 +147,21 @@ class Certificate(JsonShape):
     """The outcome of an erasure.
 
     Attributes:
-        key_sha256: The hash of the key as it was given, with its columns.
-        columns: The columns that were searched; empty for all columns of keys.
-        catalog: The catalog.
-        searched: Every savepoint of the catalog, and the checkpoint if one was given.
-        removed_files: The number of deleted files that no savepoint needs any more.
-        removed_bytes: Their size.
-        linked: The number of them that other directories, such as a checkpoint, still have links to.
-        who: The author.
-        why: The reason.
-        begun_ms: The time of the start.
-        ended_ms: The time of the end.
-        proved: True if a second search of all savepoints found the key in no row, label or edit record, and
-            all rewritten savepoints have been verified.
-        elsewhere: Other locations that may contain the key: those that were searched as text, and the others.
+        key_sha256: The hash of the key as given, with its columns.
+        columns: The searched columns; empty for all key columns.
+        catalog: The address of the catalog.
+        searched: The results for every savepoint of the catalog, and for the checkpoint if one was given.
+        removed_files: The number of files deleted because no savepoint needs them any more.
+        removed_bytes: The size of the deleted files in bytes.
+        linked: The number of deleted files to which other directories, such as a checkpoint, still have hard
+            links.
+        who: The author of the erasure.
+        why: The reason for the erasure.
+        begun_ms: The time of the start, in epoch milliseconds.
+        ended_ms: The time of the end, in epoch milliseconds.
+        proved: Whether a second search of all savepoints found the key in no row, label or edit record, and
+            all rewritten savepoints were verified.
+        elsewhere: The other locations that may contain the key, both searched and not searched.
     """
 
     key_sha256: str
@@ -191,13 +192,13 @@ class Certificate(JsonShape):
     @property
     @in_json
     def outcome(self) -> str:
-        """`erased`, `erased before`, or `not found`."""
+        """The outcome: `erased`, `erased before`, or `not found`."""
         return outcome_of(self.searched)
 
     @property
     @in_json_as(convert=_places)
     def rewritten(self) -> tuple[Searched, ...]:
-        """The rewritten locations."""
+        """The savepoints and the checkpoint that were rewritten."""
         return tuple(place for place in self.searched if place.touched)
 
     @property
@@ -206,7 +207,7 @@ class Certificate(JsonShape):
         return tuple(report for report in self.elsewhere if report.found)
 
     def render(self) -> bytes:
-        """Return the file: JSON with a line for each fact, and their hash at its end."""
+        """Return the certificate's file: JSON with one fact per line, and a hash at the end."""
         body = json.dumps(self.as_dict(), indent=1, ensure_ascii=False)
         digest = hashlib.sha256(body.encode()).hexdigest()
         return json.dumps(
@@ -253,7 +254,7 @@ def outcome_of(searched: Sequence[Searched]) -> str:
 
 
 def looked_in(columns: Sequence[str]) -> str:
-    """Describe the searched columns."""
+    """Return a description of the searched columns."""
     if not columns:
         return "every column of keys, and no column of values"
     return f"columns named {', '.join(columns)}"
@@ -266,7 +267,7 @@ def key_hash(values: Mapping[str | None, Any]) -> str:
 
 
 def merged(findings: Sequence[ErasureFinding]) -> tuple[ErasureFinding, ...]:
-    """Return the findings, added up by state."""
+    """Return the findings with their numbers added up by state."""
     rows: dict[str, int] = {}
     for finding in findings:
         rows[finding.state] = rows.get(finding.state, 0) + finding.rows
@@ -282,12 +283,12 @@ class ErasePlan(JsonShape):
     """The plan of an erasure.
 
     Attributes:
-        catalog: The catalog.
+        catalog: The address of the catalog.
         key_sha256: The hash of the key.
         searched: The findings in the checkpoint, if one was given, and in each savepoint.
-        elsewhere: Other locations that may contain the key: those that were searched as text, and the others.
-        usage: The possible users of the checkpoint, if one was given; a person must confirm that there are
-            none.
+        elsewhere: The other locations that may contain the key, both searched and not searched.
+        usage: The evidence of queries that may be using the checkpoint, if one was given; a person must
+            confirm that none is.
     """
 
     catalog: str
@@ -311,7 +312,7 @@ class ErasePlan(JsonShape):
     @property
     @in_json
     def outcome(self) -> str:
-        """`erased`, `erased before`, or `not found`."""
+        """The outcome: `erased`, `erased before`, or `not found`."""
         return outcome_of(self.searched)
 
     def lines(self) -> list[str]:

@@ -1,8 +1,9 @@
-"""Exchange an unused checkpoint for a new one, and reverse that if a query uses it after all.
+"""The exchange of an unused checkpoint with a new one, which is reversed if a query uses it after all.
 
-A running query writes by path: after the exchange that is the new directory, while a file that it had opened
-before continues in the old one. So both are checked afterwards, and the old one is put back together with
-everything the query has written to the new one meanwhile.
+A running query writes by path: after the exchange it writes to the new directory, while files that it had
+opened before stay in the old one. Both directories are therefore checked after the exchange. If a query has
+written to either, the old checkpoint is put back, together with everything that the query wrote to the new
+one.
 """
 
 from __future__ import annotations
@@ -25,20 +26,20 @@ from holdfast.storage.atomic_swap import exchange
 from holdfast.storage.local import LocalStorage
 from holdfast.storage.port import Storage
 
-# A batch that begins at the moment of the exchange shows itself within this time.
+# A batch that starts at the moment of the exchange is detected within this time.
 _SETTLE_MS: Final = 2_000
 
 
 def replace_checkpoint(place: Path, made: Path, guard: CheckpointGuard) -> None:
-    """Exchange a checkpoint and a new one; the old one has the new one's path afterwards.
+    """Exchange the paths of a checkpoint and a new one.
 
     Args:
         place: The checkpoint.
-        made: The new one, on the same file system.
+        made: The new checkpoint, on the same file system.
         guard: The guard of the checkpoint.
 
     Raises:
-        Conflict: A query uses the checkpoint. The old one has its path again.
+        Conflict: A query uses the checkpoint; the old checkpoint has its path again.
         Unsupported: The file system cannot exchange directories.
     """
     fresh = file_marks(LocalStorage(made))
@@ -65,14 +66,14 @@ def replace_checkpoint(place: Path, made: Path, guard: CheckpointGuard) -> None:
 
 
 def _take_back(place: Path, made: Path, fresh: Marks) -> Path | None:
-    """Put the old checkpoint back, with the files that were added to the new one.
+    """Put the old checkpoint back, together with the files that were added to the new one.
 
-    They are linked into the old one before and after the exchange: a query that finds the old one again finds
-    its newest batches in it.
+    These files are linked into the old checkpoint before and after the exchange, so that a query which
+    continues with the old one finds its newest batches there.
 
     Returns:
-        The path at which the new one is kept, if something was written to it that cannot be part of the old
-        one, or may still be written; None if the old one has everything.
+        The path at which the new checkpoint is kept, if it has or may still get files that cannot be linked
+        into the old one; None if the old one has everything.
     """
     exact = _added(place, made, fresh)
     exchange(place, made)
@@ -93,16 +94,16 @@ def _added(new: Path, old: Path, fresh: Marks) -> bool:
         if now[path] == fresh.get(path):
             continue
         if path in fresh:
-            exact = False  # it was written over
+            exact = False  # the file was overwritten
             continue
         try:
             target.copy(path, path, origin=source)
         except Conflict:
             exact = exact and _same(source, target, path)
-        except Corrupt:  # a link, or in a linked directory: it stays where it is
+        except Corrupt:  # a link, or in a linked directory, which stays in its directory
             exact = False
         except NotFound:
-            continue  # a temporary file that has got its name by now
+            continue  # a temporary file that has been renamed
     return exact
 
 

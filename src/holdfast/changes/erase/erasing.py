@@ -1,9 +1,9 @@
-"""Erase a key from every savepoint of a catalog: from current rows, and from all remains of old ones.
+"""The erasure of a key from all savepoints of a catalog: from current rows and remains of old rows.
 
-A savepoint keeps its id and address. Files with the key are rewritten without it, under their own new hash;
-then the manifest is replaced, which makes the erasure effective for this savepoint; last, files that no
-manifest names any more are deleted. After a kill in between, each savepoint is either unchanged or erased
-from, and a second erasure does the rest.
+A savepoint keeps its id and address. First, files with the key are rewritten without it, under their new
+hash. Then the manifest is replaced, which makes the erasure effective for this savepoint. Last, files that no
+manifest references any more are deleted. If the process is killed, each savepoint is either unchanged or
+without the key, and a second erasure completes the work.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ _ERASED: Final = "[erased]"
 
 
 class OperatorHits(Protocol):
-    """The occurrences in an operator, or in one of its partitions."""
+    """The occurrences of the subject in an operator or in one of its partitions."""
 
     @property
     def stores(self) -> Sequence[StoreHits]:
@@ -62,7 +62,7 @@ class OperatorHits(Protocol):
 
     @property
     def certain(self) -> bool:
-        """Return whether at least one match is a row, and not only bytes that look like the key."""
+        """Return whether at least one match is a row, and not only bytes that equal the key."""
 
     def findings(self, view: Storage) -> Sequence[ErasureFinding]:
         """Return all matching current rows, including those matched by value only."""
@@ -70,26 +70,26 @@ class OperatorHits(Protocol):
     def erased(
         self, work: Cleansing, view: SavepointView
     ) -> tuple[Sequence[ReplacedFiles], Sequence[ErasureFinding]]:
-        """Rewrite the files with the key.
+        """Rewrite the files that contain the key.
 
         Args:
             work: The writer of stores.
             view: The savepoint, read as a checkpoint.
 
         Returns:
-            The files that changed, and the rows that were in them.
+            The replaced files, and the findings in current rows.
         """
 
 
 class OperatorSearch(Protocol):
-    """A search for a subject in operators of one kind; a shared file is read once."""
+    """A search for a subject in operators of one type; a file that savepoints share is read once."""
 
     @property
     def columns(self) -> set[str]:
-        """Return the columns of the subject that some state has."""
+        """Return the columns of the subject that occur in some state."""
 
     def hits(self, view: SavepointView, operator: NamedOperator) -> Iterator[OperatorHits]:
-        """Search an operator of a savepoint."""
+        """Yield the occurrences in an operator of a savepoint."""
 
     def unsearched(self, operator: NamedOperator) -> Sequence[str]:
         """Return the states and columns that cannot be searched."""
@@ -99,8 +99,8 @@ class OperatorSearch(Protocol):
 class SavepointHits:
     """The occurrences in one savepoint.
 
-    `told` is whether its manifest has the key as text, such as in a label; `unsearched` are the states and
-    columns that cannot be searched.
+    `told` is whether the manifest contains the key as text, for example in a label; `unsearched` are the
+    states and columns that cannot be searched.
     """
 
     manifest: Manifest
@@ -112,12 +112,12 @@ class SavepointHits:
 
     @property
     def any(self) -> bool:
-        """Return whether anything was found."""
+        """Return whether the key was found anywhere in the savepoint."""
         return bool(self.parts) or self.told
 
     @property
     def certain(self) -> bool:
-        """Return whether at least one match is a row or a text of the manifest."""
+        """Return whether at least one match is a row or a text in the manifest."""
         return self.told or any(part.certain for part in self.parts)
 
     @property
@@ -131,18 +131,18 @@ def plan_erase(
 ) -> ErasePlan:
     """Search every savepoint of a catalog for a key; changes nothing.
 
-    Cost: every distinct file of state in the catalog is read once, at about a microsecond an entry.
+    Cost: reads every distinct state file in the catalog once, which takes about a microsecond per entry.
 
     Args:
         catalog: The catalog.
         subject: The key.
-        clock: The time in epoch milliseconds.
-        tell: Called with the progress done, the total, and the current step.
+        clock: The function that returns epoch milliseconds.
+        tell: The progress callback, called with the work done, the total, and the current step.
 
     Raises:
-        NotFound: The catalog does not exist, or no state of any savepoint has such a column.
+        NotFound: The catalog does not exist, or no state of any savepoint has a column of the subject.
         Invalid: The directory is not a catalog.
-        Conflict: A savepoint is being taken, or a removal is under way.
+        Conflict: A savepoint is being taken, or savepoints are being deleted.
         Corrupt: A manifest or a state file is damaged, so that its content is unknown.
         Unsupported: Some state cannot be searched.
     """
@@ -169,27 +169,27 @@ def erase(
     chance: Chance = os.urandom,
     tell: ProgressCallback | None = None,
 ) -> Certificate:
-    """Erase a key from every savepoint of a catalog, and prove that nothing of it is left.
+    """Erase a key from every savepoint of a catalog, and verify that no occurrence is left.
 
-    No savepoint can be taken or removed meanwhile. Afterwards every savepoint is searched once more, and
-    those that were rewritten are verified.
+    No savepoint can be taken or deleted during the erasure. Afterwards all savepoints are searched again, and
+    the rewritten ones are verified.
 
     Args:
         catalog: The catalog.
         subject: The key.
-        folder: A local working directory, which the caller removes.
-        who: The author.
-        why: The reason.
-        clock: The time in epoch milliseconds.
-        chance: Returns a number of random bytes.
-        tell: Called with the progress done, the total, and the current step.
+        folder: A local working directory, which the caller deletes.
+        who: The author of the erasure.
+        why: The reason for the erasure.
+        clock: The function that returns epoch milliseconds.
+        chance: The function that returns a number of random bytes.
+        tell: The progress callback, called with the work done, the total, and the current step.
 
     Raises:
-        As `plan_erase`; and
-        Internal: Something of it is left, or a savepoint fails its verification.
+        As for `plan_erase`; and
+        Internal: An occurrence of the key is left, or a savepoint fails its verification.
     """
     require_catalog(catalog)
-    _LOG.debug("erasing a key from %s", catalog.uri)  # the key itself must not get into a log
+    _LOG.debug("erasing a key from %s", catalog.uri)  # the key itself must not be logged
     begun = clock()
     why = redacted(why, subject)
     turn = GcLease(catalog, chance(8).hex(), clock)
@@ -226,7 +226,7 @@ def erase(
 
 @dataclass(slots=True)
 class _Erasure:
-    """The rewriting of savepoints."""
+    """A writer of savepoints without the key."""
 
     subject: Subject
     work: Cleansing
@@ -238,11 +238,11 @@ class _Erasure:
 
     @property
     def catalog(self) -> Storage:
-        """The catalog."""
+        """The catalog of the savepoints."""
         return self.work.catalog
 
     def savepoint(self, hits: SavepointHits) -> Searched:
-        """Rewrite a savepoint without the key, if it has it."""
+        """Rewrite a savepoint without the key, if it contains the key."""
         searched = _searched(self.catalog, hits, self.subject)
         if not hits.any:
             return searched
@@ -267,11 +267,11 @@ class _Erasure:
     def _replace(self, manifest: Manifest) -> None:
         """Replace the manifest, and remove the key from the files next to it."""
         savepoint_id = manifest.savepoint_id
-        with suppress(HoldfastError):  # it is of use for what the key was not in, and not needed
+        with suppress(HoldfastError):  # the recorded content is optional
             content = recorded(self.catalog, savepoint_id)
             if content is not None:
                 self.recorded[savepoint_id] = content
-        # Sums of before and of after would give away the hash of the rows of the key.
+        # The sums before and after would reveal the hash of the key's rows.
         self.catalog.delete(content_path(savepoint_id))
         redact_labels(self.catalog, savepoint_id, lambda text: redacted(text, self.subject))
         self.catalog.write(manifest_path(savepoint_id), manifest.render(), replace=True)
@@ -279,7 +279,7 @@ class _Erasure:
     def digest(self, tell: ProgressCallback | None) -> None:
         """Count and hash the rows of rewritten savepoints that had digests before."""
         for savepoint_id, before in self.recorded.items():
-            with suppress(HoldfastError):  # the key is gone all the same; the digests are pending then
+            with suppress(HoldfastError):  # the key is erased in any case; the digests stay pending
                 digest(self.catalog, savepoint_id, clock=self.clock, known=before, tell=tell)
 
     def _manifest(self, hits: SavepointHits, files: Sequence[SavedFile], rows: int) -> Manifest:
@@ -311,7 +311,7 @@ class _Erasure:
 
 
 def redacted(value: Any, subject: Subject) -> Any:
-    """Return a text with the key's values replaced, where they are whole words."""
+    """Return a text with the values of the key replaced where they are whole words."""
     if not isinstance(value, str):
         return value
     for given in subject.values.values():
@@ -336,7 +336,7 @@ class _Search:
             try:
                 manifest = load(self._catalog, savepoint_id)
             except NotFound:
-                continue  # it was never finished
+                continue  # the savepoint was never completed
             view = SavepointView(self._catalog, manifest.files, savepoint_uri(self._catalog, savepoint_id))
             operators = named_operators(view, manifest.batch_id)
             states += sum(len(operator.states) for operator in operators)
@@ -377,7 +377,7 @@ class _Search:
         if operator.keyed is None:
             return self._spark
         if self._keyed is None:
-            # It needs Arrow, which erasing from Spark's own rows does not.
+            # Imports Arrow, which the erasure from Spark's rows does not need.
             from holdfast.changes.erase.keyed_erasing import KeyedSearch
 
             self._keyed = KeyedSearch(self._subject)
@@ -385,7 +385,7 @@ class _Search:
 
 
 def _tells(fields: Mapping[str, Any], labels: Sequence[str | None], subject: Subject) -> bool:
-    """Return whether a user's text in a manifest, or a later label, contains the key."""
+    """Return whether a text of the user in a manifest, or a later label, contains the key."""
     texts = [fields.get("label"), *labels, *(fields.get(CHANGE) or {}).values()]
     return any(redacted(text, subject) != text for text in texts)
 
@@ -426,9 +426,9 @@ def _searched(catalog: Storage, hits: SavepointHits, subject: Subject) -> Search
 def _prove(
     catalog: Storage, search: _Search, rewritten: Sequence[Searched], tell: ProgressCallback | None
 ) -> None:
-    """Search everything once more, and verify the rewritten savepoints.
+    """Search all savepoints again, and verify the rewritten ones.
 
-    A file with the hash of one that was searched is not read again: its hash is verified.
+    A file whose hash was already searched is not read again, because its hash is verified.
     """
     left = [hits for hits in search.savepoints(tell) if hits.certain]
     if left:
@@ -452,7 +452,7 @@ def _prove(
 
 
 def _linked(catalog: Storage, paths: Sequence[str]) -> int:
-    """Return the number of files with other hard links, such as a checkpoint's own on the same disk."""
+    """Return the number of files with other hard links, for example in a checkpoint on the same disk."""
     root = local_path(catalog.uri)
     count = 0
     for path in () if root is None else paths:

@@ -1,8 +1,9 @@
-"""Erase a key from a stopped query's checkpoint: keep its newest batch only, without the key.
+"""The erasure of a key from a stopped query's checkpoint, of which only the newest batch is kept.
 
-A checkpoint keeps older batches and unreferenced files, which may also contain the key. So a new checkpoint
-is created from the newest batch without the key, next to the old one, and the two are exchanged in one step:
-the path always has one whole checkpoint. The old one is deleted once it is certain that no query has used it.
+A checkpoint has older batches and unreferenced files, which may also contain the key. Therefore a new
+checkpoint is created next to the old one from the newest batch without the key, and the two are exchanged
+atomically, so that a complete checkpoint always exists at the path. The old checkpoint is deleted once it is
+certain that no query used it.
 """
 
 from __future__ import annotations
@@ -55,23 +56,23 @@ def erase_checkpoint(
 ) -> Searched:
     """Erase a key from a checkpoint that no query uses.
 
-    If any kept batch contains the key, or a file of no batch may, only the newest batch is left afterwards;
-    the query continues after it as before. Else the checkpoint stays unchanged.
+    If a kept batch contains the key, or an unreferenced file may contain it, only the newest batch is kept,
+    and the query continues after it as before. Otherwise the checkpoint stays unchanged.
 
     Args:
         checkpoint: The checkpoint, on a local disk.
         subject: The key.
-        folder: A working directory next to the checkpoint, which the caller removes.
+        folder: A working directory next to the checkpoint, which the caller deletes.
         guard: The guard of the checkpoint.
-        who: The author.
-        why: The reason.
+        who: The author of the erasure.
+        why: The reason for the erasure.
         record: The integrity record; None without one.
-        tell: Called with the progress done, the total, and the current step.
+        tell: The progress callback, called with the work done, the total, and the current step.
 
     Raises:
-        Conflict: A query uses the checkpoint after all; the checkpoint is unchanged.
-        Unsupported: It is not on a local disk, or its file system cannot exchange directories.
-        Corrupt: It is damaged.
+        Conflict: A query uses the checkpoint, which is unchanged.
+        Unsupported: The checkpoint is not on a local disk, or its file system cannot exchange directories.
+        Corrupt: The checkpoint is damaged.
     """
     place = _place(checkpoint)
     catalog, newest, needed = _take_all_batches(checkpoint, folder, record, tell)
@@ -115,7 +116,7 @@ def plan_erase_checkpoint(
     Every batch is searched in temporary savepoints in the working directory.
 
     Raises:
-        As `erase_checkpoint`.
+        As for `erase_checkpoint`.
     """
     _place(checkpoint)
     catalog, newest, needed = _take_all_batches(checkpoint, folder, record, tell)
@@ -127,7 +128,7 @@ def require_exchange(folder: Path) -> None:
     """Check that two directories can be exchanged on this disk.
 
     Raises:
-        Unsupported: They cannot.
+        Unsupported: The file system cannot exchange directories.
     """
     one, other = folder / "exchange-1", folder / "exchange-2"
     one.mkdir()
@@ -161,7 +162,7 @@ def _place(checkpoint: Storage) -> Path:
 def _take_all_batches(
     checkpoint: Storage, folder: Path, record: Record | None, tell: ProgressCallback | None
 ) -> tuple[Storage, str, set[str]]:
-    """Return a catalog with a savepoint of each restorable batch, the newest's id, and all files."""
+    """Return a catalog with a savepoint of each restorable batch, the id of the newest, and all files."""
     require_exchange(folder)
     catalog = LocalStorage(folder / "catalog")
     manifests: list[Manifest] = []
@@ -171,7 +172,7 @@ def _take_all_batches(
         except NotFound:
             if not manifests:
                 raise
-            continue  # its files are gone in part; the others belong to no batch
+            continue  # some of its files are missing; the others belong to no batch
         taken = take(checkpoint, catalog, plan)
         manifests.append(taken.manifest)
     if not manifests:
@@ -200,7 +201,7 @@ def _state_files(place: Path) -> list[str]:
 def _summary(
     checkpoint: Storage, subject: Subject, searched: Sequence[Searched], newest: str, needed: Collection[str]
 ) -> Searched:
-    """Return a summary of all batches; a row in several of them counts once."""
+    """Return a summary of all batches; a row that occurs in several batches is counted once."""
     paths = _state_files(_place(checkpoint))
     strays = [path for path in paths if path not in needed]
     most = max(searched, key=lambda savepoint: savepoint.rows)

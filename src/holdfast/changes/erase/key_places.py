@@ -1,8 +1,8 @@
-"""Every location where Holdfast may store a key, and the search of those that hold no state.
+"""The table of all locations where Holdfast may store a key, and the search of those outside state.
 
-A new file, directory or database of Holdfast's gets a row here; a test compares the table with the code.
-Locations outside Holdfast (sources, sinks, backups) have rows too, because a certificate names what was not
-searched.
+Every new file, directory or database of Holdfast needs a row in the table; a test compares the table with the
+code. Locations outside Holdfast (sources, sinks, backups) also have rows, because a certificate names the
+locations that were not searched.
 """
 
 from __future__ import annotations
@@ -56,15 +56,15 @@ class Treatment(str, Enum):
 
 @dataclass(frozen=True, slots=True)
 class KeyPlace:
-    """A type of location.
+    """A row of the table: a type of location.
 
     Attributes:
-        name: Its name in a certificate.
-        root: The root of its paths.
-        paths: Patterns of paths; `*` matches any characters, also `/`.
-        treatment: Its treatment by an erasure.
-        holds: How a key gets there.
-        advice: What to do if the key was found there, or if nothing was searched.
+        name: The name in a certificate.
+        root: The root of the paths.
+        paths: The patterns of paths; `*` matches any characters, including `/`.
+        treatment: The treatment by an erasure.
+        holds: The reason why a key can occur there.
+        advice: The recommended action if the key was found there, or if the location was not searched.
     """
 
     name: str
@@ -80,7 +80,7 @@ _HANDLED: Final = "nothing to do"
 
 
 def _erased(name: str, paths: tuple[str, ...], holds: str) -> KeyPlace:
-    """Return a location of a catalog that the erasure itself handles."""
+    """Return a location in a catalog that the erasure itself handles."""
     return KeyPlace(name, Root.CATALOG, paths, Treatment.ERASED, holds, _HANDLED)
 
 
@@ -237,12 +237,12 @@ def place_at(root: Root, path: str) -> KeyPlace | None:
 
 
 def place_named(name: str) -> KeyPlace:
-    """Return the row of this name."""
+    """Return the row with this name."""
     return next(place for place in KEY_PLACES if place.name == name)
 
 
 _CHUNK: Final = 1 << 20
-# A shorter key counts only where it is a word: `7` is in nearly every file.
+# A shorter key matches only whole words: `7` is in nearly every file.
 _LONG: Final = 4
 _WORD: Final = rb"[A-Za-z0-9_\x80-\xff]"
 _SQLITE: Final = b"SQLite format 3\0"
@@ -251,8 +251,8 @@ _SQLITE: Final = b"SQLite format 3\0"
 class WordSearch:
     """A search for the text of a key, as users, logs and JSON write it.
 
-    A long key is found within other words too; a short one only as a whole word. It is not found in
-    compressed or encoded data.
+    A long key is also found within words; a short key is found only as a whole word. A key in compressed or
+    encoded data is not found.
 
     Args:
         subject: The key.
@@ -264,15 +264,15 @@ class WordSearch:
         self._pattern = re.compile(b"|".join(_pattern(form) for form in sorted(forms)))
 
     def is_in(self, data: bytes) -> bool:
-        """Return whether these bytes contain the text."""
+        """Return whether bytes contain the text of the key."""
         return self._pattern.search(data) is not None
 
     def without(self, text: str) -> str:
-        """Return a text with every occurrence replaced."""
+        """Return a text with every occurrence of the key replaced."""
         return self._pattern.sub(b"[erased]", text.encode()).decode(errors="replace")
 
     def is_in_file(self, path: Path) -> bool:
-        """Return whether a file contains the text; in an SQLite database also in a row that spans pages.
+        """Return whether a file contains the text; in an SQLite database, rows that span pages are included.
 
         Raises:
             OSError: The file cannot be read.
@@ -282,7 +282,7 @@ class WordSearch:
             database = before.startswith(_SQLITE)
             while before:
                 after = file.read(_CHUNK)
-                # What lies across two pieces is in the second look, with its neighbours.
+                # A match across two chunks is found by the second search, which overlaps with its neighbours.
                 if self.is_in(before + after[: self._longest + 2]):
                     return True
                 before = before[-self._longest - 2 :] + after if after else b""
@@ -299,16 +299,16 @@ def _forms(value: Any) -> Iterator[bytes]:
 def _pattern(form: bytes) -> bytes:
     if len(form) >= _LONG:
         return re.escape(form)
-    # In JSON a line's first word follows `\n`, whose letter is none of the word.
+    # In JSON, the first word of a line follows `\n`, whose letter is not part of the word.
     return rb"(?:(?<!%b)|(?<=\\[nrt]))%b(?!%b)" % (_WORD, re.escape(form), _WORD)
 
 
 def _cells(path: Path) -> Iterator[bytes]:
     """Yield every value of every row of a database."""
-    # Without a write-ahead log SQLite would make one for a reader too.
+    # Without an existing write-ahead log, SQLite would create one even for a reader.
     mode = "mode=ro" if path.with_name(f"{path.name}-wal").exists() else "mode=ro&immutable=1"
     with (
-        suppress(sqlite3.DatabaseError),  # its bytes were searched; more cannot be read out of it
+        suppress(sqlite3.DatabaseError),  # its bytes were searched, and no more can be read
         closing(sqlite3.connect(f"file:{quote(str(path))}?{mode}", uri=True)) as database,
     ):
         database.text_factory = bytes
@@ -366,7 +366,7 @@ class PlaceSearch:
         self._roots = tuple(root.resolve() for root in roots if root is not None)
 
     def reports(self) -> tuple[PlaceReport, ...]:
-        """Return a report on every location: the catalog and its savepoints, the state home, the others."""
+        """Return a report on every location: the catalog and its savepoints, the state home, and others."""
         return (
             *self._in_catalog(),
             *self._in_notes(),
@@ -379,7 +379,7 @@ class PlaceSearch:
     # Savepoints and checkpoints
 
     def _in_catalog(self) -> Iterator[PlaceReport]:
-        """Search the catalog's files other than state; unknown files are listed and not searched."""
+        """Search the catalog's files other than state; unknown files are listed but not searched."""
         files: dict[str, _Files] = {}
         strange = []
         for name in sorted(self._catalog.list("").names):
@@ -400,7 +400,7 @@ class PlaceSearch:
             yield _not_searched("unknown files in the catalog", where, names, "check them")
 
     def _in_notes(self) -> Iterator[PlaceReport]:
-        """Search manifests, logs and notes of all savepoints and the checkpoint; each content once."""
+        """Search the manifests, logs and notes of all savepoints and the checkpoint, each content once."""
         one = _Files()
         known: dict[str, bool] = {}
         for manifest in self._manifests():
@@ -427,7 +427,7 @@ class PlaceSearch:
 
     def _manifests(self) -> Iterator[Manifest]:
         for savepoint_id in ids(self._catalog):
-            with suppress(NotFound):  # it was never finished
+            with suppress(NotFound):  # the savepoint was never completed
                 yield load(self._catalog, savepoint_id)
 
     def _without_edits(self, fields: Mapping[str, object]) -> dict[str, object]:
@@ -435,7 +435,7 @@ class PlaceSearch:
         return {name: value for name, value in fields.items() if name not in ("label", CHANGE, ERASURES)}
 
     def _unnamed_checkpoints(self) -> Iterator[PlaceReport]:
-        """Yield the checkpoints of the savepoints that were not given."""
+        """Yield reports on the checkpoints of savepoints that the user did not name."""
         named = None if self._checkpoint is None else self._checkpoint.uri
         for uri in sorted({manifest.checkpoint for manifest in self._manifests()}):
             place = _local(uri)
@@ -448,7 +448,7 @@ class PlaceSearch:
                 )
 
     def _work(self) -> Iterator[PlaceReport]:
-        """Yield the working directories in use; those of killed processes are deleted."""
+        """Yield reports on working directories in use; those of killed processes are deleted."""
         folders = {root.parent for root in self._roots}
         if local_path(self._catalog.uri) is None:
             folders.add(Path(tempfile.gettempdir()))
@@ -486,7 +486,7 @@ class PlaceSearch:
             try:
                 hit = self._words.is_in_file(path)
             except FileNotFoundError:
-                continue  # a running job has replaced it
+                continue  # a running job has replaced the file
             except OSError as error:
                 one.unreadable.append(f"{path}, {error.strerror}")
                 continue
@@ -506,7 +506,7 @@ class PlaceSearch:
                 yield _unsearched(place, self._redact(str(path)))
 
     def _is_handled(self, path: Path) -> bool:
-        """Return whether a path is in the catalog or the checkpoint."""
+        """Return whether a path is in the catalog or the checkpoint, which the erasure handles."""
         return any(path.is_relative_to(root) for root in self._roots)
 
     # Both
@@ -534,7 +534,7 @@ class PlaceSearch:
             yield _not_searched(place.name, self._redact(file), why, advice)
 
     def _redact(self, text: str) -> str:
-        """Return a path for a certificate: without the key, even within a word."""
+        """Return a path without the key, even within a word, for a certificate."""
         return self._words.without(str(redacted(text, self._subject)))
 
 

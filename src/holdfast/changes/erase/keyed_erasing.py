@@ -1,8 +1,8 @@
-"""Search for a key in keyed state, and erase it.
+"""The search for a key in keyed state, and its erasure.
 
-The rows of a key group are in blobs, in which deleted rows stay until the group is rewritten; and older blobs
-stay in RocksDB's files. So a group that may contain the key is rewritten even if none of its current rows
-does, and the stores that hold such groups with it.
+The rows of a key group are in blobs, in which deleted rows stay until the group is rewritten; older blobs
+stay in RocksDB's files. Therefore a group that may contain the key is rewritten even if no current row
+contains it, together with the stores of such groups.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ class KeyedHits:
 
     Attributes:
         operator: The operator.
-        state: The reader of its state.
-        changes: The changes of current keys: the key is deleted, or entries of its maps are.
-        shared: Keys of broadcast rows to delete, by stream.
-        groups: The key groups that may contain it, in current or old rows.
-        stores: The stores whose files may contain it.
+        state: The reader of the operator's state.
+        changes: The changes of current keys: the deletion of a key or of entries in its maps.
+        shared: The keys of broadcast rows to delete, by stream.
+        groups: The key groups that may contain the subject, in current or old rows.
+        stores: The stores whose files may contain the subject.
     """
 
     operator: NamedOperator
@@ -54,22 +54,22 @@ class KeyedHits:
 
     @property
     def rows(self) -> int:
-        """Return the number of current keys and broadcast rows with it."""
+        """Return the number of current keys and broadcast rows that contain the subject."""
         return len(self.changes) + sum(map(len, self.shared.values()))
 
     @property
     def certain(self) -> bool:
-        """Return whether one occurrence is in a row."""
+        """Return whether at least one occurrence is in a current row."""
         return bool(self.rows)
 
-    def findings(self, view: Storage) -> tuple[ErasureFinding, ...]:  # noqa: ARG002 - the key tells of every row
-        """Return the current rows."""
+    def findings(self, view: Storage) -> tuple[ErasureFinding, ...]:  # noqa: ARG002 - not needed
+        """Return the findings in current rows."""
         return (ErasureFinding(self.operator.name, self.rows),)
 
     def erased(
         self, work: Cleansing, view: SavepointView
     ) -> tuple[list[ReplacedFiles], tuple[ErasureFinding, ...]]:
-        """Rewrite the stores that may contain it, and those of its key groups."""
+        """Rewrite the stores that may contain the subject, and those of its key groups."""
         changes, files = self.row_changes(), self.operator.files
         known = {hits.store for hits in self.stores}
         more = (StoreHits(store, files.chain(view, store), {}) for store in changes if store not in known)
@@ -78,7 +78,7 @@ class KeyedHits:
         ], self.findings(view)
 
     def row_changes(self) -> dict[StoreId, tuple[RowChange, ...]]:
-        """Return the row changes in Spark's stores that remove it from every group."""
+        """Return the row changes in Spark's stores that remove the subject from every key group."""
         before = {group.group: group for group in self.state.source.groups()}
         now = dict(before)
 
@@ -116,7 +116,7 @@ class KeyedSearch:
         self.columns: set[str] = set()
 
     def hits(self, view: SavepointView, operator: NamedOperator) -> Iterator[KeyedHits]:
-        """Search an operator that can hold it."""
+        """Yield the occurrences in an operator that can contain the subject."""
         state = _keyed(operator)
         names = [key.name for key in state.operator.keys]
         self.columns |= {column for column in self._subject.columns if column in names}
@@ -150,7 +150,7 @@ class KeyedSearch:
         return unsearched_keyed(_keyed(operator), self._subject)
 
     def may_hold(self, operator: NamedOperator) -> Callable[[bytes], bool]:
-        """Return a function that returns whether blobs may contain it; false negatives are impossible."""
+        """Return a function that returns whether bytes may contain the subject, without false negatives."""
         return partial(_has, self._needles(_keyed(operator)))
 
     def _stores(
@@ -172,7 +172,7 @@ class KeyedSearch:
                 yield StoreHits(store, chain, files_of)
 
     def _needles(self, state: KeyedStateReader) -> list[list[bytes]] | None:
-        """Return byte strings, of which a blob with such a row has one of each list; None if unknown."""
+        """Return lists of byte strings, one of each of which occurs in a matching blob; None if unknown."""
         needles = []
         for given in self._subject.values.values():
             made = [str(given).encode()]
@@ -187,11 +187,11 @@ class KeyedSearch:
                 and number is None
                 and not all(str(key.type) in _TEXTS for key in state.operator.keys)
             ):
-                return None  # a date, a decimal: how it is put into bytes is not worked out here
+                return None  # a type, such as a date or decimal, whose encoding is not computed here
         return needles
 
     def _of(self, row: KeyRow, state: KeyedStateReader) -> Iterator[KeyChange]:
-        """Yield the change of a key, if it needs one: it is deleted, or entries of its maps are."""
+        """Yield the change of a key if it matches: the deletion of the key or of entries in its maps."""
         names = [column.name for column in state.operator.keys]
         key = dict(zip(names, row.key, strict=True))
         values = self._subject.values
@@ -228,8 +228,8 @@ class KeyedSearch:
 def unsearched_keyed(state: KeyedStateReader, subject: Subject) -> list[str]:
     """Return the unsearched parts of a keyed operator: values by name, and keys with several values.
 
-    A bare value is searched in keys, keys of maps and keys of broadcast rows; a named column in the columns
-    of the key alone.
+    A bare value is searched in keys, keys of maps and keys of broadcast rows; the value of a named column is
+    searched only in key columns.
     """
     states = []
     keys = [(key.name, key.type) for key in state.operator.keys]
@@ -275,7 +275,7 @@ def _may_hold(group: KeyGroup, needles: Sequence[Sequence[bytes]] | None) -> boo
 
 
 def _has(needles: Sequence[Sequence[bytes]] | None, blob: bytes) -> bool:
-    """Return whether bytes contain one needle of each list; false positives are possible, negatives not."""
+    """Return whether bytes contain a needle of each list; false positives are possible."""
     return needles is None or all(any(needle in blob for needle in one) for one in needles)
 
 
@@ -287,5 +287,5 @@ def _number(given: Any) -> int | None:
 
 
 def _same(found: Any, given: Any) -> bool:
-    """Return whether a value is the written one: itself, or its text."""
+    """Return whether a value, or its text, equals the given one."""
     return found is not None and (found == given or str(found) == str(given))

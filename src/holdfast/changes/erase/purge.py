@@ -1,4 +1,4 @@
-"""Write the stores of a savepoint without an erased key."""
+"""The rewriting of a savepoint's stores without an erased key."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class ReplacedFiles:
 
     Attributes:
         removed: The paths of the files to remove from the savepoint.
-        written: The new files; their bytes are in the catalog already.
+        written: The new files, whose content is already in the catalog.
     """
 
     removed: frozenset[str]
@@ -53,12 +53,12 @@ class ReplacedFiles:
 
 @dataclass(slots=True)
 class Cleansing:
-    """A writer of store files without an erased key; writes a file that several savepoints share once.
+    """A writer of store files without an erased key; a file that savepoints share is written once.
 
     Attributes:
         catalog: The catalog that stores the new files.
         folder: A working directory.
-        now_ms: The time, in epoch milliseconds.
+        now_ms: The current time in epoch milliseconds.
     """
 
     catalog: Storage
@@ -183,7 +183,7 @@ class Cleansing:
         return made
 
     def _store_files(self, made: Storage, removed: frozenset[str], file: StoreFile) -> ReplacedFiles:
-        """Store the written files in the catalog."""
+        """Store the written files in the catalog, and return the replacement."""
         written = []
         for path in _new_files(made, file.store):
             sha256, size = hash_file(made, path, made.size(path) or 0)
@@ -231,7 +231,7 @@ class BySubject:
                 yield place, None
 
     def _apart(self, row: Values) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Return the fields of key and value, nested as they are stored."""
+        """Return the fields of key and value, nested as stored."""
         keys: dict[str, Any] = {}
         values: dict[str, Any] = {}
         for column in self._state.columns:
@@ -252,8 +252,8 @@ def partition_changes(
 ) -> tuple[dict[StoreId, list[RowChange]], dict[str, int]]:
     """Return the changes that remove a subject's rows from a partition, and the number of rows by state.
 
-    Spark's companion data is changed with the rows, and every entry of any family with the subject's key is
-    deleted.
+    Spark's companion data is changed with the rows, and all entries with the subject's key are deleted in
+    every family.
     """
     changes: dict[tuple[StoreId, str, bytes], RowChange] = {}
     counts: dict[str, int] = {}
@@ -317,7 +317,7 @@ def _kept_records(
     stream: bytes,
     keys: Collection[tuple[str, bytes]],
 ) -> bytes:
-    """Return a changelog or an in-memory provider's snapshot without the records of some keys."""
+    """Return a changelog, or a snapshot of the memory provider, without the records of some keys."""
     path = file.render()
     records = records_of(file.kind, stream, path)
     head = parse_head(stream, path) if file.kind is FileKind.CHANGELOG else None
@@ -327,7 +327,7 @@ def _kept_records(
 
 
 def _paths(view: Storage, file: StoreFile) -> frozenset[str]:
-    """Return the existing paths of a file, its checksums and the data files that it shares."""
+    """Return the existing paths of a file, its checksums and the data files that it references."""
     path = file.render()
     sums = layout.SparkChecksumFile(path).render()
     paths = [path, sums, layout.HadoopChecksumFile(path).render(), layout.HadoopChecksumFile(sums).render()]
@@ -349,7 +349,7 @@ def _new_files(made: Storage, store: StoreId) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class PartitionHits:
-    """The occurrences in one partition of one operator; see `OperatorHits`."""
+    """The occurrences of the subject in one partition of one operator; see `OperatorHits`."""
 
     operator: NamedOperator
     partition: int
@@ -358,12 +358,12 @@ class PartitionHits:
 
     @property
     def by_value(self) -> bool:
-        """Return whether a row matches by its value, which its key does not show."""
+        """Return whether a row matches by its value and not by its key."""
         return any(store.by_value for store in self.stores)
 
     @property
     def certain(self) -> bool:
-        """Return whether at least one match is a row, and not only bytes that look like the key."""
+        """Return whether at least one match is a row, and not only bytes that equal the key."""
         return any(hits.certain for store in self.stores for hits in store.files.values())
 
     def findings(self, view: Storage) -> tuple[ErasureFinding, ...]:
@@ -379,7 +379,7 @@ class PartitionHits:
     def erased(
         self, work: Cleansing, view: SavepointView
     ) -> tuple[list[ReplacedFiles], tuple[ErasureFinding, ...]]:
-        """Rewrite the matching files: file by file, or whole stores if values contain the key."""
+        """Rewrite the matching files one by one, or whole stores if values contain the key."""
         files = self.operator.files
         if not self.by_value:
             by_file = (work.by_key(view, files, store) for store in self.stores)
@@ -401,7 +401,7 @@ class SparkSearch(Search):
     """A search for a subject in Spark's operators; see `OperatorSearch`."""
 
     def hits(self, view: SavepointView, operator: NamedOperator) -> Iterator[PartitionHits]:
-        """Search an operator, partition by partition.
+        """Yield the occurrences in an operator, by partition.
 
         Raises:
             Unsupported: The state is encoded as Avro.
@@ -434,7 +434,7 @@ class SparkSearch(Search):
         ]
 
     def may_hold(self, operator: NamedOperator) -> Callable[[bytes], bool]:
-        """Return a function that returns whether rows may match; false negatives are impossible."""
+        """Return a function that returns whether bytes may contain matching rows, without false negatives."""
         matchers = list(self.matchers(operator.files).values())
         return lambda data: any(matcher.may_have(data, b"") for matcher in matchers)
 
@@ -443,6 +443,6 @@ def _states(operator: NamedOperator) -> list[EditableState]:
     states = []
     for state in operator.states:
         if state.codec is not None:
-            with suppress(Unsupported):  # an index, which follows the rows that it is of
+            with suppress(Unsupported):  # an index, which is updated with its rows
                 states.append(editable(operator, state))
     return states

@@ -1,7 +1,7 @@
-"""Search the files of a store for an erased key, live rows and leftover bytes alike.
+"""The search of a store's files for a key, in current rows and in leftover bytes.
 
-A file is searched entry by entry as stored, because deleted and overwritten entries are still in it. The
-findings of a file are cached by its hash: one that many savepoints share is read once.
+A file is searched entry by entry as stored, because it still contains deleted and overwritten entries. The
+findings are cached by the hash of the file, so that a file which many savepoints share is read once.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from holdfast.savepoints.view import SavepointView
 from holdfast.storage.hashing import hash_of
 from holdfast.storage.port import full
 
-# Fields of keys that are Spark's and no user's.
+# Key fields that are Spark's and not a user's.
 _SPARKS: Final = frozenset({"expirationMs", "expiryTimestampMs", "sessionStartTime", "index"})
 _SLOT: Final = 8
 
@@ -43,19 +43,19 @@ class Subject:
     """The subject of an erasure.
 
     Attributes:
-        values: A value as it was written, by column; by None if any column of a key may have it.
+        values: The values as given, by column; under None if any key column may have the value.
     """
 
     values: Mapping[str | None, Any]
 
     @property
     def any_column(self) -> bool:
-        """Return whether every column of keys is searched, and no value."""
+        """Return whether every key column is searched, and no value column."""
         return None in self.values
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """Return the columns to search; empty for every column of keys."""
+        """Return the columns to search; empty for every key column."""
         return tuple(value for value in self.values if value is not None)
 
 
@@ -63,7 +63,7 @@ def subject(key: str, column: str | None = None) -> Subject:
     """Parse the subject: a bare value, a value of one column, a JSON object, or `column=value`.
 
     Raises:
-        Invalid: It is empty, or null.
+        Invalid: The key is empty or null.
     """
     values: dict[str | None, Any]
     name, equals, rest = key.partition("=")
@@ -96,7 +96,7 @@ def subject(key: str, column: str | None = None) -> Subject:
 
 @dataclass(frozen=True, slots=True)
 class Leaf:
-    """A field to search for a value."""
+    """A nested field to search for a value."""
 
     side: str
     path: tuple[str, ...]
@@ -104,7 +104,7 @@ class Leaf:
     value: Any
 
     def of(self, row: Mapping[str, Any]) -> Any:
-        """Return the value of a row."""
+        """Return the value of the field in a row."""
         return at_path(row, self.path)
 
 
@@ -113,14 +113,14 @@ class Matcher:
     """A search for a subject in the rows of one column family.
 
     Attributes:
-        codec: The family.
+        codec: The codec of the family.
         leaves: The fields to search, by column; empty if no field has a fitting type.
-        needles: Byte strings, of which a matching row has one for each column.
+        needles: Byte strings by column; a matching row contains one for each column.
         places: The offsets of such bytes in a key's row, by column; None if they vary.
-        exact: The only key that matches, as it is stored without the number of its family; None if others can
-            match, or a value.
+        exact: The only stored key that matches, without the number of its family; None if other keys or
+            values can match.
         possible: Whether a row can match at all.
-        by_key: Whether the key's columns alone decide.
+        by_key: Whether only key columns decide a match.
         by_value: Whether a row can match by its value.
     """
 
@@ -141,11 +141,11 @@ class Matcher:
         self.by_value = self.possible and any(leaf.side == VALUE for column in columns for leaf in column)
 
     def may_have(self, key: bytes, value: bytes) -> bool:
-        """Return whether bytes may contain it; false positives are possible, false negatives not."""
+        """Return whether bytes may contain the subject; false negatives are impossible."""
         return all(any(needle in key or needle in value for needle in column) for column in self.needles)
 
     def key_of(self, key: bytes) -> bool:
-        """Return whether a stored key, without its family's number, belongs to it."""
+        """Return whether a stored key, without the number of its family, belongs to the subject."""
         if not self.by_key:
             return False
         data = self.codec.key_row(key)
@@ -164,7 +164,7 @@ class Matcher:
         )
 
     def row_of(self, key: bytes, value: bytes) -> bool:
-        """Return whether a row with a value or a list of values belongs to it."""
+        """Return whether a row with a value or a list of values belongs to the subject."""
         if not self.by_value:
             return False
         keys = self._row(KEY).decode(self.codec.key_row(key))
@@ -174,7 +174,7 @@ class Matcher:
         )
 
     def values_of(self, keys: Mapping[str, Any], values: Mapping[str, Any]) -> bool:
-        """Return whether a row with these fields belongs to it."""
+        """Return whether a row with these fields belongs to the subject."""
         return self.possible and all(
             any(leaf.of(keys if leaf.side == KEY else values) == leaf.value for leaf in leaves)
             for leaves in self.leaves.values()
@@ -208,9 +208,9 @@ def matcher(codec: StateCodec, subject: Subject) -> Matcher:
 
 
 def unsearched(codec: StateCodec, subject: Subject) -> tuple[str, ...]:
-    """Return the columns of a family that cannot be searched: those that hold many values.
+    """Return the columns of a family that cannot be searched: those with several values.
 
-    For a subject with columns, only those that could have one of these names inside.
+    For a subject with named columns, only columns are returned that may contain a field of such a name.
     """
     sides = [codec.key_type] if subject.any_column else [codec.key_type, codec.value_type]
     return tuple(
@@ -222,7 +222,7 @@ def unsearched(codec: StateCodec, subject: Subject) -> tuple[str, ...]:
 
 
 def _several(type_: Struct, path: tuple[str, ...] = ()) -> list[tuple[tuple[str, ...], set[str]]]:
-    """Return the arrays and maps of a row, each with its own name and all names in it."""
+    """Return the arrays and maps of a row, each with its path and all names of fields in it."""
     collections = []
     for name, kind in zip(type_.names, type_.types, strict=True):
         if isinstance(kind, Struct):
@@ -244,7 +244,7 @@ def _names_in(type_: DataType) -> set[str]:
 
 
 def _exact_match(codec: StateCodec, leaves: Mapping[str | None, tuple[Leaf, ...]]) -> bytes | None:
-    """Return the stored key that has these values and no other field."""
+    """Return the stored key that consists only of these values; None if there are other fields."""
     by_path = {leaf.path: leaf for fitting in leaves.values() for leaf in fitting if leaf.side == KEY}
     alone = all(len(fitting) == 1 for fitting in leaves.values()) and len(by_path) == len(leaves)
     if not alone or codec.plain_keys is None or set(by_path) != {(name,) for name in codec.key_type.names}:
@@ -256,7 +256,7 @@ def _exact_match(codec: StateCodec, leaves: Mapping[str | None, tuple[Leaf, ...]
 def _places(
     key: Struct, leaves: Mapping[str | None, tuple[Leaf, ...]]
 ) -> tuple[tuple[tuple[int, bytes], ...], ...] | None:
-    """Return the offset of each column in a key's row: a word for each field, after the null bits."""
+    """Return the offset and bytes of each column in a key's row; fields are words after the null bits."""
     words = -(-len(key.types) // (8 * _SLOT)) * _SLOT
     places = []
     for fitting in leaves.values():
@@ -282,7 +282,7 @@ def _leaves(type_: Struct, path: tuple[str, ...] = ()) -> list[tuple[tuple[str, 
 
 
 def _fitting(given: Any, type_: DataType) -> tuple[Any, ...]:
-    """Return the value in a type, if it fits."""
+    """Return the value converted to a type; empty if it does not match."""
     try:
         return (typed(given, type_, written=True),)
     except ValueError:
@@ -290,15 +290,15 @@ def _fitting(given: Any, type_: DataType) -> tuple[Any, ...]:
 
 
 def _needle(leaf: Leaf) -> bytes:
-    """Return the bytes of any row in which a field has this value.
+    """Return bytes that occur in every row in which a field has this value.
 
-    A value longer than a word follows the words, padded to whole words.
+    A value longer than a word is stored after the words, padded to whole words.
     """
     row = RowCodec(Struct(("x",), (leaf.type,))).encode({"x": leaf.value})
     return row[_SLOT : 2 * _SLOT] if is_fixed(leaf.type) else row[2 * _SLOT :]
 
 
-# A key as it is stored, and its value; a delete has none, or an empty one.
+# A stored key and its value; a deletion has no value, or an empty one.
 Entry = tuple[bytes, "bytes | None"]
 # RocksDB's list of its data files, with the first and the last key of each.
 _NOTES = "MANIFEST-"
@@ -311,8 +311,7 @@ class FileHits:
 
     Attributes:
         keys: The matching keys, by family, each with whether the file keeps or deletes it.
-        by_value: The number of entries that match by value only, or by their bytes if their state was
-            dropped.
+        by_value: The number of entries that match only by value, or by bytes if their state was dropped.
         bare: Whether RocksDB's own metadata contains the key.
     """
 
@@ -322,12 +321,12 @@ class FileHits:
 
     @property
     def any(self) -> bool:
-        """Return whether anything was found."""
+        """Return whether the subject was found in the file."""
         return self.certain or self.bare
 
     @property
     def certain(self) -> bool:
-        """Return whether at least one match is a row; bytes outside rows may only look like the key."""
+        """Return whether at least one match is a row; bytes outside rows may equal the key by chance."""
         return bool(self.keys or self.by_value)
 
     def take(self, other: FileHits) -> None:
@@ -338,7 +337,7 @@ class FileHits:
 
 @dataclass(slots=True)
 class StoreHits:
-    """The occurrences in a store, by file, with its files in their order."""
+    """The occurrences in a store, by file, with the store's files in order."""
 
     store: StoreId
     chain: tuple[StoreFile, ...]
@@ -346,12 +345,12 @@ class StoreHits:
 
     @property
     def any(self) -> bool:
-        """Return whether anything was found."""
+        """Return whether the subject was found in the store."""
         return any(file.any for file in self.files.values())
 
     @property
     def by_value(self) -> bool:
-        """Return whether a row matches by its value, which its key does not show."""
+        """Return whether a row matches by its value and not by its key."""
         return any(file.by_value for file in self.files.values())
 
     @property
@@ -360,7 +359,7 @@ class StoreHits:
         return sum(file.any for file in self.files.values())
 
     def live(self, operator: OperatorStates) -> dict[str, int]:
-        """Return the number of live keys by the label of their state, without counters."""
+        """Return the number of current keys by the label of their state, without counters."""
         last: dict[tuple[str, bytes], bool] = {}
         for file in self.chain:
             last.update(self.files[file].keys)
@@ -385,11 +384,11 @@ class Search:
         self.columns: set[str] = set()
 
     def matchers(self, operator: OperatorStates) -> dict[tuple[str, str], Matcher]:
-        """Return the matchers of each family of an operator that may hold it."""
+        """Return the matcher of each family of an operator that may contain the subject."""
         matchers = {}
         for codec in operator.declared_codecs():
             if codec.schema is None:
-                continue  # nobody has written into it
+                continue  # no rows were written
             one = matcher(codec, self._subject)
             self.columns |= {str(column) for column, leaves in one.leaves.items() if column and leaves}
             if one.possible:
@@ -406,10 +405,10 @@ class Search:
         """Search the files of a store.
 
         Args:
-            view: The savepoint as a checkpoint.
+            view: The savepoint, read as a checkpoint.
             operator: The store's operator.
-            store: The store.
-            matchers: The operator's matchers, from `matchers`.
+            store: The identity of the store.
+            matchers: The matchers of the operator, from `matchers`.
 
         Raises:
             Corrupt: A file is damaged.
@@ -473,7 +472,7 @@ class Search:
 
 
 def _exact(matchers: Mapping[str, Matcher], families: Families) -> list[bytes] | None:
-    """Return the only stored keys that can match; None if others can."""
+    """Return the only stored keys that can match; None if other keys can match."""
     if families.forgotten:
         return None
     keys = []
@@ -492,11 +491,11 @@ def _may_have(
     families: Families,
     operator: OperatorStates,
 ) -> bool:
-    """Return whether records may contain it; false positives are possible, false negatives not."""
+    """Return whether records may contain the subject; false negatives are impossible."""
     keys = _exact(matchers, families)
     if keys is None:
         return any(one.may_have(stream, b"") for one in matchers.values())
-    if operator.values.checksums:  # a delete has one before its key
+    if operator.values.checksums:  # a deletion has one before its key
         return any(key in stream for key in keys)
     return any(len(key).to_bytes(4, "big") + key in stream for key in keys)
 
@@ -506,7 +505,7 @@ def _hits(
     matchers: Mapping[str, Matcher],
     families: Families,
 ) -> FileHits:
-    """Search entries; most are excluded by their bytes."""
+    """Return the matching entries; most entries are excluded by a comparison of bytes."""
     hits = FileHits()
     needles = tuple({needle for one in matchers.values() for column in one.needles for needle in column})
     first = needles[0]
@@ -519,7 +518,7 @@ def _hits(
             continue
         family, key = families.split(stored)
         if family is None:
-            # Its family was dropped, so its schema is unknown: only the bytes can tell.
+            # The family was dropped, so its schema is unknown, and only the bytes can be compared.
             hits.by_value += any(one.may_have(key, value or b"") for one in matchers.values())
             continue
         one = matchers.get(family)
@@ -533,10 +532,10 @@ def _hits(
 
 
 def checked(view: SavepointView, path: str) -> bytes:
-    """Read a file of a savepoint, and check it against the manifest.
+    """Read a file of a savepoint, and compare it with the manifest.
 
     Raises:
-        Corrupt: The bytes differ, so the original content is unknown.
+        Corrupt: The content differs from the manifest, so the original content is unknown.
     """
     data = view.read(path)
     if hash_of(data) != view.sha256(path):
@@ -552,11 +551,11 @@ def checked(view: SavepointView, path: str) -> bytes:
 
 
 def entries(view: SavepointView, operator: OperatorStates, file: StoreFile) -> Iterator[Entry]:
-    """Yield every entry of a file of a store, current or not: keys as they are stored, with their family.
+    """Yield all entries of a store's file, current or not, each with the stored key and its family.
 
     Raises:
         Corrupt: The file is damaged.
-        Unsupported: Its format is not supported.
+        Unsupported: The format of the file is not supported.
     """
     path = file.render()
     data = checked(view, path)
@@ -570,20 +569,20 @@ def entries(view: SavepointView, operator: OperatorStates, file: StoreFile) -> I
 
 
 def _changes(operator: OperatorStates, file: StoreFile, stream: bytes) -> Iterator[Entry]:
-    """Yield the entries of unpacked changes, or of a store in memory."""
+    """Yield the entries of decompressed changes, or of a store of the memory provider."""
     deleted = operator.values.deleted
     for _, key, value in records_of(file.kind, stream, file.render()):
         yield deleted(key) if value is None else key, value
 
 
 def noted_keys(data: bytes) -> list[bytes]:
-    """Return the lists in a snapshot that record the first and the last key of its data files."""
+    """Return the parts of a snapshot that record the first and the last key of its data files."""
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
         return [archive.read(name) for name in archive.namelist() if name.startswith(_NOTES)]
 
 
 def _in_small_files(data: bytes, matchers: Iterable[Matcher], exact: Sequence[bytes] | None) -> bool:
-    """Return whether a snapshot's own files may contain it: they have the bounds of data files."""
+    """Return whether a snapshot's metadata files may contain the subject, as bounds of data files."""
     keys = [matcher for matcher in matchers if matcher.by_key]
     notes = noted_keys(data)
     if exact is not None:

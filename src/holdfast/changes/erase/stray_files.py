@@ -1,8 +1,8 @@
-"""Search the state files that belong to no restorable batch.
+"""The search of state files that belong to no restorable batch.
 
-Killed tasks and Spark's cleanup leave them. It is unknown which of their rows are current, so their bytes are
-searched: a file that may contain the key counts as one that does, and so does one that cannot be unpacked. An
-empty file, as a killed task leaves it, contains nothing.
+Killed tasks and Spark's cleanup leave such files behind. It is unknown which of their rows are current, so
+their bytes are searched: a file that may contain the key, or that cannot be decompressed, counts as one with
+the key. An empty file of a killed task does not contain the key.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from holdfast.changes.erase.keyed_erasing import KeyedSearch
 
 
-# Whether the bytes of a row, or of many, may be of the subject.
+# A function that returns whether the bytes of one or many rows may contain the subject.
 _MayBe = Callable[[bytes], bool]
 
 
@@ -35,7 +35,7 @@ class StrayFiles:
 
     Args:
         checkpoint: The checkpoint.
-        operators: Its operators at the newest batch.
+        operators: The operators of the checkpoint at the newest batch.
         subject: The key.
     """
 
@@ -47,7 +47,7 @@ class StrayFiles:
         }
 
     def holding(self, paths: Sequence[str]) -> int:
-        """Return the number of these files that may hold the subject."""
+        """Return the number of these files that may contain the subject."""
         return sum(self._may_hold(path) for path in paths)
 
     def _may_hold(self, path: str) -> bool:
@@ -56,7 +56,7 @@ class StrayFiles:
         try:
             data = self._checkpoint.read(path)
         except NotFound:
-            return False  # Spark's clean-up was quicker
+            return False  # Spark's cleanup has deleted the file
         return bool(data) and self._may_be_in(path, data)
 
     def _may_be_in(self, path: str, data: bytes) -> bool:
@@ -65,7 +65,7 @@ class StrayFiles:
             return True
         known = self._operators.get(place.store.operator_id)
         if known is None:
-            return True  # its operator is gone, and with it what its rows look like
+            return True  # the operator was removed, so the format of its rows is unknown
         try:
             return _in_rows(path, data, place, *known)
         except (Corrupt, Unsupported, zipfile.BadZipFile):
@@ -83,17 +83,18 @@ def _search(operator: NamedOperator, subject: Subject) -> SparkSearch | KeyedSea
 def _in_rows(
     path: str, data: bytes, place: StoreFile | SharedSstFile, operator: OperatorStates, may_be: _MayBe
 ) -> bool:
-    """Return whether a file of a store, with these bytes, may hold the subject."""
+    """Return whether the content of a store's file may contain the subject."""
     if isinstance(place, SharedSstFile):
         if place.folder != layout.SSTS:
             return may_be(data)
         return any(may_be(key + b"\0" + (value or b"")) for key, value in sst_entries(data, path))
     if place.kind is FileKind.ZIP:
-        # Its rows are in data files, which are looked at one by one; the first and last keys are noted.
+        # The rows are in data files, which are searched separately; this file contains the first and last
+        # keys.
         return any(map(may_be, noted_keys(data)))
     return may_be(decompressed(data, operator.codec, path))
 
 
 def _is_schema(path: str) -> bool:
-    """Return whether a file holds a schema, and no rows."""
+    """Return whether a file is a schema file, which has no rows."""
     return isinstance(layout.parse(path), (layout.OperatorMetadataFile, layout.SchemaFile))

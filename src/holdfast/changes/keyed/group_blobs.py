@@ -1,4 +1,4 @@
-"""Key groups rewritten: a base of the new rows, and a record with a new token."""
+"""The rewriting of key groups: a base with the new rows, and a record with a new token."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from holdfast.worker.state.upkeep import Census
 
 
 def written(number: int, key_groups: int, form: BlobSchema, parts: Sequence[Part]) -> KeyGroup:
-    """Return a key group with these rows, all of them in its base.
+    """Return a key group with these rows, all in its base.
 
     Args:
-        number: The group.
+        number: The number of the group.
         key_groups: The operator's number of groups.
-        form: The schema that its record names: that of the last part, if there is one.
-        parts: Its rows, those of earlier schemas first.
+        form: The schema to name in the record: that of the last part, if there are parts.
+        parts: The rows of the group, those of earlier schemas first.
     """
     blobs = [blob for part in parts for blob in _pages(part)]
     forms = {part_form.fingerprint: part_form for part_form in (*(part.form for part in filled(parts)), form)}
@@ -46,7 +46,7 @@ def written(number: int, key_groups: int, form: BlobSchema, parts: Sequence[Part
 
 
 def _counts(key_groups: int, form: BlobSchema, parts: Sequence[Part]) -> tuple[int, ...]:
-    """Return the sizes of the group, all of it with one schema."""
+    """Return the counts for a group's record, computed with one schema."""
     census = Census(form, key_groups)
     counts = (census.count({name: run.alive() for name, run in part.tables.items()}) for part in parts)
     return tuple(sum(counts, census.none()).tolist())
@@ -58,12 +58,12 @@ def _pages(part: Part) -> Iterator[bytes]:
         if run is None:
             continue
         for page in pages(run, PAGE_ROWS):
-            # Without a copy, a blob would have the bytes of rows that are cut off at either end.
+            # Without a copy, a blob would contain the bytes of rows that were sliced off.
             yield encode(part.form, {name: page.take(pa.array(np.arange(page.num_rows)))})
 
 
 def _least(parts: Iterable[Part], column: str) -> int:
-    """Return the earliest timer of all keys."""
+    """Return the time of the earliest timer of all keys."""
     firsts = []
     for part in parts:
         run = part.tables.get(ROWS)
@@ -73,7 +73,7 @@ def _least(parts: Iterable[Part], column: str) -> int:
 
 
 def joined(parts: Sequence[Part]) -> list[Part]:
-    """Return the rows with neighbours of one schema merged; no identity may be in two of them."""
+    """Merge consecutive parts of the same schema; no identity may be in two of them."""
     together: list[Part] = []
     for part in parts:
         if together and together[-1].form.fingerprint == part.form.fingerprint:
@@ -92,7 +92,7 @@ def _together(one: Part, other: Part) -> dict[str, Run]:
 
 
 def brought(parts: Sequence[Part], form: BlobSchema, where: str) -> Part:
-    """Return all rows with one schema that has at least their columns, in the same types.
+    """Convert all rows to one schema, which must have at least their columns in the same types.
 
     Raises:
         Unsupported: A state of an earlier schema has a different type or TTL, or no longer exists, so only
@@ -111,7 +111,7 @@ def alive(part: Part) -> Part:
 
 
 def living_parts(group: KeyGroup, where: str) -> list[Part]:
-    """Return a group's rows, with deleted ones only if rows of other schemas may need them.
+    """Return the rows of a group, with deleted rows only if rows of other schemas may need them.
 
     Raises:
         Corrupt: A blob cannot be read.
@@ -121,7 +121,7 @@ def living_parts(group: KeyGroup, where: str) -> list[Part]:
 
 
 def within(part: Part, number: int, key_groups: int) -> Part:
-    """Return the rows of one group."""
+    """Return the rows of a part that belong to one group."""
     low, high = range_of(number, key_groups)
     return Part(part.form, {name: run.slice(*run.between(low, high)) for name, run in part.tables.items()})
 
@@ -148,14 +148,14 @@ def _moved(part: Part, form: BlobSchema, where: str) -> Part:
 
 
 def _more_times(old: pa.Schema, new: pa.Schema) -> bool:
-    """Return whether stored values have gained a TTL; only the program knows its start."""
+    """Return whether stored values have gained a TTL, whose start only the program can determine."""
     added = set(new.names) - set(old.names)
     states = (name.removeprefix(STAMP_PREFIX) for name in added if name.startswith(STAMP_PREFIX))
     return "t" in added or any(f"{VALUE_PREFIX}{state}" in old.names for state in states)
 
 
 def former(where: str, name: str) -> Unsupported:
-    """Return the error for rows that only the program can convert."""
+    """Return the error for rows of an earlier schema that only the program can convert."""
     return Unsupported(
         f"the schema of {name} has changed, and some key groups still have rows in the old one, which only"
         " the job can convert",

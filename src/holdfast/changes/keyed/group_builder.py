@@ -1,4 +1,4 @@
-"""Key groups built from tables, as a processor would write them: for jobs with initial state."""
+"""The construction of key groups from tables, as a processor would write them, for initial state."""
 
 from __future__ import annotations
 
@@ -45,18 +45,18 @@ def build_groups(
     it is null, the time of the batch is used. A row without a value is ignored. Timers are a table with the
     key columns, `name`, `clock` and `at_ms`.
 
-    Cost: some 3 microseconds a row; everything is held in memory.
+    Cost: about 3 microseconds per row; all rows are held in memory.
 
     Args:
         operator: The operator, with the times of the batch of the state.
         tables: The rows of each state.
-        timers: The keys' timers.
+        timers: The timers of keys; None for none.
         hashes: The hash function of keys: Spark's hash.
 
     Raises:
         NotFound: The state does not exist.
         Invalid: A table has the wrong columns or types, or a duplicate key of a single value.
-        Unsupported: The operator's state is of instances, or of a broadcast stream.
+        Unsupported: The state of the operator is that of instances or of a broadcast stream.
     """
     if operator.instances:
         raise Unsupported(
@@ -75,7 +75,7 @@ def build_groups(
 
 @dataclass(frozen=True, slots=True)
 class _Given:
-    """One table's rows: their key columns, and the others."""
+    """The rows of one table: the key columns and the other columns."""
 
     state: KeptState | None
     keys: pa.Table
@@ -84,7 +84,7 @@ class _Given:
 
 
 class _Making:
-    """A builder that collects tables, then writes the groups."""
+    """A builder that collects tables and then creates the key groups."""
 
     def __init__(self, operator: KeyedOperator, hashes: Callable[[pa.Table], Hashes]) -> None:
         self._operator = operator
@@ -109,7 +109,7 @@ class _Making:
             table = table.append_column(STAMP, pa.nulls(table.num_rows, pa.int64()))
         table = _columns(table, [*self._operator.keys, *value_fields(state)], where)
         if not state.has_elements:
-            # What holds nothing is nothing; an element may well be null.
+            # An empty value counts as missing; an element may be null.
             table = table.filter(table.column(VALUE).is_valid())
         if state.ttl_ms is not None:
             at = table.column_names.index(STAMP)
@@ -140,7 +140,7 @@ class _Making:
         self._take(None, table)
 
     def done(self) -> tuple[KeyGroup, ...]:
-        """Return the groups of everything added."""
+        """Return the key groups with all added rows and timers."""
         if not self._count:
             return ()
         every = pa.concat_tables([given.keys for given in self._given]).combine_chunks()
@@ -236,10 +236,10 @@ class _Making:
 
 
 def _columns(table: pa.Table, fields: Sequence[pa.Field], where: str) -> pa.Table:
-    """Return the required columns, in their types.
+    """Return the required columns of a table, cast to their types.
 
     Raises:
-        Invalid: A column is missing, unknown, or of a wrong type.
+        Invalid: A column is missing, unknown, or of the wrong type.
     """
     names = [field.name for field in fields]
     if sorted(table.column_names) != sorted(names):
@@ -271,7 +271,7 @@ def _distinct(
         same &= same_keys(one, other)
     if same.all():
         return unique, np.zeros(len(unique), np.int32), first, position
-    # Keys that share a hash.
+    # Keys with equal hashes.
     ordinals = np.zeros(len(h), np.int32)
     of_hash: dict[int, KeyOrdinals] = {}
     shared = np.flatnonzero(np.isin(position, position[~same]))

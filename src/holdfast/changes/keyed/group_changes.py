@@ -1,4 +1,4 @@
-"""Change keyed state by its users' keys, group by group."""
+"""Changes of keyed state by users' keys, group by group."""
 
 from __future__ import annotations
 
@@ -52,11 +52,11 @@ class EditedKey:
     """A key with changed state.
 
     Attributes:
-        change: Its new state, or its deletion.
-        key: Its values.
-        h: Its hash, for a new key.
-        identity: Hash and ordinal of an existing key.
-        before: Its state before.
+        change: The new state of the key, or its deletion.
+        key: The values of the key.
+        h: The hash of the key, for a new key.
+        identity: The hash and ordinal of an existing key.
+        before: The state of the key before the change.
     """
 
     change: KeyChange
@@ -72,13 +72,13 @@ def edited_rows(
     """Return the rows of a group with some keys changed, and the identities of these keys.
 
     Raises:
-        Invalid: A value does not fit its state.
+        Invalid: A value does not match its state.
     """
     return _Group(operator, part, keys).rebuild()
 
 
 class _Group:
-    """One group's rows, of one schema."""
+    """The rows of one group with one schema."""
 
     def __init__(self, operator: KeyedOperator, part: Part, keys: Sequence[EditedKey]) -> None:
         self._operator = operator
@@ -123,7 +123,7 @@ class _Group:
         self._columns["dead"] = pa.array(empty)
         schema = self._form.tables[ROWS]
         made = pa.RecordBatch.from_arrays([self._columns[column] for column in schema.names], schema=schema)
-        # A key that has nothing left is none: as a processor's group is without it once it is folded.
+        # A key without any state left does not exist, as in a group that a processor has folded.
         self._tables[ROWS] = sorted_run(concatenated([self._tables[ROWS].batch, made])).alive()
         gone = {
             identity for identity, nothing in zip(self._identities, empty.tolist(), strict=True) if nothing
@@ -189,7 +189,7 @@ class _Group:
         put_timers(self._columns, np.array(chosen, np.int64), timers)
 
     def _stamp(self, state: KeptState, key: EditedKey, entry: Any) -> int | None:
-        """Return the stamp of a value: the given one, the existing one, or the batch's."""
+        """Return the stamp of a value: the given one, the existing one, or the time of the batch."""
         given = _at(key.change.stamps.get(state.name), entry)
         if given is not None:
             return int(given)
@@ -231,7 +231,7 @@ class _Group:
 def put_timers(
     columns: dict[str, pa.Array], places: NDArray[np.int64], timers: Iterable[Iterable[KeyTimer]]
 ) -> None:
-    """Write the timers of some keys into their rows: as text, and the first time of each clock.
+    """Write the timers of some keys into their rows, as text and as the earliest time of each clock.
 
     Raises:
         Invalid: A clock or a time is not valid.
@@ -247,12 +247,12 @@ def put_timers(
 
 
 def default_stamp(operator: KeyedOperator, state: KeptState) -> int | None:
-    """Return the stamp of values written in the batch: its time by the state's clock, if it has one."""
+    """Return the stamp of values written in the batch: its time on the state's clock; None without a TTL."""
     return operator.planned_ms if state.clock == "processing" else operator.watermark_ms or None
 
 
 def _identities(rows: Run, keys: Sequence[EditedKey]) -> list[_Identity]:
-    """Return hash and ordinal of each key; a new one gets the first free ordinal of its hash."""
+    """Return the hash and ordinal of each key; a new key gets the first free ordinal of its hash."""
     new = np.unique(np.array([key.h for key in keys if key.identity is None], np.uint64))
     taken: dict[int, set[int]] = {}
     free: dict[int, Iterator[int]] = {}
@@ -277,7 +277,7 @@ def _drop(run: Run, identities: set[_Identity]) -> Run:
 
 
 def _entries(state: KeptState, value: Any) -> list[tuple[Any, Any]]:
-    """Return the elements of a list or map as pairs; a list's have None as key."""
+    """Return the elements of a list or map as pairs; those of a list have None as key."""
     if value is None:
         return []
     if state.kind == MAP:
@@ -300,11 +300,11 @@ def _has_expired(operator: KeyedOperator, state: KeptState, stamp: int) -> bool:
 
 
 def _at(stamps: Any, entry: Any) -> Any:
-    """Return the stamp of an entry among those of a state; a plain value has one."""
+    """Return the stamp of an entry from the stamps of a state; a single value has one stamp."""
     if isinstance(stamps, Mapping):
         try:
             return stamps.get(entry)
-        except TypeError:  # a key without a hash
+        except TypeError:  # an unhashable key
             return None
     if stamps is None or isinstance(stamps, int):
         return stamps
@@ -313,25 +313,25 @@ def _at(stamps: Any, entry: Any) -> Any:
     return next((stamp for key, stamp in stamps if key == entry), None) if stamps else None
 
 
-# Of so large a share of all key groups, all are read at once and not each on its own.
+# From this share of all key groups on, all groups are read at once instead of one by one.
 _MANY = 8
 
 
 def changed(state: KeyedStateReader, changes: Iterable[KeyChange]) -> tuple[GroupChange, ...]:
-    """Compute the rewritten key groups for changes of some keys.
+    """Return the rewritten key groups for changes of some keys.
 
-    Nothing is written. A changed group gets a new base without a log: no blob of it has the bytes of removed
-    or replaced values any more. All its other keys are checked to be unchanged.
+    Nothing is written. A changed group gets a new base without a log, so that none of its blobs contains the
+    bytes of removed or replaced values. All other keys of the group are verified to be unchanged.
 
-    Cost: the groups of these keys are read and rewritten; if a placement function may have moved keys, and
-    some are not in the group of their hash, all groups are searched.
+    Cost: reads and rewrites the groups of these keys. If keys may be placed by a placement function, and some
+    are not in the group of their hash, all groups are searched.
 
     Args:
-        state: The operator's state.
-        changes: The changes; each key once.
+        state: The state of the operator.
+        changes: The changes, with each key at most once.
 
     Raises:
-        Invalid: A key, a state or a value does not fit, or a key is given twice.
+        Invalid: A key or a value does not match its columns, or a key is given twice.
         NotFound: The state does not exist.
         Unsupported: Only the program can place a new key, or convert rows of an earlier schema.
         Corrupt: A blob cannot be read.
@@ -350,20 +350,20 @@ def changed(state: KeyedStateReader, changes: Iterable[KeyChange]) -> tuple[Grou
 
 
 def without_shared(state: KeyedStateReader, stream: str, keys: Iterable[Any]) -> tuple[GroupChange, ...]:
-    """Compute the key groups without some rows of a broadcast stream, of which each group has a copy.
+    """Return the key groups without some rows of a broadcast stream, of which each group has a copy.
 
-    Nothing is written. A row that the stream had retracted is removed as well.
+    Nothing is written. A row that the stream has retracted is also removed.
 
-    Cost: all state of the operator is read, and each group with such a row rewritten.
+    Cost: reads all state of the operator, and rewrites each group with such a row.
 
     Args:
-        state: The operator's state.
+        state: The state of the operator.
         stream: The name of the stream.
         keys: The keys of the rows, in the same shapes as keys of the operator.
 
     Raises:
         NotFound: The stream does not exist.
-        Invalid: The state belongs to keys, or a key does not fit.
+        Invalid: The state is not that of a broadcast stream, or a key does not match its columns.
         Corrupt: A blob cannot be read.
     """
     kept = state.operator.state(stream)
@@ -400,7 +400,7 @@ def without_shared(state: KeyedStateReader, stream: str, keys: Iterable[Any]) ->
 
 
 def refolded(state: KeyedStateReader, group: KeyGroup) -> GroupChange:
-    """Return a key group rewritten with its current rows only."""
+    """Return a key group rewritten with only its current rows."""
     parts = [alive(part) for part in parts_of(group, state.where, dead=True)]
     form = parts[0].form if parts else state.operator.form
     after = written(group.group, state.operator.key_groups, form, joined(parts))
@@ -408,7 +408,7 @@ def refolded(state: KeyedStateReader, group: KeyGroup) -> GroupChange:
 
 
 class _Work:
-    """A search for changed keys, and the writer of their groups."""
+    """The search for changed keys and the rewriting of their groups."""
 
     def __init__(self, state: KeyedStateReader, wanted: Sequence[KeyChange], keys: pa.Table) -> None:
         self._state = state
@@ -435,7 +435,7 @@ class _Work:
                 self._match(group, numbers[number], self._h)
 
     def elsewhere(self) -> None:
-        """Search the remaining keys in all groups, where a placement function may have put them."""
+        """Search the remaining keys in all groups, because a placement function may have placed them."""
         for group in self._state.source.groups():
             h = placed_hash(self._h, group.group, self._state.operator.key_groups)
             self._match(group, list(self.left), h)
@@ -443,7 +443,7 @@ class _Work:
                 self._groups[group.group] = group
 
     def new_ones(self) -> None:
-        """Assign groups to the keys that do not exist and are to be created."""
+        """Assign groups to the keys that do not exist yet and must be created."""
         added = [at for at in self.left if not self._wanted[at].remove and _makes(self._wanted[at])]
         if not added:
             return
@@ -453,7 +453,7 @@ class _Work:
             self._of.setdefault(int(of[at]), []).append((at, None))
 
     def done(self) -> tuple[GroupChange, ...]:
-        """Write the groups."""
+        """Return the rewritten groups."""
         made = []
         for number in sorted(self._of):
             group = self._groups.get(number)
@@ -473,7 +473,7 @@ class _Work:
         yield from ((number, there.get(number)) for number in numbers)
 
     def _match(self, group: KeyGroup, places: Sequence[int], h: NDArray[np.uint64]) -> None:
-        """Match the remaining keys that are in a group, by these hashes."""
+        """Match the remaining keys that are in a group, by their hashes."""
         owners = owners_of(parts_of(group, self._state.where))
         if owners is None:
             return
@@ -501,7 +501,7 @@ class _Work:
             seen.add(key)
 
     def _check_places(self) -> None:
-        """Refuse to create keys if something other than their hash decides their group."""
+        """Check that new keys are placed by hash, so that their group can be computed."""
         operator = self._state.operator
         by_hash = not operator.instances and operator.placed is not True
         if by_hash and (operator.placed is False or all(self._by_hash())):
@@ -515,7 +515,7 @@ class _Work:
         )
 
     def _by_hash(self) -> Iterator[bool]:
-        """Return for each group whether its keys are placed by their hashes."""
+        """Yield, for each group, whether its keys are placed by hash."""
         for group in self._state.source.groups():
             owners = owners_of(parts_of(group, self._state.where))
             yield owners is None or self._state.is_by_hash(owners)
@@ -552,7 +552,7 @@ class _Work:
         return after
 
     def _in_one_form(self, parts: Sequence[Part], where: str) -> Part:
-        """Return all rows with the operator's newest schema if they fit, else with their only one."""
+        """Convert all rows to the operator's newest schema if possible; otherwise keep their only schema."""
         try:
             return brought(parts, self._state.operator.form, where)
         except Unsupported:
@@ -600,14 +600,14 @@ def _ordinals_by_hash(run: Run, count: int) -> dict[int, KeyOrdinals]:
 
 
 def _without(part: Part, identities: set[_Identity]) -> Part:
-    """Return the part without the rows of some keys, in all tables."""
+    """Return a part without the rows of some keys in all tables."""
     if not identities:
         return part
     return Part(part.form, {name: run.take(~_is_of(run, identities)) for name, run in part.tables.items()})
 
 
 def _is_of(run: Run, identities: set[_Identity]) -> NDArray[np.bool_]:
-    """Return a mask of the rows of these keys."""
+    """Return a mask of the rows of some keys."""
     rows = np.isin(run.h, np.array(sorted({h for h, _ in identities}), np.uint64))
     for at in np.flatnonzero(rows).tolist():
         rows[at] = (int(run.h[at]), int(run.ord[at])) in identities
@@ -618,7 +618,7 @@ def _check_rest(after: KeyGroup, before: Sequence[Part], identities: set[_Identi
     """Check that all other keys are unchanged.
 
     Raises:
-        Internal: One is not.
+        Internal: A different key has changed.
     """
     parts = [_without(part, identities) for part in parts_of(after, where, dead=True)]
     for had, has in zip(filled(joined(before)), filled(parts), strict=True):

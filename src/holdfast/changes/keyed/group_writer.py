@@ -1,4 +1,4 @@
-"""Write key groups to a checkpoint, in a separate batch that reads nothing."""
+"""The writing of key groups to a checkpoint, in a separate batch without input."""
 
 from __future__ import annotations
 
@@ -30,24 +30,23 @@ def write_groups(
 ) -> int:
     """Write key groups to a checkpoint, in a separate batch.
 
-    No query may use the checkpoint, and its newest batch has to be committed. The new batch's state is that
-    of the newest with these key groups changed, and everything else unchanged. It takes effect with its
-    commit, which is written last. To remove all bytes of replaced values, the files of earlier batches have
-    to be deleted as well.
+    No query may use the checkpoint, and its newest batch must be committed. The state of the new batch is
+    that of the newest batch with these key groups changed. The batch takes effect with its commit, which is
+    written last. To remove all bytes of replaced values, the files of earlier batches must also be deleted.
 
-    Cost: every store is opened and rewritten; data files without changed rows are kept.
+    Cost: opens and rewrites every store; data files without changed rows are kept.
 
     Args:
-        checkpoint: The checkpoint; it is changed.
-        changes: Key groups by the number of their operator.
+        checkpoint: The checkpoint to modify.
+        changes: The changed key groups, by the number of the operator.
         folder: A working directory that does not exist yet.
-        tell: Called with stores done, stores in all, and the current step.
+        tell: The progress callback, called with stores done, total stores, and the current step.
 
     Returns:
-        The batch.
+        The id of the new batch.
 
     Raises:
-        NotFound: No batch is committed, or a file that it needs is missing.
+        NotFound: No batch is committed, or a file that the batch needs is missing.
         Corrupt: A file is damaged.
     """
     operators = {operator.operator_id: operator for operator in operator_states(checkpoint)}
@@ -63,19 +62,19 @@ def write_rows(
     folder: Path,
     tell: ProgressCallback | None = None,
 ) -> int:
-    """Write rows to the stores of a checkpoint, in a separate batch: see `write_groups`.
+    """Write rows to the stores of a checkpoint, in a separate batch; see `write_groups`.
 
     Args:
-        checkpoint: The checkpoint; it is changed.
+        checkpoint: The checkpoint to modify.
         changes: The changed rows, by store.
         folder: A working directory that does not exist yet.
-        tell: Called with stores done, stores in all, and the current step.
+        tell: The progress callback, called with stores done, total stores, and the current step.
 
     Returns:
-        The batch.
+        The id of the new batch.
 
     Raises:
-        NotFound: No batch is committed, or a file that it needs is missing.
+        NotFound: No batch is committed, or a file that the batch needs is missing.
         Corrupt: A file is damaged.
     """
     folder.mkdir()
@@ -112,23 +111,23 @@ def regroup(
     folder: Path,
     tell: ProgressCallback | None = None,
 ) -> tuple[Regrouped, ...]:
-    """Move the keys of Holdfast's keyed operators to a different number of key groups, in a separate batch.
+    """Move the keys of keyed operators to a different number of key groups, in a separate batch.
 
-    The operators' notes are changed first: no process may start the query before this has returned, so use a
-    copy of the checkpoint, and start the query only afterwards, with the same `key_groups`.
+    The files that describe the operators are changed first, so no process may start the query before this
+    function has returned. Use a copy of the checkpoint, and then start the query with the same `key_groups`.
 
     Args:
-        checkpoint: The checkpoint; it is changed.
+        checkpoint: The checkpoint to modify.
         key_groups: The new number of groups.
         folder: A working directory that does not exist yet.
-        tell: Called with stores done, stores in all, and the current step.
+        tell: The progress callback, called with stores done, total stores, and the current step.
 
     Returns:
-        The operators that were changed, with their new key groups.
+        The changed operators with their new key groups.
 
     Raises:
-        NotFound: The checkpoint has none of Holdfast's keyed operators.
-        Unsupported: Something other than their hashes decides the groups of its keys.
+        NotFound: The checkpoint has no keyed operators.
+        Unsupported: Keys are placed by a placement function and not by hash.
         Corrupt: A file is damaged.
     """
     states = keyed_states(checkpoint)
@@ -154,7 +153,7 @@ def regroup(
 
 
 def replacing(before: Iterable[KeyGroup], after: Iterable[KeyGroup]) -> list[GroupChange]:
-    """Return changes that replace all groups."""
+    """Return the changes that replace all groups."""
     had, has = ({group.group: group for group in groups} for groups in (before, after))
     return [GroupChange(had.get(number), has.get(number)) for number in sorted({*had, *has})]
 
@@ -162,8 +161,8 @@ def replacing(before: Iterable[KeyGroup], after: Iterable[KeyGroup]) -> list[Gro
 def _renumber(checkpoint: Storage, operator: KeyedOperator) -> None:
     path = operator.note_path
     if path is None:
-        return  # a query that was started without Holdfast has noted nothing
+        return  # a query that was started without Holdfast has no such file
     note = renumbered(checkpoint.read(path), operator.key_groups, full(checkpoint.uri, path))
-    # Hadoop's checksum of the former note would have its own file system refuse the new one.
+    # Hadoop's checksum of the old file would make its file system refuse the new one.
     checkpoint.delete(layout.HadoopChecksumFile(path).render())
     checkpoint.write(path, note, replace=True)

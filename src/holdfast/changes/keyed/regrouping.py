@@ -1,4 +1,4 @@
-"""Move keyed state to a different number of key groups."""
+"""The conversion of keyed state to a different number of key groups."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ class Regrouped:
 
     Attributes:
         operator: The operator with the new number.
-        groups: All key groups, ascending, with or without keys. They replace all earlier ones.
-        keys: Their number of keys.
+        groups: All key groups in ascending order, with or without keys, which replace all earlier ones.
+        keys: The number of keys in all groups.
     """
 
     operator: KeyedOperator
@@ -37,15 +37,15 @@ class Regrouped:
 
 
 def regrouped(state: KeyedStateReader, key_groups: int) -> Regrouped:
-    """Move all keys of an operator to their groups under a new number of groups.
+    """Return the key groups of an operator under a new number of groups.
 
-    Nothing is written. A key's group follows from its hash, so a query that is started with this number of
-    key groups finds every key; each group has its own copy of the rows of a broadcast stream.
+    Nothing is written. The group of a key is determined by its hash, so a query that is started with this
+    number of key groups finds every key. Each group has its own copy of the rows of a broadcast stream.
 
-    Cost: all state of the operator is read, held in memory and written once.
+    Cost: reads all state of the operator and holds it in memory.
 
     Args:
-        state: The operator's state.
+        state: The state of the operator.
         key_groups: The new number of groups.
 
     Raises:
@@ -72,7 +72,8 @@ def regrouped(state: KeyedStateReader, key_groups: int) -> Regrouped:
     for number in range(key_groups):
         parts = filled([within(part, number, key_groups) for part in every])
         parts = joined([*(_copy(part, number, key_groups) for part in shared), *parts])
-        # One without keys too: a worker's copy of former groups must meet another version for each.
+        # Also groups without keys, because a worker's cached copy of an old group must find a different
+        # version.
         if forms:
             made.append(written(number, key_groups, form, parts))
     now = Regrouped(replace(operator, key_groups=key_groups), tuple(made), keys)
@@ -81,10 +82,10 @@ def regrouped(state: KeyedStateReader, key_groups: int) -> Regrouped:
 
 
 def renumbered(note: bytes, key_groups: int, where: str) -> bytes:
-    """Return an operator's note with a new number of key groups.
+    """Return the file that describes an operator with a new number of key groups.
 
     Raises:
-        Corrupt: The note cannot be parsed.
+        Corrupt: The file cannot be parsed.
     """
     try:
         fields = foreign_json(note)
@@ -121,7 +122,7 @@ def _check(state: KeyedStateReader, key_groups: int) -> None:
 
 
 def _check_places(state: KeyedStateReader, parts: Sequence[Part]) -> None:
-    """Check that keys are in the groups of their hashes, if it is unknown whether a function places them."""
+    """Check that keys are in the groups of their hashes, if it is unknown whether keys are placed by hash."""
     if state.operator.placed is None:
         owners = owners_of(parts)
         if owners is not None and not state.is_by_hash(owners):
@@ -138,7 +139,7 @@ def _unknown_places(state: KeyedStateReader) -> Unsupported:
 
 
 def _split(part: Part, *, shared: bool) -> Part:
-    """Return the rows of a broadcast stream, or all others."""
+    """Return either the rows of a broadcast stream, or all other rows."""
     return Part(
         part.form, {name: run.take((run.ord == SHARED) == shared) for name, run in part.tables.items()}
     )
@@ -157,7 +158,7 @@ def _copy(part: Part, number: int, key_groups: int) -> Part:
 def _ordered(parts: Iterable[Part]) -> list[Part]:
     """Return the rows of all groups, merged if they have one schema.
 
-    If a group has rows of two schemas, they stay in their order: the later one counts.
+    If a group has rows of two schemas, their order is kept, because the later row of an identity is valid.
     """
     ordered = list(parts)
     if len({part.form.fingerprint for part in ordered}) == 1:
@@ -171,7 +172,7 @@ def _ordered(parts: Iterable[Part]) -> list[Part]:
 
 
 def _check_keys(now: Regrouped, where: str) -> None:
-    """Read the groups back, and check that each key is in its group and none is missing.
+    """Read the groups back, and check that each key is in its group and that no key is missing.
 
     Raises:
         Internal: The check failed.

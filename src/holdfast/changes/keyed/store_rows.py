@@ -1,4 +1,4 @@
-"""The rows of Spark's store that hold key groups, and changes of them."""
+"""The rows of Spark's store that contain key groups, and changes of these rows."""
 
 from __future__ import annotations
 
@@ -23,14 +23,15 @@ class KeyChange:
     """The change of one key.
 
     Attributes:
-        key: The key: by column, in the order of the columns, or the value of the only one.
-        states: New values by state: a whole list, a map as a dictionary or pairs; None deletes a state.
-            States that are not named are unchanged. For an aggregating state it is the accumulator.
+        key: The key, given by column, as values in the order of the columns, or as the value of the only
+            column.
+        states: The new values by state: a complete list, a map as a dictionary or pairs, or for an
+            aggregating state the accumulator; None deletes a state. States that are not named stay unchanged.
         stamps: The times when values with a TTL were written, in the shape of the value, in milliseconds. By
-            default an existing value, entry or element keeps its stamp unless it has expired, and a new one
+            default, an existing value, entry or element keeps its stamp unless it has expired, and a new one
             gets the time of the batch.
-        timers: The key's new timers; None leaves them unchanged.
-        remove: Delete the key with all its state.
+        timers: The new timers of the key; None leaves them unchanged.
+        remove: Whether to delete the key with all its state.
     """
 
     key: Any
@@ -42,11 +43,11 @@ class KeyChange:
 
 @dataclass(frozen=True, slots=True)
 class GroupChange:
-    """A key group that is rewritten.
+    """The change of a key group.
 
     Attributes:
-        before: Its content before; None if it had no state.
-        after: Its new content; None to delete it.
+        before: The content of the group before; None if it had no state.
+        after: The new content of the group; None to delete it.
     """
 
     before: KeyGroup | None
@@ -63,13 +64,13 @@ _AT: Final = "expiryTimestampMs"
 
 @dataclass(frozen=True, slots=True)
 class StoreRow:
-    """One row of a Spark store, to be put or deleted.
+    """A row of Spark's store to put or delete.
 
     Attributes:
-        partition: The partition that it belongs to.
-        family: Its column family.
+        partition: The partition of the row.
+        family: The column family of the row.
         key_row: The key as an UnsafeRow; `StateCodec.stored_key` returns its stored form.
-        value_rows: The value's row, or those of a list; None if the key is deleted.
+        value_rows: The row of the value, or the rows of a list; None to delete the key.
         is_list: Whether the value is a list.
     """
 
@@ -83,7 +84,7 @@ class StoreRow:
 def group_rows(
     operator: OperatorStates, groups: Iterable[GroupChange]
 ) -> dict[StoreId, tuple[RowChange, ...]]:
-    """Return the changes of Spark's store rows for changes of key groups."""
+    """Return the changes of rows in Spark's store for changes of key groups."""
     (name,) = operator.store_names
     numbering = numbering_of(operator)
     changes: dict[StoreId, list[RowChange]] = {}
@@ -100,14 +101,14 @@ def store_rows(
 ) -> Iterator[StoreRow]:
     """Yield the puts and deletes that give a store the new content of a key group.
 
-    Spark keeps two companion families: the number of blobs in each list, and the timer that wakes the group.
-    They are updated too.
+    Spark has two companion families, which are also updated: the number of blobs in each list, and the timer
+    that activates the group.
 
     Args:
         partitions: The number of partitions of the operator's state.
-        numbering: The numbering of its groups.
-        before: The stored group; None if it is not stored.
-        after: Its new content; None to delete it.
+        numbering: The numbering of the operator's groups.
+        before: The stored group; None if the group is not stored.
+        after: The new content of the group; None to delete it.
     """
     group = after.group if after is not None else before.group if before is not None else 0
     partition, key = numbering.partition_of(group, partitions), group_key(numbering, group)

@@ -1,1 +1,1 @@
-"""The offsets from which sources continue: read, and set in a new checkpoint."""
+"""The offsets from which sources continue: reading them, and setting them in a new checkpoint."""

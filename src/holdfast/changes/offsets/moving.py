@@ -1,4 +1,4 @@
-"""Create a checkpoint whose sources continue from other offsets."""
+"""Creation of a checkpoint whose sources continue from different offsets."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from holdfast.storage.port import Storage
 
 _LOCAL: Final = "file://"
 _ADDRESS: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(?://([^/]*))?(/.*)", re.DOTALL)
-# What Java escapes in the path of a URI: of the characters beyond ASCII only blanks and control characters.
+# The characters that Java escapes in the path of a URI: beyond ASCII, only blanks and control characters.
 _ESCAPED: Final = re.compile(
     r"""[\x00-\x20"#%<>?\[\\\]^`{|}\x7f-\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]"""
 )
@@ -46,12 +46,12 @@ class FilesOfSource:
 
     Args:
         checkpoint: The checkpoint.
-        source: The source; None for the only file source.
-        where: The checkpoint's address, for messages.
+        source: The number or name of the source; None for the only file source.
+        where: The address of the checkpoint, for messages.
 
     Raises:
-        NotFound: The query has no file source, or it has not read any file.
-        Invalid: The query has several.
+        NotFound: The query has no file source, or the source has not read any file.
+        Invalid: The query has several file sources, and `source` is None.
     """
 
     def __init__(self, checkpoint: Storage, source: str | None, where: str) -> None:
@@ -82,7 +82,7 @@ class FilesOfSource:
         self._places = log_files(self._folder, checkpoint.list(f"{layout.SOURCES}/{self._folder}").names)
 
     def read_files(self) -> tuple[SeenFile, ...]:
-        """Return the files in its log that it has read, without those of a planned batch."""
+        """Return the files that the source has read, without those of a planned batch."""
         end = log_offset(self._end) or 0
         return tuple(file for file in self._noted_files() if file.entry <= end)
 
@@ -96,14 +96,14 @@ class FilesOfSource:
         return sorted(found.values(), key=lambda file: file.entry)
 
     def unread(self, paths: Sequence[str]) -> tuple[str, ...]:
-        """Return these files as Spark records them, each once.
+        """Return the given files as Spark records them, without duplicates.
 
         Args:
             paths: Paths, or addresses, with or without the escapes of a URI.
 
         Raises:
-            Invalid: It has read one of them, or has read nothing from a file's directory.
-            NotFound: A file on this machine does not exist, and no batch is planned with it.
+            Invalid: The source has read one of the files, or has read no file in its directory.
+            NotFound: A local file does not exist, and no batch is planned with it.
         """
         read = {file.path for file in self.read_files()}
         noted = {_parts_of_uri(file.path): file.path for file in self._noted_files()}
@@ -125,7 +125,7 @@ class FilesOfSource:
         for each in paths:
             if len(known := _at(noted, root, each)) == 1:
                 return known[0]
-        # Spark notes all files of a source in the same way: by the address of the directory it reads.
+        # Spark records all files of a source in the same form, derived from the address of the directory.
         folders = {
             (of, posixpath.dirname(at)): posixpath.dirname(address) for (of, at), address in noted.items()
         }
@@ -140,7 +140,7 @@ class FilesOfSource:
                 or "a file in a directory that the source has read",
                 hint="give the full address of the file, or let the query plan a batch with the file",
             )
-        # Where the directory is not on this machine, nobody can look.
+        # If the directory is remote, the file is not checked.
         if _parts(fits[0][0])[0] == _LOCAL and Path(posixpath.dirname(paths[0])).is_dir():
             fits = [(folder, each) for folder, each in fits if Path(each).exists()]
         if not fits:
@@ -159,8 +159,8 @@ class FilesOfSource:
 
         Args:
             paths: The files, as Spark records them.
-            changed_ms: The time when each was last changed.
-            offsets: The offsets of all sources; this source's is moved after the entry.
+            changed_ms: The modification time of each file.
+            offsets: The offsets of all sources; the offset of this source is moved after the entry.
         """
         entry = (log_offset(self._end) or 0) + 1
         lines = tuple(
@@ -170,7 +170,7 @@ class FilesOfSource:
         interval = compact_interval(place.entry for place in self._places if place.compact)
         compact = (entry + 1) % interval == 0
         if compact:
-            # In its place Spark expects all that came before.
+            # At this position, Spark expects an entry that repeats all earlier ones.
             lines = tuple(_line(file) for file in self.read_files()) + lines
         place = SourceLogFile(self._folder, entry, compact)
         self._checkpoint.write(place.render(), SourceLog(1, lines).render())
@@ -180,7 +180,7 @@ class FilesOfSource:
 
 
 def _parts(address: str) -> tuple[str, str]:
-    """Return the scheme and host (empty for a plain path), and the path as written."""
+    """Return the scheme and host of an address (empty for a plain path), and the path as written."""
     parts = _ADDRESS.fullmatch(address)
     if parts is None:
         return "", posixpath.abspath(address)
@@ -215,8 +215,8 @@ class OffsetRequest:
 
     Attributes:
         changes: Changes to offsets, in order.
-        files: Files that a file source is to skip.
-        source: The source of these files; None for the only one.
+        files: The files that a file source must skip.
+        source: The source of these files; None for the only file source.
     """
 
     changes: Sequence[OffsetChange] = ()
@@ -226,16 +226,18 @@ class OffsetRequest:
 
 @dataclass(frozen=True, slots=True)
 class OffsetPlan(ChangePlan, JsonShape):
-    """The plan of moving offsets.
+    """The plan of a move of offsets.
 
     Attributes:
-        positions: Every position that changes.
+        positions: The positions that change.
         skipped_files: The skipped files, as Spark records them.
         watermark_ms: The watermark of the next batch; rows that are read again and are older than it are
             dropped as late. Null without one.
-        wanted: The request.
-        uncommitted: A batch that is planned and not committed; the new checkpoint plans it again.
-        usage: The possible users of the checkpoint, if checked; a person must confirm that there are none.
+        wanted: The requested positions.
+        uncommitted: A batch that is planned but not committed, which the new checkpoint plans again; None
+            without one.
+        usage: The evidence of queries that may be using the checkpoint, if collected; a person must confirm
+            that none is.
 
     Example:
         plan = hf.plan_offsets("checkpoints/orders", changes=[hf.SkipRecords("orders", 0, 5)])
@@ -253,13 +255,13 @@ class OffsetPlan(ChangePlan, JsonShape):
     @property
     @in_json
     def skipped(self) -> int:
-        """The largest possible number of Kafka records that are skipped."""
+        """The maximum number of Kafka records that are skipped."""
         return sum(change.skipped or 0 for change in self.positions)
 
     @property
     @in_json
     def repeated(self) -> int:
-        """The largest possible number of Kafka records that are read again."""
+        """The maximum number of Kafka records that are read again."""
         return sum(change.repeated or 0 for change in self.positions)
 
 
@@ -268,8 +270,8 @@ class OffsetsMoved(JsonShape):
     """A checkpoint that was created with different source offsets.
 
     Attributes:
-        plan: The plan that was carried out.
-        states: The content of each state: the same as before.
+        plan: The executed plan.
+        states: The content of each state, which is the same as before.
 
     Example:
         saved = hf.savepoints.take("checkpoints/orders", "savepoints")
@@ -284,7 +286,7 @@ class OffsetsMoved(JsonShape):
 
     @property
     def checkpoint(self) -> str:
-        """The checkpoint's address."""
+        """The address of the checkpoint."""
         return self.plan.checkpoint
 
 
@@ -299,7 +301,7 @@ def plan_offsets(source: ChangeSource, target: Storage, wanted: OffsetRequest) -
     Raises:
         NotFound: The checkpoint, savepoint, source, topic or partition does not exist.
         Conflict: The target exists.
-        Invalid: The change does not fit the sources, or changes nothing.
+        Invalid: The change does not match the sources, or changes nothing.
     """
     view, original = source.view()
     free(target, source.uri, RestoreKind.OFFSETS)
@@ -342,17 +344,17 @@ def move_offsets(
 ) -> OffsetsMoved:
     """Create the planned checkpoint.
 
-    The source is copied into its own directory, by hard links if possible; the target is written after the
-    proof that every state is unchanged, its `metadata` last.
+    The source is copied into a working directory, by hard links if possible. The target is written after the
+    verification that every state is unchanged, with its `metadata` last.
 
-    Cost: all state is read twice, and copied.
+    Cost: reads all state twice, and copies it.
 
     Args:
         source: The checkpoint or savepoint.
-        target: The checkpoint.
-        plan: The plan from `plan_offsets` for these.
-        folder: A local working directory, which the caller removes.
-        tell: Called with the progress done, the total, and the current step.
+        target: The checkpoint to create.
+        plan: The plan from `plan_offsets` for this source and target.
+        folder: A local working directory, which the caller deletes.
+        tell: The progress callback, called with the work done, the total, and the current step.
         guard: The guard of the source, if that is a checkpoint.
 
     Raises:
@@ -374,7 +376,7 @@ class SetOffsets:
     """The step that sets the offsets from which sources continue.
 
     Attributes:
-        plan: The plan.
+        plan: The plan of the move.
     """
 
     plan: OffsetPlan
@@ -386,7 +388,7 @@ class SetOffsets:
         folder: Path,  # noqa: ARG002 - the protocol's
         tell: ProgressCallback | None,
     ) -> tuple[StateContent, ...]:
-        """See `Step`; every state is counted and hashed before and after."""
+        """See `Step`; the rows of every state are counted and hashed before and after."""
         before = contents(work.checkpoint, tell=tell)
         _write(work.checkpoint, self.plan)
         after = contents(work.checkpoint, tell=tell)
@@ -403,8 +405,8 @@ def _write(checkpoint: Storage, plan: OffsetPlan) -> None:
         newest_ms = max((file.timestamp_ms for file in files.read_files()), default=0)
         changed_ms = [_changed_ms(file, newest_ms) for file in plan.skipped_files]
         files.leave_out(plan.skipped_files, changed_ms, after)
-    # Spark asks some sources for the batch between the last two offsets once more when it starts. Where they
-    # are the same, nothing is in it.
+    # On a restart, Spark asks some sources again for the batch between the last two offsets, which is empty
+    # if they are equal.
     for batch_id in (plan.batch_id, plan.batch_id - 1):
         place = LogFile(Log.OFFSETS, batch_id).render()
         if checkpoint.size(place) is None:
@@ -419,7 +421,7 @@ def _write(checkpoint: Storage, plan: OffsetPlan) -> None:
 
 
 def _changed_ms(address: str, otherwise: int) -> int:
-    """Return the time when a file was last changed, if it is on this machine; Spark forgets files by this."""
+    """Return the modification time of a local file, by which Spark discards old entries."""
     parts = urlsplit(address)
     path = Path(unquote(parts.path))
     if parts.scheme == "file" and path.exists():

@@ -1,4 +1,4 @@
-"""The public calls about source offsets: `hf.offsets`, `hf.plan_offsets`, `hf.move_offsets`."""
+"""The public functions for source offsets: `hf.offsets`, `hf.plan_offsets`, `hf.move_offsets`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def offsets(address: Address) -> Positions:
     """Return the position from which each source of a query continues after its newest committed batch.
 
     Args:
-        address: A checkpoint, also of a running query, or a savepoint.
+        address: A checkpoint, whose query may be running, or a savepoint.
 
     Raises:
         NotFound: The checkpoint or savepoint does not exist, or no batch is committed.
@@ -47,12 +47,12 @@ def plan_offsets(
     skip_files: Sequence[str] = (),
     files_of: str | None = None,
 ) -> OffsetPlan:
-    """Return what `move_offsets` would do, without changing anything.
+    """Plan a move of offsets. Changes nothing.
 
     The arguments are those of `move_offsets`.
 
     Raises:
-        As `move_offsets`.
+        As for `move_offsets`.
 
     Example:
         plan = hf.plan_offsets("checkpoints/orders", changes=[hf.ToRecord("orders", 0, at=12)])
@@ -77,28 +77,30 @@ def move_offsets(
     """Create a checkpoint with the same state and the source offsets you give.
 
     The old checkpoint or savepoint stays unchanged. Do not run a query on the old checkpoint afterwards. Rows
-    that are read again count twice in the state, and those older than the watermark are dropped as late;
-    skipped rows never reach the state.
+    that are read again are counted twice in the state, and rows older than the watermark are dropped as late.
+    Skipped rows never reach the state.
 
     Args:
         source: A checkpoint that no query uses, or a savepoint.
-        checkpoint: A directory that does not exist; by default next to the checkpoint, with the suffix
-            `-moved`.
-        changes: The changes, in their order: `hf.ToRecord`, `hf.SkipRecords`, `hf.ToVersion`, `hf.ToOffset`,
+        checkpoint: The new checkpoint, a directory that does not exist; by default next to the old
+            checkpoint, with the suffix `-moved`.
+        changes: The changes, in order: `hf.ToRecord`, `hf.SkipRecords`, `hf.ToVersion`, `hf.ToOffset`,
             `hf.RenameTopic`, `hf.Translate`.
-        skip_files: Files that a file source is to skip.
-        files_of: The source of these files; None for the only one.
-        stopped: Your confirmation that no query uses the checkpoint, which is required; a savepoint needs
-            none. The checkpoint is watched nevertheless, for some seconds to two minutes.
-        home: The state home, which may have an integrity record of the checkpoint; by default the one in
-            effect here.
-        tell: Called with the number of finished steps, the number of all steps, and the current step.
+        skip_files: The files that a file source must skip.
+        files_of: The source of these files; None for the only file source.
+        stopped: True to confirm that no query uses the checkpoint. The confirmation is required for a
+            checkpoint, not for a savepoint. The checkpoint is also watched for several seconds to two
+            minutes.
+        home: The state home, which may have an integrity record of the checkpoint; by default that of the
+            settings.
+        tell: The progress callback, called with the number of finished steps, the number of all steps, and
+            the current step.
 
     Raises:
         NotFound: The checkpoint, savepoint, source, topic or partition does not exist.
-        Conflict: The target exists, a query uses the checkpoint, or it is not confirmed that none does.
+        Conflict: The target exists, a query uses the checkpoint, or the confirmation is missing.
         Corrupt: The source is damaged.
-        Invalid: The change does not fit the sources, or changes nothing.
+        Invalid: The change does not match the sources, or changes nothing.
 
     Example:
         moved = hf.move_offsets(

@@ -1,4 +1,4 @@
-"""Changes of a source's position, and offsets as text."""
+"""The changes of a source's position, and the parsing of offsets in text."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from holdfast.formats.text import HIGHEST_NUMBER
 from holdfast.json_shapes import JsonShape, in_json
 
 Offsets = dict[str, str | None]
-# Source, topic and partition.
+# The source, topic and partition.
 Key = tuple[str, str | None, int | None]
-# What was before, and what it is now.
+# The value before, and the value after.
 Renamed = Mapping[Key, Key]
 _HINT = "list the offsets of each source with `holdfast offsets show`"
 
@@ -28,10 +28,10 @@ class OffsetChange(Protocol):
         """Change the offsets of all sources, by name.
 
         Returns:
-            The partitions with a new name or number, by the old ones.
+            The new names and numbers of renamed partitions, by the old ones.
 
         Raises:
-            Invalid: The change does not fit the sources.
+            Invalid: The change does not match the sources.
             NotFound: The source, topic or partition does not exist.
         """
 
@@ -57,7 +57,7 @@ class ToRecord:
     source: str | None = None
 
     def apply(self, offsets: Offsets, where: str) -> Renamed:
-        """Replace the offset."""
+        """Replace the offset of the partition."""
         if not 0 <= self.at <= HIGHEST_NUMBER:
             raise Invalid(
                 "invalid record offset",
@@ -82,7 +82,7 @@ class SkipRecords:
     Attributes:
         topic: The topic.
         partition: The partition.
-        count: The number of records; negative to read some again.
+        count: The number of records to skip; negative to read records again.
         source: The source; None for the one that reads the topic.
 
     Example:
@@ -96,7 +96,7 @@ class SkipRecords:
     source: str | None = None
 
     def apply(self, offsets: Offsets, where: str) -> Renamed:
-        """Move the offset by the count."""
+        """Move the offset of the partition by the count."""
         for name in _reading(offsets, self.topic, self.source, where):
             value = _parsed(offsets[name])
             _require_partition(value, self.topic, self.partition, where)
@@ -125,7 +125,7 @@ class ToVersion:
     source: str | None = None
 
     def apply(self, offsets: Offsets, where: str) -> Renamed:
-        """Replace the version, before any of its files."""
+        """Replace the position with the start of the version."""
         names = [
             name
             for name, offset in offsets.items()
@@ -134,7 +134,7 @@ class ToVersion:
         if len(names) != 1:
             raise _which(names, "Delta source", where)
         value = _parsed(offsets[names[0]])
-        # What Delta writes of a version of which no file has been read.
+        # Delta's index for a version of which no file has been read.
         value |= {DELTA_VERSION: self.version, "index": -1, "isStartingVersion": False}
         offsets[names[0]] = _written(value)
         return {}
@@ -148,7 +148,7 @@ class ToOffset:
 
     Attributes:
         offset: The offset, as JSON.
-        source: The source; None for the only one.
+        source: The source; None for the only source.
 
     Example:
         change = hf.ToOffset('{"orders": {"0": 42}, "refunds": {"0": 3}}')
@@ -160,7 +160,7 @@ class ToOffset:
     source: str | None = None
 
     def apply(self, offsets: Offsets, where: str) -> Renamed:
-        """Replace the offset."""
+        """Replace the offset of the source."""
         names = [name for name in offsets if self.source in (None, name)]
         if len(names) != 1:
             raise _which(names, "source", where)
@@ -194,7 +194,7 @@ class ToOffset:
 
 @dataclass(frozen=True, slots=True)
 class RenameTopic:
-    """A new name for a topic, with the same offsets.
+    """A change of a topic's name that keeps the offsets.
 
     Attributes:
         old: The current name.
@@ -210,7 +210,7 @@ class RenameTopic:
     new: str
 
     def apply(self, offsets: Offsets, where: str) -> Renamed:
-        """Replace the name."""
+        """Replace the name of the topic."""
         renamed: dict[Key, Key] = {}
         for name in _readers(offsets, self.old, None, where):
             value = _parsed(offsets[name])
@@ -231,7 +231,7 @@ class RenameTopic:
 
 @dataclass(frozen=True, slots=True)
 class SyncPoint:
-    """A record that two Kafka clusters share, by topic, partition and offset in each.
+    """A record that exists in two Kafka clusters, with topic, partition and offset in each.
 
     Attributes:
         topic: The topic in the old cluster.
@@ -254,20 +254,20 @@ class SyncPoint:
     new_at: int
 
     def __str__(self) -> str:
-        """Return its line in a mapping."""
+        """Return the point as a line of a mapping file."""
         old = f"{self.topic},{self.partition},{self.at}"
         return f"{old},{self.new_topic},{self.new_partition},{self.new_at}"
 
 
 @dataclass(frozen=True, slots=True)
 class Translate:
-    """A translation of offsets from one Kafka cluster to another.
+    """A translation of offsets from one Kafka cluster to a different one.
 
-    A position moves to the newest point at or before it. Between two points the record's offset in the other
-    cluster is unknown: records after the point are read again, and none is skipped.
+    A position moves to the newest point at or before it. Between two points, the offset of a record in the
+    other cluster is unknown, so records after the point may be read again, but none is skipped.
 
     Attributes:
-        points: Records that both clusters have.
+        points: The records that exist in both clusters.
 
     Example:
         points = (
@@ -283,7 +283,7 @@ class Translate:
     points: tuple[SyncPoint, ...]
 
     def apply(self, offsets: Offsets, where: str) -> Renamed:
-        """Replace the offsets with the other cluster's."""
+        """Replace the offsets with those of the other cluster."""
         renamed: dict[Key, Key] = {}
         for name, offset in list(offsets.items()):
             value = _parsed(offset)
@@ -331,13 +331,14 @@ class PositionChange(JsonShape):
 
     Attributes:
         source: The source.
-        topic: The topic before; null for other sources than Kafka.
-        partition: The partition before; null for other sources than Kafka.
-        before: The next record or version before; null if the checkpoint did not know the partition.
-        after: The next record or version now; null if it no longer knows the partition, which Spark reads
-            from its first record.
-        new_topic: The topic now, if it has a new name.
-        new_partition: The partition now, if it has a new number.
+        topic: The topic before the change; null for sources other than Kafka.
+        partition: The partition before the change; null for sources other than Kafka.
+        before: The next record or version before the change; null if the checkpoint had no offset for the
+            partition.
+        after: The next record or version after the change; null if there is no offset any more, so that Spark
+            reads the partition from its first record.
+        new_topic: The topic after the change, if it has a new name.
+        new_partition: The partition after the change, if it has a new number.
     """
 
     source: str
@@ -351,26 +352,26 @@ class PositionChange(JsonShape):
     @property
     @in_json
     def skipped(self) -> int | None:
-        """The largest possible number of skipped records: transactions and compaction also use numbers."""
+        """The maximum number of skipped records; fewer if offsets are used by transactions or compaction."""
         return self._by(1)
 
     @property
     @in_json
     def repeated(self) -> int | None:
-        """The largest possible number of records read again; null if a different cluster numbers them."""
+        """The maximum number of records read again; null if the new offsets are of a different cluster."""
         return self._by(-1)
 
     def _by(self, sign: int) -> int | None:
         if self.topic is None or (self.new_topic, self.new_partition) != (None, None):
             return None
-        # What has no position begins with the first record that the broker has: with record 0, or later.
+        # A partition without an offset starts with the first record of the broker: record 0 or later.
         return max(sign * ((self.after or 0) - (self.before or 0)), 0)
 
 
 def changed(
     before: Mapping[str, str | None], changes: Sequence[OffsetChange], where: str
 ) -> tuple[Offsets, tuple[PositionChange, ...]]:
-    """Return the offsets after some changes, and the differences, position by position.
+    """Return the offsets after some changes, and the change of each position.
 
     Args:
         before: The current offsets.
@@ -378,7 +379,7 @@ def changed(
         where: The address of the offsets, for messages.
 
     Raises:
-        Invalid: A change does not fit the sources.
+        Invalid: A change does not match the sources.
         NotFound: The source, topic or partition does not exist.
     """
     after = dict(before)
@@ -413,7 +414,7 @@ def _differing(
 
 
 def _same(old: SourcePosition, new: SourcePosition | None) -> bool:
-    if new is None:  # a source without an offset has one of Kafka now, whose positions are all new
+    if new is None:  # a source without an offset now has one of Kafka, so all its positions are new
         return old.topic is None
     return old.next == new.next if old.topic is not None else _parsed(old.offset) == _parsed(new.offset)
 
@@ -443,7 +444,7 @@ def _readers(offsets: Offsets, topic: str, source: str | None, where: str) -> li
 
 
 def _reading(offsets: Offsets, topic: str, source: str | None, where: str) -> list[str]:
-    """Return the sources that read a topic at the same offset: one, or a stream that is in the plan twice."""
+    """Return the sources that read a topic at the same offset; several if a stream is in the plan twice."""
     found = _readers(offsets, topic, source, where)
     if len({offsets[name] for name in found}) > 1:
         raise _which(found, f"source of the topic {topic}", where)
@@ -487,11 +488,11 @@ def listed_offsets(text: str, where: str) -> tuple[ToRecord, ...]:
     """Parse the lines `topic:partition:offset` that Kafka's `kafka-get-offsets` prints.
 
     Args:
-        text: The lines; empty ones and those that begin with `#` are ignored.
-        where: Their address, for messages.
+        text: The lines; empty lines and lines that start with `#` are ignored.
+        where: The origin of the text, for messages.
 
     Raises:
-        Invalid: A line has a different form, or there is none.
+        Invalid: A line has a different form, or there are no lines.
     """
     found = []
     for number, line in _lines(text):
@@ -522,11 +523,11 @@ def sync_points(text: str, where: str) -> tuple[SyncPoint, ...]:
     """Parse lines `topic,partition,offset,new topic,new partition,new offset` of a mapping.
 
     Args:
-        text: The lines; empty ones and those that begin with `#` are ignored.
-        where: Their address, for messages.
+        text: The lines; empty lines and lines that start with `#` are ignored.
+        where: The origin of the text, for messages.
 
     Raises:
-        Invalid: A line has a different form, or there is none.
+        Invalid: A line has a different form, or there are no lines.
     """
     found = []
     for number, line in _lines(text):

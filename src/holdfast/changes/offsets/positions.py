@@ -33,13 +33,13 @@ class SourcePosition(JsonShape):
     """The position of a source.
 
     Attributes:
-        source: Its number in the query, or the name that the query gave it.
+        source: The number of the source in the query, or the name that the query gave it.
         kind: `kafka`, `delta`, `files`, or `other`, inferred from the form of its offset.
-        topic: The topic; null for other sources than Kafka.
-        partition: The partition of the topic; null for other sources than Kafka.
+        topic: The topic; null for sources other than Kafka.
+        partition: The partition of the topic; null for sources other than Kafka.
         next: The next record offset, table version, or entry of the source's log; null if the offset does not
-            show it.
-        offset: The source's own offset, as JSON; null before its first row.
+            contain it.
+        offset: The offset in the source's own JSON; null before the first row.
     """
 
     source: str
@@ -55,9 +55,9 @@ class Positions(JsonShape):
     """The positions of a query's sources after a batch.
 
     Attributes:
-        place: The checkpoint or savepoint.
+        place: The address of the checkpoint or savepoint.
         batch_id: The batch.
-        sources: Every source; Kafka sources by topic and partition.
+        sources: The position of every source; for Kafka, of every topic and partition.
     """
 
     place: str
@@ -69,8 +69,8 @@ def read_positions(view: Storage, place: str) -> Positions:
     """Return the positions of the sources after the newest committed batch.
 
     Args:
-        view: The checkpoint, or a savepoint as one.
-        place: Its address.
+        view: The checkpoint, or a savepoint's view.
+        place: The address of the checkpoint or savepoint.
 
     Raises:
         NotFound: No batch is committed.

@@ -1,1 +1,1 @@
-"""The state of a checkpoint: stores, column families, rows."""
+"""The state of a checkpoint: its stores, column families and rows."""

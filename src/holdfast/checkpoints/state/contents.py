@@ -1,4 +1,4 @@
-"""Count and hash the rows of a checkpoint, and measure the balance of its partitions."""
+"""Counts and hashes of a checkpoint's rows, and the balance of its partitions."""
 
 from __future__ import annotations
 
@@ -34,10 +34,11 @@ class StateContent(JsonShape):
     """The content of one state.
 
     Attributes:
-        state: The state.
-        rows: The number of its keys.
-        digest: A hash of all its rows. It does not depend on the order of rows, their partitions, the numbers
-            of column families, checksums or the provider: it changes if and only if a key or value does.
+        state: The identity of the state.
+        rows: The number of keys.
+        digest: A hash of all rows, which is independent of the order of rows, their partitions, the numbers
+            of column families, checksums and the provider: it changes if and only if a key or a value
+            changes.
         size_bytes: The bytes of keys and values.
     """
 
@@ -58,17 +59,17 @@ def contents(
 
     States without rows are included if a schema names them.
 
-    Cost: every row is read and hashed, about 2 microseconds each on one core; no more memory than one
-    partition's changes since its base.
+    Cost: reads and hashes every row, which takes about 2 microseconds per row on one core; the memory is at
+    most that of one partition's changes since its base.
 
     Args:
         storage: The checkpoint, or a savepoint's view.
         batch_id: A committed batch whose files are kept; the newest by default.
-        check_partitions: Check that every key is in the partition that Spark's hash gives it.
-        tell: Called with stores done, stores in all, and the current step.
+        check_partitions: Whether to check that every key is in the partition that Spark's hash determines.
+        tell: The progress callback, called with stores done, total stores, and the current step.
 
     Raises:
-        NotFound: The batch is not committed, or a file that it needs is missing.
+        NotFound: The batch is not committed, or a file that the batch needs is missing.
         Corrupt: A file or a row is damaged, or a key is in the wrong partition.
         Unsupported: The state's format cannot be read.
         Unavailable: The storage does not answer.
@@ -94,8 +95,8 @@ def store_sums(
     Args:
         storage: The checkpoint, or a savepoint's view.
         operator: The store's operator.
-        store: The store.
-        step: Called after every few thousand rows.
+        store: The identity of the store.
+        step: A function that is called after every few thousand rows.
 
     Raises:
         NotFound: A file is missing.
@@ -116,7 +117,7 @@ def state_contents(
 
     Args:
         operators: The operators, whose schemas name states.
-        sums: The sums of the states that have rows.
+        sums: The sums of those states that have rows.
     """
     sums = {
         **{codec.name: ContentSum() for operator in operators for codec in operator.declared_codecs()},
@@ -126,7 +127,7 @@ def state_contents(
     return tuple(
         StateContent(name, found.rows, found.digest(), found.size_bytes)
         for name, found in sorted(sums.items())
-        # A store with families has one that nobody uses besides them.
+        # A store with families also has an unused default family.
         if found.rows or name.family != DEFAULT_STORE or (name.operator_id, name.store) not in named
     )
 
@@ -172,9 +173,9 @@ def bare_values(codec: StateCodec, pairs: Pairs) -> list[bytes]:
 class ContentSum:
     """A sum of row hashes.
 
-    Each row has a hash of 512 bits, of the key with its length and the value; they are added modulo 2 to the
-    512. So the order does not matter, a row that exists twice counts twice, and the probability that two
-    different contents have the same sum by chance is negligible.
+    Each row has a hash of 512 bits, of the key with its length and the value. The hashes are added modulo 2
+    to the power of 512, so the order of rows does not matter, a row that exists twice counts twice, and the
+    probability that two different contents have the same sum by chance is negligible.
     """
 
     __slots__ = ("_sum", "rows", "size_bytes")
@@ -185,7 +186,7 @@ class ContentSum:
         self._sum = 0
 
     def add(self, keys: Sequence[bytes], values: Sequence[bytes]) -> None:
-        """Add rows. Cost: about a microsecond each."""
+        """Add rows. Cost: about a microsecond per row."""
         import numpy as np
 
         digests = row_digests(keys, values)
@@ -204,11 +205,11 @@ class ContentSum:
 
     @property
     def total(self) -> str:
-        """The sum itself, as 128 hexadecimal digits."""
+        """The sum, as 128 hexadecimal digits."""
         return f"{self._sum:0128x}"
 
     def merge(self, other: ContentSum) -> None:
-        """Add the rows of another sum."""
+        """Add the rows of a different sum."""
         self.rows += other.rows
         self.size_bytes += other.size_bytes
         self._sum = (self._sum + other._sum) % _MODULUS
@@ -232,10 +233,10 @@ class PartitionSize:
     """The state of one partition of one store.
 
     Attributes:
-        partition: Its number.
-        bytes: The bytes of its newest base and of all changes since; a value written again since counts
+        partition: The number of the partition.
+        bytes: The size of the newest base and of all later changes in bytes; a value written again counts
             twice.
-        rows: The rows in the base, if RocksDB counts them.
+        rows: The number of rows in the base; None unless RocksDB counts them.
     """
 
     partition: int
@@ -245,13 +246,13 @@ class PartitionSize:
 
 @dataclass(frozen=True, slots=True)
 class StoreShares(JsonShape):
-    """One store of one stateful operator.
+    """A store of a stateful operator, with its distribution over partitions.
 
     Attributes:
         operator: The operator's number.
         operator_name: Spark's name for the operator.
         store: The store's name; `default` if the operator has only one.
-        partitions: All of them, in order.
+        partitions: All partitions, in order.
         named: The operator's names.
     """
 
@@ -264,19 +265,19 @@ class StoreShares(JsonShape):
     @property
     @in_json
     def state_name(self) -> str:
-        """The name of the store's state; the operator's name if it has one store."""
+        """The name of the store's state, or the operator's name if the operator has only one store."""
         return state_name(self.named, self.store)
 
     @property
     @in_json
     def bytes(self) -> int:
-        """The bytes of all partitions together."""
+        """The total size of all partitions in bytes."""
         return sum(partition.bytes for partition in self.partitions)
 
     @property
     @in_json
     def rows(self) -> int | None:
-        """The rows of all partitions together, if all of them are counted."""
+        """The total number of rows in all partitions; None unless all are counted."""
         rows = [partition.rows for partition in self.partitions]
         return None if None in rows else sum(count or 0 for count in rows)
 

@@ -23,28 +23,28 @@ _Fields = Sequence[Mapping[str, Any]]
 
 
 class PlacedOperator(Protocol):
-    """The properties of an operator that decide the partition of its keys."""
+    """An operator with the properties that determine the partition of its keys."""
 
     @property
     def name(self) -> str:
-        """Spark's name for it."""
+        """Spark's name for the operator's type."""
 
     @property
     def named(self) -> OperatorName:
-        """The name that people see."""
+        """The names of the operator."""
 
     @property
     def gathered(self) -> bool:
-        """True if one task has all of its state, since it has no key."""
+        """Return whether one task has all of the operator's state, because it has no key."""
 
 
 class KeyPartitions:
-    """The partitions that the keys of one state belong to.
+    """The computation of the partitions of one state's keys.
 
     Args:
         operator: The state's operator.
         state: The state.
-        where: Its address, for messages.
+        where: The address of the state, for messages.
 
     Raises:
         Unsupported: The partitioning of the operator, or the hash of a key's type, is not supported.
@@ -73,13 +73,13 @@ class KeyPartitions:
         """Return Spark's hash of each key; the partition is the hash modulo the number of partitions.
 
         Args:
-            keys: Keys as they are stored, without the number of their column family.
+            keys: The stored keys, without the number of their column family.
 
         Raises:
             Corrupt: A key is damaged.
         """
         if not self._hashed:
-            # What goes by no key at all is gathered in one task.
+            # Operators without a key are gathered in one task.
             return [0] * len(keys)
         if self._part is None:
             rows = [self._state.key_row(key) for key in keys]
@@ -88,7 +88,7 @@ class KeyPartitions:
         return row_hashes(rows, self._fields, self._hashed, self._where)
 
     def _by(self, operator: PlacedOperator) -> int:
-        """Return the number of leading fields that are hashed, and set the row that they are in."""
+        """Return the number of leading fields that are hashed, and set the row that contains them."""
         kind = operator_kind(operator.name)
         placement = None if kind is None else kind.placement
         if placement is KeyPlacement.WHOLE_KEY:
@@ -113,7 +113,7 @@ class KeyPartitions:
         )
 
     def _by_grouping(self, operator: str) -> int:
-        """Return the number of hashed fields of a transformWithState family: those of the grouping key."""
+        """Return the number of hashed fields of a transformWithState family, all in the grouping key."""
         form = self._state.key_form
         if form.kind is KeyKind.ROW:
             return len(self._fields)
@@ -124,13 +124,13 @@ class KeyPartitions:
             self._fields = self._unwrapped(left)
             is_index = use_of(operator, self._state.name.label) is FamilyUse.EXPIRY_INDEX
             if is_index and _names(self._fields) == _COMPOSITE:
-                # An index of what expires holds the key of a map's entry, with what is grouped by in it.
+                # An index of expiry contains the key of a map's entry, including the grouping key.
                 self._fields = self._unwrapped(self._fields)
             return len(self._fields)
         raise self._unknown(f"encoded by {form.kind.value}")
 
     def _unwrapped(self, fields: _Fields) -> _Fields:
-        """Return the inner fields of the first field, a struct: its hash is theirs, one after the other."""
+        """Return the inner fields of the first field, a struct, whose hash is that of its fields in order."""
         inner = fields[0]["type"]
         if not isinstance(inner, dict) or inner.get("type") != "struct":
             raise self._unknown(f"of {', '.join(_names(fields))}")
@@ -148,18 +148,19 @@ class KeyPartitions:
         )
 
     def _row_of_part(self, key: bytes) -> bytes:
-        """Return the part of a key that holds the grouping key, unwrapped from its structs."""
+        """Return the part of a key with the grouping key, unwrapped from its structs."""
         size = int.from_bytes(key[:4], "little")
         row = key[5 : 4 + size] if self._part is KeyKind.PREFIX else key[5 + size :]
         for _ in range(self._inside):
-            # Behind eight bytes for nulls, since no such struct has more than two fields: size and place.
+            # After eight bytes for nulls, because such a struct has at most two fields, each with offset and
+            # size.
             start = int.from_bytes(row[12:16], "little")
             row = row[start : start + int.from_bytes(row[8:12], "little")]
         return row
 
 
 class PartitionCheck:
-    """A check for keys that are not in the partition that Spark's hash gives them.
+    """A check that keys are in the partition that Spark's hash determines.
 
     States with unsupported partitioning and keys that cannot be read are skipped.
 
@@ -174,11 +175,11 @@ class PartitionCheck:
         self._placements: dict[StateName, KeyPartitions | None] = {}
 
     def belonging(self, state: StateCodec, keys: Sequence[bytes]) -> list[int]:
-        """Return the partition that each key belongs to; an empty list if unknown.
+        """Return the correct partition of each key; empty if unknown.
 
         Args:
             state: The state.
-            keys: Keys as they are stored, without the number of their column family.
+            keys: The stored keys, without the number of their column family.
         """
         operator = self._operators[state.name.operator_id]
         placement = self._placement(operator, state)
@@ -187,15 +188,15 @@ class PartitionCheck:
         try:
             return [number % operator.partitions for number in placement.hashes(keys)]
         except (Corrupt, Unsupported, struct.error, ValueError, IndexError):
-            return []  # what reads the rows reports that
+            return []  # the reader of the rows reports the error
 
     def require(self, state: StateCodec, partition: int, keys: Sequence[bytes]) -> None:
-        """Raise an error if a key is in the wrong partition.
+        """Check that all keys are in the correct partition.
 
         Args:
             state: The state.
-            partition: The partition that the keys are in.
-            keys: Keys as `belonging` takes them.
+            partition: The partition that contains the keys.
+            keys: The keys, as for `belonging`.
 
         Raises:
             Corrupt: A key is in the wrong partition.
@@ -228,10 +229,10 @@ def in_other_partition(where: str, partition: int, other: int) -> Corrupt:
 
 
 def placing_fields(codec: StateCodec) -> int:
-    """Return the number of leading key fields that decide its partition and form the user's key.
+    """Return the number of leading fields of a stored key that form the user's key and set the partition.
 
-    The other fields distinguish rows of one key: a join's index, a session's start, a map's own key, a
-    timer's time.
+    The other fields distinguish rows of one key: the index in a join, the start of a session, the key of a
+    map, the time of a timer.
     """
     if codec.key_form.kind is KeyKind.PREFIX:
         return len(codec.key_form.first)
@@ -244,15 +245,15 @@ def partition_of_key(operator: OperatorStates, codec: StateCodec, values: Mappin
 
     Args:
         operator: The operator.
-        codec: One of its states.
-        values: The fields that decide it: the first `placing_fields` ones.
+        codec: A state of the operator.
+        values: The values of the first `placing_fields` fields, which determine the partition.
 
     Returns:
-        None if it is unknown: then every partition has to be searched.
+        The partition; None if unknown, so that every partition must be searched.
 
     Raises:
         Corrupt: The state has no schema.
-        Invalid: A value is not of its field's type.
+        Invalid: A value does not have the type of its field.
     """
     if operator.partitions == 1:
         return 0
@@ -265,7 +266,7 @@ def partition_of_key(operator: OperatorStates, codec: StateCodec, values: Mappin
     try:
         return partition_of(row, fields, count, operator.partitions, codec.where)
     except Unsupported:
-        return None  # the hash of such a type is not known here
+        return None  # the hash of this type is not supported
 
 
 def _names(fields: _Fields) -> tuple[str, ...]:

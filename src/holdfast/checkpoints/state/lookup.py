@@ -1,11 +1,11 @@
-"""Read the rows of one key, at a batch or over all kept batches.
+"""The lookup of the rows of one key, at a batch or over all kept batches.
 
 A RocksDB base is queried for the key. Change files, and all files of the memory provider, are decoded only if
-their bytes contain the key's.
+their bytes contain those of the key.
 
-Over all kept batches, the files of a store are read once, each for this key alone: the base of the oldest
-batch, and then the changes of each batch. If a batch has left a base and no change, as without changelogs,
-the base is queried.
+Over all kept batches, each file of a store is read once, and only for this key: the base of the oldest batch,
+then the changes of each batch. If a batch wrote a base but no change file, as without changelogs, the base is
+queried.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ class Sought:
 
     Attributes:
         codec: The state.
-        start: The bytes that its keys begin with, as RocksDB stores them; None if they cannot be searched
-            for, and every key is compared.
-        whole: True if `start` is a complete key and not only the beginning of some.
-        needle: Bytes that every such key contains.
+        start: The prefix of the keys, as RocksDB stores them; None if no prefix can be searched for, so that
+            every key is compared.
+        whole: Whether `start` is a complete key and not only a prefix.
+        needle: Bytes that every matching key contains.
         holds: A function that returns whether a stored key matches.
     """
 
@@ -51,21 +51,21 @@ class Sought:
 
 @dataclass(frozen=True, slots=True)
 class FoundRows:
-    """A key's rows in one partition, as they are stored but without the number of their column family."""
+    """The stored rows of a key in one partition, without the number of their column family."""
 
     partition: int
     pairs: Pairs
 
 
 def sought(codec: StateCodec, values: Mapping[str, Any]) -> Sought:
-    """Encode a lookup of the keys with these values.
+    """Return the lookup of the keys with these values.
 
     Args:
         codec: The state.
-        values: All fields of its keys, or the first `placing_fields` ones.
+        values: The values of all fields of the key, or of the first `placing_fields` fields.
 
     Raises:
-        Invalid: A value is not of its field's type.
+        Invalid: A value does not have the type of its field.
     """
     whole = len(values) == len(codec.key_type.types)
     plain_key = codec.key_form.kind is KeyKind.ROW
@@ -91,17 +91,17 @@ def find(
 ) -> Iterator[FoundRows]:
     """Yield the rows of a state whose keys have these values, partition by partition.
 
-    Cost: the listing of a folder, the opening of a snapshot, and the bytes of the files since; all of that
-    for each partition if the key's partition is unknown.
+    Cost: lists a folder, opens a snapshot, and reads the files since; if the key's partition is unknown, does
+    so for each partition.
 
     Args:
         storage: The checkpoint, or a savepoint's view.
         operator: The operator, at its batch.
-        codec: One of its states.
-        values: All fields of the keys, or the first `placing_fields` ones.
+        codec: A state of the operator.
+        values: The values of all fields of the key, or of the first `placing_fields` fields.
 
     Raises:
-        Invalid: A value is not of its field's type.
+        Invalid: A value does not have the type of its field.
         NotFound: A file that the batch needs is missing.
         Corrupt: A file is damaged.
         Unsupported: The state's format cannot be read.
@@ -134,7 +134,7 @@ def rows_in(
     chain: Sequence[StoreFile],
     wanted: Sought,
 ) -> dict[bytes, bytes]:
-    """Return the matching rows in some files of a store: a base, and changes in their order.
+    """Return the matching rows in the files of a store: a base, and changes in order.
 
     Raises:
         NotFound: A file is missing.
@@ -156,7 +156,7 @@ def changed_by(
     before: Mapping[bytes, bytes],
     number: bytes,
 ) -> dict[bytes, bytes] | None:
-    """Return the matching rows after a batch; None if it has written none of them.
+    """Return the matching rows after a batch; None if the batch wrote none of them.
 
     Args:
         storage: The checkpoint.
@@ -165,11 +165,11 @@ def changed_by(
         change: The changes that the batch wrote.
         wanted: The lookup.
         before: The matching rows before the batch.
-        number: The prefix of its family's keys.
+        number: The prefix of the keys of the column family.
 
     Raises:
         NotFound: The file is missing.
-        Corrupt: It is damaged.
+        Corrupt: The file is damaged.
     """
     with taking_rows_apart(full(storage.uri, store.folder)):
         records = _about(storage, operator, change, number, wanted)
@@ -196,10 +196,10 @@ def _in_rocksdb(
         )
         metadata = None if snapshot is None else snapshot.metadata
         name = wanted.codec.name
-        # Spark writes a snapshot with the batch that makes a family, and notes its number there.
+        # Spark writes a snapshot with the batch that creates a family, and records its number there.
         number = Families.of(operator, name.store, metadata).prefixes.get(name.family)
         if number is None:
-            return {}  # nothing was ever written to it
+            return {}  # nothing was ever written to the family
         overlay = Overlay(operator.values)
         for file in chain[1:] if whole else chain:
             overlay.add(_about(storage, operator, file, number, wanted))
@@ -223,7 +223,7 @@ def _base_rows(snapshot: Snapshot | None, number: bytes, wanted: Sought) -> Iter
 def _about(
     storage: Storage, operator: OperatorStates, file: StoreFile, number: bytes, wanted: Sought
 ) -> list[StateRecord]:
-    """Return the records of matching keys. Most files have none, and are not decoded."""
+    """Return the records of matching keys in a file; a file without any is not decoded."""
     stream = operator.stream(storage, file)
     if wanted.needle not in stream:
         return []
@@ -257,7 +257,7 @@ def _decoded(codec: StateCodec, values: Mapping[str, Any]) -> Callable[[bytes], 
 
 
 def _mark(codec: StateCodec, values: Mapping[str, Any]) -> bytes:
-    """Return the longest bytes that every such key's row contains, whatever its other fields are."""
+    """Return the longest byte string that every matching key's row contains, for any other fields."""
     best = b""
     fields = codec.key_type
     for name, value in values.items():
@@ -276,14 +276,14 @@ _CHANGES = (FileKind.CHANGELOG, FileKind.DELTA)
 
 @dataclass(frozen=True, slots=True)
 class KeptRows:
-    """The rows of a key after a batch.
+    """The stored rows of a key after a batch.
 
     Attributes:
         batch_id: The batch.
         partition: The partition.
-        pairs: The matching rows of each state, as they are stored.
-        written: True if the batch has written one of them, even with an unchanged value; None if its files do
-            not show it, so that only changed values can be detected.
+        pairs: The matching rows of each state, as stored.
+        written: Whether the batch wrote one of these rows, even with an unchanged value; None if its files do
+            not show this, so that only changed values can be detected.
     """
 
     batch_id: int
@@ -301,11 +301,11 @@ def kept_rows(
 ) -> Iterator[KeptRows]:
     """Yield the rows of a key in one partition, batch by batch, oldest first.
 
-    A batch whose files are not all kept is left out. A query may run meanwhile: files that it deletes during
-    the read count as not kept.
+    A batch is omitted if one of its files is not kept any more. The query may be running: files that it
+    deletes during the read count as not kept.
 
-    Cost: each file of the partition's stores is read at most once, and a base opened for each batch that
-    has left nothing else.
+    Cost: reads each file of the partition's stores at most once, and opens a base for each batch that wrote
+    only a base.
 
     Args:
         storage: The checkpoint.
@@ -333,7 +333,7 @@ def kept_rows(
 
 
 class _Walk:
-    """A walk from batch to batch."""
+    """The rows of a key while they are read batch by batch."""
 
     def __init__(
         self, storage: Storage, operator: OperatorStates, store: StoreId, wanted: Sequence[Sought]
@@ -347,17 +347,17 @@ class _Walk:
         self.rows: list[dict[bytes, bytes]] = [{} for _ in wanted]
 
     def lost(self) -> None:
-        """Note that a batch is not kept, so the next one has to be read from scratch."""
+        """Record that a batch is not kept, so that the next one is read from its base."""
         self._last = None
 
     def step(self, batch_id: int, chain: Sequence[StoreFile], change: StoreFile | None) -> bool | None:
-        """Advance the rows to the next batch; return whether it has written some, or None if unknown."""
+        """Advance the rows to the next batch; return whether that batch wrote some, or None if unknown."""
         after = self._last == batch_id - 1 and self._last is not None
         self._last = batch_id
         base = chain[0] if chain and chain[0].kind is FileKind.ZIP else None
         if base is not None and after and base.version != batch_id + 1:
             base = None
-        # A family that is new has its number from the snapshot that came with it.
+        # A new family has its number from the snapshot of the same batch.
         if base is not None or not after or change is None:
             families = Families.in_base(self._storage, self._operator, self._store.name, base)
             self._numbers = [families.prefixes.get(part.codec.name.family) for part in self._wanted]
@@ -368,7 +368,7 @@ class _Walk:
             rows_in(self._storage, self._operator, self._store, chain, part) for part in self._wanted
         ]
         if not after:
-            # What is there after the first batch of all was written by it.
+            # Rows that exist after the first batch were written by it.
             return any(self.rows) if batch_id == 0 else None
         return None if self.rows == before else True
 

@@ -1,4 +1,4 @@
-"""Open RocksDB snapshots in a checkpoint and replay the changelogs over them."""
+"""Reading of RocksDB snapshots in a checkpoint, with the later changelogs applied."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ class Families:
     """The column families of a store, by the prefix of a key.
 
     Args:
-        numbers: The number of each family by its name; None if the store has none: then every key is in the
-            default family, without a prefix.
+        numbers: The number of each family by name; None if the store has no families, so that keys have no
+            prefix.
         most: The highest number ever assigned, which may be that of a deleted family.
     """
 
@@ -57,12 +57,12 @@ class Families:
 
         Args:
             operator: The store's operator.
-            store: Its name.
-            snapshot: The metadata of its base; None if it has no RocksDB snapshot.
+            store: The name of the store.
+            snapshot: The metadata of the base; None if it is not a RocksDB snapshot.
             marked: Whether a changelog shows that the store has families.
 
         Raises:
-            ValueError: The snapshot's mapping is not valid.
+            ValueError: The mapping of families in the snapshot is not valid.
         """
         fields = {} if snapshot is None else snapshot.fields
         numbers = fields.get("columnFamilyMapping") or {}
@@ -77,7 +77,7 @@ class Families:
     def in_base(
         cls, storage: Storage, operator: OperatorStates, store: str, base: StoreFile | None
     ) -> Families:
-        """Return the families of a store by the index of its base; only a RocksDB snapshot has them."""
+        """Return the families of a store from the index of its base; only a RocksDB snapshot has families."""
         if base is None or base.kind is not FileKind.ZIP:
             return cls.of(operator, store, None)
         path = base.render()
@@ -85,7 +85,7 @@ class Families:
 
     @property
     def forgotten(self) -> bool:
-        """Return whether a family's number is no longer in use; its rows may still be in the files."""
+        """Return whether the number of a deleted family is known, whose rows may still be in the files."""
         return self.most > len(self.prefixes)
 
     def split(self, stored: bytes) -> tuple[str | None, bytes]:
@@ -93,7 +93,7 @@ class Families:
         return self.names.get(stored[: self._width]), stored[self._width :]
 
     def sorted_out(self, rows: Pairs) -> Iterator[tuple[bytes, Pairs]]:
-        """Yield the rows by the prefix of their keys, with the prefix removed."""
+        """Yield the rows grouped by the prefix of their keys, with the prefix removed."""
         width = self._width
         if not width:
             yield b"", rows
@@ -104,12 +104,12 @@ class Families:
         yield from found.items()
 
     def counted(self, keys: Iterable[bytes]) -> Mapping[bytes, int]:
-        """Count the keys by their prefix."""
+        """Return the number of keys by prefix."""
         width = self._width
         return Counter(key[:width] for key in keys)
 
     def with_names(self, names: Iterable[str]) -> Families:
-        """Return these families and more, numbered as Spark does: the default has the first number."""
+        """Return these families with further ones, numbered as in Spark: the default family is the first."""
         numbers = dict(self.numbers or {})
         most = self.most
         for name in [DEFAULT_STORE, *sorted(names)]:
@@ -128,20 +128,20 @@ Row = tuple[bytes, bytes]
 
 
 def key_of(record: StateRecord, values: ValueForm) -> bytes:
-    """Return the key of a record; in the record of a delete, a checksum may precede the key."""
+    """Return the key of a record; in the record of a deletion, a checksum may precede the key."""
     return values.deleted(record.key) if record.change is RecordKind.DELETE else record.key
 
 
 @dataclass(slots=True)
 class _Appended:
-    """Values that RocksDB would merge: appended to those of the base, or on their own."""
+    """Values that RocksDB would merge: appended to those of the base, or to none."""
 
     parts: list[bytes]
     onto_base: bool
 
 
 class Overlay:
-    """The last change of each key since the base, held in memory.
+    """The last change of each key since the base, in memory.
 
     Args:
         values: The encoding of values.
@@ -152,7 +152,7 @@ class Overlay:
         self._entries: dict[bytes, bytes | _Appended | None] = {}
 
     def add(self, records: Iterable[StateRecord]) -> None:
-        """Add the changes of a batch, in their order."""
+        """Add the changes of a batch, in order."""
         entries = self._entries
         for record in records:
             if record.change is RecordKind.PUT:
@@ -172,7 +172,7 @@ class Overlay:
         yield from self._remaining_rows()
 
     def over_chunks(self, chunks: Iterable[list[Row]], size: int) -> Iterator[list[Row]]:
-        """Yield the rows of `over` in chunks, which are changed in place: fast if few rows have changed."""
+        """Yield the rows of `over` in chunks, which are modified in place; fast if few rows have changed."""
         entries = self._entries
         for chunk in chunks:
             gone = []
@@ -230,15 +230,15 @@ class Overlay:
         return self._values.delimiter.join(parts)
 
 
-# What RocksDB calls its files; `CURRENT` holds the name of one.
+# The names of RocksDB's files; `CURRENT` contains the name of one.
 _NAME: Final = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]*")
 _SST: Final = re.compile(r"[0-9]{1,18}\.sst")
 _CURRENT: Final = re.compile(rb"MANIFEST-[0-9]{1,18}\n")
-# RocksDB looks at a block of rows when it reads it. Of as much as this, each is looked at before: a small
-# file may say that it unpacks to gigabytes. It takes 50 milliseconds.
+# RocksDB checks a block of rows when reading it. Blocks up to this total size are checked in advance, because
+# a small file may claim to decompress to gigabytes. This takes 50 milliseconds.
 _LOOKED_THROUGH: Final = 64 << 20
-# RocksDB makes a merge operator only from such a file. Spark's own file leaves out what stands between merged
-# values, and would have RocksDB take memory for writing.
+# RocksDB creates a merge operator only from such a file. Spark's own file omits the delimiter of merged
+# values, and would make RocksDB reserve memory for writing.
 _OPTIONS: Final = """[Version]
   rocksdb_version=9.8.4
   options_file_version=1.1
@@ -252,7 +252,7 @@ _IN_MESSAGE: Final = re.compile(r"(\d+\.sst)")
 
 
 class Snapshot:
-    """An open snapshot. Rows come in the order of their keys."""
+    """An open snapshot, which returns rows in the order of their keys."""
 
     def __init__(self, database: Any, metadata: SnapshotMetadata, file: StoreFile, storage: Storage) -> None:
         self._database = database
@@ -261,7 +261,7 @@ class Snapshot:
         self.metadata = metadata
 
     def chunks(self, size: int) -> Iterator[list[tuple[bytes, bytes]]]:
-        """Yield every key with its value, in chunks of this size. Cost: less than half a microsecond a row.
+        """Yield all keys with their values in chunks of `size` rows. Cost: under half a microsecond per row.
 
         Raises:
             Corrupt: A data file is damaged.
@@ -270,9 +270,9 @@ class Snapshot:
         with _naming_damage(self._storage, self._file, self.metadata):
             rows = self._database.items()
             while chunk := list(islice(rows, size)):
-                last = chunk[-1][0]  # before it is given away: who has it may change it
+                last = chunk[-1][0]  # before it is yielded, because the caller may change it
                 yield chunk
-            # At a damaged block the rows just end; then they have not ended with the last one.
+            # At a damaged block the iteration just ends, before the last row.
             end = self._database.iter()
             end.seek_to_last()
             end.status()
@@ -290,9 +290,9 @@ class Snapshot:
         return None if value is None else bytes(value)
 
     def starting_with(self, start: bytes) -> Iterator[tuple[bytes, bytes]]:
-        """Yield the keys that begin with these bytes, with their values, in order.
+        """Yield the keys with a prefix, and their values, in order.
 
-        Cost: a search, and each row.
+        Cost: one search, and the matching rows.
 
         Raises:
             Corrupt: A data file is damaged.
@@ -313,17 +313,17 @@ class Snapshot:
 def open_snapshot(storage: Storage, file: StoreFile, delimiter: bytes) -> Iterator[Snapshot]:
     """Open a snapshot in a temporary folder, which is deleted at the end.
 
-    Data files are linked if the checkpoint is on this machine, else copied, so a remote store needs its own
-    size in local disk space. Cost: about 10 milliseconds, and the copying.
+    Data files are linked if the checkpoint is on a local disk, otherwise copied; a remote store therefore
+    needs local disk space of its own size. Cost: about 10 milliseconds, and the time for copying.
 
     Args:
         storage: The checkpoint.
-        file: The snapshot's zip.
+        file: The zip file of the snapshot.
         delimiter: The bytes between values that RocksDB merges.
 
     Raises:
         Corrupt: The snapshot is damaged.
-        NotFound: One of its files is missing.
+        NotFound: A file of the snapshot is missing.
     """
     from rocksdict import AccessType, Rdict
 
@@ -347,11 +347,12 @@ def open_snapshot(storage: Storage, file: StoreFile, delimiter: bytes) -> Iterat
 def laid_out(storage: Storage, file: StoreFile, place: Path) -> SnapshotMetadata:
     """Write the files of a snapshot to a new directory, in RocksDB's layout.
 
-    Data files are linked if the checkpoint is on this machine, else copied. RocksDB never changes one.
+    Data files are linked if the checkpoint is on a local disk, otherwise copied. RocksDB never changes a data
+    file.
 
     Raises:
         Corrupt: The snapshot is damaged.
-        NotFound: One of its files is missing.
+        NotFound: A file of the snapshot is missing.
     """
     path = file.render()
     data = storage.read(path)
@@ -373,7 +374,7 @@ def database_options(folder: Path, delimiter: bytes, files: int) -> tuple[Any, A
     """Return the options of the database and of its column families, for opening snapshots.
 
     Args:
-        folder: A directory that is created for them, and may be deleted when the database is open.
+        folder: A directory to create for the options, which may be deleted once the database is open.
         delimiter: The bytes between values that RocksDB merges.
         files: The number of the snapshot's data files.
     """
@@ -382,13 +383,13 @@ def database_options(folder: Path, delimiter: bytes, files: int) -> tuple[Any, A
     folder.mkdir()
     (folder / "OPTIONS-000001").write_text(_OPTIONS.format(delimiter=delimiter.decode()))
     options, families = Options.load_latest(str(folder), cache=Cache(_CACHE_BYTES))
-    # To start its sixteen threads takes longer than to open a few files.
+    # Starting its sixteen threads takes longer than opening a few files.
     options.set_max_file_opening_threads(1 + min(files // _FILES_A_THREAD, 15))
     return options, families
 
 
 def _bring(storage: Storage, file: StoreFile, shared: SharedFile, place: Path, *, blocks: bool) -> None:
-    """Put a data file under its RocksDB name, and check it before RocksDB reads it."""
+    """Link or copy a data file to its RocksDB name, and check its content."""
     path = layout.SharedSstFile(file.store, shared.folder, shared.name).render()
     size = storage.size(path)
     if size is None:
@@ -409,11 +410,11 @@ def _bring(storage: Storage, file: StoreFile, shared: SharedFile, place: Path, *
     if origin is None:
         target.write_bytes(storage.read(path))
     else:
-        storage.read(path, 0, 1)  # refuses a link or a special file
+        storage.read(path, 0, 1)  # refuses a symbolic link or a special file
         try:
             os.link(origin, target, follow_symlinks=False)
         except OSError:
-            # Another disk: RocksDB opens every data file at once, and keeps it open.
+            # A different disk: RocksDB opens all data files at once and keeps them open.
             target.symlink_to(origin)
     with target.open("rb", buffering=0) as opened_file:
 
@@ -425,19 +426,19 @@ def _bring(storage: Storage, file: StoreFile, shared: SharedFile, place: Path, *
         except Unsupported as error:
             if error.found in UNREADABLE:
                 raise
-            # RocksDB may know a version that is not known here.
+            # RocksDB may support a version that this module does not.
 
 
 @contextmanager
 def _naming_damage(storage: Storage, file: StoreFile, metadata: SnapshotMetadata) -> Iterator[None]:
-    """Turn RocksDB's errors within the block into `Corrupt`, with the checkpoint's name of the data file.
+    """Convert RocksDB's errors within the block to `Corrupt`, with the data file's name in the checkpoint.
 
     Raises:
-        Corrupt: RocksDB failed.
+        Corrupt: RocksDB cannot read the snapshot.
     """
     try:
         yield
-    except Exception as error:  # rocksdict raises nothing more special
+    except Exception as error:  # rocksdict raises no specific exception
         text = str(error)
         named = _IN_MESSAGE.search(text)
         names = {shared.local_name: shared for shared in metadata.shared}

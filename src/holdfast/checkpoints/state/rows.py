@@ -1,7 +1,7 @@
-"""Rows of state, read from the files of a checkpoint at a committed batch.
+"""Reading the rows of state from the files of a checkpoint at a committed batch.
 
-The base of each store is read row by row, and the changes of the batches since are applied to it. Those
-changes are held in memory, and with the memory provider a whole partition is, as Spark does; a RocksDB base
+The base of each store is read row by row, and the changes of later batches are applied to it. These changes
+are held in memory. With the memory provider, as in Spark, a whole partition is held in memory; a RocksDB base
 is not.
 """
 
@@ -21,7 +21,7 @@ from holdfast.formats.files.records import parse_head, records_of
 from holdfast.layout import FileKind, StoreFile, StoreId
 from holdfast.storage.port import Storage, full, go_on
 
-# Rows handed on at a time: enough that what is done for each handing on does not count.
+# The number of rows per chunk, large enough that the overhead per chunk is negligible.
 CHUNK = 4096
 
 
@@ -34,21 +34,21 @@ def state_chunks(
 ) -> Iterator[tuple[StateCodec, int, Pairs]]:
     """Yield all state at a committed batch as stored, in chunks of rows of one state and partition.
 
-    The keys have no column-family number; the codec knows the framing of keys and values. They come partition
-    by partition, in no particular order. A query may run meanwhile; then a file that an older batch needs may
-    be deleted.
+    The keys have no column-family number; the codec decodes the framing of keys and values. Chunks are
+    ordered by partition, and rows have no particular order. The query may be running; it may then delete a
+    file that an older batch needs.
 
-    Cost: about a microsecond a row, and local disk space for one partition if the checkpoint is not on this
-    machine.
+    Cost: about a microsecond per row, and local disk space for one partition if the checkpoint is not on a
+    local disk.
 
     Args:
         storage: The checkpoint, or a savepoint's view.
         batch_id: A committed batch whose files are kept; the newest by default.
-        operator_id: Only this operator's.
-        tell: Called with stores done, stores in all, and the current step.
+        operator_id: The operator whose state to return; None for all.
+        tell: The progress callback, called with stores done, total stores, and the current step.
 
     Raises:
-        NotFound: The batch is not committed, or a file that it needs is missing.
+        NotFound: The batch is not committed, or a file that the batch needs is missing.
         Corrupt: A file is damaged.
         Unsupported: The state's format cannot be read.
         Unavailable: The storage does not answer.
@@ -78,9 +78,9 @@ class Layers:
     """The files that make up a store's state.
 
     Attributes:
-        base: The file with the whole state at this version or an older one; None if there is none.
-        changes: The changes of the batches since; applying them to the base consumes them.
-        marked: True if a changelog shows that the store has column families.
+        base: The base, of this version or an older one; None if there is none.
+        changes: The changes of the batches since the base; applying them to the base consumes them.
+        marked: Whether a changelog shows that the store has column families.
     """
 
     base: StoreFile | None
@@ -108,7 +108,7 @@ def layers(storage: Storage, operator: OperatorStates, store: StoreId) -> Layers
 
 
 def base_rows(storage: Storage, operator: OperatorStates, base: StoreFile) -> Iterator[tuple[bytes, bytes]]:
-    """Return the rows of a memory provider's base."""
+    """Yield the rows of a base of the memory provider."""
     records = records_of(base.kind, operator.stream(storage, base), base.render())
     return ((record.key, record.value) for record in records if record.value is not None)
 
@@ -116,19 +116,19 @@ def base_rows(storage: Storage, operator: OperatorStates, base: StoreFile) -> It
 def stored_values(
     storage: Storage, operator: OperatorStates, store: StoreId, keys: Iterable[tuple[str, bytes]]
 ) -> dict[tuple[str, bytes], bytes]:
-    """Return the values of some keys, without reading the rest of the base.
+    """Return the values of some keys, without reading the whole base.
 
-    Cost: a lookup in the snapshot, and a scan of the changes since for these keys alone; with the memory
-    provider, which has no index, everything is read.
+    Cost: looks up the keys in the snapshot, and scans the later changes for them; with the memory provider,
+    which has no index, reads the whole base.
 
     Args:
         storage: The checkpoint, or a savepoint's view.
         operator: The store's operator, as of its batch.
-        store: The store.
-        keys: Column family and key, as `state_chunks` yields them.
+        store: The identity of the store.
+        keys: Pairs of column family and key, as yielded by `state_chunks`.
 
     Returns:
-        The values, as they are stored; a key that is missing is left out.
+        The values, as stored; missing keys are omitted.
 
     Raises:
         NotFound: A file that the batch needs is missing.
@@ -188,7 +188,7 @@ def store_chunks(
 def base_families(storage: Storage, operator: OperatorStates, store: StoreId) -> Families:
     """Return the column families of a store, from its base.
 
-    Cost: its base's index is read, and no row.
+    Cost: reads the index of the base, but no rows.
     """
     base, _ = _split(operator.chain(storage, store))
     return Families.in_base(storage, operator, store.name, base)
@@ -203,7 +203,7 @@ def _split(chain: tuple[StoreFile, ...]) -> tuple[StoreFile | None, tuple[StoreF
 def _family(families: Families, prefix: bytes, store: StoreId) -> str:
     name = families.names.get(prefix)
     if name is None:
-        # Spark writes a snapshot with the batch that makes a family, so one must be there.
+        # Spark writes a snapshot with the batch that creates a family, so one must exist.
         raise Unsupported(
             "the name of a column family is unknown, because its RocksDB snapshot is missing",
             code="HF-E7038",

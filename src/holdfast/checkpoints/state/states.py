@@ -30,7 +30,7 @@ from holdfast.storage.port import Storage, full
 
 @dataclass(frozen=True, slots=True)
 class StoreShape:
-    """A store by name, with its column families; none if its schema is missing."""
+    """A store by name, with its column families; empty if its schema is missing."""
 
     name: str
     families: tuple[ColumnFamily, ...]
@@ -38,12 +38,12 @@ class StoreShape:
 
 @dataclass(frozen=True, slots=True)
 class OperatorShape:
-    """The stores and schemas of an operator, independent of its rows.
+    """The stores and schemas of an operator, without its rows.
 
     Attributes:
-        operator_id: Its number in the plan.
-        kind: Spark's name for its type, such as `dedupe`; empty if unknown.
-        stores: Its stores.
+        operator_id: The number of the operator in the plan.
+        kind: Spark's name for the operator's type, such as `dedupe`; empty if unknown.
+        stores: The stores of the operator.
         variables: The state variables of transformWithState by name, from Spark's metadata.
         properties: The operator's other metadata.
     """
@@ -56,16 +56,16 @@ class OperatorShape:
 
     @property
     def label(self) -> str:
-        """Number and name, for display."""
+        """The number and name of the operator, for display."""
         return f"{self.operator_id} {self.kind}"
 
 
 def shapes(storage: Storage, batch_id: int) -> tuple[OperatorShape, ...]:
-    """Return the shape of each operator as of a batch, by number. Reads a few small files.
+    """Return the shape of each operator at a batch, by number. Cost: reads a few small files.
 
     Args:
         storage: The checkpoint.
-        batch_id: The batch; it need not be committed.
+        batch_id: The batch, which need not be committed.
 
     Raises:
         Corrupt: A file that was read is damaged.
@@ -103,20 +103,20 @@ def _store(storage: Storage, operator_id: int, name: str, schema_paths: Sequence
 
 _AVRO: Final = "avro"
 _PREFIX_COLUMNS: Final = "numColsPrefixKey"
-# Of the merge operator: the first puts a comma between values, the second nothing.
+# Merge operators: the first puts a comma between values, the second puts nothing.
 _DELIMITERS: Final = {"1": b",", "2": b""}
-# The version of RocksDB's snapshots that Spark 4.0 alone has, under state format 2.
+# The version of RocksDB's snapshots that only Spark 4.0 writes, under state format 2.
 _OF_SPARK_4_0: Final = 2
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class StateName:
-    """One state of an operator.
+    """The identity and the names of a state of an operator.
 
     Attributes:
         operator_id: The operator's number in the plan.
-        store: The store that it is in.
-        family: Its column family there; `default` if the store has only one.
+        store: The store that contains the state.
+        family: The column family of the state; `default` if the store has only one.
         operator: Spark's name for the operator's type.
         named: The operator's names.
     """
@@ -136,18 +136,18 @@ class StateName:
     @property
     @in_json
     def internal(self) -> bool:
-        """True if it is internal to Spark: counters, timers, indexes of expiry."""
+        """Return whether the state is internal to Spark: counters, timers, indexes of expiry."""
         return is_internal(self.family)
 
     @property
     @in_json
     def state_name(self) -> str:
-        """The name of the state; the operator's name if it has one state."""
+        """The name of the state, or the operator's name if the operator has only one state."""
         return self.label if self.named is None else state_name(self.named, self.label)
 
     @property
     def shown_operator(self) -> str:
-        """Number and name of its operator."""
+        """The number and name of the operator."""
         return str(self.operator_id) if self.named is None else self.named.label
 
     @property
@@ -162,11 +162,11 @@ class StateCodec:
     """A decoder of the rows of one state.
 
     Attributes:
-        name: The state.
+        name: The identity of the state.
         values: The encoding of values.
-        schema: Its schema as Spark wrote it; None if missing.
+        schema: The schema of the state as Spark wrote it; None if missing.
         key_form: The encoding of keys.
-        where: Its address, for messages.
+        where: The address of the state, for messages.
     """
 
     name: StateName
@@ -233,7 +233,7 @@ class StateCodec:
     def plain_keys(self) -> int | None:
         """The number of bytes before a key's UnsafeRow; None if the key has more parts.
 
-        Avro counts as plain.
+        A key in Avro has no other parts.
         """
         if not self.values.rocksdb or self.values.avro:
             return 0
@@ -258,11 +258,11 @@ class StateCodec:
         return self.key_codec.stored(row) if skip is None else b"\0" * skip + row
 
     def key_values(self, row: bytes) -> Any:
-        """Return the values of a key's row; Avro stays bytes."""
+        """Return the fields of a key's row; Avro keys stay bytes."""
         return row if self.values.avro else self._key_row.decode(row, self.where)
 
     def value_values(self, row: bytes) -> Any:
-        """Return the values of a value's row; Avro stays bytes."""
+        """Return the fields of a value's row; Avro values stay bytes."""
         return row if self.values.avro else self._value_row.decode(row, self.where)
 
 
@@ -296,7 +296,7 @@ class OperatorStates:
         self._is_fixed_by_later_sparks = offsets is not None and ROW_CHECKSUM in offsets.confs
 
     def codec_of(self, store: str, family: str) -> StateCodec:
-        """Return the codec of a state's rows; the same one each time."""
+        """Return the codec of a state's rows, which is created once."""
         found = self._codecs.get((store, family))
         if found is None:
             name = StateName(self.operator_id, store, family, self.name, self.named)
@@ -317,12 +317,12 @@ class OperatorStates:
                 yield self.codec_of(store, family)
 
     def times(self) -> tuple[int, int | None]:
-        """Return the planned time of the batch, and its watermark if it has one, in milliseconds."""
+        """Return the time when the batch was planned, and its watermark or None, in milliseconds."""
         offsets = self.logs.offsets(self.batch_id)
         return (0, None) if offsets is None else (offsets.timestamp_ms, offsets.watermark_ms or None)
 
     def folder(self, storage: Storage, store: StoreId) -> StoreFolder:
-        """Return a store's folder, with a fresh listing."""
+        """Return the folder of a store, with a new listing."""
         unique_id = partial(self.logs.unique_id, store, self.store_names.index(store.name))
         return StoreFolder(storage, store, storage.list(store.folder), self.codec, unique_id)
 
@@ -338,11 +338,11 @@ class OperatorStates:
         return chain.files
 
     def snapshot_version(self, storage: Storage) -> int:
-        """Return the snapshot metadata version that the Spark which wrote this state reads.
+        """Return the version of snapshot metadata that can be read by the Spark that wrote this state.
 
-        Spark 4.0 reads no other version than it writes, and under state format 2 writes one of its own. If it
-        has not written any snapshot, other traces decide: 4.1 and later write a checksum next to each
-        changelog, unless that is switched off, and 4.2 fixes the checksums of rows.
+        Spark 4.0 reads only the version that it writes, and under state format 2 writes its own version. If
+        no snapshot exists, the version is inferred: Spark 4.1 and later write a checksum next to each
+        changelog, unless that is turned off, and Spark 4.2 pins the setting of row checksums.
         """
         return self.written_snapshot_version(storage) or self._first_snapshot_version(storage)
 
@@ -363,7 +363,7 @@ class OperatorStates:
         return 1
 
     def _unique_chains(self, storage: Storage) -> Iterator[tuple[StoreFile, ...]]:
-        """Yield the files of each store, if they are named as in state format 2."""
+        """Yield the files of each store whose files are named as in state format 2."""
         for partition in range(self.partitions):
             for name in self.store_names:
                 chain = self.chain(storage, StoreId(self.operator_id, partition, name))
@@ -371,11 +371,11 @@ class OperatorStates:
                     yield tuple(chain)
 
     def stream(self, storage: Storage, file: StoreFile) -> bytes:
-        """Return the records in a file of changes, or of a store in memory.
+        """Return the decompressed records of a change file, or of a file of the memory provider.
 
         Raises:
-            NotFound: It is missing.
-            Corrupt: It is damaged.
+            NotFound: The file is missing.
+            Corrupt: The file is damaged.
         """
         path = file.render()
         return decompressed(storage.read(path), self.codec, path)
@@ -403,11 +403,11 @@ def operator_states(storage: Storage, batch_id: int | None = None) -> list[Opera
         batch_id: The batch; the newest by default.
 
     Returns:
-        An empty list if no batch was given and none is committed.
+        The operators; empty if no batch was given and none is committed.
 
     Raises:
         NotFound: The checkpoint does not exist, or the batch is not committed.
-        Corrupt: A file that had to be read is damaged.
+        Corrupt: A file that was read is damaged.
         Unsupported: The state's provider is not supported.
     """
     logs = Logs(storage)

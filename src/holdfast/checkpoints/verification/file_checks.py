@@ -1,24 +1,27 @@
-"""Read files to their end, and compare them with their checksums and the integrity record.
+"""Checks that read files completely and compare them with their checksums and the integrity record.
 
 Spark cleans up each store on its own, in a maintenance thread that may pause or be killed between two
 deletions (`HDFSBackedStateStoreProvider.cleanup` and `RocksDBFileManager.deleteOldVersions`, alike in Spark
 3.5 to 4.3):
 
-1. A run lists the folder, chooses a base to keep, and deletes files of versions below that base only. So
-   there always is a base newer than any file that Spark has deleted. Which base a run keeps depends on
+1. A run lists the folder, chooses a base to keep, and deletes files of versions below that base only.
+  Therefore a base that is newer than any file deleted by Spark always exists. Which base a run keeps depends
+  on
    `spark.sql.streaming.minBatchesToRetain`, which no file of a checkpoint records, and not on the unique ids
    of format 2.
-2. The heap provider deletes one file of each version, in ascending order: the snapshot, where the version has
-   one, else the delta. The delta of a version whose snapshot was deleted stays until a later run.
+2. The heap provider deletes one file of each version, in ascending order: the snapshot if the version has
+  one, otherwise the delta. The delta of a version whose snapshot was deleted stays until a later run.
 3. The RocksDB provider deletes data files first, then snapshots in ascending order, then changelogs in the
-   order of the listing, which may be any, then checksums. It skips a file whose deletion fails.
-4. Maintenance uploads snapshots too, in Spark 4.3 beside the cleanup, so a snapshot may appear batches after
-   its changelog. An executor that has lost a partition may upload one after the files around it were deleted;
+  arbitrary order of the listing, then checksums. It skips a file whose deletion fails.
+4. Maintenance also uploads snapshots, in Spark 4.3 concurrently with the cleanup, so a snapshot may appear
+  several batches after its changelog. An executor that has lost a partition may upload one after the files
+  around it were deleted;
    the next run deletes it.
 
-So before Spark deletes a file, the version before it can no longer be loaded from a base. A file is missing
-without Spark's doing if no newer base exists, or if the version before it can still be loaded. Nothing tells
-who has deleted the oldest base of a store, or changelogs of RocksDB below every base: these are not reported.
+Therefore, before Spark deletes a file, the previous version can no longer be loaded from a base. A missing
+file was not deleted by Spark if no newer base exists, or if the previous version can still be loaded. The
+oldest base of a store, and changelogs of RocksDB older than every base, may have been deleted by Spark or
+not; these are not reported.
 """
 
 from __future__ import annotations
@@ -59,8 +62,8 @@ class Problem(JsonShape):
 
     Attributes:
         file: The file, relative to the checkpoint's directory.
-        what: What is wrong with it.
-        hint: What to do.
+        what: The description of the damage.
+        hint: The recommended action.
     """
 
     file: str
@@ -87,17 +90,17 @@ class Verification(JsonShape):
 
     Attributes:
         uri: The checkpoint.
-        batch_id: The newest committed batch; a restart continues after it.
-        problems: Damage, by file.
+        batch_id: The newest committed batch, after which a restart continues.
+        problems: The damage found, by file.
         remarks: Findings that are not damage.
         restorable: The committed batches that `holdfast savepoint take --batch` accepts, ascending: all files
-            that they need exist and are whole.
+            that these batches need exist and are undamaged.
         files: The number of files that were read.
-        size_bytes: Their size.
-        recorded_batch: The newest batch in the integrity record that files were compared with; None without
+        size_bytes: The size of these files in bytes.
+        recorded_batch: The newest batch in the integrity record with which files were compared; None without
             a record.
         compared: The number of files that were compared with the record.
-        stateful: True if the query keeps state; None if it has no state files and that may be a loss.
+        stateful: Whether the query keeps state; None if there are no state files and they may have been lost.
         damage: The damaged files, for making a copy without them.
     """
 
@@ -116,12 +119,12 @@ class Verification(JsonShape):
     @property
     @in_json
     def ok(self) -> bool:
-        """True if nothing is damaged."""
+        """Return whether no damage was found."""
         return not self.problems
 
 
 def in_short(problems: Sequence[Problem]) -> str:
-    """Return the first of several problems, and the number of further ones."""
+    """Return a summary of several problems: the first one, and the number of others."""
     first, more = problems[0].what, len(problems) - 1
     return f"{first}; and {more} more" if more else first
 
@@ -143,9 +146,9 @@ def unexplained(
     """Return the missing files of one store that Spark's cleanup cannot have deleted.
 
     Args:
-        gone: The recorded files that are missing.
+        gone: The missing files that were recorded.
         present: The files that exist.
-        incomplete: Paths of existing snapshots that have lost data files. They cannot be loaded.
+        incomplete: Paths of existing snapshots that have lost data files and cannot be loaded.
     """
     changes = {file.version: file.kind for file in present if not file.kind.whole}
     with_changes = bool(changes) or any(not file.kind.whole for file in gone)
@@ -159,12 +162,12 @@ def unexplained(
         for file in present
         if file.kind.whole and file.render() not in incomplete and not uploaded_late(file)
     }
-    # Changelogs are deleted in any order, so versions that only changelogs make up prove nothing.
+    # Changelogs are deleted in any order, so versions that consist only of changelogs prove nothing.
     loadable = {*bases} if FileKind.CHANGELOG in changes.values() else {0, *bases}
     for version in sorted(changes):
         if version - 1 in loadable:
             loadable.add(version)
-    # The heap provider leaves the delta of a version whose snapshot it has deleted.
+    # The heap provider keeps the delta of a version whose snapshot it has deleted.
     left_behind = {file.version for file in gone if file.kind is FileKind.SNAPSHOT}
     spared = loadable - left_behind - {0}
 
@@ -173,7 +176,7 @@ def unexplained(
         return file.version >= newest_base or file.version - 1 in spared or beside_base
 
     first = min((file.version for file in gone if is_unexplained(file)), default=None)
-    # Spark deletes newer versions after older ones, so it has not deleted any newer file either.
+    # Spark deletes newer versions after older ones, so it has not deleted newer files either.
     return [] if first is None else [file for file in gone if file.version >= first]
 
 
@@ -190,7 +193,7 @@ _PUT_BACK = (
 )
 
 
-# Of the files of one store that are gone, so many are named.
+# The maximum number of missing files of one store that are named.
 _NAMED = 20
 
 
@@ -206,7 +209,7 @@ def check_record(
         snapshots: The content of each RocksDB snapshot, by path.
 
     Yields:
-        Each difference.
+        A problem or a remark for each difference.
     """
     recorded, newest = record.batch_id, logs.newest
     if recorded is None:
@@ -248,7 +251,7 @@ def unlike_recorded(record: Record, files: Iterable[tuple[str, int, str]]) -> It
 
     Args:
         record: The record.
-        files: Path, size and SHA-256 of each.
+        files: The path, size and SHA-256 of each file.
     """
     for path, size, sha256 in files:
         noted = record.files.get(path)
@@ -259,7 +262,7 @@ def unlike_recorded(record: Record, files: Iterable[tuple[str, int, str]]) -> It
 def _gone(
     record: Record, tree: Tree, snapshots: Mapping[str, SnapshotMetadata]
 ) -> Iterator[Problem | Remark]:
-    """Yield the recorded files that are missing, except those that Spark may have cleaned up."""
+    """Yield a problem or remark for each missing recorded file, except those that Spark may have deleted."""
     gone: dict[StoreId, list[StoreFile]] = {}
     for path in record.files:
         place = layout.parse(path)
@@ -299,10 +302,10 @@ RESTORE = "put the file back from a copy, or go back to a whole batch; do not st
 CHECKSUM = (
     "delete the checksum if the file itself is known to be correct; Hadoop and Spark can read it without one"
 )
-# Keys of a file, or of a block of a data file, that are compared with the partition of the file.
+# The number of keys of a file, or of a data file's block, whose partition is checked.
 KEYS: Final = 16
 _LOGS: Final = {layout.OFFSETS: parse_offsets, layout.COMMITS: parse_commit}
-# What reads a whole file, by what the file is; state has readers of its own, by its kind.
+# The reader of a whole file, by the type of file; state files have their own readers.
 PARSERS: Final[Mapping[type[Place], Callable[[bytes, str], object]]] = {
     layout.QueryMetadataFile: parse_query,
     layout.LogFile: lambda data, path: _LOGS[layout.split(path)[0]](data, path),
@@ -314,18 +317,18 @@ PARSERS: Final[Mapping[type[Place], Callable[[bytes, str], object]]] = {
 
 @dataclass(slots=True)
 class Content:
-    """The result of reading the files.
+    """The findings of reading the files.
 
     Attributes:
-        problems: Damage, at most one for each file.
-        misleading: Damaged files that Spark still reads, without an error.
-        remarks: What could not be checked.
+        problems: The damage found, at most one problem per file.
+        misleading: Damaged files that Spark reads without an error.
+        remarks: Remarks about checks that were not possible.
         lineages: The lineage of each changelog that has one, by path.
         snapshots: The content of each RocksDB snapshot, by path.
         files: The number of files that were read.
-        size_bytes: Their size.
-        compared: The number of them that were compared with the integrity record.
-        keys: A sample of the keys in each state file, as they are stored, by path.
+        size_bytes: The size of these files in bytes.
+        compared: The number of files that were compared with the integrity record.
+        keys: A sample of the stored keys in each state file, by path.
     """
 
     problems: dict[str, Problem] = field(default_factory=dict)
@@ -341,17 +344,18 @@ class Content:
 
 @dataclass(slots=True, eq=False)
 class ContentCheck:
-    """A check of files, one by one.
+    """A check of the content of files, one by one.
 
     Attributes:
         storage: The checkpoint.
-        tree: Its files.
-        codec: The compression of its state files.
-        known: Files whose bytes are known to be right. They are read only if others are compared with them.
-        unpack: Whether changes of state are unpacked even if the file has a valid checksum.
+        tree: The files of the checkpoint.
+        codec: The compression codec of state files.
+        known: Files whose content is known to be undamaged. They are read only if other files are compared
+            with them.
+        unpack: Whether to decompress change files even if they have a valid checksum.
         record: The integrity record of committed batches.
-        placed: Files whose keys are known to be in the right partition.
-        values: The encoding of each operator's values, by its number; files of other operators are not
+        placed: Files whose keys are known to be in the correct partition.
+        values: The encoding of each operator's values, by operator number; files of other operators are not
             sampled.
         found: The findings.
     """
@@ -375,15 +379,15 @@ class ContentCheck:
             self.found.remarks.append(Remark(layout.STATE, what))
 
     def check(self, path: str, place: Place) -> None:
-        """Read a file to its end and compare its checksums.
+        """Read a file completely and compare it with its checksums.
 
-        A file that is missing by now is skipped: a running query deletes what it no longer needs.
+        A missing file is skipped, because a running query deletes files that it no longer needs.
         """
         if path in self.known and not _tells(place):
             return
         try:
             data = self._read(path)
-        except Corrupt as error:  # a database that has not all of it
+        except Corrupt as error:  # a database that does not have all rows
             self._problem(path, error_sentence(error, path), error.hint or RESTORE)
             return
         if data is None:
@@ -418,7 +422,8 @@ class ContentCheck:
         """Check a RocksDB data file: its size, its end, and its checksum if it has one.
 
         Returns:
-            What is wrong with it. Whether that is damage depends on the snapshots that need it.
+            A description of the problem, or None. Whether the problem is damage depends on the snapshots that
+            need the file.
         """
         found = self.tree.size(path)
         if found is None:
@@ -445,7 +450,7 @@ class ContentCheck:
         return what
 
     def sample_data_file(self, place: layout.SharedSstFile, size: int) -> tuple[bytes, ...]:
-        """Return some keys of a RocksDB data file; none if it cannot be read."""
+        """Return some keys of a RocksDB data file; empty if it cannot be read."""
         path = place.render()
         if path in self.placed or place.store.operator_id not in self.values or not path.endswith(".sst"):
             return ()
@@ -479,7 +484,7 @@ class ContentCheck:
         except Corrupt as error:
             return error_sentence(error, path)
         except Unsupported:
-            return None  # of a newer RocksDB: nothing can be told of it here
+            return None  # written by a newer RocksDB, so it cannot be checked
         return None
 
     def _read(self, path: str, start: int = 0) -> bytes | None:
@@ -489,7 +494,7 @@ class ContentCheck:
             return None
 
     def _sums(self, path: str, data: bytes) -> bool | None:
-        """Compare a file's checksums; return whether it has one, or None on a mismatch."""
+        """Compare a file with its checksums; return whether it has any, or None on a mismatch."""
         hadoop = self._fits(path, data, layout.HadoopChecksumFile(path), RESTORE)
         if hadoop is False:
             return None
@@ -499,9 +504,9 @@ class ContentCheck:
     def _fits(
         self, path: str, data: bytes, by: layout.HadoopChecksumFile | layout.SparkChecksumFile, hint: str
     ) -> bool | None:
-        """Compare a file with its checksum; None without one.
+        """Return whether a file matches its checksum; None without a checksum.
 
-        Spark's own checksum file has one of Hadoop's.
+        Spark's checksum file itself has a checksum file of Hadoop's.
         """
         sums = by.render()
         beside = self._read(sums) if self.tree.has(sums) else None
@@ -556,13 +561,13 @@ class ContentCheck:
 
 
 def _first_keys(place: StoreFile, stream: bytes, values: ValueForm, path: str) -> Iterator[bytes]:
-    """Yield the keys of the first records; only the beginning of the file may be available."""
+    """Yield the keys of the first records of a file, of which only the beginning may be available."""
     with suppress(Corrupt):
         yield from (key_of(record, values) for record in islice(records_of(place.kind, stream, path), KEYS))
 
 
 def _tells(place: Place) -> bool:
-    """Return whether other files are compared with this one; most state files have no such relation."""
+    """Return whether other files are compared with a file of this type, which is rare for state files."""
     if not isinstance(place, StoreFile):
         return True
     return place.kind is FileKind.ZIP or (place.kind is FileKind.CHANGELOG and place.unique_id is not None)

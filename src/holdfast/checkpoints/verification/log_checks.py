@@ -1,4 +1,4 @@
-"""Checks that the logs of a checkpoint are consistent with each other."""
+"""The checks that the logs of a checkpoint are consistent with each other."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from holdfast.formats.logs.table_logs import SeenFile, SourceLog, compact_interv
 from holdfast.formats.text import foreign_json
 from holdfast.storage.port import Storage
 
-# Of files that are lost in a row, each is named up to so many.
+# The maximum number of consecutive missing files that are named individually.
 _MOST_NAMED = 100
 _EDITED = "one of the two was edited or comes from a different time; restore both from the same copy"
 
@@ -36,7 +36,7 @@ def check_logs(tree: Tree, logs: Logs) -> Iterator[Problem | Remark]:
 
 
 def check_origin(storage: Storage, logs: Logs) -> Iterator[Problem]:
-    """Check that a checkpoint made from a savepoint still has the savepoint's batch."""
+    """Check that a checkpoint created from a savepoint still has the savepoint's batch."""
     try:
         origin = foreign_json(storage.read(layout.ORIGIN))
     except (NotFound, ValueError):
@@ -44,7 +44,7 @@ def check_origin(storage: Storage, logs: Logs) -> Iterator[Problem]:
     batch_id = origin.get("batch") if isinstance(origin, dict) else None
     if type(batch_id) is not int or (logs.newest is not None and logs.newest >= batch_id):
         return
-    # A savepoint of the batch before, taken of such a checkpoint, has nothing of that batch.
+    # A savepoint of the previous batch, taken of such a checkpoint, contains nothing of this batch.
     if logs.newest != batch_id - 1 or batch_id in logs.offered:
         what = f"the checkpoint was made at batch {batch_id}, but the commit of that batch is missing"
         yield Problem(layout.LogFile(layout.Log.COMMITS, batch_id).render(), what, RESTORE)
@@ -95,11 +95,11 @@ def _ends(logs: Logs, stateful: bool) -> Iterator[Problem]:
 
 
 def _never_committed(logs: Logs, stateful: bool) -> Iterator[Problem]:
-    """Yield batches whose commits are lost: Spark plans a batch only after it committed the one before.
+    """Yield batches with lost commits: Spark plans a batch only after committing the previous one.
 
-    Under asynchronous progress tracking neither log has every batch, but what is in the offset log is
-    committed before the next is written, since one thread writes both. Continuous processing records no
-    settings with its offsets, and commits later.
+    Under asynchronous progress tracking, neither log has every batch, but each batch in the offset log is
+    committed before the next one is written, because one thread writes both logs. Continuous processing
+    records no settings with its offsets and commits later.
     """
     newest = logs.newest
     pending = [planned_id for planned_id in logs.offered if newest is None or planned_id > newest]
@@ -151,7 +151,8 @@ def _commit(logs: Logs, batch_id: int) -> CommitLog | None:
 def _watermarks_agree(
     before: OffsetLog, commit: CommitLog, offsets: OffsetLog, batch_id: int
 ) -> Iterator[Problem]:
-    # A batch that rewrites state offline, as a repartition does, runs under the watermark of the one before.
+    # A batch that rewrites state offline, as a repartition does, runs under the watermark of the previous
+    # batch.
     if offsets.watermark_ms in (commit.next_watermark_ms, before.watermark_ms):
         return
     file = layout.LogFile(layout.Log.COMMITS, batch_id - 1).render()
@@ -178,7 +179,7 @@ def _sources_agree(before: OffsetLog, offsets: OffsetLog, batch_id: int) -> Iter
 
 
 def _ids_differ(logs: Logs) -> Iterator[Problem]:
-    """Yield commits that repeat the state ids of the batch before; each batch has new ids."""
+    """Yield commits that repeat the state ids of the previous batch, although each batch has new ids."""
     commits = {batch_id: _commit(logs, batch_id) for batch_id in logs.committed}
     ids = {batch_id: commit.state_ids for batch_id, commit in commits.items() if commit is not None}
     for before, after in pairwise(logs.committed):

@@ -1,8 +1,8 @@
-"""Check that the state of the newest committed batch is whole and in the right partitions.
+"""The checks that the state of the newest committed batch is complete and in the correct partitions.
 
-An earlier Holdfast gave local checkpoints a file manager that kept an existing file. Under state-checkpoint
-format 1, a batch that ran again then kept the state file of its first run. The whole file of its second run
-was left next to it under its temporary name.
+An earlier version of Holdfast used a file manager for local checkpoints that did not replace existing files.
+Under state-checkpoint format 1, a batch that ran again then kept the state file of its first run, and the
+complete file of its second run remained next to it under its temporary name.
 """
 
 from __future__ import annotations
@@ -46,14 +46,14 @@ _GUIDE: Final = "docs/guides/repeated-batches.md"
 
 
 def find_left_files(storage: Storage, tree: Tree, codec: str, newest: int) -> Iterator[Remark]:
-    """Report whole state files of committed batches under temporary names, in one remark.
+    """Report complete state files of committed batches under temporary names, in one remark.
 
-    A file that equals the one in use is not reported, and neither is one that a killed process cut off.
+    Files that equal the one in use and files truncated by a killed process are not reported.
 
     Args:
         storage: The checkpoint.
         tree: The checkpoint's folders.
-        codec: The compression of its state files.
+        codec: The compression codec of state files.
         newest: The newest committed batch.
     """
     left = []
@@ -63,7 +63,7 @@ def find_left_files(storage: Storage, tree: Tree, codec: str, newest: int) -> It
             continue
         in_place = tree.has(target.render())
         if target.kind.whole and not in_place:
-            continue  # a running query writes snapshots of committed versions too
+            continue  # a running query also writes snapshots of committed versions
         data = _read(storage, path)
         if data is None or not _is_whole(data, target, codec, path):
             continue
@@ -110,18 +110,18 @@ _EXCHANGED: Final = (
     "put the right file back from a copy, or go back to a whole batch; do not start the query on this one"
 )
 
-# For so few keys numpy is not loaded, which would take longer than to hash them.
+# For so few keys, loading numpy would take longer than hashing the keys without it.
 _AT_ONCE: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
 class _Sample:
-    """The partitions that the sampled keys of one state in one file belong to.
+    """The correct partitions of the sampled keys of one state in one file.
 
     Attributes:
         path: The file.
         partition: The partition of its folder.
-        belonging: The partition that each key belongs to.
+        belonging: The correct partition of each key.
     """
 
     path: str
@@ -140,16 +140,16 @@ class _Sample:
 def check_placement(
     storage: Storage, logs: Logs, operators: Mapping[int, OperatorStates], check: ContentCheck
 ) -> Iterator[Problem]:
-    """Compare a sample of each file's keys with the partition that the file is in.
+    """Check that a sample of each file's keys belongs to the file's partition.
 
-    Only files of batches that ran in as many partitions as the newest one are compared. A state whose keys
-    are in wrong partitions everywhere, without a pattern, is skipped: its placement is not Spark's.
+    Only files of batches with the same number of partitions as the newest one are compared. A state whose
+    keys are in wrong partitions everywhere, without a pattern, is skipped, because Spark did not place them.
 
     Args:
         storage: The checkpoint.
-        logs: Its logs.
-        operators: Its operators at the newest batch, by number.
-        check: The check that has read the files.
+        logs: The logs of the checkpoint.
+        operators: The operators of the checkpoint at the newest batch, by number.
+        check: The content check that read the files.
     """
     newest = None if logs.newest is None else readable(partial(logs.offsets, logs.newest))
     if newest is None:
@@ -232,7 +232,7 @@ def _keys_of_snapshot(check: ContentCheck, place: StoreFile, snapshot: SnapshotM
 def _families(
     operator: OperatorStates, store: StoreId, snapshots: Mapping[str, SnapshotMetadata]
 ) -> Families:
-    """Return the column families of a store: the newest snapshot has those of all before."""
+    """Return the column families of a store from its newest snapshot, which has those of all earlier ones."""
     own = [
         (place.version, path)
         for path in snapshots
@@ -259,14 +259,14 @@ class StateCheck:
     """A check of every operator's state against the logs.
 
     Args:
-        check: The check that has read the files, and reads RocksDB's data files.
+        check: The content check that read the files, which also reads RocksDB's data files.
         logs: The checkpoint's logs.
 
     Attributes:
-        found: Problems and remarks.
-        broken: Paths of RocksDB snapshots with a missing or damaged data file.
-        stateful: True if the query keeps state; None if that is unknown.
-        foreign: The provider, if Holdfast does not know its files.
+        found: The problems and remarks found.
+        broken: The paths of RocksDB snapshots with a missing or damaged data file.
+        stateful: Whether the query keeps state; None if unknown.
+        foreign: The state store provider, if Holdfast does not support its files; otherwise None.
     """
 
     def __init__(self, check: ContentCheck, logs: Logs) -> None:
@@ -290,7 +290,7 @@ class StateCheck:
         offsets = readable(partial(self._logs.offsets, newest))
         for folder in folders:
             self._operator(folder, newest, offsets)
-        # Operators of which nothing is there.
+        # Operators of which no files exist.
         present = {folder.operator_id for folder in folders}
         evidence = state_evidence(self._storage, self._logs, present, newest, self._check.record)
         for file, what in evidence.lost:
@@ -327,7 +327,7 @@ class StateCheck:
                     self._beyond(store, newest, count)
 
     def _unnoted(self, operator_id: int) -> None:
-        """Report an operator of a Spark before 4.0 whose type its state does not show."""
+        """Report an operator of Spark before 4.0 whose type cannot be inferred from its state."""
         stores = store_names(None, self._tree.names(f"{layout.STATE}/{operator_id}/0"))
         if not inferred_name(self._storage, operator_id, stores):
             what = (
@@ -337,12 +337,12 @@ class StateCheck:
             self.found.append(Remark(f"{layout.STATE}/{operator_id}", what))
 
     def _partitions_agree(self, metadata: OperatorMetadata, path: str, count: int, newest: int) -> None:
-        # What was planned before may have been for another number, which the batch has changed.
+        # Earlier batches may have been planned for a different number of partitions.
         for batch_id in (planned_id for planned_id in self._logs.offered if planned_id >= newest):
             offsets = readable(partial(self._logs.offsets, batch_id))
             fixed = None if offsets is None else offsets.partitions
             for store in metadata.stores:
-                # An operator that gathers everything in one place has one partition, whatever is set.
+                # An operator without a key has one partition, regardless of the setting.
                 if fixed not in (None, store.partitions, count) and 1 not in (store.partitions, count):
                     file = layout.LogFile(layout.Log.OFFSETS, batch_id).render()
                     what = f"the batch fixes {fixed} partitions, but {path} has {store.partitions}"
@@ -354,14 +354,14 @@ class StateCheck:
                     return
 
     def _ids_agree(self, operator_id: int, partitions: int, stores: int, newest: int) -> bool:
-        """Check that the commit log names as many files as there are stores."""
+        """Check that the number of files in the commit log equals the number of stores."""
         commit = readable(partial(self._logs.commit, newest))
         if commit is None:
             return False
         if commit.state_ids is None or operator_id not in commit.state_ids:
             return True
         given = [len(stores_named) for stores_named in commit.state_ids[operator_id]]
-        # The stores of a join that shares one folder are told by the first id alone.
+        # The stores of a join that share one folder are distinguished only by the first id.
         if len(given) == partitions and all(named >= stores for named in given):
             return True
         file = layout.LogFile(layout.Log.COMMITS, newest).render()
@@ -393,7 +393,7 @@ class StateCheck:
         except HoldfastError:
             return False
         if recorded.startswith("hdfs:") and here.startswith("webhdfs:"):
-            # One NameNode has two addresses, and several have one name.
+            # One NameNode may have two addresses, and several may have the same name.
             return urlsplit(recorded).path == urlsplit(here).path
         return recorded == here
 
@@ -466,7 +466,7 @@ class StateCheck:
     def _data_files(self, folder: StoreFolder, chain: Chain, newest: int) -> None:
         """Check the data files of each snapshot.
 
-        An old one that lost some is being deleted and not damaged.
+        An old snapshot with missing data files is being deleted and is not damaged.
         """
         needed = {file.render() for file in chain.files}
         for file in folder.files():

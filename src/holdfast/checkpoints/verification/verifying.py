@@ -50,23 +50,23 @@ def verify(
 ) -> Verification:
     """Check every file that Spark wrote, and that the files are consistent with each other.
 
-    Works while the query runs. Spark deletes what it no longer needs and writes uncommitted files, so every
-    suspicious file is checked a second time, with everything listed again: a problem is what both checks
-    found. Files of a batch that is not committed do not count; the batch will run again.
-    Without a record it cannot detect changes that leave every file and checksum whole: under
-    state-checkpoint format 1, two files exchanged with their checksums, or an older file put back.
+    The query may be running. Spark then deletes files that it no longer needs and writes uncommitted files,
+    so every suspicious file is checked a second time after a new listing; only findings of both checks are
+    problems. Files of an uncommitted batch are ignored, because the batch will run again. Without a record,
+    the check cannot detect changes after which every file matches its checksum: under state-checkpoint format
+    1, two files exchanged with their checksums, or an older file put back.
 
-    Cost: every file is read once, and changes of state are unpacked.
+    Cost: reads every file once, and decompresses change files.
 
     Args:
         storage: The checkpoint.
-        tell: Called with files done, files in all, and a note.
-        known: Files whose bytes are known from an earlier verification. They are read only if others are
-            compared with them.
-        unpack: Whether changes of state are unpacked even if the file has a valid checksum. A million
-            changes take two seconds.
-        record: The integrity record of committed batches; read before this is called, so that the files in
-            it existed.
+        tell: The progress callback, called with files done, total files, and the current step.
+        known: Files whose content an earlier verification found undamaged. They are read only if other files
+            are compared with them.
+        unpack: Whether to decompress change files even if they have a valid checksum. A million changes take
+            two seconds.
+        record: The integrity record of committed batches; it must be read before this call, so that the files
+            in it existed.
         placed: Files whose keys an earlier verification has sampled; those of `known` by default.
 
     Raises:
@@ -85,7 +85,8 @@ def verify(
             outcome,
             batch_id=second.batch_id,
             problems=tuple(problem for problem in second.problems if problem.file in suspects),
-            # The second look opens no snapshot of a store that looked whole, though an old one may be broken.
+            # The second check opens no snapshots of a store without findings, although an old one may be
+            # damaged.
             restorable=tuple(batch for batch in second.restorable if batch in outcome.restorable),
             damage=second.damage,
             stateful=second.stateful,
@@ -101,8 +102,8 @@ class UnreadFiles(JsonShape):
     """The files whose content was not read.
 
     Attributes:
-        files: Their number.
-        size_bytes: Their bytes.
+        files: The number of these files.
+        size_bytes: The size of these files in bytes.
     """
 
     files: int
@@ -110,7 +111,7 @@ class UnreadFiles(JsonShape):
 
 
 def unread_paths(sizes: Mapping[str, int], most_bytes: int, most_files: int | None) -> dict[str, int]:
-    """Return the files, with their bytes, that a check within these limits leaves unread: the largest."""
+    """Return the largest files, with their sizes, which a check within these limits does not read."""
     unread: dict[str, int] = {}
     total = 0
     for number, (path, size) in enumerate(sorted(sizes.items(), key=lambda item: (item[1], item[0]))):
@@ -123,16 +124,16 @@ def unread_paths(sizes: Mapping[str, int], most_bytes: int, most_files: int | No
 def verify_within(
     storage: Storage, record: Record | None, *, most_bytes: int, most_files: int | None
 ) -> tuple[Verification, UnreadFiles]:
-    """Look for damage as `verify` does, and compare large files by presence, size and end only.
+    """Check for damage as `verify` does, but check only presence, size and end of large files.
 
     Args:
         storage: The checkpoint.
         record: The integrity record, if there is one.
-        most_bytes: The bytes of state files to read.
-        most_files: The number of state files to read; None for all that fit in `most_bytes`.
+        most_bytes: The maximum number of bytes of state files to read.
+        most_files: The maximum number of state files to read; None for no limit.
 
     Raises:
-        NotFound, Unavailable, Unsupported: As `verify`.
+        NotFound, Unavailable, Unsupported: As for `verify`.
     """
     tree = Tree(storage)
     sizes = {
@@ -155,7 +156,7 @@ def _look(
     record: Record | None,
     placed: Container[str],
 ) -> tuple[Verification, str | None]:
-    """Check all files or only these once, and return the provider if its files are unknown."""
+    """Check all files, or only the given ones, once; return the provider if its files are not supported."""
     logs = Logs(storage)
     tree = Tree(storage)
     if not logs.offered and not logs.committed and not tree.has(layout.METADATA):
@@ -167,7 +168,7 @@ def _look(
     check = ContentCheck(storage, tree, codec, known, unpack, record, placed, values)
     files = [(path, place) for path, place in tree.places() if _counts(place, newest, path, only)]
     if is_external(storage) and newest is not None:
-        # A database has one set of rows, and what older versions had in their place.
+        # A database has only one set of rows, which replaces those of older versions.
         files = [
             (path, place)
             for path, place in files
@@ -227,7 +228,7 @@ def _look(
 
 
 def _operators(storage: Storage, newest: int | None) -> dict[int, OperatorStates]:
-    """Return the operators whose keys have partitions to compare; none if state is in a database."""
+    """Return the operators whose keys can be checked for their partition; empty for state in a database."""
     if newest is None or is_external(storage):
         return {}
     found = readable(lambda: operator_states(storage, newest)) or []
@@ -235,7 +236,7 @@ def _operators(storage: Storage, newest: int | None) -> dict[int, OperatorStates
 
 
 def _counts(place: Place, newest: int | None, path: str, only: frozenset[str] | None) -> bool:
-    """Return whether a file is to be read: not if it belongs to an uncommitted batch."""
+    """Return whether to check a file, which is not the case for a file of an uncommitted batch."""
     if not isinstance(place, _CHECKED):
         return False
     if isinstance(place, StoreFile) and (newest is None or place.version > newest + 1):

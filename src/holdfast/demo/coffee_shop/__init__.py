@@ -1,1 +1,1 @@
-"""A day at a coffee shop: the streams, the job, and what the answers must be."""
+"""The coffee shop example: the streams of a day, the job, and the expected answers."""

@@ -1,13 +1,13 @@
 """A generated day at a coffee shop, reproducible from a seed, as three streams of JSON files.
 
-A camera at the entrance sees arrivals, the till takes orders, the card terminal takes payments. Rows
-arrive out of order, some far too late; the camera and the terminal send some rows twice; some orders are
-never paid and some payments belong to no order.
+A camera at the entrance records arrivals, the till records orders, and the card terminal records payments.
+Rows arrive out of order, some far too late. The camera and the terminal send some rows twice. Some orders are
+never paid, and some payments belong to no order.
 
-What makes the answers exact is how late a row may come. On-time rows are delivered at most `DISORDER`
-after they happened, less than the watermark's delay, so no way of cutting the files into batches drops
-them. Late rows come at least `FAR` files after the watermark has passed them, so every way does, as
-long as a batch takes a file or two of each stream. Between the two there is nothing.
+The answers are exact because the lateness of rows is bounded. On-time rows are delivered at most `DISORDER`
+after their event time, which is less than the watermark's delay, so they are never dropped, however the files
+are divided into batches. Late rows are delivered at least `FAR` files after the watermark has passed them, so
+they are always dropped if a batch reads one or two files of each stream. No row is between these two cases.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from typing import Final, TypeAlias
 from holdfast.errors import Invalid
 
 TODAY: Final = date(2026, 3, 5)  # a Thursday
-DELAY: Final = timedelta(minutes=10)  # the watermark that the day is made for
+DELAY: Final = timedelta(minutes=10)  # the watermark for which the day is generated
 DISORDER: Final = timedelta(minutes=8)
 FAR: Final = 5
 STREAMS: Final = ("arrivals", "orders", "payments")
@@ -51,7 +51,7 @@ _MENU: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """The camera saw a customer sit down."""
+    """An event of the camera: a customer sat down."""
 
     arrival_id: str
     customer: str
@@ -61,7 +61,7 @@ class Arrival:
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """The till took an order; the amount is in cents."""
+    """An event of the till: an order, with the amount in cents."""
 
     order_id: str
     customer: str
@@ -72,7 +72,7 @@ class Order:
 
 @dataclass(frozen=True, slots=True)
 class Payment:
-    """The terminal took a payment, with a tip perhaps; the amount is in cents."""
+    """An event of the card terminal: a payment in cents, possibly with a tip."""
 
     payment_id: str
     order_id: str
@@ -87,12 +87,12 @@ Files: TypeAlias = tuple[tuple[Event, ...], ...]
 
 @dataclass(frozen=True, slots=True)
 class CoffeeDay:
-    """Three streams, cut into files in the order of delivery.
+    """The three streams of a day, divided into files in the order of delivery.
 
     Attributes:
-        streams: By stream, its files, each a sequence of events.
-        late: By stream, how many events were delivered after any watermark.
-        repeated: By stream, how many events were delivered twice.
+        streams: The files of each stream, each a sequence of events.
+        late: The number of events of each stream that were delivered after any watermark.
+        repeated: The number of events of each stream that were delivered twice.
     """
 
     streams: Mapping[str, Files]
@@ -101,24 +101,24 @@ class CoffeeDay:
 
     @property
     def events(self) -> int:
-        """Return the number of deliveries in all streams."""
+        """Return the number of delivered events in all streams, including repetitions."""
         return sum(len(file) for files in self.streams.values() for file in files)
 
     @classmethod
     def make(cls, seed: int = 7, customers: int = 400, files: int = 10, today: date = TODAY) -> CoffeeDay:
         """Generate the day `today` and the ten days before it.
 
-        A third of the files hold the days before, the rest hold today. The last file of orders and of
-        payments ends with an event of a later week, which moves the watermark past everything.
+        A third of the files contain the days before, the others contain today. The last file of orders and of
+        payments ends with an event of a later week, which moves the watermark past all other events.
 
         Args:
             seed: The seed of the random numbers.
             customers: The number of customers, with about 15 events each.
             files: The number of files per stream, which is the number of batches of a query.
-            today: The day that the questions are about.
+            today: The day to which the questions refer.
 
         Raises:
-            Invalid: There are too few customers or files.
+            Invalid: The number of customers or files is too small.
         """
         for name, value, least in (("customers", customers, 1), ("files", files, _FEWEST_FILES)):
             if value < least:
@@ -130,15 +130,15 @@ class CoffeeDay:
                     expected=f"at least {least}",
                     hint=f"use {name}={least}",
                 )
-        rng = Random(seed)  # noqa: S311 - a coffee shop, not a cipher
+        rng = Random(seed)  # noqa: S311 - a demo, not cryptography
         happened = _happened(rng, customers, today)
         return _delivered(rng, happened, _slots(today, files), today)
 
     def write(self, directory: Path) -> None:
         """Write each stream as a directory of newline-delimited JSON, one file per delivery.
 
-        Names and times of modification are in order, because Spark reads files by the latter. The times
-        are a second apart: a file seven days older than the newest would be ignored.
+        File names and modification times are in order, because Spark reads files by modification time. The
+        times are one second apart, because Spark ignores a file that is seven days older than the newest.
         """
         for stream, files in self.streams.items():
             folder = directory / stream
@@ -160,7 +160,7 @@ def _line(event: Event) -> str:
 
 
 def _happened(rng: Random, customers: int, today: date) -> dict[str, list[Event]]:
-    """Generate all events in no order, before they are delivered late or twice."""
+    """Generate all events, unordered and without repetitions."""
     events: dict[str, list[Event]] = {stream: [] for stream in STREAMS}
     for back in range(_DAYS_BACK, -1, -1):
         opening = datetime.combine(today - timedelta(days=back), _OPEN)
@@ -178,7 +178,7 @@ def _visits(rng: Random, *, is_today: bool) -> int:
 
 
 def _visit(rng: Random, events: dict[str, list[Event]], customer: str, seated: datetime) -> None:
-    """Add one visit: being seated, perhaps moving to a better seat, ordering, paying."""
+    """Add the events of one visit: a customer sits down, may change seats, orders and pays."""
     arrivals, orders = events["arrivals"], events["orders"]
     arrivals.append(Arrival(f"a{len(arrivals):05d}", customer, 1 + rng.randrange(_SEATS), seated))
     if rng.random() < 0.04:
@@ -194,7 +194,7 @@ def _visit(rng: Random, events: dict[str, list[Event]], customer: str, seated: d
 
 
 def _until_order(rng: Random) -> int:
-    # Some order exactly five minutes after being seated, which is still within five minutes.
+    # Some customers order exactly five minutes after being seated, which is still within five minutes.
     kind = rng.random()
     if kind < 0.03:
         return 300
@@ -248,7 +248,7 @@ def _delivered(
                 tardy[stream].append(event)
                 continue
             _deliver(rng, streams[stream], event, slots)
-            # The till sends an order once; the camera and the terminal send again when in doubt.
+            # The till sends an order once; the camera and the terminal resend events if unsure.
             if stream != "orders" and rng.random() < 0.04:
                 _deliver(rng, streams[stream], event, slots)
                 repeated[stream] += 1
@@ -257,7 +257,7 @@ def _delivered(
     for stream, held in tardy.items():
         for event in held:
             after = [n for n, moment in enumerate(passed) if moment is not None and event.ts <= moment]
-            if not after:  # it happened too near the end of the day to be late
+            if not after:  # the event is too near the end of the day to be late
                 _deliver(rng, streams[stream], event, slots)
                 continue
             number = after[rng.randrange(len(after))]
@@ -281,9 +281,10 @@ def _deliver(
 
 
 def _passed(streams: Mapping[str, list[list[tuple[datetime, Event]]]], count: int) -> list[datetime | None]:
-    """Return for each file the time that every watermark has passed when it is read, for any batches.
+    """Return, for each file, the time that every watermark has passed when the file is read.
 
-    A query may read any of the streams, and its watermark is that of the slowest.
+    The times hold for any division into batches. A query may read any of the streams, and its watermark is
+    that of the slowest stream.
     """
     passed: list[datetime | None] = []
     for number in range(count):

@@ -1,4 +1,4 @@
-"""The coffee shop's job: five questions, five queries, one driver.
+"""The job of the coffee shop: five queries in one driver, each of which answers a question.
 
 Run it with `holdfast run job.py --set day=DIRECTORY --set out=DIRECTORY`. `holdfast demo coffee-shop` runs
 it, kills its driver and checks its results.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pyspark.sql import functions as F  # noqa: N812 - the name that everybody gives it
+from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
 import holdfast as hf
 from holdfast.demo.coffee_shop.regulars import OUTPUT, Regulars
@@ -51,7 +51,7 @@ def read(spark: SparkSession, path: str, schema: str) -> DataFrame:
 
 
 def visits(arrivals: DataFrame) -> DataFrame:
-    """Compute how many times each customer has been here today."""
+    """Compute the number of visits of each customer today."""
     seen = hf.dedupe(arrivals, by="arrival_id", time="ts", watermark=LATE)
     counted = hf.windowed(seen, time="ts", size="1 day", by="customer").agg(F.count("*").alias("visits"))
     return counted.select("customer", F.date_format("window_start", "yyyy-MM-dd").alias("day"), "visits")
@@ -101,7 +101,7 @@ def unpaid(orders: DataFrame, payments: DataFrame) -> DataFrame:
 
 
 def regulars(arrivals: DataFrame, orders: DataFrame, payments: DataFrame) -> DataFrame:
-    """Compute which regulars sat for five minutes without an order."""
+    """Find the regulars who sat for five minutes without an order."""
     streams = hf.keyed(arrivals.withWatermark("ts", LATE), by="customer", name="arrivals")
     streams = streams.connect(orders.withWatermark("ts", LATE), by="customer", name="orders")
     streams = streams.connect(payments.withWatermark("ts", LATE), by="customer", name="payments")

@@ -3,12 +3,12 @@
 The model is independent of Spark, the job and the generator of the day. It reads the streams in the order
 of their files and applies the documented rules:
 
-- **Repeats.** Rows with one `arrival_id` (or `payment_id`) are one event.
-- **Late rows.** A query's watermark is ten minutes behind the newest time that it has read, and behind
-  that of its slower stream where it reads two. A row at or before the watermark is dropped. The
-  watermark moves between batches, and how files are cut into batches may change when a driver dies; so
-  a row counts as on time only if no cut can drop it, and as late only if every cut does (with at most two
-  files of a stream per batch). A row between the two has no defined answer and raises an error.
+- **Repeats.** Rows with the same `arrival_id` (or `payment_id`) are one event.
+- **Late rows.** A query's watermark is ten minutes behind the newest time that it has read; with two streams,
+  the slower one counts. A row at or before the watermark is dropped. The watermark moves between batches, and
+  the division of files into batches may change when a driver dies. A row therefore counts as on time only if
+  no division can drop it, and as late only if every division drops it (with at most two files of a stream per
+  batch). Any other row has no defined answer and raises an error.
 - **Held rows.** A week is reported once the watermark has passed its end. An order or payment without a
   match is reported once the watermark excludes a later match, and so is a customer who has sat for five
   minutes without an order.
@@ -36,8 +36,8 @@ _ORDER_TO_PAYMENT: Final = timedelta(minutes=30)
 # A regular visited on at least this many of this many days before.
 _REGULAR_DAYS: Final = 3
 _REGULAR_OF: Final = 7
-# A batch drops late rows by the watermark of the batch before the last one. With two files per batch the
-# nearest file that surely counts is this many files back.
+# A batch drops late rows by the watermark of the second-to-last batch. With two files per batch, the nearest
+# file that certainly counts is this number of files back.
 _SURE: Final = 5
 _SAMPLES: Final = 5
 
@@ -47,8 +47,8 @@ class QuestionAnswer:
     """A question and its answer.
 
     Attributes:
-        name: The sink's name.
-        question: The question in words.
+        name: The name of the sink.
+        question: The question as text.
         columns: The names of the columns.
         rows: The answer, in no particular order.
     """
@@ -61,12 +61,12 @@ class QuestionAnswer:
 
 @dataclass(frozen=True, slots=True)
 class RowComparison:
-    """The difference between actual and expected rows, counted with repeats.
+    """The difference between actual and expected rows; duplicate rows are counted.
 
     Attributes:
-        equal: Rows that are in both.
-        missing: Rows that were expected and not found.
-        extra: Rows that were found and not expected.
+        equal: The number of rows in both.
+        missing: The number of expected rows that were not found.
+        extra: The number of rows found that were not expected.
         missing_samples: The first few of the missing rows.
         extra_samples: The first few of the extra rows.
     """
@@ -80,13 +80,13 @@ class RowComparison:
 
     @property
     def exact(self) -> bool:
-        """Return True if no row is missing or extra."""
+        """Return whether no row is missing or extra."""
         return not self.missing and not self.extra
 
 
 @dataclass(frozen=True, slots=True)
 class ShopEvent:
-    """A row of a stream: its fields, its time, and the file that brought it."""
+    """A row of a stream: its fields, its event time, and its file."""
 
     fields: Mapping[str, Any]
     at: datetime
@@ -95,10 +95,10 @@ class ShopEvent:
 
 @dataclass(frozen=True, slots=True)
 class ShopStream:
-    """The rows of one stream, and the newest time within the first files.
+    """The rows of one stream, and the newest time in its first files.
 
     Attributes:
-        reach: By number of files read, the newest time among them; None before the first row.
+        reach: The newest time in the files read, by the number of files; None before the first row.
     """
 
     name: str
@@ -119,7 +119,7 @@ def answers(day: Mapping[str, ShopStream]) -> tuple[QuestionAnswer, ...]:
     """Return the five answers that the job must give once it has read all input.
 
     Raises:
-        Invalid: A row is neither surely late nor surely on time.
+        Invalid: A row is neither late nor on time for every division into batches.
     """
     return (_visits(day), _spend_week(day), _served_in_five(day), _unpaid(day), _regulars(day))
 
@@ -141,7 +141,7 @@ def late_counts(day: Mapping[str, ShopStream]) -> dict[str, int]:
 
 
 def compare(expected: QuestionAnswer, found: Iterable[Row]) -> RowComparison:
-    """Compare rows as multisets: order is ignored, duplicates count."""
+    """Compare rows as multisets: the order is ignored, and duplicates are counted."""
     wanted, got = Counter(expected.rows), Counter(found)
     missing, extra = wanted - got, got - wanted
     return RowComparison(
@@ -157,7 +157,7 @@ def compare(expected: QuestionAnswer, found: Iterable[Row]) -> RowComparison:
 def rows_of(records: Iterable[Mapping[str, Any]], columns: Sequence[str]) -> list[Row]:
     """Return rows of a table in the model's format: times as ISO text in UTC, in the order of `columns`.
 
-    A time without a zone is taken as UTC, which is what a UTC session writes.
+    A time without a zone is UTC, as a session in UTC writes it.
     """
     return [tuple(_plain(record[column]) for column in columns) for record in records]
 
@@ -177,7 +177,7 @@ def _read_stream(folder: Path) -> ShopStream:
     for number, path in enumerate(files):
         for line in path.read_text(encoding="utf-8").splitlines():
             fields = json.loads(line)
-            # Python 3.10 does not read the Z.
+            # Python 3.10 does not parse the Z.
             at = datetime.fromisoformat(fields["ts"].replace("Z", "+00:00"))
             events.append(ShopEvent(fields, at, number))
         reach.append(max((event.at for event in events), default=None))
@@ -185,7 +185,7 @@ def _read_stream(folder: Path) -> ShopStream:
 
 
 def _is_late(event: ShopEvent, own: ShopStream, streams: Sequence[ShopStream]) -> bool:
-    # The watermark can be no further than what came before in this stream, nor than all of the others.
+    # The watermark cannot be later than the earlier rows of this stream, nor than those of all other streams.
     furthest = [own.reach[event.file], *(stream.reach[-1] for stream in streams if stream is not own)]
     if any(moment is None or event.at > moment - _DELAY for moment in furthest):
         return False
@@ -212,7 +212,7 @@ def _on_time(day: Mapping[str, ShopStream], *names: str) -> list[list[ShopEvent]
 
 
 def _once(events: Iterable[ShopEvent], key: str) -> list[ShopEvent]:
-    """Return the events without duplicates."""
+    """Return the events without duplicates of a key."""
     return list({event.fields[key]: event for event in events}.values())
 
 

@@ -1,6 +1,6 @@
-"""The regulars who sat for five minutes without an order: a processor with state for each customer.
+"""A processor that finds the regulars who sat for five minutes without an order.
 
-Its answer does not depend on how the streams are cut into batches:
+The answer does not depend on how the streams are divided into batches:
 
 - The handlers of events only add up, by day. An event in time is ahead of the watermark, so what it has
   to be compared with is too, and no TTL can have expired it.
@@ -29,9 +29,9 @@ OUTPUT = (
 
 
 class Regulars(hf.Keyed):
-    """Call a waiter to each regular who has waited too long, with the usual order.
+    """A processor that calls a waiter to each regular who has waited too long, with the usual order.
 
-    A regular has visited on at least three of the seven days before.
+    A regular has visited on at least three of the seven previous days.
     """
 
     # The ids of arrivals and payments, to drop duplicates.
@@ -42,7 +42,7 @@ class Regulars(hf.Keyed):
         ttl=hf.ttl("30 days", clock="event"),
     )
     ordered = hf.list("timestamp", ttl=hf.ttl(PATIENCE, clock="event"))
-    # From an arrival to its seat; the timer or an order takes it out.
+    # From an arrival to its seat; the timer or an order removes it.
     waiting = hf.map("string", "int")
 
     def on_arrivals(self, event: Any, state: Any, ctx: Any) -> None:

@@ -1,1 +1,1 @@
-"""A job to start with: the templates of its files, and their writer."""
+"""The starter job of `holdfast init`: the templates of its files, and their writer."""

@@ -1,4 +1,4 @@
-"""Write the files of a job to start with, all of them or none."""
+"""The writer of the starter job's files: all of them, or none."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ _NAME: Final = re.compile(r"[a-z][a-z0-9_]{0,63}")
 
 @dataclass(frozen=True, slots=True)
 class Starter(JsonShape):
-    """A job to start with.
+    """A starter job.
 
     Attributes:
         name: The name of the job, its file and its function.
         folder: The absolute path of the directory.
-        files: The files, relative to the directory.
+        files: The paths of the files, relative to the directory.
         install: The command that installs the missing packages of the job and its test; null if none is
             missing.
     """
@@ -41,7 +41,7 @@ class Starter(JsonShape):
 
 
 def plan_starter(folder: Path, name: str) -> Starter:
-    """Return the files that would be written; write nothing.
+    """Return the files to write, without writing them.
 
     Raises:
         Invalid: The name is not usable for a Python module, or the directory is a file.
@@ -70,7 +70,7 @@ def plan_starter(folder: Path, name: str) -> Starter:
 
 
 def write_starter(starter: Starter) -> None:
-    """Write the files; if one of them fails, delete those already written.
+    """Write the files; if one cannot be written, delete those already written.
 
     Raises:
         Conflict: One of the files was created in the meantime.
@@ -88,7 +88,7 @@ def write_starter(starter: Starter) -> None:
     except BaseException:
         for file in written:
             (place / file).unlink(missing_ok=True)
-        for parent in made:  # the deepest first
+        for parent in made:  # deepest first
             if parent.is_dir() and not any(parent.iterdir()):
                 parent.rmdir()
         raise
@@ -99,15 +99,13 @@ def _lacks_java() -> bool:
         find_java(os.environ)
     except NotFound:
         return True
-    except (
-        HoldfastError
-    ):  # a configured Java is unusable; installing another does not help, and a run reports it
+    except HoldfastError:  # the configured Java is unusable, which no installation fixes; a run reports it
         return False
     return False
 
 
 def _contents(name: str) -> Mapping[str, str]:
-    """Return the text of each file by its path."""
+    """Return the text of each file, by path."""
     templates = {
         f"{name}.py": "job",
         f"test_{name}.py": "test_job",

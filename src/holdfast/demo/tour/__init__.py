@@ -1,1 +1,1 @@
-"""A walk through the verbs, on a small checkpoint of the coffee shop that Spark has written."""
+"""The tour: a sequence of commands on a small checkpoint of the coffee shop that Spark wrote."""

@@ -21,13 +21,13 @@ _TIME: Final = len("20260305T080000.000Z")
 
 @dataclass(frozen=True, slots=True)
 class TourStep:
-    """A command and its purpose.
+    """A step of the tour: a command and its purpose.
 
     Attributes:
         why: The purpose, in one sentence.
-        command: The line as typed; `fill_command` inserts the results of earlier steps.
+        command: The command line as typed; `fill_command` inserts the results of earlier steps.
         exit_code: The expected exit code.
-        needs_sql: True if it, or a step that it builds on, needs the extra `sql`.
+        needs_sql: Whether the step, or a step on which it depends, needs the extra `sql`.
     """
 
     why: str
@@ -38,13 +38,13 @@ class TourStep:
 
 @dataclass(frozen=True, slots=True)
 class Walked(JsonShape):
-    """A step that was run.
+    """A completed step.
 
     Attributes:
         why: The purpose of the step.
-        command: The line that was run.
-        exit_code: Its exit code.
-        output: Its standard output.
+        command: The command line that was run.
+        exit_code: The exit code of the command.
+        output: The standard output of the command.
     """
 
     why: str
@@ -58,7 +58,7 @@ class Toured(JsonShape):
     """A completed tour.
 
     Attributes:
-        folder: The directory of its files.
+        folder: The directory of the tour's files.
         steps: The steps in the order in which they ran.
         left_out: The number of steps skipped because the extra `sql` is not installed.
     """
@@ -157,7 +157,7 @@ def _unpack(folder: Path) -> None:
 
 
 def fill_command(command: str, folder: Path) -> str:
-    """Insert the first and last savepoint and the file to damage into a step's command."""
+    """Insert the addresses of the first and the last savepoint, and the file to damage, into a command."""
     taken = sorted(path.name for path in (folder / "savepoints/savepoints").glob("*"))
     state = sorted((folder / "checkpoint/state/0/0").glob("5_*.changelog"))
     return command.format(

@@ -1,1 +1,1 @@
-"""Access control: callers, and the directories that their requests may name."""
+"""Access control: the identity of callers, and the directories that requests may use."""

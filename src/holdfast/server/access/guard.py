@@ -33,10 +33,10 @@ from holdfast.storage.port import until
 
 FREE_GUESSES: Final = 5
 LONGEST_WAIT_S: Final = 60.0
-# So many wrong guesses from everywhere within so long, and nobody has free ones any more.
+# After this number of wrong guesses from all addresses within this time, no address has free guesses.
 MOST_GUESSES: Final = 100
 WINDOW_S: Final = 60.0
-# An address that has been quiet for so long begins from scratch.
+# An address without wrong guesses for this time starts from zero.
 _FORGET_S: Final = 900.0
 _MOST_PEERS: Final = 4096
 _REPEATS_KNOWN: Final = 8
@@ -47,8 +47,9 @@ class GuessVerdict:
     """The verdict on a token that a client sent.
 
     Attributes:
-        right: True if it is the token.
-        wait_s: How long further tokens from this address are rejected unchecked; 0 if it was checked.
+        right: Whether the token is correct.
+        wait_s: The time during which tokens from this address are rejected unchecked, in seconds; 0 if the
+            token was checked.
     """
 
     right: bool
@@ -64,15 +65,15 @@ class _Peer:
 
 
 class GuessLimit:
-    """Checks tokens of clients, and limits the rate of wrong ones.
+    """A checker of clients' tokens that limits the rate of wrong ones.
 
     An address with too many wrong tokens is rejected for a while, even with the right one; other addresses
-    are not affected. Repeating the same wrong token does not count, so that a script with an old token does
-    not lock out its neighbours. Use it from the event loop only.
+    are not affected. Repetitions of the same wrong token do not count, so that a script with an old token
+    does not lock out other clients of its network. Not thread-safe: use it only from the event loop.
 
     Args:
-        token: The token.
-        clock: Returns seconds on a monotonic clock.
+        token: The correct token.
+        clock: The function that returns seconds on a monotonic clock.
     """
 
     def __init__(self, token: str, clock: Callable[[], float] = time.monotonic) -> None:
@@ -83,7 +84,7 @@ class GuessLimit:
         self._wrong: deque[float] = deque(maxlen=MOST_GUESSES)
 
     def judge(self, address: str, guess: str) -> GuessVerdict:
-        """Check a token from an address."""
+        """Check a token that a client at an address sent."""
         now = self._clock()
         name = _network(address)
         peer = self._peers.get(name)
@@ -120,7 +121,7 @@ class GuessLimit:
 
 
 def _network(address: str) -> str:
-    """Return the network by which wrong tokens are counted; an IPv6 client has 2⁶⁴ addresses."""
+    """Return the network by which wrong tokens are counted, because an IPv6 client has 2⁶⁴ addresses."""
     known = ip_address(address.partition("%")[0])
     if isinstance(known, ipaddress.IPv6Address):
         return str(known.ipv4_mapped or ipaddress.ip_network((known, 64), strict=False))
@@ -131,7 +132,7 @@ FILE: Final = "server-token"
 
 
 def secured(settings: ServerSettings, home: Path) -> ServerSettings:
-    """Return the settings, with the state home's token if nothing else excludes other users.
+    """Return the settings, with the state home's token added if nothing else excludes other users.
 
     Raises:
         Invalid: The token's file belongs to a different user.
@@ -150,12 +151,12 @@ def home_token(home: Path) -> str:
     """
     path = home / FILE
     if not path.exists():
-        # For its owner alone, whatever the umask is.
+        # Accessible only to the owner, regardless of the umask.
         with tempfile.NamedTemporaryFile("w", dir=home, prefix=f".{FILE}-", encoding="ascii") as fresh:
             fresh.write(f"{secrets.token_urlsafe(32)}\n")
             fresh.flush()
             os.fsync(fresh.fileno())
-            # A link and no rename: of two that begin at the same time one makes it, and both read it.
+            # A link and not a rename: of two concurrent processes, one creates the file, and both read it.
             with suppress(FileExistsError):
                 path.hardlink_to(fresh.name)
     if path.stat().st_uid != os.geteuid():
@@ -168,7 +169,7 @@ def home_token(home: Path) -> str:
         )
     path.chmod(0o600)
     token = token_from(None, path, None)
-    assert token is not None  # noqa: S101 - a file gives one or is an error
+    assert token is not None  # noqa: S101 - a file returns a token or raises an error
     return token
 
 
@@ -177,15 +178,15 @@ MOST: Final = 1000
 
 
 class Sessions:
-    """The sessions of one server; they end with it.
+    """The browser sessions of one server, which end with the server.
 
     A session is bound to its user: a browser sends its cookie to every port of a host, so a page of a
     different user on this machine receives it too. The server keeps only digests, so its memory contains no
-    usable secret. Use it from the event loop only.
+    usable secret. Not thread-safe: use it only from the event loop.
 
     Args:
-        login_code: The code that opens one session, once; None for no such code.
-        clock: Returns seconds on a monotonic clock.
+        login_code: The code that opens a session and is valid once; None for no code.
+        clock: The function that returns seconds on a monotonic clock.
     """
 
     def __init__(self, login_code: str | None = None, clock: Callable[[], float] = time.monotonic) -> None:
@@ -194,11 +195,11 @@ class Sessions:
         self._open: OrderedDict[bytes, _Session] = OrderedDict()
 
     def open(self, user: int | None = None) -> str:
-        """Open a session and return its value, a secret of the browser. The oldest of too many ends.
+        """Open a session and return its secret value. If there are too many sessions, the oldest one ends.
 
         Args:
-            user: The local user who opens it; None for a remote client, or if the kernel does not report the
-                user.
+            user: The local user who opens the session; None for a remote client, or if the kernel does not
+                report the user.
         """
         value = secrets.token_urlsafe(32)
         self._open[_digest(value)] = _Session(user, self._clock() + KEPT_S)
@@ -207,7 +208,7 @@ class Sessions:
         return value
 
     def knows(self, value: str, user: int | None = None) -> bool:
-        """Return True if a value belongs to an open session of this user."""
+        """Return whether a value belongs to an open session of this user."""
         digest = _digest(value)
         session = self._open.get(digest)
         if session is not None and session.until <= self._clock():
@@ -220,7 +221,7 @@ class Sessions:
         self._open.pop(_digest(value), None)
 
     def redeem(self, code: str) -> bool:
-        """Return True for the login code, which is valid once."""
+        """Return whether a code is the login code, and invalidate the login code if it is."""
         if self._login_code is None or not secrets.compare_digest(_digest(code), self._login_code):
             return False
         self._login_code = None
@@ -242,7 +243,7 @@ LARGEST_BODY: Final = 1 << 20
 _LONGEST_LENGTH: Final = len(str(LARGEST_BODY))
 BODY_S: Final = 20.0
 ANSWER_S: Final = 60.0
-# What every answer says of itself, unless it says otherwise.
+# The default headers of every answer.
 _DEFAULTS: Final = (
     ("cache-control", "no-store"),
     ("x-content-type-options", "nosniff"),
@@ -250,27 +251,27 @@ _DEFAULTS: Final = (
     ("referrer-policy", "same-origin"),
 )
 _READS: Final = ("GET", "HEAD", "OPTIONS")
-# What a person needs in order to log in, and what a probe of a load balancer asks for.
+# The public paths: those needed to log in, and the probe of a load balancer.
 _OPEN_PATHS: Final = ("/login", "/login/once", "/health")
 _OPEN_FOLDERS: Final = ("/static/",)
 
 
 @dataclass(frozen=True, slots=True)
 class AccessGuard:
-    """Forwards a request, or refuses it with a structured answer.
+    """ASGI middleware that forwards allowed requests and refuses others with a structured answer.
 
-    Any web page can make a browser send requests to a server. So without a token only names of this machine
-    are accepted as host, which a foreign page cannot use however its name resolves, and changes are refused
-    if the browser reports a different site as their origin. Without a token the server also answers only its
-    own user and root. A request without a connection comes from this process.
+    Any web page can make a browser send requests to a server. Without a token, the server therefore accepts
+    only names of this machine as host, which a foreign page cannot have, and refuses changes if the browser
+    reports a different site as their origin. Without a token, the server also answers only its own user and
+    root. A request without a connection comes from this process.
 
     Attributes:
         app: The protected application.
         settings: The access settings.
         sessions: The open sessions.
         limit: The limit for wrong tokens; None without a token.
-        body_s: How long a body may take to arrive.
-        answer_s: How long an answer may take to begin.
+        body_s: The time limit for receiving a body, in seconds.
+        answer_s: The time limit for beginning an answer, in seconds.
     """
 
     app: ASGIApp
@@ -306,13 +307,14 @@ class AccessGuard:
         length = headers.get("content-length", "0")
         if not length.isascii() or not length.isdigit():
             return refusal(path, 400, "invalid", "the Content-Length header is not a number")
-        # By its digits first: Python refuses to read a number that has thousands of them.
+        # Checked by the number of digits first, because Python refuses to parse a number with thousands of
+        # digits.
         if len(length.lstrip("0")) > _LONGEST_LENGTH or int(length) > LARGEST_BODY:
             return _too_large(path)
         return None
 
     def _not_allowed(self, scope: Scope, headers: dict[str, str]) -> Response | None:
-        """Return a refusal for a request without access; None otherwise."""
+        """Return the refusal of a request without access; None if access is allowed."""
         path, method = str(scope["path"]), str(scope["method"])
         if self.limit is None:
             return None if _same_user(scope) else _another_user(path)
@@ -328,7 +330,7 @@ class AccessGuard:
         return _unknown(path) if method not in _READS else _who_are_you(scope, headers)
 
     def _known_host(self, headers: dict[str, str]) -> bool:
-        """Return True for an accepted host name; with a token every name is accepted."""
+        """Return whether a host name is accepted; with a token, every name is."""
         if self.limit is not None:
             return True
         name = _host_name(headers.get("host", ""))
@@ -343,7 +345,7 @@ class AccessGuard:
             return False
         try:
             return urlsplit(origin).netloc.lower() != headers.get("host", "").lower()
-        except ValueError:  # it is no address, so it is not ours
+        except ValueError:  # not an address, so not of this machine
             return True
 
     @staticmethod
@@ -352,7 +354,7 @@ class AccessGuard:
         return path in _OPEN_PATHS or (reads and path.startswith(_OPEN_FOLDERS))
 
     async def _bounded(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer within the limits of size and time; an answer that has begun is not interrupted."""
+        """Answer a request within the limits of size and time; do not interrupt an answer that has begun."""
         path = str(scope["path"])
         try:
             body = await asyncio.wait_for(_body(receive), self.body_s)
@@ -379,7 +381,7 @@ class AccessGuard:
                 message = {**message, "headers": headers.raw}
             await send(message)
 
-        # A thread cannot be ended from outside: what reads for long looks at this now and then.
+        # A thread cannot be ended from outside, so long reads check this flag periodically.
         given_up = threading.Event()
         answering = asyncio.ensure_future(_run(self.app, scope, take, give, given_up))
         try:
@@ -401,7 +403,7 @@ def cookie_name(scope: Scope) -> str:
 
 
 def session_of(scope: Scope) -> str:
-    """Return the session of a browser; empty without one."""
+    """Return the session value in a request's cookie; empty without one."""
     return HTTPConnection(scope).cookies.get(cookie_name(scope), "")
 
 
@@ -412,7 +414,7 @@ def peer_address(scope: Scope) -> str:
 
 
 def guesser(scope: Scope) -> str:
-    """Return the client by which wrong tokens are counted: an address, and locally a user."""
+    """Return the identity by which wrong tokens are counted: the address, or for a local client the user."""
     address = peer_address(scope)
     peer = _peer(scope)
     return address if peer is None or not is_loopback(address) else f"user {peer.uid} of {address}"
@@ -439,7 +441,7 @@ def _same_user(scope: Scope) -> bool:
     peer = _peer(scope)
     if peer is not None:
         return peer.trusted
-    # Over a connection whose other end nobody has looked up, anybody may be asking.
+    # A network connection whose peer was not looked up may be of any user.
     return ip_address(peer_address(scope).partition("%")[0]) is None
 
 

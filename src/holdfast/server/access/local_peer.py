@@ -1,6 +1,7 @@
-"""Identify the user at the other end of a loopback connection.
+"""Identification of the user at the other end of a loopback connection.
 
-It queries the kernel for one socket; unlike `/proc/net/tcp`, the cost does not grow with their number.
+The kernel is queried for one socket; unlike reading `/proc/net/tcp`, the cost does not grow with the number
+of sockets.
 """
 
 from __future__ import annotations
@@ -35,12 +36,12 @@ End = tuple[bytes, int]
 
 @dataclass(frozen=True, slots=True)
 class TcpSocket:
-    """A socket as the kernel describes it.
+    """A TCP socket, as reported by the kernel.
 
     Attributes:
-        state: The number of its TCP state.
-        uid: The user's number; 0 also if no process has it any more.
-        inode: The inode number; 0 if no process has it any more.
+        state: The number of the TCP state.
+        uid: The user id of the owner; also 0 if no process has the socket open any more.
+        inode: The inode number; 0 if no process has the socket open any more.
     """
 
     state: int
@@ -49,10 +50,10 @@ class TcpSocket:
 
 
 def find_socket(local: End, remote: End) -> TcpSocket | None:
-    """Return the socket with these two ends.
+    """Return the TCP socket with these two ends.
 
     Args:
-        local: Its own end: the address as 4 or 16 bytes, and the port.
+        local: The socket's own end: the address as 4 or 16 bytes, and the port.
         remote: The other end.
 
     Returns:
@@ -68,7 +69,7 @@ def find_socket(local: End, remote: End) -> TcpSocket | None:
     if len(answer) < _FOUND.size:
         return None
     _, state, _, _, found_ends, near, far, _, _, _, _, uid, inode = _FOUND.unpack_from(answer)
-    # The kernel gives the listening socket of the port where no connection has these ends.
+    # The kernel returns the listening socket of the port if no connection has these ends.
     size = len(local[0])
     if (found_ends, near[:size], far[:size]) != (ends, local[0], remote[0]):
         return None
@@ -76,7 +77,7 @@ def find_socket(local: End, remote: End) -> TcpSocket | None:
 
 
 def _ask(request: bytes) -> bytes:
-    """Query the kernel for one socket; empty without a reply."""
+    """Send a query for one socket to the kernel and return the reply; empty without one."""
     header = _HEADER.pack(_HEADER.size + len(request), _SOCK_DIAG_BY_FAMILY, _NLM_F_REQUEST, 1, 0)
     try:
         with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, _NETLINK_SOCK_DIAG) as kernel:
@@ -87,17 +88,17 @@ def _ask(request: bytes) -> bytes:
         return b""
     from_kernel = sender[0] == 0 and len(answer) >= _HEADER.size
     if not from_kernel or _HEADER.unpack_from(answer)[1] != _SOCK_DIAG_BY_FAMILY:
-        return b""  # another process has sent it, or it is an error
+        return b""  # sent by a different process, or an error
     return answer[_HEADER.size :]
 
 
-# Where a request's scope keeps the peer of its connection.
+# The key of a connection's peer in the scope of a request.
 PEER: Final = "holdfast.peer"
-# Java's sockets speak IPv6 and show 127.0.0.1 as ::ffff:127.0.0.1, so both are looked at.
+# Java's sockets use IPv6 and show 127.0.0.1 as ::ffff:127.0.0.1, so both forms are looked up.
 TABLES: Final = (Path("/proc/net/tcp"), Path("/proc/net/tcp6"))
 _ROOT: Final = 0
-# Of a socket that its process still has: established, or closed for sending after the request. One that was
-# closed belongs to nobody, and the kernel shows it as one of root's.
+# States of a socket that its process still has open: established, or half-closed after the request. A closed
+# socket has no owner, and the kernel reports it as root's.
 _OPEN_STATES: Final = frozenset({1, 4, 5})
 _ESTABLISHED, _CLOSE_WAIT = 1, 8
 
@@ -105,15 +106,15 @@ Address = tuple[str, int]
 
 
 def can_tell() -> bool:
-    """Return True if this machine reports the user of a connection."""
+    """Return whether this machine reports the user of a connection."""
     return os.access(TABLES[0], os.R_OK)
 
 
 class LocalPeer:
-    """The other end of one connection; looked up once, on first use.
+    """The other end of one connection; its user is looked up once, on first use.
 
     Args:
-        transport: The connection as it was accepted.
+        transport: The transport of the accepted connection.
     """
 
     def __init__(self, transport: Any) -> None:
@@ -121,12 +122,12 @@ class LocalPeer:
 
     @property
     def trusted(self) -> bool:
-        """True for this process's own user and root, who need no token."""
+        """Return whether the peer is this process's own user or root, who need no token."""
         return self.uid in (os.geteuid(), _ROOT)
 
     @cached_property
     def uid(self) -> int | None:
-        """The user's number; None if the process has ended, or if unknown."""
+        """The user id; None if the peer's process has ended or the user is unknown."""
         connection = self._transport.get_extra_info("socket")
         if connection is None:
             return None
@@ -135,7 +136,7 @@ class LocalPeer:
             if not _lives(connection):
                 return None
             uid = _uid_from_kernel(theirs, ours)
-            # As long as this end lives nobody else can be at the other one.
+            # While this end is open, no other process can have the other end.
             return uid if _lives(connection) else None
         except (OSError, ValueError):
             return None
@@ -147,15 +148,15 @@ def _lives(connection: socket.socket) -> bool:
 
 
 def with_peer(state: dict[str, Any], transport: Any) -> dict[str, Any]:
-    """Return the server's state for the requests of one connection, with its peer."""
+    """Return the server's state for the requests of one connection, with its peer added."""
     return {**state, PEER: LocalPeer(transport)}
 
 
 def _uid_from_kernel(theirs: Address, ours: Address) -> int | None:
     """Return the user at the other end of a connection of this process.
 
-    The tables of all sockets are read only if the kernel's query does not know our own end either: that takes
-    tens of milliseconds with thousands of connections, which any client can open.
+    The tables of all sockets are read only if the query does not find this process's own end either, because
+    reading them takes tens of milliseconds with thousands of connections, which any client can open.
     """
     known = False
     for near, far in zip(_ends(theirs), _ends(ours), strict=True):
@@ -170,7 +171,7 @@ def _uid_from_kernel(theirs: Address, ours: Address) -> int | None:
 
 
 def uid_of(local: Address, remote: Address) -> int | None:
-    """Return the user of the socket with these two ends, from the tables, or None."""
+    """Return the user of the socket with these two ends from the kernel's tables, or None."""
     wanted = {
         (_row_address(*near), _row_address(*far))
         for near, far in zip(_ends(local), _ends(remote), strict=True)

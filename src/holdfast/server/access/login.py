@@ -1,4 +1,4 @@
-"""Log in with a browser: the token opens a session that lasts until logout."""
+"""Login with a browser: the token opens a session that lasts until logout."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ _MOST_FIELDS = 20
 
 
 def routes(settings: ServerSettings, sessions: Sessions, limit: GuessLimit | None) -> list[Route]:
-    """Return `POST /login` with the form field `token`, `POST /logout`, and `GET /login/once` with a code.
+    """Return the routes `POST /login` with a token, `POST /logout`, and `GET /login/once` with a code.
 
-    All redirect to the page in `next`, which has to be one of this server's.
+    All redirect to the page in `next`, which must be a page of this server.
     """
 
     async def log_in(request: Request) -> Response:
@@ -80,7 +80,7 @@ async def _form(request: Request) -> dict[str, str]:
 
 
 def _back(fields: dict[str, str]) -> Response:
-    """Redirect to a page of this server only; `//elsewhere` would be a host."""
+    """Redirect to a page of this server; refuse addresses such as `//elsewhere`, which name a host."""
     wanted = fields.get("next", "/")
     return RedirectResponse(wanted if _is_local(wanted) else "/", 303)
 

@@ -18,14 +18,14 @@ from holdfast.savepoints.names import find, parse_name
 from holdfast.server.control_plane import ControlPlane
 
 _BESIDE: Final = re.compile(r"(\.savepoints|-fork|-restored)([.-][^/]*)?(/|$)")
-# Of the directories that may be named, an error shows so many.
+# The maximum number of allowed directories shown in an error.
 _SHOWN: Final = 4
 
 
 def resolve(plane: ControlPlane, address: str, setting: str) -> str:
     """Return the canonical URI of a directory in a request.
 
-    Links are resolved before the comparison, so that none leads outside the allowed directories.
+    Symbolic links are resolved before the check, so that none leads outside the allowed directories.
 
     Raises:
         Invalid: The address is invalid, not absolute, or not allowed.
@@ -63,7 +63,7 @@ def resolve(plane: ControlPlane, address: str, setting: str) -> str:
 
 
 def _what_may_be_named(plane: ControlPlane) -> str:
-    """Return the allowed directories, for the error of a refused one."""
+    """Return the allowed directories as text, for the error about a refused directory."""
     proposed = (beside(status.job.checkpoint, SAVEPOINTS_BESIDE) for status in plane.jobs())
     places = list(dict.fromkeys([*(place for place in proposed if place is not None), *roots(plane)]))
     told = [place.removeprefix("file://") for place in places[:_SHOWN]]
@@ -72,7 +72,7 @@ def _what_may_be_named(plane: ControlPlane) -> str:
 
 
 def savepoint(plane: ControlPlane, address: str, setting: str) -> str:
-    """Return the address of a savepoint in a request, by its id or label.
+    """Return the full address of a savepoint that a request names by address, id or label.
 
     Directories that are not allowed are not read.
 
@@ -99,24 +99,24 @@ def state(plane: ControlPlane, address: str, setting: str) -> str:
     if at and number.isascii() and number.isdigit():
         return f"{resolve(plane, place, setting)}@{number}"
     uri = resolve(plane, address, setting)
-    # With a slash behind it it is a directory: an @ in its name leads into no other one.
+    # A trailing slash marks a directory, whose name may contain an @.
     return uri if parse_name(uri) is None else f"{uri}/"
 
 
 def _complete_address(plane: ControlPlane, address: str, setting: str) -> str | None:
-    """Return the address of a savepoint given by the start of its id or its label; else None."""
+    """Return the full address of a savepoint given by label or by the start of its id; otherwise None."""
     name = parse_name(address)
     if name is None:
         return None
     try:
         catalog = resolve(plane, name.catalog, setting)
-    except Invalid:  # where the whole address may be named, its @ stands for no label
+    except Invalid:  # if the whole address may be used, its @ does not start a label
         return None
     return find(replace(name, catalog=catalog), address)
 
 
 def new_checkpoint(plane: ControlPlane, address: str, setting: str) -> str:
-    """Return the address of a new checkpoint, separate from those of jobs.
+    """Return the address of a new checkpoint, after checking that it does not overlap with those of jobs.
 
     Raises:
         Invalid: The address overlaps with a job's checkpoint, or is not allowed.
@@ -138,7 +138,7 @@ def catalog_of(plane: ControlPlane, details: JobDetails, directory: str | None, 
     """Return the catalog for a job's savepoint: that of the request, the server or the job's settings.
 
     Raises:
-        Invalid: There is none, or it is not allowed.
+        Invalid: No catalog is known, or the catalog is not allowed.
     """
     if directory is not None:
         return resolve(plane, directory, setting)
@@ -177,14 +177,14 @@ def _allowed(plane: ControlPlane, uri: str) -> bool:
 
 
 def _belongs(uri: str, checkpoint: str) -> bool:
-    """Return True if a path is next to a checkpoint and its name starts with the checkpoint's."""
+    """Return whether a path is next to a checkpoint and its name starts with the checkpoint's name."""
     if not uri.startswith(checkpoint) or beside(checkpoint, "") is None:
         return False
     return _BESIDE.match(uri, len(checkpoint)) is not None
 
 
 def within(uri: str, root: str) -> bool:
-    """Return True if an address is equal to a root or below it."""
+    """Return whether an address equals a root or is below it."""
     return uri == root or uri.startswith(f"{root.rstrip('/')}/")
 
 

@@ -1,1 +1,1 @@
-"""Holdfast's own REST resources, below `/api/v1`."""
+"""Holdfast's own REST resources, under `/api/v1`."""

@@ -49,7 +49,7 @@ def job_router(plane: ControlPlane) -> APIRouter:
 
     @api.get("/jobs/{job}", summary="One job in full")
     def job(job: JobName, batches: Limit = MOST_SHOWN) -> models.JobDetailsBody:
-        """Return state, queries, attempts, the newest batches and savepoints of a job."""
+        """Return a job's state, queries and attempts, and its newest batches and savepoints."""
         return models.JobDetailsBody.model_validate(plane.details(job, batches).as_dict())
 
     @api.get("/jobs/{job}/batches", summary="The newest batches of a job")
@@ -85,7 +85,7 @@ def job_router(plane: ControlPlane) -> APIRouter:
 
     @api.post("/jobs/{job}/stop", status_code=202, summary="Stop a job after its batch")
     def stop(job: JobName) -> models.Asked:
-        """Ask a job to end after the running batch; when it is run again, it resumes from there."""
+        """Ask a job to end after the running batch; the next run resumes after that batch."""
         return _ask(plane, job, "stop")
 
     @api.post("/jobs/{job}/cancel", status_code=202, summary="End a job's driver at once")
@@ -132,7 +132,7 @@ class AlertsBody(Shape, schema="Alerts"):
 
 
 class AlertEventBody(Shape, of=NotedEvent, schema="AlertEvent"):
-    """An alert has fired or is resolved."""
+    """An event: an alert has fired or is resolved."""
 
 
 class AlertEvents(Shape):
@@ -146,7 +146,7 @@ class PredictionBody(Shape, of=recovery.Prediction, schema="Prediction"):
 
 
 class Recoveries(Shape):
-    """The recoveries of a job, and the prediction of the next."""
+    """The recoveries of a job, and the prediction for the next one."""
 
     recoveries: list[RecoveryBody] = Field(description="The recoveries by phase, oldest first.")
     prediction: PredictionBody | None = Field(
@@ -155,11 +155,11 @@ class Recoveries(Shape):
 
 
 class QuerySizingBody(Shape, of=reports.QuerySizing, schema="QuerySizing"):
-    """The resources of a query, its needs, and the growth of its state."""
+    """The present and the recommended resources of a query, and the growth of its state."""
 
 
 class Sizings(Shape):
-    """The resources and the needs of a job's queries."""
+    """The present and the recommended resources of a job's queries."""
 
     queries: list[QuerySizingBody] = Field(description="The queries with a committed batch.")
 
@@ -196,13 +196,13 @@ def metric_router(plane: ControlPlane) -> APIRouter:
         job: OfJob = None,
         last: Annotated[int, Query(description="The number of newest events.", ge=1, le=1000)] = 100,
     ) -> AlertEvents:
-        """Return alerts that fired and were resolved, oldest first."""
+        """Return the events of alerts that fired or were resolved, oldest first."""
         events = alert_events(plane.home, plane.name(job), last)
         return AlertEvents.model_validate({"events": [event.as_dict() for event in events]})
 
     @api.get("/jobs/{job}/recovery", summary="The recoveries of a job")
     def recovery(job: JobName) -> Recoveries:
-        """Return the recoveries of a job by phase, and a prediction of the next."""
+        """Return the recoveries of a job by phase, and a prediction for the next one."""
         details = plane.brief(job)
         predicted = plane.prediction(details)
         return Recoveries.model_validate(
@@ -214,13 +214,13 @@ def metric_router(plane: ControlPlane) -> APIRouter:
 
     @api.get("/jobs/{job}/sizing", summary="The sizing of a job")
     def sizing(job: JobName) -> Sizings:
-        """Return partitions, cores and memory of each query, the recommended values, and its state growth."""
+        """Return each query's partitions, cores and memory with recommended values, and its state growth."""
         sized = plane.sizings(plane.details(job))
         return Sizings.model_validate({"queries": [query.as_dict() for query in sized]})
 
     @api.get("/jobs/{job}/lag", summary="The lag of a job")
     def behind(job: JobName) -> Lags:
-        """Return the unread records by topic partition and Delta table, and the age of the oldest."""
+        """Return the unread records of each topic partition and Delta table, and the age of the oldest."""
         found = plane.lags(plane.details(job))
         return Lags.model_validate({"partitions": [each.as_dict() for each in found]})
 

@@ -23,10 +23,10 @@ _PROBLEM: Final = "Problem"
 
 
 class Shape(BaseModel):
-    """The base of all response models, which are immutable.
+    """The immutable base class of all response models.
 
-    `class JobBody(Shape, of=JobStatus, schema="Job")` has the fields of that dataclass's JSON, and its own.
-    Its name in the OpenAPI document is `Job`; without `schema` it is the name of the class.
+    `class JobBody(Shape, of=JobStatus, schema="Job")` has the fields of the JSON of `JobStatus` and its own
+    fields. Its name in the OpenAPI document is `Job`; without `schema`, the name is that of the class.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -46,7 +46,7 @@ class Shape(BaseModel):
 
 
 class Measured(Shape):
-    """The base of models that pass on new fields of measurements."""
+    """The base class of models that also pass on unknown fields, such as new measurements."""
 
     model_config = ConfigDict(frozen=True, extra="allow")
 
@@ -69,7 +69,7 @@ def _type_of(kind: Any) -> Any:
     if isinstance(kind, type) and issubclass(kind, Enum):
         return str
     if origin in (Union, UnionType):
-        return Union[tuple(map(_type_of, parts))]  # noqa: UP007 - as many as there are
+        return Union[tuple(map(_type_of, parts))]  # noqa: UP007 - a dynamic number of types
     if origin in (tuple, list):
         return list[tuple(_type_of(part) for part in parts if part is not ...)]  # type: ignore[misc]
     if origin in (dict, Mapping):
@@ -126,19 +126,19 @@ class AttemptBody(Measured, of=Attempt, schema="Attempt"):
 
 
 class KeyedStateBody(Shape, of=model.KeyedState, schema="KeyedState"):
-    """One state of a keyed operator after a batch."""
+    """A state of a keyed operator after a batch."""
 
 
 class KeyedProgressBody(Shape, of=model.KeyedProgress, schema="KeyedProgress"):
-    """A keyed operator in one batch, as counted by its tasks; an unknown total is null."""
+    """The metrics of a keyed operator in one batch; an unknown total is null."""
 
 
 class OperatorProgressBody(Measured, of=model.OperatorProgress, schema="OperatorProgress"):
-    """One stateful operator in one batch."""
+    """The metrics of a stateful operator in one batch."""
 
 
 class HeavyKeyBody(Shape, of=model.HeavyKey, schema="HeavyKey"):
-    """One of the most frequent keys."""
+    """A key among the most frequent ones."""
 
 
 class Skew(Shape, of=model.SkewReport):
@@ -156,7 +156,7 @@ class Batches(Shape):
 
 
 class SavepointNoteBody(Shape, of=model.SavepointNote, schema="SavepointNote"):
-    """A savepoint that a supervisor took of its job, or failed to take."""
+    """The result of a savepoint that a supervisor tried to take of its job."""
 
 
 class RecoveryBody(Shape, of=recovery.RecoveryTimes, schema="Recovery"):
@@ -168,7 +168,7 @@ class JobDetailsBody(JobBody, of=JobDetails, schema="JobDetails"):
 
 
 class Asked(Shape):
-    """A job that was sent a request, which it handles after this answer."""
+    """A job to which a request was sent; the job handles it after this answer."""
 
     job: str = Field(description="The job's name.")
     asked: str = Field(description="`stop` or `cancel`.")
@@ -216,24 +216,24 @@ _BEARER: Final = {
     "scheme": "bearer",
     "description": "Required if the server was started with a token.",
 }
-# What does not fit is answered as every other wrong request is.
+# Invalid input is answered like every other invalid request.
 _NEVER: Final = "422"
 _UNUSED: Final = ("HTTPValidationError", "ValidationError")
 _SCHEMAS: Final = "#/components/schemas"
 
 
 def problems(descriptions: Mapping[int, str]) -> dict[int | str, dict[str, Any]]:
-    """Return the descriptions of error codes, for the OpenAPI document alone.
+    """Return the descriptions of error codes for the OpenAPI document.
 
-    FastAPI would create a validator for each code of each resource, which takes half of the server's start
-    and validates nothing.
+    Otherwise FastAPI would create an unused validator for each code of each resource, which takes half of the
+    server's start time.
     """
     content = {"application/json": {"schema": {"$ref": f"{_SCHEMAS}/{_PROBLEM}"}}}
     return {code: {"description": text, "content": content} for code, text in descriptions.items()}
 
 
 def describe(made: FastAPI) -> None:
-    """Serve an OpenAPI description with exactly the answers that are given."""
+    """Serve an OpenAPI document that lists only the declared answers."""
     generated = made.openapi
 
     def described() -> dict[str, Any]:
@@ -254,4 +254,4 @@ def describe(made: FastAPI) -> None:
         made.openapi_schema = description
         return description
 
-    made.openapi = described  # type: ignore[method-assign] # this is how FastAPI wants it done
+    made.openapi = described  # type: ignore[method-assign] # FastAPI's documented way

@@ -30,7 +30,7 @@ Address = Annotated[str, Field(min_length=1, max_length=4096)]
 
 
 class Wanted(BaseModel):
-    """The base of all requests for an operation."""
+    """The base class of all requests for an operation."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -42,7 +42,7 @@ class Wanted(BaseModel):
 
 
 class WantedSavepoint(Wanted):
-    """A savepoint of a job's queries."""
+    """A request to take a savepoint of a job's queries."""
 
     directory: Address | None = Field(
         default=None,
@@ -53,14 +53,14 @@ class WantedSavepoint(Wanted):
 
 
 class WantedTake(WantedSavepoint):
-    """A savepoint of a job that continues."""
+    """A request to take a savepoint while the job continues."""
 
     queries: list[str] | None = Field(default=None, description="Only of these queries.", max_length=100)
     deep: bool = Field(default=False, description="Count and hash the rows of the state.")
 
 
 class WantedRescale(Wanted):
-    """A new number of partitions for a running job."""
+    """A request to change the number of partitions of a running job."""
 
     partitions: dict[str, Annotated[int, Field(ge=1, le=MAX_PARALLELISM)]] = Field(
         description="The new number of partitions, by query.", min_length=1
@@ -68,14 +68,14 @@ class WantedRescale(Wanted):
 
 
 class WantedVerify(Wanted):
-    """The verification of a savepoint."""
+    """A request to verify a savepoint."""
 
     savepoint: Address = Field(description="Its address: `DIR/ID`, or `DIR@LABEL`.")
     deep: bool = Field(default=False, description="Read every row of its state.")
 
 
 class WantedDiff(Wanted):
-    """A comparison of two states."""
+    """A request to compare two states."""
 
     first: Address = Field(
         description="A savepoint's address, or `DIR@LABEL`, or a checkpoint's with the suffix `@BATCH`."
@@ -88,14 +88,14 @@ class WantedDiff(Wanted):
 
 
 class WantedCheckpoint(Wanted):
-    """A checkpoint to create from a savepoint."""
+    """A request to create a checkpoint from a savepoint."""
 
     savepoint: Address = Field(description="The savepoint's address, or `DIR@LABEL`.")
     checkpoint: Address = Field(description="The new directory; it must not exist.")
 
 
 class WantedDelete(Wanted):
-    """Savepoints to delete."""
+    """A request to delete savepoints."""
 
     savepoints: list[Address] = Field(
         description="The addresses, or `DIR@LABEL` of each.", min_length=1, max_length=100
@@ -121,13 +121,13 @@ def router(plane: ControlPlane) -> APIRouter:
         job: Annotated[str | None, Query(description="Only of this job.", max_length=64)] = None,
         limit: Annotated[int, Query(ge=1, le=1000)] = 50,
     ) -> OperationsBody:
-        """Return the operations of this state home, newest first; old ones are deleted."""
+        """Return the operations of this state home, newest first; old operations are not kept."""
         newest = [operation.as_dict() for operation in plane.operations.newest(plane.name(job), limit)]
         return OperationsBody.model_validate({"operations": newest})
 
     @api.get("/operations/{operation}", summary="One operation")
     def operation(operation: Annotated[str, Path(pattern=ID)]) -> OperationBody:
-        """Return the progress of an operation, and its result."""
+        """Return the progress of an operation, and its result once it has ended."""
         return OperationBody.model_validate(plane.operation(operation).as_dict())
 
     _of_jobs(api, plane)
@@ -138,7 +138,7 @@ def router(plane: ControlPlane) -> APIRouter:
 def _of_jobs(api: APIRouter, plane: ControlPlane) -> None:
     @api.post("/jobs/{job}/savepoints", status_code=202, summary="Take a savepoint of a job")
     def take_savepoint(job: JobName, wanted: WantedTake) -> OperationBody:
-        """Take a savepoint of each query of a job, while it runs or not."""
+        """Take a savepoint of each query of a job, whether the job is running or not."""
         details = plane.brief(job)
         check_label(wanted.label)
         for query in wanted.queries or ():

@@ -1,4 +1,4 @@
-"""State by key, by row and in SQL: of a running job at its newest commit, and of savepoints."""
+"""The resources of state: values by key, rows, and SQL, at a job's newest commit or in a savepoint."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ StateName = Annotated[
 
 
 class At(Shape):
-    """The batch of the state, and its age."""
+    """The base class of answers with the batch of the state and its age."""
 
     job: str = Field(description="The job.")
     query: str = Field(description="The sink's name.")
@@ -64,7 +64,7 @@ class StateColumns(Shape, of=NamedState):
 
 
 class StateOperator(Shape, of=NamedOperator):
-    """A stateful operator and its states."""
+    """A stateful operator with its states."""
 
 
 class States(At):
@@ -78,7 +78,7 @@ class Value(At, of=KeyState):
 
 
 class Row(Shape, of=Entry):
-    """One row of a state; for a list state one element."""
+    """A row of a state; for a list state, one element."""
 
 
 class Rows(At):
@@ -90,7 +90,7 @@ class Rows(At):
 
 
 class WantedSql(BaseModel):
-    """An SQL query over states."""
+    """A request to run an SQL query over states."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -101,7 +101,7 @@ class WantedSql(BaseModel):
 
 
 class Answer(At):
-    """The result of a query over states."""
+    """The result of an SQL query over states."""
 
     columns: list[str] = Field(description="The names of the columns.")
     more: bool = Field(description="True if rows were left out.")
@@ -113,7 +113,7 @@ class Answer(At):
 
 @dataclass(frozen=True, slots=True)
 class Which:
-    """The selection of one of a job's states."""
+    """The parameters that select the state of a job: query, savepoint and batch."""
 
     query: QueryName = None
     batch: Annotated[
@@ -166,7 +166,7 @@ def router(plane: ControlPlane) -> APIRouter:
         limit: Annotated[int, Query(ge=1, le=1000)] = 100,
         skip: Annotated[int, Query(description="The number of rows to skip.", ge=0, le=_FURTHEST)] = 0,
     ) -> Rows:
-        """Return some rows of a state. Give the batch to continue in the same state with the next ones."""
+        """Return some rows of a state. To read further rows of the same version, pass its batch id."""
         reader, at = _open_state(plane, job, which)
         entries = [entry.as_dict() for entry in islice(reader.scan(state), skip, skip + limit + 1)]
         return Rows.model_validate(
@@ -177,7 +177,7 @@ def router(plane: ControlPlane) -> APIRouter:
     async def sql(
         request: Request, job: JobName, wanted: WantedSql, which: Annotated[Which, Depends()]
     ) -> Any:
-        """Answer in a separate process, which ends when the client disconnects."""
+        """Run an SQL query over states in a separate process, which ends when the client disconnects."""
         reader, at = await run_in_threadpool(_open_state, plane, job, which)
         await run_in_threadpool(_check_small_enough, reader)
         question = {
@@ -233,7 +233,7 @@ async def _turn(turns: asyncio.Semaphore) -> AsyncIterator[None]:
     """Wait for a free slot for an SQL query.
 
     Raises:
-        Unavailable: The wait takes too long.
+        Unavailable: No slot became free within the time limit.
     """
     try:
         await asyncio.wait_for(turns.acquire(), _WAIT_S)
@@ -251,7 +251,7 @@ async def _turn(turns: asyncio.Semaphore) -> AsyncIterator[None]:
 
 
 async def _unless_gone(request: Request, asking: Coroutine[Any, Any, Lines]) -> Lines:
-    """Await the answer; cancel the work if the client disconnects.
+    """Await an answer, and cancel the work if the client disconnects.
 
     Raises:
         Unavailable: The client has disconnected.
@@ -278,7 +278,7 @@ async def _gone(request: Request) -> None:
 
 
 def _pieces(at: dict[str, Any], answer: Lines) -> Iterator[bytes]:
-    """Yield the answer as JSON in pieces, so that a slow client needs no second copy in memory."""
+    """Yield the answer as chunks of JSON, so that a slow client needs no second copy in memory."""
     head = json.dumps({**at, **answer.facts}, ensure_ascii=False)
     held = [head[:-1].encode("utf-8", "surrogatepass"), b', "rows": [']
     size = 0
@@ -292,7 +292,7 @@ def _pieces(at: dict[str, Any], answer: Lines) -> Iterator[bytes]:
 
 
 def _check_small_enough(reader: StateReader) -> None:
-    """Raise if the states are too large for the memory of an SQL process."""
+    """Check that the states fit into the memory of an SQL process."""
     size = read(reader.storage).size_bytes
     if size > LARGEST_FOR_SQL:
         raise Invalid(

@@ -1,1 +1,1 @@
-"""The dashboard: pages, and the same views as JSON."""
+"""The dashboard: its pages, and the same views as JSON."""

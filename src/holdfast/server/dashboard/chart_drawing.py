@@ -1,4 +1,4 @@
-"""Charts as SVG: lines, thresholds, events, labels and hover areas."""
+"""The drawing of charts as SVG: lines, thresholds, events, labels and hover areas."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ _STEPS: Final = (1, 1.5, 2, 3, 4, 5, 6, 8, 10, 15)
 _MOST_TICKS: Final = 7
 # Half the width of a hover area where no neighbour limits it.
 _REACH: Final = 8.0
-# Markers of one kind that are closer are drawn as one.
+# Markers of one type that are closer than this are drawn as one.
 _MARKER_WIDTH: Final = 4
-# A threshold that is higher than so many times the largest value would make the line flat.
+# A threshold higher than this multiple of the largest value would make the line flat.
 _THRESHOLD_REACH: Final = 4
 
 
@@ -48,10 +48,11 @@ class Tick:
     """A label of the time axis.
 
     Attributes:
-        percent: Its position, in percent of the width.
+        percent: The position, in percent of the width.
         at_ms: The time.
         text: The time in UTC, for display.
-        daily: True if labels are whole days apart; scripts move them to midnight in the reader's time zone.
+        daily: Whether labels are whole days apart; scripts then move them to midnight in the reader's time
+            zone.
     """
 
     percent: float
@@ -65,8 +66,8 @@ class ThresholdLine:
     """The line of a threshold.
 
     Attributes:
-        percent: Its position, in percent of the height; None if it is far above all values.
-        below: True if there is no room for a label above the line.
+        percent: The position, in percent of the height; None if it is far above all values.
+        below: Whether the label must be below the line for lack of room.
         rule: The name of the alert rule.
         threshold: The threshold, for display.
     """
@@ -84,7 +85,7 @@ class ThresholdLine:
 
 @dataclass(frozen=True, slots=True)
 class MarkerLine:
-    """The vertical line of one event, or of several at almost the same time."""
+    """The vertical line of one or several events at almost the same time."""
 
     event: str
     x: float
@@ -93,15 +94,16 @@ class MarkerLine:
 
 @dataclass(frozen=True, slots=True)
 class Drawing:
-    """A chart as SVG.
+    """The parts of a chart's SVG.
 
     Attributes:
-        label: The chart as a sentence: its range of time, its newest value, thresholds and events.
-        line: The path of the line, interrupted at gaps.
-        area: The path of the area below it.
-        end: The end of the line.
+        label: The description of the chart: the range of time, the newest value, thresholds and events.
+        line: The SVG path of the line, interrupted at gaps.
+        area: The SVG path of the area below the line.
+        end: The last point of the line.
         top: The value at the upper edge, as text.
-        middle: The value half-way, as text; empty if it has to be an integer and is not.
+        middle: The value at half height, as text; empty if the unit requires an integer and the value is not
+            one.
         hits: The hover areas.
         ticks: The labels of the time axis.
         thresholds: The lines of thresholds.
@@ -134,7 +136,7 @@ def drawing(shown: Chart, markers: Sequence[Marker] = ()) -> Drawing | None:
     segments = _segments(shown, top)
     lines = tuple(_threshold_line(threshold, top) for threshold in shown.thresholds)
     events = marker_lines(markers, shown.axis)
-    # Half of a few rows is not a number of rows.
+    # A fraction of a row is not meaningful.
     whole = shown.unit in ("rows", "files", "records", "versions")
     return Drawing(
         _label(shown, lines, markers),
@@ -151,7 +153,7 @@ def drawing(shown: Chart, markers: Sequence[Marker] = ()) -> Drawing | None:
 
 
 def spark(values: Sequence[float], width: int = 120, height: int = 28) -> str:
-    """Return the path of a small line without axes; empty below two values."""
+    """Return the SVG path of a sparkline; empty for fewer than two values."""
     if len(values) < 2:
         return ""
     top = max(values) or 1.0
@@ -163,7 +165,7 @@ def spark(values: Sequence[float], width: int = 120, height: int = 28) -> str:
 
 
 def ticks(axis: TimeAxis) -> tuple[Tick, ...]:
-    """Return the labels of a time axis: times at round distances, dates at midnight."""
+    """Return the labels of a time axis at round intervals, with dates at midnight."""
     step = round_length(axis.end_ms - axis.start_ms, _MOST_TICKS)
     first = -(-axis.start_ms // step) * step
     return tuple(
@@ -179,7 +181,7 @@ def _tick_text(at_ms: int, step: int) -> str:
 
 
 def marker_lines(markers: Iterable[Marker], axis: TimeAxis) -> tuple[MarkerLine, ...]:
-    """Return the lines of events in a range; events of one kind that are very close share a line."""
+    """Return the lines of the events in a range; events of one type that are very close share a line."""
     groups: dict[tuple[str, int], list[Marker]] = {}
     for marker in sorted(markers, key=lambda marker: marker.at_ms):
         if axis.start_ms <= marker.at_ms <= axis.end_ms:
@@ -230,7 +232,7 @@ def _threshold_line(threshold: Threshold, top: float) -> ThresholdLine:
 
 
 def _segments(shown: Chart, top: float) -> list[list[tuple[float, float]]]:
-    """Return the spots of the line, divided where no batch was committed for long."""
+    """Return the points of the line, divided into segments where no batch was committed for a long time."""
     axis = shown.axis
     segments: list[list[tuple[float, float]]] = []
     former: Point | None = None
@@ -243,7 +245,7 @@ def _segments(shown: Chart, top: float) -> list[list[tuple[float, float]]]:
 
 
 def _hover_areas(shown: Chart) -> tuple[HoverArea, ...]:
-    """Return the hover area of each point: half-way to its neighbours, but not across a gap."""
+    """Return the hover area of each point, which extends half-way to its neighbours but not across a gap."""
     axis, format_value = shown.axis, BY_UNIT[shown.unit]
     xs = [axis.x(point.at_ms) for point in shown.points]
     areas = []
@@ -267,7 +269,7 @@ def _y(value: float, top: float, height: float) -> float:
 
 
 def _path(spots: Sequence[tuple[float, float]]) -> str:
-    """Return the path through spots; a single one is a dot."""
+    """Return the SVG path through points; a single point is drawn as a dot."""
     if len(spots) == 1:
         return f"M{spots[0][0]:g} {spots[0][1]:g}h.01"
     return "M" + "L".join(f"{x:g} {y:g}" for x, y in spots)

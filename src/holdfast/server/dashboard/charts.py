@@ -23,7 +23,7 @@ _SECOND: Final = 1000
 MINUTE: Final = 60 * _SECOND
 _HOUR: Final = 60 * MINUTE
 DAY: Final = 24 * _HOUR
-# The ranges that a reader can choose, with the words for them; None is everything that is kept.
+# The ranges of time that a reader can choose, with their labels; None is all stored batches.
 RANGES: Final[Mapping[str, tuple[str, int | None]]] = {
     "hour": ("Last hour", _HOUR),
     "day": ("Last day", DAY),
@@ -39,18 +39,19 @@ _LENGTHS: Final = (
     *(hours * _HOUR for hours in (1, 2, 4, 6, 12)),
     *(days * DAY for days in (1, 2, 4, 7, 14, 28, 56, 112, 224, 448)),
 )
-# The line is interrupted where no batch was committed for so many usual intervals, and for at least so long.
+# The line is interrupted if no batch was committed for this multiple of the usual interval, and for at least
+# this time.
 _GAP_INTERVALS: Final = 3
 _SHORTEST_GAP: Final = 10 * _SECOND
 
 
 @dataclass(frozen=True, slots=True)
 class TimeAxis:
-    """The range of time of a chart.
+    """The time axis of a chart.
 
     Attributes:
-        start_ms: The left edge.
-        end_ms: The right edge.
+        start_ms: The time at the left edge.
+        end_ms: The time at the right edge.
     """
 
     start_ms: int
@@ -58,7 +59,7 @@ class TimeAxis:
 
     @property
     def interval_ms(self) -> int:
-        """The length of an interval whose batches are combined into one point, if there are many."""
+        """The length of the interval whose batches are combined into one point, if there are many batches."""
         return round_length(self.end_ms - self.start_ms, MOST_POINTS + 2)
 
     def x(self, at_ms: int) -> float:
@@ -67,14 +68,14 @@ class TimeAxis:
 
 
 def time_axis(name: str, end_ms: int, oldest_ms: int | None) -> TimeAxis:
-    """Return the axis of a range.
+    """Return the time axis of a named range.
 
-    Its edges are multiples of the interval, so that a batch stays in its interval while time passes.
+    The edges are multiples of the interval, so that a batch stays in the same interval while time passes.
 
     Args:
         name: The range, one of `RANGES`.
         end_ms: The end of the range: now, or the end of the job.
-        oldest_ms: The time of the oldest batch, the beginning of `all`.
+        oldest_ms: The time of the oldest batch, which is the start of the range `all`.
     """
     length = RANGES[name][1]
     oldest = end_ms if oldest_ms is None else oldest_ms
@@ -86,19 +87,19 @@ def time_axis(name: str, end_ms: int, oldest_ms: int | None) -> TimeAxis:
 
 
 def round_length(span_ms: int, most: int) -> int:
-    """Return the shortest round length that divides a span into at most so many parts."""
+    """Return the shortest round length that divides a span into at most `most` parts."""
     return next((length for length in _LENGTHS if length * most >= span_ms), _LENGTHS[-1])
 
 
 @dataclass(frozen=True, slots=True)
 class Bucket(Generic[T]):
-    """The batches of one point, oldest first; at least one.
+    """The batches that are combined into one point; at least one.
 
     Attributes:
         first: The id of the first batch.
-        last: The id of the last one.
-        at_ms: The time when the last one was committed.
-        batches: The batches.
+        last: The id of the last batch.
+        at_ms: The commit time of the last batch.
+        batches: The batches, oldest first.
     """
 
     first: int
@@ -109,13 +110,13 @@ class Bucket(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class Timeline(Generic[T]):
-    """The batches of all charts of a page, by time.
+    """The batches of all charts of a page, grouped by time.
 
     Attributes:
         axis: The range of time.
-        gap_ms: The distance of two points beyond which the line is interrupted.
+        gap_ms: The time between two points from which on the line is interrupted.
         buckets: The batches in the range, by point.
-        newest: The newest batch, also where it is outside the range; None without batches.
+        newest: The newest batch, even if it is outside the range; None without batches.
     """
 
     axis: TimeAxis
@@ -127,12 +128,12 @@ class Timeline(Generic[T]):
 def timeline(
     batches: Iterable[T], at_ms: Callable[[T], int], number: Callable[[T], int], name: str, end_ms: int
 ) -> Timeline[T]:
-    """Return batches by time.
+    """Return batches grouped by time.
 
     Args:
         batches: The batches.
-        at_ms: Returns the time of a batch.
-        number: Returns the id of a batch.
+        at_ms: The function that returns the time of a batch.
+        number: The function that returns the id of a batch.
         name: The range, one of `RANGES`.
         end_ms: The end of the range; a later batch extends it.
     """
@@ -157,12 +158,12 @@ def timeline(
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """The largest value of one or several batches.
+    """A point of a chart: the largest value of one or several batches.
 
     Attributes:
         first: The first of the batches.
         last: The last of the batches.
-        at_ms: The time when the last one was committed.
+        at_ms: The commit time of the last batch.
         value: The value, in the chart's unit.
     """
 
@@ -189,7 +190,7 @@ class Threshold:
 
 @dataclass(frozen=True, slots=True)
 class Marker:
-    """An event in the life of a job, drawn as a vertical line.
+    """An event of a job, drawn as a vertical line.
 
     Attributes:
         event: `restart`, `savepoint` or `savepoint-failed`.
@@ -213,9 +214,9 @@ class Chart:
         folding: The function for points of several batches: `largest`.
         newest: The value of the newest batch.
         points: The points, oldest first.
-        start_ms: The beginning of the range of time.
+        start_ms: The start of the range of time.
         end_ms: The end of the range.
-        gap_ms: The distance of two points beyond which the line is interrupted.
+        gap_ms: The time between two points from which on the line is interrupted.
         thresholds: The thresholds of alert rules for this value.
     """
 
@@ -232,7 +233,7 @@ class Chart:
 
     @property
     def axis(self) -> TimeAxis:
-        """The range of time."""
+        """The time axis of the chart."""
         return TimeAxis(self.start_ms, self.end_ms)
 
     @property

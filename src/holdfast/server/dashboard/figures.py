@@ -1,4 +1,4 @@
-"""Format numbers and times for display.
+"""Formatting of numbers and times for display.
 
 Times are epoch milliseconds; an unknown number is None and displayed as a dash.
 """
@@ -18,7 +18,7 @@ NOTHING: Final = "–"
 
 
 def _or_dash(format_number: Callable[[float], str]) -> Callable[[float | None], str]:
-    """Return the same function for a number that may be None."""
+    """Return a formatting function that also accepts None and displays it as a dash."""
     return lambda number: NOTHING if number is None else format_number(number)
 
 
@@ -41,7 +41,7 @@ def count(number: float) -> str:
 
 @_or_dash
 def exact(number: float) -> str:
-    """`1,234,567`."""
+    """Format a number exactly: `1,234,567`."""
     return f"{number:,}"
 
 
@@ -86,12 +86,12 @@ def minute(ms: float) -> str:
 
 @_or_dash
 def clock(ms: float) -> str:
-    """`08:41:07`."""
+    """Format a time of day: `08:41:07`."""
     return _utc(ms).strftime("%H:%M:%S")
 
 
 def machine_time(ms: int) -> str:
-    """Format a time for HTML."""
+    """Format a time for the `datetime` attribute of HTML."""
     return _utc(ms).strftime("%Y-%m-%dT%H:%M:%S.%f")[:-3] + "Z"
 
 

@@ -17,17 +17,17 @@ from holdfast.observe.rules import BY_RULE, shown_value
 from holdfast.server.dashboard import figures
 from holdfast.server.dashboard.charts import Chart, Marker, Threshold, Timeline, chart
 
-# The longest cause of an event, in characters.
+# The maximum length of an event's cause, in characters.
 _CAUSE_LENGTH: Final = 200
 
 
 def query_charts(
     batches: Sequence[BatchProgress], line: Timeline[BatchProgress], thresholds: Mapping[str, float]
 ) -> tuple[Chart, ...]:
-    """Return the charts of a query; those of lag, watermark and state only where they are reported."""
+    """Return the charts of a query; charts of lag, watermark and state are included only if reported."""
     rates = {later.batch_id: rows_per_second((former, later)) for former, later in pairwise(batches)}
     newest = batches[-1] if batches else None
-    # In real-time mode a batch always lasts its interval; only a longer one is slow.
+    # In real-time mode a batch always lasts one interval; only a longer one is slow.
     meant_ms = (newest.interval_ms or 0) if newest is not None and newest.real_time else 0
     longest = _limits(thresholds, ("checkpoint_duration",), 1000, meant_ms / 1000)
     charts = [
@@ -41,7 +41,7 @@ def query_charts(
     if any(batch.operators for batch in batches):
         size = _limits(thresholds, ("state_size",), 1)
         charts += [
-            # A batch without a count of its rows has no point.
+            # A batch whose rows are not counted has no point.
             chart("state_rows", "Rows in state", "rows", line, lambda batch: batch.state_rows),
             chart("state_bytes", "State size", "bytes", line, state_bytes, size),
         ]
@@ -73,7 +73,7 @@ def _lag_charts(
 def _limits(
     thresholds: Mapping[str, float], rules: Iterable[str], scale: float, added: float = 0.0
 ) -> list[Threshold]:
-    """Return the thresholds of rules that are on, in the unit of a chart."""
+    """Return the thresholds of enabled rules, in the unit of a chart."""
     limits = ((rule, thresholds[rule] + added) for rule in rules if rule in thresholds)
     return [
         Threshold(rule, value * scale, short_threshold(shown_value(value, BY_RULE[rule].unit)))
@@ -82,7 +82,7 @@ def _limits(
 
 
 def _watermark_lag_ms(batch: BatchProgress) -> int | None:
-    """Return how far the watermark was behind the commit of a batch; None before the first event."""
+    """Return the time from the watermark to the commit of a batch, in ms; None before the first event."""
     watermark = watermark_ms(batch)
     return max(batch.committed_ms - watermark, 0) if watermark and watermark > 0 else None
 
@@ -110,7 +110,7 @@ def _restart(former: Attempt, later: Attempt) -> Marker:
 
 
 def rows_per_second(batches: Sequence[BatchProgress]) -> float | None:
-    """Return the rows per second after the first of these batches."""
+    """Return the rate at which rows were read after the first of these batches, in rows per second."""
     if len(batches) < 2:
         return None
     took_ms = batches[-1].committed_ms - batches[0].committed_ms

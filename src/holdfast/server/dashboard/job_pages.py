@@ -1,4 +1,4 @@
-"""The pages of jobs, alerts and operations."""
+"""The views for the pages of jobs, alerts and operations."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ _EVENTS_SHOWN: Final = 100
 
 
 def alerts_view(plane: ControlPlane) -> AlertsView:
-    """Return the open alerts, their history, newest first, and the rules with their defaults."""
+    """Return the open alerts, the history of alerts, newest first, and the rules with their defaults."""
     alerts = reports.alerts(plane.home)
     events = reports.alert_events(plane.home, last=_EVENTS_SHOWN)
     history = [
@@ -93,9 +93,9 @@ def alerts_view(plane: ControlPlane) -> AlertsView:
 
 
 def standing(plane: ControlPlane) -> Sequence[Alert]:
-    """Return the open alerts of all jobs, for pages about something else.
+    """Return the open alerts of all jobs, for the other pages.
 
-    If they cannot be read, these pages are shown without them; the page of alerts shows the error.
+    If the alerts cannot be read, the result is empty; the page of alerts shows the error.
     """
     try:
         return plane.cache.get("standing alerts", lambda: reports.alerts(plane.home))
@@ -104,7 +104,7 @@ def standing(plane: ControlPlane) -> Sequence[Alert]:
 
 
 def alert_lines(alerts: Iterable[Alert]) -> tuple[AlertLine, ...]:
-    """Return the alerts as lines, firing ones first, and of these the most severe first."""
+    """Return the alerts as lines, firing ones first, ordered by severity."""
     lines = [_line(alert, alert.phase, alert.since_ms, alert.text) for alert in alerts]
     return tuple(sorted(lines, key=lambda line: (line.phase != FIRING, line.severity, -line.at_ms)))
 
@@ -164,7 +164,7 @@ def operation_line(operation: Operation, now_ms: int) -> OperationLine:
 
 
 def _is_bad(operation: Operation) -> bool:
-    """Return True if the result of an operation needs attention."""
+    """Return whether the result of an operation needs attention."""
     return operation.verb == "verify" and not (operation.result or {}).get("ok", True)
 
 
@@ -212,7 +212,7 @@ def short_address(address: str) -> str:
     return address.rstrip("/").rpartition("/")[2]
 
 
-# In a list of jobs: enough for a small line, and little to read of many jobs.
+# The number of batches in a list of jobs: enough for a sparkline, and fast to read for many jobs.
 _LATELY: Final = 40
 _BATCHES_SHOWN: Final = 20
 _SHOWN: Final = 12
@@ -236,7 +236,7 @@ def jobs_view(plane: ControlPlane, state: str | None = None, name: str | None = 
     Args:
         plane: The control plane.
         state: One of `STATES`, to return only jobs in this state.
-        name: A part of the names of the jobs to return; upper and lower case are equal.
+        name: A part of the names of the jobs to return, case-insensitive.
     """
     firing = firing_by_job(plane)
     lines = [job_line(plane, status, firing) for status in plane.jobs()]
@@ -304,7 +304,7 @@ def chosen_query(plane: ControlPlane, details: JobDetails, query: str | None) ->
 
 
 def head_of(plane: ControlPlane, details: JobDetails) -> dict[str, Any]:
-    """Return the common head of a job's pages."""
+    """Return the values of the header that all pages of a job share."""
     firing = firing_by_job(plane)
     return {"now_ms": plane.clock(), "job": line_of(details, firing), "firing": sum(firing.values())}
 
@@ -315,7 +315,7 @@ def firing_by_job(plane: ControlPlane) -> Counter[str]:
 
 
 def job_line(plane: ControlPlane, status: JobStatus, firing: Counter[str]) -> JobLine:
-    """Return a job as a line of a list, from a part of its data."""
+    """Return a job as a line of a list, reading only the newest batch of each query."""
 
     def look() -> JobLine:
         name = status.job.name
@@ -335,7 +335,7 @@ def job_line(plane: ControlPlane, status: JobStatus, firing: Counter[str]) -> Jo
 
 
 def line_of(details: JobDetails, firing: Counter[str]) -> JobLine:
-    """Return a job as a line, from its newest batches."""
+    """Return a job as a line of a list, from details that are already read."""
     job = details.status.job
     recent = details.batches[-_LATELY:]
     newest = recent[-1] if recent else None
@@ -414,7 +414,7 @@ def _skew(details: JobDetails, query: str) -> tuple[SkewLine, ...]:
 
 
 def _state_rows(newest: Sequence[BatchProgress]) -> int | None:
-    """Return the rows in state of all queries; None if one is unknown."""
+    """Return the number of rows in the state of all queries; None if one is unknown."""
     rows = [batch.state_rows for batch in newest if batch.state_rows is not None]
     return sum(rows) if rows and len(rows) == len(newest) else None
 
@@ -429,7 +429,7 @@ def _states(keyed: KeyedProgress, batches: Sequence[BatchProgress]) -> tuple[Key
 
 
 def _operator(operator: OperatorProgress, batches: Sequence[BatchProgress]) -> OperatorLine:
-    """Return an operator of a query's newest batch."""
+    """Return the line of an operator in a query's newest batch."""
     keyed = operator.keyed
     access_s = access_seconds(operator)
     return view_of(
@@ -469,7 +469,7 @@ def _recoveries(details: JobDetails) -> tuple[RecoveryLine, ...]:
 def _expected(plane: ControlPlane, details: JobDetails) -> ExpectedLine | None:
     """Return the expected duration of the next recovery; None if unknown."""
     if not details.recoveries:
-        return None  # The page does not show it, and reading the checkpoint has a cost.
+        return None  # the page does not show it, and reading the checkpoint is expensive
     try:
         prediction = plane.prediction(details)
     except HoldfastError:

@@ -44,10 +44,10 @@ _MOST: Final = 50
 
 
 async def form(request: Request) -> Fields:
-    """Return the fields of a form from a page of this server.
+    """Return the fields of a form that a page of this server submitted.
 
-    A browser sends the origin of a form; a request without one comes from a program, which has to use the
-    REST resources.
+    A browser sends the origin of a form; a request without one comes from a program, which must use the REST
+    resources.
 
     Raises:
         Invalid: The request is not a form, or its origin is not this server.
@@ -69,7 +69,7 @@ async def form(request: Request) -> Fields:
 
 
 def ask(plane: ControlPlane, job: str, fields: Fields) -> str:
-    """Request the operation of a form, and return the address to redirect to.
+    """Request the operation of a form, and return the address for the redirect.
 
     Raises:
         Invalid: The button is unknown, or a field is missing or not allowed.
@@ -127,7 +127,7 @@ def _diff(plane: ControlPlane, fields: Fields, _: JobDetails) -> Diff:
             found=f"{len(chosen)} chosen",
             expected="2",
         )
-    # Their ids begin with the time, so the older one is the first.
+    # Ids start with the time, so the smaller id is the older one.
     first, second = sorted(chosen, key=lambda address: address.rpartition("/")[2])
     return Diff(path_policy.state(plane, first, "with"), path_policy.state(plane, second, "with"))
 
@@ -167,7 +167,7 @@ def _one(fields: Fields, name: str) -> str:
     return text
 
 
-# Nothing from elsewhere, nothing inline: whatever a name or a key says, it runs nowhere.
+# Only files of this server and no inline scripts, so that names and keys are never executed.
 POLICY: Final = (
     "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; connect-src 'self';"
     " form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
@@ -245,7 +245,7 @@ def _problem(plane: ControlPlane, request: Request, raised: Exception) -> Respon
 
 
 def _frame(plane: ControlPlane, request: Request) -> dict[str, Any]:
-    """Return the frame of every page around its view."""
+    """Return the values that every page has in addition to its view."""
     path = request.url.path
     query = f"?{request.url.query}" if request.url.query else ""
     as_json = f"{'/ui/jobs' if path in ('/', '/ui') else path}{JSON_SUFFIX}{query}"
@@ -316,7 +316,7 @@ def _query(request: Request) -> str | None:
 
 
 def _choice(request: Request, name: str, allowed: Iterable[str]) -> str | None:
-    """Return a parameter with a fixed set of values; None without it."""
+    """Return a query parameter with a fixed set of values; None if it is missing."""
     value = request.query_params.get(name) or None
     if value is not None and value not in allowed:
         raise Invalid(
@@ -370,9 +370,10 @@ def _nowhere(plane: ControlPlane, request: Request) -> Any:
 
 
 class ErrorPages:
-    """Converts JSON errors into the requested format; wraps the whole application, access control included.
+    """ASGI middleware around the whole application that converts JSON errors to the requested format.
 
-    JSON is kept below `/api`, for requests that accept JSON, and for Flink's resources unless a browser asks.
+    Errors stay JSON below `/api`, for requests that accept JSON, and for Flink's resources unless the client
+    is a browser.
 
     Args:
         app: The wrapped application.

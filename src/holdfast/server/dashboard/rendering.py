@@ -1,4 +1,4 @@
-"""Render views as HTML."""
+"""Rendering of views as HTML."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def assets() -> Mapping[str, Asset]:
 
 @cache
 def assets_digest() -> str:
-    """Return the digest in the addresses of these files, which lets browsers cache them forever."""
+    """Return the digest in the addresses of assets, which lets browsers cache them forever."""
     digest = hashlib.sha256()
     for name, asset in sorted(assets().items()):
         digest.update(f"{name} {len(asset.body)}\n".encode() + asset.body)
@@ -99,12 +99,12 @@ def render(template: str, **values: Any) -> str:
 
 
 def segment(text: str) -> str:
-    """Quote a text as one segment of a path."""
+    """Quote a text as one segment of a URL path."""
     return quote(text, safe="")
 
 
 def job_path(job: Any, page: str = "") -> str:
-    """Return the path of a job's page; a job whose name ends in `.json` is given by its id."""
+    """Return the path of a job's page; a job whose name ends in `.json` is addressed by its id."""
     name = job.job_id if job.name.endswith(".json") else job.name
     return f"/ui/jobs/{segment(name)}{page}"
 
@@ -116,7 +116,7 @@ def query_text(**values: Any) -> str:
 
 
 def ago(at_ms: int | None, now_ms: int) -> Markup:
-    """Render a relative time with the instant as tooltip; scripts update it."""
+    """Render a relative time with the exact time as tooltip; scripts update the relative time."""
     if at_ms is None:
         return Markup(figures.NOTHING)  # noqa: S704 - our own
     return Markup('<time datetime="{}" title="{}" data-ms="{}">{}</time>').format(
@@ -128,7 +128,7 @@ def ago(at_ms: int | None, now_ms: int) -> Markup:
 
 
 def moment(at_ms: int | None) -> Markup:
-    """Render an instant; scripts convert it to the reader's zone, with UTC as tooltip."""
+    """Render a time; scripts convert it to the reader's time zone, with UTC as tooltip."""
     if at_ms is None:
         return Markup(figures.NOTHING)  # noqa: S704 - our own
     return Markup('<time datetime="{}" title="{}" data-ms="{}" data-clock>{} UTC</time>').format(
@@ -168,7 +168,7 @@ def chart_rows(shown: Sequence[Chart], time: str) -> Markup:
 
 
 def marked(text: str) -> Markup:
-    """Render a sentence with a capital, and text between backticks as code."""
+    """Render a sentence with an initial capital and with text in backticks as code."""
     parts = text.split("`")
     parts[0] = parts[0][:1].upper() + parts[0][1:]
     if len(parts) % 2 == 0:
@@ -180,7 +180,7 @@ def marked(text: str) -> Markup:
 
 
 def plain_text(value: Any) -> str:
-    """Format a value: text unchanged, a window by its ends, a timer with its time, else JSON."""
+    """Format a value: text unchanged, a window by its ends, a timer with its time, others as JSON."""
     if isinstance(value, str):
         return value
     if isinstance(value, Mapping) and set(value) == _WINDOW:
@@ -195,7 +195,7 @@ def plain_text(value: Any) -> str:
 
 
 def _short_time(text: Any) -> str:
-    """Shorten a UTC time of state by its zero parts."""
+    """Shorten a UTC time in state by omitting trailing parts that are zero."""
     short = re.sub(r"[+]00:00$", "", str(text)).replace("T", " ")
     return re.sub(r":00$", "", short)
 

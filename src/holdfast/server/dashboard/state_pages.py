@@ -1,4 +1,4 @@
-"""The pages of checkpoints, savepoints and states."""
+"""The views for the pages of checkpoints, savepoints and states."""
 
 from __future__ import annotations
 
@@ -48,9 +48,9 @@ _SHOWN: Final = 20
 
 
 def checkpoints_view(plane: ControlPlane, job: str, query: str | None) -> CheckpointsView:
-    """Return the checkpoint of a job's query: the given one, else its first.
+    """Return the checkpoint of a job's query, by default of the first query.
 
-    Cost: a listing of each store's directory, as in `holdfast checkpoint history`.
+    Cost: lists each store's directory, as `holdfast checkpoint history` does.
 
     Raises:
         NotFound: The job or the query does not exist.
@@ -86,7 +86,7 @@ def _cost(plane: ControlPlane, details: JobDetails, checkpoint: str) -> CostRepo
 
 
 def _with_files(view: CheckpointsView, checkpoint: Checkpoint) -> CheckpointsView:
-    """Return the view completed with the newest batch."""
+    """Return the view with the data of the newest batch added."""
     return replace(
         view,
         batch=checkpoint.batch_id,
@@ -117,7 +117,7 @@ def _files(batch: Batch, size_bytes: int) -> FilesLine:
 
 
 def _charts(files: Sequence[FilesLine]) -> tuple[Chart, ...]:
-    # A checkpoint keeps its batches after its query has ended: the range ends with the newest of them.
+    # A checkpoint keeps its batches after the end of its query, so the range ends with the newest batch.
     end_ms = max((file.planned_ms for file in files), default=0)
     line = timeline(files, lambda file: file.planned_ms, lambda file: file.batch, ALL, end_ms)
     return (
@@ -150,7 +150,7 @@ def _store(store: StoreShares, checkpoint: Checkpoint) -> StoreLine:
 
 
 def shown_offset(offset: str | None) -> str:
-    """Return a source's JSON, on several lines if it is long."""
+    """Return the JSON of a source's offset, on several lines if it is long."""
     if offset is None:
         return "–"
     try:
@@ -165,14 +165,14 @@ _OPERATIONS_SHOWN: Final = 10
 _SAVEPOINTS_SHOWN: Final = 200
 
 
-# What verifications said, and when, by savepoint.
+# The verdict and the time of verifications, by savepoint.
 _Proofs = Mapping[str, tuple[str, int]]
 
 
 def savepoints_view(plane: ControlPlane, job: str) -> SavepointsView:
     """Return the savepoints in a job's catalogs, and its recent operations.
 
-    Cost: the manifests of those catalogs.
+    Cost: reads the manifests of these catalogs.
 
     Raises:
         NotFound: The job does not exist.
@@ -200,7 +200,7 @@ def savepoints_view(plane: ControlPlane, job: str) -> SavepointsView:
 
 
 def catalogs_of(plane: ControlPlane, details: JobDetails) -> list[str]:
-    """Return a job's catalogs: those that it has used, and the one of the server's settings."""
+    """Return a job's catalogs: those that the job has used, and the one in the server's settings."""
     catalogs = dict.fromkeys(details.catalogs)
     if plane.settings.savepoints is not None:
         catalogs.setdefault(plane.settings.savepoints)
@@ -239,7 +239,7 @@ def _line(listed: Listed, queries: Mapping[str, str], proofs: _Proofs) -> Savepo
 
 
 PAGE: Final = 50
-# Rows before a page have to be read too; who wants more exports them.
+# The maximum number of rows before a page, which must also be read; use an export for more.
 FARTHEST: Final = 20_000
 _MOMENTS: Final = 50
 _FRESH_S: Final = 3.0
@@ -247,11 +247,11 @@ _FRESH_S: Final = 3.0
 
 @dataclass(frozen=True, slots=True)
 class StateRequest:
-    """The selection of a state page.
+    """The parameters of a state page.
 
     Attributes:
         query: The name of the query.
-        savepoint: The id of a savepoint in one of the job's catalogs, instead of the running query.
+        savepoint: The id of a savepoint in a catalog of the job, to read instead of the running query.
         state: The full name of the state.
         key: The key, as written on a command line.
         offset: The number of rows to skip.
@@ -294,7 +294,7 @@ def state_view(plane: ControlPlane, job: str, asked: StateRequest) -> StateView:
 def _address(
     plane: ControlPlane, details: JobDetails, asked: StateRequest, checkpoint: str | None
 ) -> str | None:
-    """Return the address of the state; only addresses that the job itself uses."""
+    """Return the address of the requested state; only addresses that the job uses are allowed."""
     if asked.savepoint is None:
         return checkpoint
     for catalog in catalogs_of(plane, details):
@@ -310,7 +310,7 @@ def _address(
 
 
 def _shared(plane: ControlPlane, details: JobDetails, address: str, asked: StateRequest) -> StateLook:
-    """Return the content of a state page, shared between requests, since it reads files."""
+    """Return the content of a state page, cached for all requests because it is read from files."""
     catalog = next(iter(catalogs_of(plane, details)), None)
     return plane.cache.get(("state", address, asked), lambda: _look(address, asked, catalog), _FRESH_S)
 
@@ -359,7 +359,7 @@ def _history(
     key: Mapping[str, Any],
     catalog: str | None,
 ) -> tuple[MomentLine, ...]:
-    """Return each value of the key, newest first; savepoints complete the checkpoint's files."""
+    """Return each value of a key in the retained batches and in savepoints, newest first."""
     saved = None if catalog is None else open_storage(catalog, "catalog")
     known = key_history(reader, operator, state, key, catalog=saved)
     lines = [

@@ -1,6 +1,6 @@
-"""The views of the dashboard, as values: pages and JSON are made from them.
+"""The views of the dashboard as dataclasses, from which pages and JSON are generated.
 
-Fields are only ever added. Times are epoch milliseconds; unknown values are None.
+Fields are added but never removed. Times are epoch milliseconds; unknown values are None.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ View = TypeVar("View", bound=_Fields)
 
 
 def view_of(kind: type[View], source: object, **others: Any) -> View:
-    """Return a view with the source's fields of the same names, and the others as given."""
+    """Return a view with the fields of `source` that have the same names, and the other fields as given."""
     names = (name for name in kind.__dataclass_fields__ if name not in others)
     return kind(**{name: getattr(source, name) for name in names}, **others)
 
 
 class Health(str, Enum):
-    """The health mark of a job, for a list of many."""
+    """The health mark of a job or an operation in a list."""
 
     GOOD = "good"
     BUSY = "busy"
@@ -48,7 +48,7 @@ _VERB_WORDS: Final = {
     "dispose": "Delete",
     "diff": "Compare",
 }
-# What an operation was asked with; `running` is for the program that carries it out.
+# The labels of an operation's arguments; `running` is only for the process that executes it.
 _ARGUMENT_WORDS: Final = {
     "catalog": "Directory",
     "label": "Label",
@@ -65,7 +65,7 @@ _ARGUMENT_WORDS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class AlertLine:
-    """An alert, or one in a history.
+    """An alert that is open or in the history.
 
     Attributes:
         job: The job's name.
@@ -74,7 +74,7 @@ class AlertLine:
         severity: `warning` or `critical`.
         text: The alert as a sentence.
         advice: The first step.
-        at_ms: The time since when it is open, or when it was reported.
+        at_ms: The time when the alert opened, or in a history, when it was reported.
     """
 
     job: str
@@ -88,20 +88,20 @@ class AlertLine:
 
 @dataclass(frozen=True, slots=True)
 class JobLine:
-    """A job in a list, and at the head of its pages.
+    """A job in a list, and in the header of its pages.
 
     Attributes:
         state: The job's state, in Flink's terms.
         health: The health mark.
-        supervised: True if its supervisor lives.
-        reason: The reason for its state, if any.
-        failure: The failure of its last driver, until it has recovered.
-        queries: The number of its queries.
-        batch: The newest committed batch, of the query that committed last.
-        committed_ms: The time of that commit.
+        supervised: Whether its supervisor is running.
+        reason: The reason for the state, or None.
+        failure: The failure of the last driver, until the job has recovered.
+        queries: The number of queries.
+        batch: The newest committed batch of the query that committed last.
+        committed_ms: The commit time of that batch.
         duration_ms: The duration of that batch.
-        rows_per_second: Rows read in the last batches, over all queries.
-        state_rows: Rows in state after the newest batch of each query.
+        rows_per_second: The number of rows read per second in the last batches, over all queries.
+        state_rows: The number of rows in state after the newest batch of each query.
         state_bytes: The size of the stores.
         recent_ms: The durations of the newest batches, oldest first.
         restarts: The number of drivers that followed a failed one.
@@ -142,9 +142,9 @@ class StateFilter:
     """A state by which the list of jobs is filtered.
 
     Attributes:
-        value: Its value in an address.
-        label: Its name for display.
-        health: The health mark of its jobs.
+        value: The value in the address of a page.
+        label: The name for display.
+        health: The health mark of jobs in this state.
         jobs: The number of jobs in this state.
     """
 
@@ -160,7 +160,7 @@ class JobsView:
 
     Attributes:
         jobs: The jobs that the filters select.
-        filters: The states to filter by, with the number of all jobs.
+        filters: The states to filter by, with the number of jobs in each.
         state: The selected state; None for all.
         name: The selected part of a name; None for all.
         all_jobs: The number of all jobs.
@@ -184,13 +184,13 @@ class OperatorLine:
         name: The operator's name in Spark, or the user's.
         display_name: The name for display.
         operator_kind: The kind of operator, as in Spark's documentation.
-        rows: Rows in state, for a keyed operator its keys; None if not counted.
-        access_ms: The mean time of a get or put, or of a request to a database; for a keyed operator of
-            reading or writing one key.
+        rows: The number of rows in state, or of keys for a keyed operator; None if not counted.
+        access_ms: The mean time of a get or put, or of a request to a database; for a keyed operator, the
+            mean time to read or write one key.
         cache_hits: The share of reads that found their block in memory.
         share: The operator's share of the query's state.
-        keyed: True for Holdfast's keyed operators.
-        timers: The timers of a keyed operator, if counted.
+        keyed: Whether this is a keyed operator.
+        timers: The number of timers of a keyed operator; None if not counted.
         states: The states of a keyed operator after the newest batch, with the rows expired in the stored
             batches.
     """
@@ -229,7 +229,7 @@ class BatchLine:
 
 @dataclass(frozen=True, slots=True)
 class HeavyKeyLine:
-    """A key with more than its share."""
+    """A key among the most frequent ones of a query."""
 
     key: str
     rows: int
@@ -254,11 +254,12 @@ class QueryView:
 
     Attributes:
         lag_ms: The time by which the watermark is behind the clock.
-        late_rows: Rows dropped as late in the stored batches.
+        late_rows: The number of rows dropped as late in the stored batches.
         charts: The charts of its batches.
-        markers: Restarts and savepoints, for its charts.
+        markers: The restarts and savepoints to mark in the charts.
         batches: The last batches, newest first.
-        sizing: The resources it has and needs, and the growth of its state; None before its first batch.
+        sizing: The present and the recommended resources, and the growth of the state; None before the first
+            batch.
         lags: The lag behind each partition of its topics.
     """
 
@@ -296,8 +297,8 @@ class RecoveryLine:
         at_ms: The time of the failure.
         cause: The failure, in one line.
         took_ms: The time from the failure to the first commit.
-        phases: Its phases, in order.
-        went_back: The older batch from which it resumed after a fallback; else None.
+        phases: The phases, in order.
+        went_back: The older batch from which the job resumed after a fallback; None without a fallback.
     """
 
     attempt: int
@@ -314,8 +315,8 @@ class ExpectedLine:
 
     Attributes:
         took_ms: The duration of the whole recovery.
-        error_ms: The median error of such predictions, if there were enough recoveries.
-        phases: Its phases, in order.
+        error_ms: The median error of earlier predictions; None with too few recoveries.
+        phases: The expected phases, in order.
     """
 
     took_ms: int
@@ -330,7 +331,7 @@ class AttemptLine:
     Attributes:
         ending: `finished`, `stopped`, `canceled`, `failed`, `lost`; None while it runs.
         failure: The failure, in one line.
-        detail: The whole error.
+        detail: The full text of the error.
     """
 
     number: int
@@ -343,12 +344,12 @@ class AttemptLine:
 
 @dataclass(frozen=True, slots=True)
 class OperationLine:
-    """An operation, how far it is, and its outcome.
+    """An operation with its progress and outcome.
 
     Attributes:
         operation: The operation's id.
         verb: The verb.
-        about: The savepoint, checkpoint or label that it is about.
+        about: The savepoint, checkpoint or label that the operation concerns.
         state: `asked`, `running`, `completed` or `failed`.
         health: The health mark.
         done: The completed part of the progress.
@@ -380,7 +381,7 @@ class OperationLine:
 
 @dataclass(frozen=True, slots=True)
 class JobView:
-    """A job in full: its state, and one of its queries.
+    """The details of a job and of one of its queries.
 
     Attributes:
         time_range: The range of time of the charts: `hour`, `day`, `week` or `all`.
@@ -410,11 +411,11 @@ class PartitionLine:
 
 @dataclass(frozen=True, slots=True)
 class StoreLine:
-    """One store of an operator, with how it is spread.
+    """A store of an operator, with its distribution over partitions.
 
     Attributes:
-        largest_share: The share of its largest partition.
-        times_mean: The ratio of that partition to the mean.
+        largest_share: The share of the largest partition.
+        times_mean: The ratio of the largest partition to the mean.
     """
 
     operator_id: int
@@ -438,8 +439,8 @@ class FilesLine:
 
     Attributes:
         duration_ms: The duration of the batch; None if unknown.
-        estimated: True if the duration is estimated from the times of log files.
-        failures: The number of drivers that failed before it was committed; None if unknown.
+        estimated: Whether the duration is estimated from the times of log files.
+        failures: The number of drivers that failed before the batch was committed; None if unknown.
     """
 
     batch: int
@@ -458,7 +459,7 @@ class CheckpointsView:
 
     Attributes:
         problem: The error that prevents the view, in the common format of errors.
-        cost: The cost of its state; None if unknown.
+        cost: The cost of the query's state; None if unknown.
     """
 
     now_ms: int
@@ -490,11 +491,12 @@ class SavepointLine:
     """A savepoint in a catalog.
 
     Attributes:
-        mine: True if it is a savepoint of a query of this job.
-        proved: The verdict of the newest verification here: `whole`, `damaged`; None without.
-        proved_ms: The time of that verification.
-        content: `recorded` or `pending`: the state of its row counts and digests.
-        problem: The problem with its manifest or label.
+        mine: Whether the savepoint is of a query of this job.
+        proved: The verdict of the newest verification in this state home: `whole` or `damaged`; None without
+            one.
+        proved_ms: The time of the newest verification.
+        content: The status of the row counts and digests: `recorded` or `pending`.
+        problem: The problem with the manifest or the label; None without one.
     """
 
     savepoint: str
@@ -529,8 +531,8 @@ class SavepointsView:
     Attributes:
         directory: The default directory for the next savepoint.
         beside: The suggested directory for a checkpoint restored from a savepoint.
-        can_take: True if there is a query to take a savepoint of.
-        can_stop: True if the job runs.
+        can_take: Whether the job has a query of which a savepoint can be taken.
+        can_stop: Whether the job is running.
     """
 
     now_ms: int
@@ -554,7 +556,7 @@ def _format_value(value: Any) -> str:
 
 @dataclass(frozen=True, slots=True)
 class OperationView:
-    """One operation in full."""
+    """The details of an operation."""
 
     now_ms: int
     operation: OperationLine
@@ -571,10 +573,10 @@ class OperationView:
 
 @dataclass(frozen=True, slots=True)
 class RuleLine:
-    """A rule, with its thresholds by job.
+    """An alert rule with its thresholds by job.
 
     Attributes:
-        thresholds: The thresholds by job, for display; a missing job has disabled the rule.
+        thresholds: The thresholds by job, for display; jobs that disable the rule are omitted.
     """
 
     name: str
@@ -620,7 +622,7 @@ class FoundLine:
     Attributes:
         key: The key's columns.
         value: The value; None if the state does not have the key.
-        expires_ms: The time when it expires.
+        expires_ms: The time when the value expires; None without a TTL.
     """
 
     key: Mapping[str, Any]
@@ -637,8 +639,8 @@ class MomentLine:
 
     Attributes:
         change: `set`, `changed`, `removed`, or `first` for the value in the oldest stored batch.
-        savepoint: The id of the savepoint that contains it, if the checkpoint no longer does.
-        exists: True if the state had the key from then on.
+        savepoint: The id of the savepoint that contains the value, if the checkpoint no longer does.
+        exists: Whether the state had the key after this batch.
     """
 
     batch: int
@@ -671,14 +673,14 @@ class StateLook:
     """The content of a state page.
 
     Attributes:
-        batch: The batch.
-        at_ms: The time when that batch was planned.
+        batch: The batch of the state.
+        at_ms: The time when the batch was planned.
         states: The available states.
         state: The selected state.
-        found: The content of the selected key.
+        found: The value of the selected key.
         history: The stored batches at which the key's value changed, newest first.
         rows: Some rows of the state, if no key was selected.
-        more: True if there are more rows.
+        more: Whether there are more rows.
         example: A key of the state, as written on a command line; None for an empty state.
         problem: The error if nothing was found, in the common format of errors.
     """
@@ -700,8 +702,8 @@ class StateView(StateLook):
     """The state of a query at its newest committed batch, or of a savepoint.
 
     Attributes:
-        address: The address it was read from.
-        key: The selected key, as written.
+        address: The address from which the state was read.
+        key: The selected key, as written on a command line.
         offset: The number of rows before those shown.
     """
 

@@ -1,4 +1,4 @@
-"""Render views as plain text for a terminal: jobs, their states, and further addresses."""
+"""Rendering of views as plain text for a terminal: jobs, states, and addresses of further pages."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def _alerts(alerts: Iterable[AlertLine], now_ms: int) -> list[str]:
 
 
 def _table(rows: Sequence[Sequence[str]], names: int = 1) -> list[str]:
-    """Return the lines of a table whose first columns are names and whose others are numbers."""
+    """Return the lines of a table whose first `names` columns are text and the others numbers."""
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     return [
         _GAP.join(

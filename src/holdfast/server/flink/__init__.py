@@ -1,1 +1,1 @@
-"""Flink's REST resources for Spark's jobs: its paths, formats and codes."""
+"""Flink's REST resources for Spark jobs, with Flink's paths, formats and codes."""

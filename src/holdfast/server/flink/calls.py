@@ -1,4 +1,4 @@
-"""Common parts of all Flink resources: requests, vertices, refusals, and errors for Java clients."""
+"""The common parts of all Flink resources: requests, vertices, refusals, and errors for Java clients."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _LONGEST: Final = 8000
 
 
 def failure_cause(error: Mapping[str, Any]) -> dict[str, str]:
-    """Return a failed operation in Flink's format.
+    """Return the error of a failed operation in Flink's format.
 
     Args:
         error: The error as returned by `HoldfastError.as_dict`.
@@ -54,10 +54,10 @@ def describe_error(error: Mapping[str, Any]) -> str:
 
 
 def serialized(text: str) -> bytes:
-    """Return a Java exception with this message in Java serialization.
+    """Return a Java exception with this message in Java's serialization format.
 
     Raises:
-        Internal: The template is damaged.
+        Internal: The template of the exception is damaged.
     """
     data = _template()
     inner = data.find(_STREAM, 1)
@@ -69,7 +69,7 @@ def serialized(text: str) -> bytes:
         )
     head, body = data[: inner - 4], data[inner:]
     message = modified_utf8(text[:_LONGEST])
-    # Behind the nested stream there may be more of the outer one: its length tells where that begins.
+    # The outer stream may continue after the nested one, whose length determines where.
     size = int.from_bytes(data[inner - 4 : inner], "big")
     nested = _with_message(body[:size], message)
     parts = (_with_message(head, message), len(nested).to_bytes(4, "big"), nested)
@@ -83,7 +83,7 @@ def _template() -> bytes:
 
 
 def _with_message(data: bytes, message: bytes) -> bytes:
-    """Replace the mark with the message in every text, and correct the length before it."""
+    """Replace the mark with the message in every text, and adjust the length that precedes the text."""
     written = bytearray()
     while (mark := data.find(_MARK)) >= 0:
         start = _start_of_text(data, mark)
@@ -102,7 +102,7 @@ def _with_message(data: bytes, message: bytes) -> bytes:
 
 
 def _start_of_text(data: bytes, mark: int) -> int:
-    """Return the start of the text that contains a mark: the nearest text that reaches beyond it."""
+    """Return the start of the serialized text that contains a mark."""
     start = data.rfind(_TEXT, 0, mark - 2)
     while start >= 0:
         end = start + 3 + int.from_bytes(data[start + 1 : start + 3], "big")
@@ -126,7 +126,7 @@ def stats(values: Sequence[int], *, percentiles: bool = True) -> dict[str, Any]:
 
     Args:
         values: The sample.
-        percentiles: Compute percentiles. Flink omits them for the tasks of a single checkpoint.
+        percentiles: Whether to compute percentiles, which Flink omits for the tasks of a single checkpoint.
     """
     ordered = sorted(values)
     known = percentiles and bool(ordered)
@@ -139,7 +139,7 @@ def stats(values: Sequence[int], *, percentiles: bool = True) -> dict[str, Any]:
 
 
 def percentile(ordered: Sequence[int], part: float) -> float:
-    """Return a percentile, interpolated between its neighbours at position part * (n + 1)."""
+    """Return a percentile, interpolated at position part * (n + 1) of the ordered sample."""
     position = part * (len(ordered) + 1) / 100
     below = int(position)
     if below < 1:
@@ -150,7 +150,7 @@ def percentile(ordered: Sequence[int], part: float) -> float:
     return low + (position - below) * (high - low)
 
 
-# As many key groups as Flink can have; Spark itself knows no bound.
+# The maximum number of key groups in Flink; Spark has no such limit.
 MAX_PARALLELISM: Final = 1 << 15
 SUSPENDED: Final = "SUSPENDED"
 
@@ -179,19 +179,19 @@ _TASK_STATES: Final = (
     "FAILED",
     "RECONCILING",
 )
-# Where a job's tasks are in a state of another name than the job.
+# The states of tasks whose names differ from the job's state.
 _TASK_OF_JOB: Final = {"RESTARTING": "SCHEDULED", "CANCELLING": "CANCELING", SUSPENDED: "CANCELED"}
 
 
 @dataclass(frozen=True, slots=True)
 class Vertex:
-    """A query of a job.
+    """A query of a job as a vertex of Flink's job graph.
 
     Attributes:
-        vertex_id: 32 hex digits derived from the names of job and query alone.
+        vertex_id: The id: 32 hexadecimal digits derived from the names of job and query.
         query: The query.
-        parallelism: The partitions of its state; 1 without state, or before the first batch.
-        batches: Its newest batches, oldest first.
+        parallelism: The number of partitions of the state; 1 without state or before the first batch.
+        batches: The newest batches, oldest first.
     """
 
     vertex_id: str
@@ -223,7 +223,7 @@ def vertex_id(job_id: str, query: str) -> str:
 
 
 def state_of(details: JobDetails) -> str:
-    """Return the job's state in Flink's terms; a job whose supervisor died is suspended."""
+    """Return the state of a job in Flink's terms; a job whose supervisor died is `SUSPENDED`."""
     status = details.status
     return SUSPENDED if not status.job.state.terminal and not status.supervised else status.job.state.value
 
@@ -286,7 +286,7 @@ _NOT_FOUND = "org.apache.flink.runtime.rest.NotFoundException"
 
 
 class FlinkRefusal(Exception):
-    """A request that is answered with one of Flink's errors."""
+    """An exception for a request that is answered with an error in Flink's format."""
 
     def __init__(self, status: int, text: str, thrower: str = _REST) -> None:
         super().__init__(text)
@@ -296,14 +296,14 @@ class FlinkRefusal(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A request, parsed.
+    """A parsed request.
 
     Attributes:
         plane: The control plane.
         path: The path parameters.
-        query: The query parameters; of a repeated one the last.
-        body: The JSON object of the body; empty without one. Unknown fields are ignored.
-        what: Flink's name of the body.
+        query: The query parameters; of a repeated parameter, the last value.
+        body: The JSON object of the body; empty without a body. Unknown fields are ignored.
+        what: Flink's name for the body.
     """
 
     plane: ControlPlane
@@ -324,7 +324,7 @@ class Call:
         return text
 
     def job_id(self) -> str:
-        """Return the id of the job in the path, which Holdfast also takes by the job's name.
+        """Return the id of the job in the path, which may also have the job's name.
 
         Raises:
             Refused: The value is neither 32 hexadecimal digits nor the name of a job.
@@ -357,7 +357,7 @@ class Call:
             raise FlinkRefusal(404, f"Job {job_id} not found", _NOT_FOUND) from None
 
     def vertex(self, batches: int) -> tuple[JobDetails, Vertex]:
-        """Return the query in the path as a vertex, and its job with its newest batches.
+        """Return the job in the path with its newest batches, and the query in the path as a vertex.
 
         Raises:
             Refused: The query does not exist.
@@ -415,14 +415,14 @@ Handler = Callable[[Call], Any]
 
 @dataclass(frozen=True, slots=True)
 class Resource:
-    """One of Flink's resources.
+    """A resource of Flink's REST API.
 
     Attributes:
         method: The HTTP method.
         path: The path.
-        handler: The function that answers with plain values for JSON, or a whole response, on a thread of its
-            own.
-        what: Flink's name of the body.
+        handler: The function that returns plain values for JSON or a whole response; it runs on a separate
+            thread.
+        what: Flink's name for the body.
     """
 
     method: str

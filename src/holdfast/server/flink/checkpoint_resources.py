@@ -1,4 +1,4 @@
-"""Flink's checkpoints and metrics of a job."""
+"""Flink's resources for the checkpoints and metrics of a job."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ from holdfast.model import BatchProgress, SavepointNote
 from holdfast.server.control_plane import ControlPlane
 from holdfast.server.flink.calls import Call, FlinkRefusal, Resource, Vertex, stats, unreadable, vertices
 
-# As many as Flink shows, `web.checkpoints.history`, and as many as Spark keeps by default.
+# Flink's default number of shown checkpoints (`web.checkpoints.history`), and Spark's default number of kept
+# batches.
 SHOWN: Final = 10
 LOOKED_AT: Final = 100
 _BACKENDS: Final = {
@@ -32,17 +33,18 @@ _BACKENDS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class FlinkCheckpoint:
-    """A committed batch, or a savepoint of one, as a checkpoint.
+    """A committed batch, or a savepoint of one, in the form of a Flink checkpoint.
 
-    number: The checkpoint's id. For a batch it is derived from the batch id: with several queries the id
-        modulo the number of queries is the index of the query.
-    vertex: The query.
-    began_ms: The time when the batch was planned.
-    ended_ms: The time when it was committed.
-    new_bytes: The bytes of state that it added.
-    size_bytes: The bytes of state that a restart after it reads.
-    address: Its address.
-    savepoint: True for a savepoint.
+    Attributes:
+        number: The checkpoint's id. For a batch it is derived from the batch id: with several queries, the id
+            modulo the number of queries is the index of the query.
+        vertex: The query.
+        began_ms: The time when the batch was planned.
+        ended_ms: The time when the batch was committed.
+        new_bytes: The bytes of state that the batch added.
+        size_bytes: The bytes of state that a restart after the batch reads.
+        address: The address of the checkpoint or savepoint.
+        savepoint: Whether this is a savepoint.
     """
 
     number: int
@@ -55,7 +57,7 @@ class FlinkCheckpoint:
     savepoint: bool = False
 
     def facts(self) -> dict[str, Any]:
-        """Return Flink's fields of a checkpoint and of each task in it."""
+        """Return the fields that Flink shows for a checkpoint and for each of its tasks."""
         return {
             "id": self.number,
             "status": "COMPLETED",
@@ -115,12 +117,12 @@ def history(call: Call) -> Any:
 
 
 def details(call: Call) -> Any:
-    """Return one checkpoint with its part of each query."""
+    """Return one checkpoint with the details of each query."""
     return _checkpoint(call)[1].as_dict(tasks=True)
 
 
 def subtasks(call: Call) -> Any:
-    """Return the size of each partition in a checkpoint. Only the newest is known, from its files."""
+    """Return the size of each partition in a checkpoint; known only for the newest one, from its files."""
     details, one = _checkpoint(call)
     wanted = call.id("vertexid")
     if one.vertex.vertex_id != wanted:
@@ -192,7 +194,7 @@ def config(call: Call) -> Any:
 
 
 def number_of(nodes: Sequence[Vertex], index: int, batch_id: int) -> int:
-    """Return the id of a query's batch as a checkpoint of its job."""
+    """Return the checkpoint id of a query's batch."""
     return batch_id * len(nodes) + index
 
 
@@ -205,7 +207,7 @@ def completed(plane: ControlPlane, details: JobDetails, nodes: Sequence[Vertex])
             batches = plane.batches(uri, LOOKED_AT)
             sizes = plane.sizes(uri, tuple(batch.batch_id for batch in batches))
         except (NotFound, Corrupt, Unsupported):
-            continue  # there is no batch yet, or the verbs of checkpoints have more to say than fits here
+            continue  # no batch exists yet, or `holdfast checkpoint` reports the error
         heard = {batch.batch_id: batch for batch in details.batches_of(vertex.query.name)}
         for batch in batches:
             began, ended = _times(batch, heard.get(batch.batch_id))
@@ -254,7 +256,7 @@ def _checkpoint(call: Call) -> tuple[JobDetails, FlinkCheckpoint]:
     """Return the checkpoint in the path.
 
     Raises:
-        Refused: The checkpoint does not exist any more.
+        Refused: The checkpoint does not exist.
     """
     number = call.number("checkpointid")
     details = call.job(LOOKED_AT)
@@ -266,7 +268,7 @@ def _checkpoint(call: Call) -> tuple[JobDetails, FlinkCheckpoint]:
 
 
 def _partitions(plane: ControlPlane, one: FlinkCheckpoint) -> list[tuple[int, int]]:
-    """Return new bytes and all bytes per partition; empty unless the checkpoint is the newest."""
+    """Return the new bytes and all bytes of each partition; empty unless the checkpoint is the newest."""
     checkpoint = plane.readable(one.vertex.query.checkpoint)
     if checkpoint is None or f"{checkpoint.uri}@{checkpoint.batch_id}" != one.address:
         return []
@@ -286,7 +288,7 @@ def _commit_ms(details: JobDetails, one: FlinkCheckpoint) -> int:
 
 
 def _times(batch: Batch, heard: BatchProgress | None) -> tuple[int, int]:
-    """Return the start and the end of a batch; without progress, from the times of its log files."""
+    """Return the start and end of a batch; if its progress is unknown, from the times of its log files."""
     if heard is None:
         return batch.planned_ms, batch.committed_ms or batch.planned_ms
     return heard.committed_ms - heard.duration_ms, heard.committed_ms
@@ -348,7 +350,7 @@ _SUMS: Final = ("min", "max", "avg", "sum", "skew")
 
 
 def job(call: Call) -> Any:
-    """Return the names of metrics; with `get` their values as text."""
+    """Return the names of a job's metrics; with `get`, their values as text."""
     return _requested_values(call, _of_job(call))
 
 
@@ -357,13 +359,13 @@ def jobs(call: Call) -> Any:
     by_name: dict[str, list[float]] = {}
     for status in call.plane.jobs():
         for name, value in _of_job(Call(call.plane, {"jobid": status.job.job_id})).items():
-            if _NUMBER.fullmatch(value):  # a path is no sum
+            if _NUMBER.fullmatch(value):  # a path is not additive
                 by_name.setdefault(name, []).append(float(value))
     return _aggregated(call, by_name)
 
 
 def vertex(call: Call) -> Any:
-    """Return the metrics of a query by partition: `<subtask>.<name>`."""
+    """Return the metrics of a query by partition, named `<subtask>.<name>`."""
     subtasks = enumerate(_subtasks(call))
     return _requested_values(
         call, {f"{n}.{name}": text for n, known in subtasks for name, text in known.items()}
@@ -416,7 +418,7 @@ def _of_job(call: Call) -> dict[str, str]:
 
 
 def _subtasks(call: Call) -> list[dict[str, str]]:
-    """Return the metrics of each partition; rows are divided evenly, bytes are those of its files."""
+    """Return the metrics of each partition; rows are divided evenly, bytes are the sizes of its files."""
     one = call.vertex(_SEEN)[1]
     sizes: Counter[int] = Counter()
     for store in call.plane.stores(one.query.checkpoint):
@@ -436,7 +438,7 @@ def _subtasks(call: Call) -> list[dict[str, str]]:
 
 
 def _rates(one: Vertex) -> tuple[int, float, float]:
-    """Return rows read, rows per second, and busy milliseconds per second."""
+    """Return the number of rows read, the rows per second, and the busy milliseconds per second."""
     rows = sum(batch.input_rows for batch in one.batches)
     if not one.batches:
         return 0, 0.0, 0.0
@@ -466,7 +468,7 @@ def _aggregated(call: Call, values: Mapping[str, Sequence[float]]) -> list[dict[
 
 def _sum(way: str, values: Sequence[float]) -> float:
     mean = sum(values) / len(values)
-    if way == "skew":  # how far the values are from even, in percent
+    if way == "skew":  # the deviation from an even distribution, in percent
         spread = sum(abs(value - mean) for value in values) / len(values)
         return 100 * spread / mean if mean else 0.0
     return {"min": min(values), "max": max(values), "avg": mean, "sum": sum(values)}[way]
@@ -490,7 +492,7 @@ METRIC_RESOURCES: Final = (
     Resource("GET", "/jobs/{jobid}/metrics", job),
     Resource("GET", "/jobs/{jobid}/vertices/{vertexid}/metrics", vertex),
     Resource("GET", "/jobs/{jobid}/vertices/{vertexid}/subtasks/metrics", subtask_metrics),
-    # No process of Flink's runs here.
+    # No Flink process runs on this machine.
     Resource("GET", "/taskmanagers/metrics", lambda _: []),
     Resource("GET", "/jobmanager/metrics", lambda _: []),
 )

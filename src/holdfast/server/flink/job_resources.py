@@ -1,4 +1,4 @@
-"""Jobs in Flink's format."""
+"""Flink's resources for jobs."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ def listed(call: Call) -> Any:
 
 
 def overview(call: Call) -> Any:
-    """Return every job as a line, for Flink's command line."""
+    """Return an overview of every job, as Flink's command line reads it."""
     return {"jobs": [_line(known, call.plane.clock()) for known in _every(call.plane)]}
 
 
 def details(call: Call) -> Any:
-    """Return one job in full."""
+    """Return the details of one job."""
     details = call.job(_SEEN)
     job, state, now = details.status.job, state_of(details), call.plane.clock()
     nodes = vertices(details)
@@ -74,7 +74,7 @@ def status(call: Call) -> Any:
 
 
 def config(call: Call) -> Any:
-    """Return the settings of a job that the registry has."""
+    """Return those settings of a job that the registry contains."""
     details = call.job()
     job = details.status.job
     return {

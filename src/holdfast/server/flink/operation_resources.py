@@ -47,7 +47,7 @@ def savepoint(call: Call) -> Any:
 
 
 def stop(call: Call) -> Any:
-    """Stop a job after its batch, with a savepoint; `drain` has no effect."""
+    """Stop a job after the running batch, with a savepoint; `drain` has no effect."""
     call.choice("formatType", _FORMATS)
     call.flag("drain")
     return _of_job(call, "stop", call.text("targetDirectory"))
@@ -71,12 +71,12 @@ def checkpoint(call: Call) -> Any:
 
 
 def checkpoint_status(call: Call) -> Any:
-    """Return the resulting checkpoint."""
+    """Return the progress of a requested checkpoint, and its id once it is complete."""
     return _status(call, ("checkpoint",), "checkpoint", lambda done: _checkpoint(call, done))
 
 
 def dispose(call: Call) -> Any:
-    """Delete a savepoint; for a job with several queries all given addresses."""
+    """Delete a savepoint; for a job with several queries, the savepoints at all given addresses."""
     path = call.text("savepoint-path")
     if path is None:
         raise FlinkRefusal(400, "Field savepoint-path must not be omitted or be null.")
@@ -98,7 +98,7 @@ def _of_job(call: Call, verb: str, directory: str | None) -> Any:
         details = call.plane.brief(job)
         catalog = path_policy.catalog_of(call.plane, details, directory, "target-directory")
     except NotFound:
-        catalog = ""  # Flink accepts this too, and tells in the operation's status
+        catalog = ""  # Flink also accepts this and reports it in the operation's status
     except Invalid as error:
         raise FlinkRefusal(400, str(error)) from None
     return _request_operation(call, verb, job, TakeSavepoint(catalog, running=True), 202)
@@ -143,7 +143,7 @@ def _is_job(call: Call, name: str | None, job_id: str) -> bool:
 
 
 def _location(done: Operation) -> dict[str, Any]:
-    """Return the addresses, joined if the job has several queries."""
+    """Return the addresses of the savepoints, joined into one text if the job has several queries."""
     taken = (done.result or {}).get("savepoints", [])
     return {"location": ",".join(savepoint["savepoint"] for savepoint in taken)}
 
@@ -182,7 +182,7 @@ def requirements(call: Call) -> Any:
 
 
 def require(call: Call) -> Any:
-    """Change the number of partitions of queries; the job stops between two batches for it."""
+    """Change the number of partitions of queries; the job stops between two batches and continues."""
     details = call.job()
     nodes = {vertex.vertex_id: vertex for vertex in vertices(details)}
     wanted = _requested_partitions(call, nodes)
@@ -203,7 +203,7 @@ def ask(
     """Ask a running job to change the number of partitions of queries.
 
     Raises:
-        HoldfastError: It is not possible, which is reported before the job is stopped.
+        HoldfastError: The change is not possible; this is checked before the job is stopped.
     """
     name = details.status.job.name
     leader = plane.registry.leader(name)
@@ -217,7 +217,7 @@ def ask(
 
 
 def overview(call: Call) -> Any:
-    """Return the number of rescales by result, and the last of each."""
+    """Return the number of rescales by result, and the last rescale of each result."""
     done = _rescales(call)
     return {
         "rescalesCounts": _counts(done),
@@ -244,7 +244,7 @@ def details(call: Call) -> Any:
 
 
 def summary(call: Call) -> Any:
-    """Return the durations of rescales."""
+    """Return statistics of the durations of rescales."""
     done = _rescales(call)
 
     def took(*states: OperationState) -> dict[str, Any]:
@@ -260,7 +260,7 @@ def summary(call: Call) -> Any:
 
 
 def config(call: Call) -> Any:
-    """Return Flink's scheduler settings; here a rescale waits for the running batch only."""
+    """Return Flink's scheduler settings with the values that apply here: a rescale waits only for a batch."""
     call.job()
     return {
         "rescaleHistoryMax": _HISTORY,
@@ -276,7 +276,7 @@ def config(call: Call) -> Any:
 
 
 def old_way(call: Call) -> Any:
-    """Answer the rescale resource of older Flinks, which is disabled."""
+    """Answer the rescale resource of older Flink versions, which is disabled."""
     call.job()
     raise FlinkRefusal(503, "Rescaling is temporarily disabled. See FLINK-12312.")
 

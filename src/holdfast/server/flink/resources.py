@@ -1,4 +1,4 @@
-"""All Flink resources in the order of their paths, including those of a cluster."""
+"""The table of all Flink resources in the order of their paths, including those of a cluster."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from holdfast.server.control_plane import ControlPlane
 from holdfast.server.flink import checkpoint_resources, job_resources, operation_resources
 from holdfast.server.flink.calls import Call, Resource, state_of, vertices
 
-# Whose shapes these are. Flink's operator for Kubernetes chooses by it what to ask.
+# The Flink version whose formats are used. Flink's Kubernetes operator selects its requests by it.
 FLINK_VERSION: Final = "2.3.0"
 FLINK_COMMIT: Final = "c0f8d1a"
 REFRESH_MS: Final = 3000
 
 
-# What a client has to know before it asks anything else.
+# The settings that a client reads before other requests.
 _CONFIG: Final = {
     "refresh-interval": REFRESH_MS,
     "timezone-name": "Coordinated Universal Time",
@@ -27,9 +27,9 @@ _CONFIG: Final = {
     "flink-revision": f"{FLINK_COMMIT} @ 2026-06-14T16:29:03+02:00",
     "features": {"web-submit": False, "web-cancel": True, "web-rescale": True, "web-history": False},
 }
-# The tasks are Spark's, and its own page shows its executors.
+# The tasks are Spark's, and Spark's own UI shows the executors.
 _TASK_MANAGERS: Final[dict[str, Any]] = {"taskmanagers": []}
-# A job is a Python file, and `holdfast run` starts it.
+# A job is a Python file that `holdfast run` starts.
 _JARS: Final[dict[str, Any]] = {"address": "", "files": []}
 
 

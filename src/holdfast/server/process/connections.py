@@ -1,8 +1,8 @@
-"""Limit the number of a server's connections, and the time of each.
+"""Limits on the number and duration of a server's connections.
 
 Each connection needs a file descriptor. At the limit, a new connection replaces an existing one: the oldest
-idle one, else one whose client is slow to send a request or to read the answer. If all connections are
-processing requests, the new one is closed.
+idle one, or if none is idle, one whose client is slow to send a request or to read the answer. If all
+connections are processing requests, the new one is closed.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from holdfast.server.access.local_peer import with_peer
 LARGEST_HEAD: Final = 64 * 1024
 _MOST: Final = 256
 _FEWEST: Final = 8
-# One part in so many of the descriptors goes to connections; files, children and databases have the others.
+# The share of descriptors for connections; files, children and databases use the others.
 _SHARE: Final = 4
 _MOST_DESCRIPTORS: Final = 1 << 16
 _AT_ONCE: Final = 64
@@ -37,12 +37,12 @@ _USED_UP: Final = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """The limits of connections: their number, and the time of each.
+    """The limits on the number and duration of connections.
 
     Attributes:
         connections: The maximum number of connections.
-        head_s: The time limit for TLS and for a request's line and headers.
-        answer_s: The time limit for a client to read an answer that has begun.
+        head_s: The time limit for the TLS handshake and for a request's line and headers, in seconds.
+        answer_s: The time limit for a client to read an answer that has begun, in seconds.
     """
 
     connections: int = _MOST
@@ -68,12 +68,12 @@ def _descriptors() -> int:
 
 
 class Connection(H11Protocol):
-    """One connection, with the start of its current wait.
+    """An HTTP connection that records the start of its current wait.
 
     Attributes:
-        head_since: The time since when the head of a request is expected; None while a request is processed,
-            and between two requests, where uvicorn's own timeout applies.
-        answer_since: The time since when an answer waits to be read; None without one.
+        head_since: The start of the wait for the head of a request; None while a request is processed, and
+            between two requests, where uvicorn's own timeout applies.
+        answer_since: The start of the wait for the client to read an answer; None without one.
     """
 
     def __init__(self, lost: Callable[[Connection], None], **given: Any) -> None:
@@ -84,15 +84,15 @@ class Connection(H11Protocol):
 
     @property
     def answering(self) -> bool:
-        """True while a request is processed or still arriving."""
-        cycle = cast("RequestResponseCycle | None", self.cycle)  # there is none before the first request
+        """Return whether a request is being processed or still arriving."""
+        cycle = cast("RequestResponseCycle | None", self.cycle)  # None before the first request
         return cycle is not None and not cycle.response_complete
 
     @property
     def dispensable(self) -> int | None:
         """The rank for closing it in favour of a new one, lowest first; None if it must stay open."""
         if self.answer_since is not None:
-            return 2  # the client does not take what it has asked for
+            return 2  # the client does not read its answer
         if not self.answering:
             return 0
         return 1 if self.cycle.more_body else None
@@ -128,18 +128,18 @@ class Connection(H11Protocol):
             self.transport.abort()
 
     def late(self, now: float, within: Bounds) -> bool:
-        """Return True if the connection has exceeded a time limit."""
+        """Return whether the connection has exceeded a time limit."""
         if self.head_since is not None and now - self.head_since > within.head_s:
             return True
         transport = cast(
             "asyncio.Transport | None", self.transport
-        )  # there is none before TLS is agreed upon
+        )  # None before the TLS handshake is complete
         if transport is None:
             return False
         if transport.get_write_buffer_size() == 0:
             self.answer_since = None
             if transport.is_closing() and self.head_since is None:
-                self.head_since = now  # the other side has to agree to the end of TLS
+                self.head_since = now  # the peer must agree to the end of TLS
         elif self.answer_since is None:
             self.answer_since = now
         return self.answer_since is not None and now - self.answer_since > within.answer_s
@@ -151,7 +151,7 @@ class Connection(H11Protocol):
 
 @dataclass(slots=True)
 class _Place:
-    """A slot of a connection, from the moment it was accepted."""
+    """The slot of a connection, from its acceptance to its end."""
 
     socket: socket.socket
     connection: Connection
@@ -165,11 +165,12 @@ class _Place:
 
 
 class Acceptor:
-    """Accepts connections on a socket and closes those that take too long; uvicorn uses it as a server.
+    """An acceptor of connections that closes slow ones; uvicorn uses it as its server.
 
     Args:
         listening: The listening socket.
-        make: Creates the HTTP protocol of a connection; it takes the callback for a lost connection.
+        make: The function that creates the HTTP protocol of a connection; its argument is the callback for a
+            lost connection.
         tls: The TLS context; None without TLS.
         within: The limits.
     """
@@ -213,7 +214,7 @@ class Acceptor:
             self._loop.add_reader(self._listening, self._accept)
 
     def _accept(self) -> None:
-        for _ in range(_AT_ONCE):  # what came in before is answered in between
+        for _ in range(_AT_ONCE):  # earlier requests are answered in between
             try:
                 accepted, _ = self._listening.accept()
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
@@ -221,7 +222,7 @@ class Acceptor:
             except OSError as error:
                 if error.errno not in _USED_UP:
                     return
-                # Another part of the process has used them up: some are given back, and it is tried again.
+                # Other parts of the process have used up the descriptors: close some connections and retry.
                 self._make_room()
                 self._loop.remove_reader(self._listening)
                 self._loop.call_later(_PAUSE_S, self._listen)
@@ -256,10 +257,10 @@ class Acceptor:
         self._places.pop(connection, None)
 
     def _make_room(self) -> bool:
-        """Close the most dispensable connection; False if all are active."""
+        """Close the most dispensable connection; return False if all are active."""
         ranked = (
             (rank, place)
-            for connection, place in self._places.items()  # the oldest first, which comes out of several
+            for connection, place in self._places.items()  # the oldest of several equal ones comes first
             if (rank := connection.dispensable) is not None
         )
         _, chosen = min(ranked, key=itemgetter(0), default=(0, None))

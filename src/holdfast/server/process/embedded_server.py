@@ -17,19 +17,19 @@ from holdfast.server.server_settings import ServerSettings
 
 _FIRST_PAUSE_S: Final = 0.5
 _LONGEST_PAUSE_S: Final = 30.0
-# A server that has lived so long was well; the next one need not wait longer than the first.
+# A server that ran for this time was stable, so the next one starts without a longer wait.
 _WELL_S: Final = 60.0
-# What was asked for may take as long as a server waits for it, see `Serving.close_gently`.
+# Operations may take as long as a server waits for them, see `Serving.close_gently`.
 _LAST_S: Final = 3700.0
 
 
 class EmbeddedServer:
-    """Serves a state home while a job runs.
+    """A server of a state home, in a separate process next to a job.
 
     Args:
         home: The state home.
         settings: The server's settings.
-        failed: Called when the server cannot be started or has died, on a thread of its own.
+        failed: The callback for a server that cannot be started or has died; called on a separate thread.
 
     Raises:
         Conflict: The port is in use.
@@ -48,7 +48,7 @@ class EmbeddedServer:
         self._keeper = threading.Thread(target=self._keep, name="holdfast-server", daemon=True)
 
     def start(self) -> None:
-        """Start the server; returns at once."""
+        """Start the server without waiting for it."""
         self._keeper.start()
 
     def close(self) -> None:
@@ -89,7 +89,7 @@ class EmbeddedServer:
             for message in server.messages():
                 if isinstance(message, (Refused, ServerFailed)):
                     why, again = message.error, isinstance(message, ServerFailed)
-        except Internal as error:  # a line that is no message
+        except Internal as error:  # a line that is not a message
             why = error
         except OSError as error:
             found = error.strerror or str(error)

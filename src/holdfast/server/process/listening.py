@@ -1,4 +1,4 @@
-"""The socket of a server, opened before anything else is loaded, so that early callers wait."""
+"""The listening socket of a server, opened before other modules are loaded, so that early clients wait."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import Final
 from holdfast.errors import Conflict, Invalid
 from holdfast.server.server_settings import ServerSettings
 
-# Who connects while others come in great number waits in the kernel, which costs no descriptor.
+# Clients that connect during a burst wait in the kernel, which needs no descriptors.
 _WAITING: Final = 1024
 _NOT_OURS: Final = (errno.EADDRNOTAVAIL, errno.EINVAL)
 
 
 def listen(settings: ServerSettings) -> socket.socket:
-    """Return the listening socket; from then on callers wait instead of being refused.
+    """Open the listening socket; from then on, clients wait instead of being refused.
 
     Raises:
         Conflict: The port is in use.

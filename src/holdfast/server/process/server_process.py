@@ -1,6 +1,7 @@
 """The process of a server next to a job, so that it cannot exhaust the resources of the job's supervisor.
 
-It ends with the supervisor, whose channel it holds; requested operations are kept in the state home.
+The process ends with the supervisor, to which it is connected by a channel. Requested operations are kept in
+the state home.
 """
 
 from __future__ import annotations
@@ -39,12 +40,12 @@ _OUT_OF_MEMORY_SCORE: Final = "500"
 
 
 class ServerProcess:
-    """A running server, and the channel to it.
+    """A running server process and the channel to it.
 
     Args:
         home: The state home.
         settings: The server's settings.
-        listening: The socket that it accepts on; it stays open here, so that callers wait for a restarted
+        listening: The listening socket; it stays open in this process, so that clients wait for a restarted
             server.
     """
 
@@ -57,14 +58,14 @@ class ServerProcess:
                 env={**environment, DESCRIPTOR: str(theirs.fileno())},
                 pass_fds=(theirs.fileno(), listening.fileno()),
                 stdin=subprocess.DEVNULL,
-                start_new_session=True,  # Ctrl-C reaches the supervisor alone
+                start_new_session=True,  # only the supervisor receives Ctrl-C
             )
         except BaseException:
             self._channel.close()
             raise
         finally:
             theirs.close()
-        # Over the line, where the token is in no list of processes.
+        # Sent over the channel, so that the token is not in a process list.
         self._channel.send(Serve(str(home), listening.fileno(), json_value(settings)))
 
     def messages(self) -> Iterator[Message]:
@@ -81,7 +82,7 @@ class ServerProcess:
             os.killpg(self._process.pid, signal.SIGKILL)
 
     def reap(self) -> str:
-        """Collect the process, and return how it ended."""
+        """Wait for the end of the process, and return a description of the end."""
         self.kill()
         code = self._process.wait()
         self._channel.close()
@@ -94,7 +95,7 @@ def _settings(plain: Mapping[str, Any]) -> ServerSettings:
 
 
 def _first_to_go() -> None:
-    """Lower the priority, and be the first process to be killed when memory runs out."""
+    """Lower the priority, and make this process the first to be killed if memory runs out."""
     give_way()
     with suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text(_OUT_OF_MEMORY_SCORE, encoding="ascii")
@@ -105,7 +106,7 @@ def _end(close: Callable[[], None]) -> None:
         close()
     finally:
         sys.stdout.flush()
-        os.killpg(os.getpid(), signal.SIGKILL)  # with what has not ended by now
+        os.killpg(os.getpid(), signal.SIGKILL)  # including operations that have not ended
 
 
 def main() -> None:
@@ -129,7 +130,7 @@ def main() -> None:
     except HoldfastError as error:
         channel.send(Refused(error))
         return
-    except Exception as error:  # whatever it is, the supervisor tells it
+    except Exception as error:  # the supervisor reports every error
         channel.send(ServerFailed(error_of(error)))
         return
     channel.send(ServerStarted())
@@ -138,7 +139,7 @@ def main() -> None:
             if isinstance(message, CloseServer):
                 threading.Thread(target=_end, args=(serving.close_gently,), daemon=True).start()
     finally:
-        os.killpg(os.getpid(), signal.SIGKILL)  # the supervisor is gone, and another one may want the port
+        os.killpg(os.getpid(), signal.SIGKILL)  # the supervisor has ended, and a new one may need the port
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""A server on a thread of its own, with the executor of its operations."""
+"""A server on a separate thread, with the executor of its operations."""
 
 from __future__ import annotations
 
@@ -34,13 +34,14 @@ _LOOK_S: Final = 0.1
 
 
 class Serving:
-    """Serves a state home on a low-priority thread.
+    """A server of a state home on a low-priority thread.
 
     Args:
         home: The state home.
         settings: The server's settings.
         listening: The socket from `listen` for these settings.
-        within: The limits of connections; by default from the number of files that this process may open.
+        within: The limits of connections; by default derived from the number of files that this process may
+            open.
 
     Raises:
         Invalid: The certificate cannot be used.
@@ -74,7 +75,7 @@ class Serving:
         self._thread = threading.Thread(target=self._run, name="holdfast-server", daemon=True)
 
     def start(self) -> None:
-        """Start answering."""
+        """Start answering requests."""
         self._executor.start()
         self._thread.start()
         self._server.answers.wait(_START_S)
@@ -82,7 +83,7 @@ class Serving:
     def close_gently(self) -> None:
         """Finish the requested operations, give clients some seconds to read the results, then stop.
 
-        The savepoint of a job that is stopped with one is such an operation: it is taken after the job's end.
+        For example, the savepoint of a job that is stopped with one is taken after the job has ended.
         """
         self._executor.settle(_LAST_S)
         deadline = time.monotonic() + _HEARD_S
@@ -94,7 +95,7 @@ class Serving:
         self.close()
 
     def close(self) -> None:
-        """Stop; running requests get a few seconds."""
+        """Stop the server; running requests have a few seconds to end."""
         self._executor.close()
         self._server.should_exit = True
         if self._thread.is_alive():
@@ -131,7 +132,7 @@ class _Server(uvicorn.Server):
 
 
 def _config(made: FastAPI, settings: ServerSettings) -> uvicorn.Config:
-    # What somebody sends that is no HTTP is answered, and no news for whoever watches the job.
+    # Invalid HTTP is answered but not logged, because it does not concern the job.
     logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
     config = uvicorn.Config(
         made,
