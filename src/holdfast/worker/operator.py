@@ -24,7 +24,7 @@ from holdfast.worker.packets import WAKE, Lane, answer_schema
 from holdfast.worker.passes import Packet, Pass, TaskOutput, counted, packets_in, totalled
 from holdfast.worker.state.blob_store import RETAINED, BlobReader, Blobs, BlobStore, BlobTask, database_at
 from holdfast.worker.state.layout import Layout, periods_from_text
-from holdfast.worker.state.local_copies import Copies
+from holdfast.worker.state.local_copies import Copies, copies_place
 from holdfast.worker.state.partition import Partition
 from holdfast.worker.state.store import PartitionStore
 from holdfast.worker.task_facts import batch_number, give_back, local_property, partition_id, prepare
@@ -313,7 +313,7 @@ def _copies(layout: Layout) -> Copies | None:
     local, query = os.environ.get("SPARK_LOCAL_DIRS"), local_property(_QUERY_ID)
     if not local or not query:
         return None
-    place = Path(local.split(",")[0]) / "holdfast" / query / layout.operator / str(partition_id())
+    place = copies_place(Path(local.split(",")[0])) / query / layout.operator / str(partition_id())
     # A schema that is used again may have other TTLs than the files written earlier.
     times = len([period for period in layout.periods if period.mark == layout.form.fingerprint.hex()])
     form = layout.form.fingerprint + bytes(max(0, times - 1))

@@ -122,12 +122,14 @@ def session(
 
 
 def scratch_of(spark: SparkSession) -> tuple[str, ...]:
-    """Return the directories of temporary files that a session's JVM deletes when it ends by itself.
+    """Return the directories of temporary files that a local session's JVM deletes when it ends by itself.
 
-    Empty if this Spark does not tell.
+    Empty on a cluster, or if this Spark does not report them. Those of blocks come first.
     """
     from py4j.protocol import Py4JError
 
+    if not str(spark.sparkContext.master).startswith("local"):
+        return ()
     jvm: Any = spark._jvm
     try:
         environment = jvm.org.apache.spark.SparkEnv.get()

@@ -65,6 +65,7 @@ from holdfast.jobs.processes.protocol import (
 from holdfast.jobs.processes.restore_on_start import repeat, restore_all, state_format_of
 from holdfast.model import Failure, QueryStarted
 from holdfast.ownership.watchdog import LeaseWatchdog
+from holdfast.worker.state.local_copies import continue_copies
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -281,8 +282,10 @@ class Driver:
         go = self._orders.go
         owner = Owner(job.name, str(home), java_pid(spark), go.term or 0, go.election, go.machine)
         self._lock = hold(spark, lock_path(job.checkpoint.uri(Path.cwd()), home), owner)
-        slots = spark.sparkContext.defaultParallelism
-        self._channel.send(SessionStarted(spark.version, owner.pid, slots, scratch_of(spark)))
+        slots, scratch = spark.sparkContext.defaultParallelism, scratch_of(spark)
+        if scratch and go.scratch:
+            continue_copies(Path(go.scratch[0]), Path(scratch[0]))
+        self._channel.send(SessionStarted(spark.version, owner.pid, slots, scratch))
         found = fit_of(spark)
         if found is not None:
             self._channel.send(ClusterFound(found.text, found.as_dict()))

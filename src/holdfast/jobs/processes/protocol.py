@@ -88,7 +88,8 @@ class SessionStarted(Message):
         spark: The version of Spark.
         java_pid: The process id of the JVM.
         slots: The number of tasks that can run at the same time.
-        scratch: The directories for temporary files that the JVM deletes when it ends by itself.
+        scratch: The directories for temporary files that a JVM on this machine deletes when it ends by
+            itself; empty on a cluster.
     """
 
     spark: str
@@ -201,6 +202,8 @@ class Go(Message):
         term: The token of the leader's term; None for a job with a single supervisor.
         election: The election address.
         machine: The name of this machine.
+        scratch: The `scratch` of the previous driver, whose JVM was killed; its working copies of keyed state
+            are continued.
     """
 
     log: str | None
@@ -209,6 +212,7 @@ class Go(Message):
     term: int | None
     election: str
     machine: str
+    scratch: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

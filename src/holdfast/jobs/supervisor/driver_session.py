@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import selectors
+import threading
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -17,8 +18,8 @@ from holdfast.jobs.processes import protocol
 from holdfast.jobs.processes.driver_process import DriverProcess
 from holdfast.jobs.registry.registry import Registry
 from holdfast.jobs.state_home import cut_log
-from holdfast.jobs.supervisor.standby_driver import TakenStandby, remove_scratch
-from holdfast.jobs.supervisor.supervised_job import LOOK_S, DriverAttempt, SupervisedJob
+from holdfast.jobs.supervisor.standby_driver import TakenStandby
+from holdfast.jobs.supervisor.supervised_job import LOOK_S, DriverAttempt, SupervisedJob, remove_scratch
 from holdfast.model import Failure
 from holdfast.ownership.checkpoint_claim import JVM_GRACE_S
 from holdfast.ownership.election import LeadershipLost
@@ -45,7 +46,6 @@ class DriverSession:
         self._job = job
         self._admit = admit
         self._standby = standby
-        self._scratch: tuple[str, ...] = ()
         self._spark: str | None = None
         self._log: Path | None = None
         self._attempt = DriverAttempt(process, recovers=job.recovery.under_way)
@@ -195,6 +195,7 @@ class DriverSession:
             term=None if candidacy is None else candidacy.token,
             election="" if candidacy is None else candidacy.election_id,
             machine=job.machine,
+            scratch=job.scratch,
         )
         attempt.process.channel.send(go)
 
@@ -205,7 +206,9 @@ class DriverSession:
         self._attempt.process.kill()
 
     def _session(self, message: protocol.SessionStarted) -> None:
-        self._spark, self._scratch = message.spark, message.scratch
+        self._spark = message.spark
+        former, self._job.scratch = self._job.scratch, message.scratch
+        threading.Thread(target=remove_scratch, args=(former,), name="holdfast-scratch", daemon=True).start()
         self._job.recovery.session(message.slots)
 
     def _cluster(self, message: protocol.ClusterFound) -> None:
@@ -281,14 +284,13 @@ class DriverSession:
     def _finish(self) -> None:
         """Collect the ended driver with its JVM, and record how it ended."""
         job, attempt = self._job, self._attempt
-        succeeded = job.standby is not None and job.standby.ready and not job.requests.any
-        if job.definition is not None and attempt.ending != "canceled" and not succeeded:
-            # Left alone, the JVM tidies its temporary files; it is gone when its lock is free.
+        # After a failure the JVM is killed, and the next driver continues the working copies among its
+        # temporary files. After a stop it deletes them, and is gone when its lock is free.
+        orderly = attempt.ending is not None or not job.scratch
+        if orderly and job.definition is not None and attempt.ending != "canceled":
             job.claim(job.definition).until_free(JVM_GRACE_S)
         attempt.process.kill()
         number, code = attempt.process.reap()
-        if succeeded and self._scratch:
-            remove_scratch(self._scratch)
         if job.sidecar is not None:
             job.sidecar.ended()
         if attempt.ending is None and attempt.failure is None and attempt.refusal is None:

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import re
 import select
-import shutil
-import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -31,7 +28,6 @@ from holdfast.quantities import rounded_duration, rounded_size
 # A standby that ends by itself is started again after this time, then after twice as long, and so on.
 _FIRST_DELAY_S: Final = 10.0
 _LONGEST_DELAY_S: Final = 600.0
-_SCRATCH: Final = re.compile(r"(?:spark|blockmgr)-[0-9a-f-]{36}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,20 +177,6 @@ class StandbyDriver:
     def _forget(self) -> None:
         self._process = self._defined = self._code = self._log = self._why = None
         self._warm = False
-
-
-def remove_scratch(folders: Iterable[str]) -> None:
-    """Delete the temporary directories of a JVM that was killed, on a thread of their own.
-
-    Only directories that Spark names as its own are deleted.
-    """
-    own = [folder for folder in folders if _SCRATCH.fullmatch(Path(folder).name)]
-
-    def remove() -> None:
-        for folder in own:
-            shutil.rmtree(folder, ignore_errors=True)
-
-    threading.Thread(target=remove, name="holdfast-scratch", daemon=True).start()
 
 
 def _code_of(spec: DriverSpec) -> tuple[int, int] | None:

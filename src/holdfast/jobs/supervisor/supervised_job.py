@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import selectors
+import shutil
 import signal
 import socket
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -39,6 +41,8 @@ from holdfast.ownership.checkpoint_claim import CheckpointClaim
 from holdfast.ownership.process_identity import this_machine
 from holdfast.quantities import counted
 
+# The directories that Spark makes below its local directories.
+_SCRATCH: Final = re.compile(r"(?:spark|blockmgr)-[0-9a-f-]{36}")
 _ENDS: Final = frozenset({JobState.FINISHED, JobState.FAILED})
 
 TRANSITIONS: Final[Mapping[JobState, frozenset[JobState]]] = {
@@ -369,6 +373,7 @@ class SupervisedJob:
         restored: True if its checkpoints were restored from savepoints.
         driver: The driver that runs, or ran last.
         standby: The driver that waits to take over; None if the job has none.
+        scratch: The directories of temporary files of the driver's JVM, which stay when it is killed.
         training: The process that makes the archive of Spark's classes.
         attempts: The number of drivers started.
         batches: The number of batches that they have committed.
@@ -399,6 +404,7 @@ class SupervisedJob:
         self.sidecar: Sidecar | None = None
         self.standby: StandbyDriver | None = None
         self.training = ClassTraining(home)
+        self.scratch: tuple[str, ...] = ()
         self.begun = self.restored = False
         self.attempts = self.batches = 0
         self._state = JobState.CREATED
@@ -581,6 +587,7 @@ class SupervisedJob:
         if self.standby is not None:
             self.standby.close()
         self.training.close()
+        remove_scratch(self.scratch)
         self.close_sidecar()
         if self.sidecar is not None:
             self.sidecar.close_observing()  # what stood wrong is over
@@ -592,3 +599,10 @@ class SupervisedJob:
 
     def _may_work_beside(self) -> bool:
         return not self.begun or not self.leadership.lost
+
+
+def remove_scratch(folders: Iterable[str]) -> None:
+    """Delete the temporary directories of a JVM that has ended; only those that Spark names as its own."""
+    for folder in folders:
+        if _SCRATCH.fullmatch(Path(folder).name):
+            shutil.rmtree(folder, ignore_errors=True)

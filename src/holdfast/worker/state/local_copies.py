@@ -138,5 +138,23 @@ class Copies:
         return name
 
 
+def copies_place(local_folder: Path) -> Path:
+    """Return the directory of all working copies in one of Spark's local directories."""
+    return local_folder / "holdfast"
+
+
+def continue_copies(former: Path, local_folder: Path) -> None:
+    """Move the working copies of a driver that was killed to the local directory of its successor.
+
+    The versions of their key groups are checked as always. What cannot be moved is read from the store.
+    """
+    with contextlib.suppress(OSError):
+        for query in copies_place(former).iterdir():
+            place = copies_place(local_folder) / query.name
+            if not query.is_symlink() and not place.exists():
+                place.parent.mkdir(exist_ok=True)
+                query.rename(place)
+
+
 def _record(text: str | None) -> Meta | None:
     return None if text is None else Meta.decode(bytes.fromhex(text))
