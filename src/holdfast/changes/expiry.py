@@ -29,7 +29,7 @@ from holdfast.formats.manifest import ERASURES, EXPIRED, Manifest
 from holdfast.json_shapes import JsonShape
 from holdfast.layout import StoreId
 from holdfast.quantities import counted
-from holdfast.savepoints.access import open_savepoint
+from holdfast.savepoints.address import StateAddress
 from holdfast.savepoints.catalog import savepoint_uri
 from holdfast.savepoints.proof import prove
 from holdfast.savepoints.store_edits import RowChange
@@ -282,7 +282,7 @@ def drop_expired(
         smaller = hf.drop_expired("savepoints@daily", label="daily, without expired rows")
         assert hf.savepoints.verify(smaller.uri).ok
     """
-    catalog, savepoint_id = open_savepoint(savepoint)
+    catalog, savepoint_id = StateAddress.resolve(savepoint).open_savepoint()
     target = catalog if to is None else open_storage(os.fspath(to), "to")
     manifest = prove(catalog, savepoint_id, tell=tell).require()
     view = SavepointView(catalog, manifest.files, savepoint_uri(catalog, savepoint_id))

@@ -24,7 +24,7 @@ from holdfast.json_shapes import NOT_IN_JSON, JsonShape, in_json, json_spread
 from holdfast.observe.alerting import Alert, AlertStore, NotedEvent
 from holdfast.observe.lag import Lag
 from holdfast.savepoints import savepoint_api
-from holdfast.savepoints.access import Address
+from holdfast.savepoints.address import Address
 from holdfast.savepoints.catalog import PENDING, RECORDED, ids
 from holdfast.savepoints.nesting import check_apart, check_catalog
 from holdfast.savepoints.taking import Taken, check_label

@@ -21,20 +21,19 @@ from holdfast.layout import SAVEPOINTS_BESIDE, beside
 from holdfast.ownership.checkpoint_guard import held_for_making
 from holdfast.savepoints import catalog as catalogs
 from holdfast.savepoints import digests, labels, planning, removal, restoring, taking, whole_take
-from holdfast.savepoints.access import Address, open_savepoint
+from holdfast.savepoints.address import Address, StateAddress
 from holdfast.savepoints.catalog import Listed
 from holdfast.savepoints.copying import Pace, seems_to_run
 from holdfast.savepoints.digests import Digested
 from holdfast.savepoints.leases import require_no_turn
 from holdfast.savepoints.manifest_diff import Difference, compare
-from holdfast.savepoints.names import savepoint_address
 from holdfast.savepoints.nesting import check_apart
 from holdfast.savepoints.planning import TakePlan
 from holdfast.savepoints.proof import Proof, prove
 from holdfast.savepoints.removal import Removal
 from holdfast.savepoints.restoring import Restored, RestoreKind, RestorePlan, open_table
 from holdfast.savepoints.taking import Taken, is_lost_id, lost_id_hint, with_query_id
-from holdfast.savepoints.view import place_of, workplace
+from holdfast.savepoints.view import workplace
 from holdfast.storage import open_storage
 from holdfast.storage.local import LocalStorage
 from holdfast.storage.port import Storage
@@ -160,7 +159,7 @@ def _open(
     origin, into = open_checkpoint(checkpoint), open_storage(os.fspath(catalog), "catalog")
     record = record_of(origin, home)
     if id_of is not None:
-        origin = with_query_id(origin, *open_savepoint(id_of))
+        origin = with_query_id(origin, *StateAddress.resolve(id_of).open_savepoint())
     return origin, into, record
 
 
@@ -195,7 +194,7 @@ def show(savepoint: Address) -> Manifest:
         manifest = hf.savepoints.show("savepoints@daily")
         assert (manifest.label, manifest.batch_id) == ("daily", 11)
     """
-    catalog, savepoint_id = open_savepoint(savepoint)
+    catalog, savepoint_id = StateAddress.resolve(savepoint).open_savepoint()
     manifest = catalogs.load(catalog, savepoint_id)
     return replace(manifest, label=labels.current_label(catalog, manifest))
 
@@ -227,7 +226,7 @@ def digest(
         assert hf.savepoints.digest(saved.uri).rows == 10
         assert hf.savepoints.verify(saved.uri, deep=True).content == "compared"
     """
-    return _digest(*open_savepoint(savepoint), gentle, tell)
+    return _digest(*StateAddress.resolve(savepoint).open_savepoint(), gentle, tell)
 
 
 def label(savepoint: Address, label: str | None) -> LabelChange:
@@ -249,7 +248,7 @@ def label(savepoint: Address, label: str | None) -> LabelChange:
         hf.savepoints.label("savepoints@daily", "before-upgrade")
         assert hf.savepoints.show("savepoints@before-upgrade").label == "before-upgrade"
     """
-    catalog, savepoint_id = open_savepoint(savepoint)
+    catalog, savepoint_id = StateAddress.resolve(savepoint).open_savepoint()
     return labels.set_label(catalog, savepoint_id, label, who=labels.person(), when_ms=now_ms())
 
 
@@ -276,7 +275,7 @@ def verify(savepoint: Address, *, deep: bool = False, tell: ProgressCallback | N
         except hf.NotFound as error:
             assert error.exit_code == 3
     """
-    return prove(*open_savepoint(savepoint), deep=deep, tell=tell)
+    return prove(*StateAddress.resolve(savepoint).open_savepoint(), deep=deep, tell=tell)
 
 
 def diff(
@@ -309,7 +308,8 @@ def diff(
     from holdfast.savepoints.key_diff import compare_states
 
     whole(samples, "samples", least=0)
-    return compare_states(place_of(first), place_of(second), samples=samples, tell=tell)
+    one, other = StateAddress.resolve(first).open_state(), StateAddress.resolve(second).open_state()
+    return compare_states(one, other, samples=samples, tell=tell)
 
 
 def diff_files(first: Address, second: Address) -> Difference:
@@ -372,16 +372,17 @@ def restore(
         assert restored.batch_id == 11  # the query continues with batch 12
         assert hf.checkpoints.verify(restored.checkpoint).problems == ()
     """
-    savepoint = savepoint_address(os.fspath(savepoint))  # what is deleted is what was restored
+    address = StateAddress.resolve(savepoint)  # what is deleted is what was restored
+    catalog, savepoint_id = address.open_savepoint()
     make = _make_without_expired if drop_expired else _make
     if claim:
-        require_no_turn(open_savepoint(savepoint)[0])
-    made = make(savepoint, checkpoint, RestoreKind.RESTORE, tell, database=database, table=table)
+        require_no_turn(catalog)
+    made = make(catalog, savepoint_id, checkpoint, RestoreKind.RESTORE, tell, database=database, table=table)
     if claim:
         try:
-            delete(savepoint)
+            removal.delete(catalog, savepoint_id)
         except HoldfastError as error:
-            raise _not_claimed(savepoint, made.checkpoint, error) from error
+            raise _not_claimed(address, catalog, savepoint_id, made.checkpoint, error) from error
     return made
 
 
@@ -412,9 +413,13 @@ def plan_restore(
         assert plan.manifest.batch_id == 11
         assert plan.query_id == plan.manifest.query_id
     """
+    catalog, savepoint_id = StateAddress.resolve(savepoint).open_savepoint()
     if claim:
-        require_no_turn(open_savepoint(savepoint)[0])
-    return _plan(savepoint, checkpoint, RestoreKind.RESTORE, tell, database=database, table=table)
+        require_no_turn(catalog)
+    target = open_storage(os.fspath(checkpoint))
+    return _plan_into(
+        catalog, savepoint_id, target, RestoreKind.RESTORE, tell, database=database, table=table
+    )
 
 
 def plan_fork(
@@ -442,7 +447,9 @@ def plan_fork(
         assert plan.operation == "fork"
         assert plan.query_id != plan.manifest.query_id
     """
-    return _plan(savepoint, checkpoint, RestoreKind.FORK, tell, database=database, table=table)
+    catalog, savepoint_id = StateAddress.resolve(savepoint).open_savepoint()
+    target = open_storage(os.fspath(checkpoint))
+    return _plan_into(catalog, savepoint_id, target, RestoreKind.FORK, tell, database=database, table=table)
 
 
 def fork(
@@ -476,8 +483,9 @@ def fork(
         fork = hf.savepoints.fork("savepoints@daily", "checkpoints/visits-test")
         assert fork.query_id != hf.checkpoints.read("checkpoints/visits").query_id
     """
+    catalog, savepoint_id = StateAddress.resolve(savepoint).open_savepoint()
     make = _make_without_expired if drop_expired else _make
-    return make(savepoint, checkpoint, RestoreKind.FORK, tell, database=database, table=table)
+    return make(catalog, savepoint_id, checkpoint, RestoreKind.FORK, tell, database=database, table=table)
 
 
 def delete(savepoint: Address, *, tell: ProgressCallback | None = None) -> Removal:
@@ -496,7 +504,7 @@ def delete(savepoint: Address, *, tell: ProgressCallback | None = None) -> Remov
         assert removal.kept == 0
         assert hf.savepoints.list("savepoints") == ()
     """
-    return removal.delete(*open_savepoint(savepoint), tell=tell)
+    return removal.delete(*StateAddress.resolve(savepoint).open_savepoint(), tell=tell)
 
 
 def plan_delete(savepoint: Address) -> Removal:
@@ -513,7 +521,7 @@ def plan_delete(savepoint: Address) -> Removal:
         plan = hf.savepoints.plan_delete("savepoints@daily")
         assert plan.paths == ()  # the other savepoint needs the same files
     """
-    return removal.plan_delete(*open_savepoint(savepoint), now_ms())
+    return removal.plan_delete(*StateAddress.resolve(savepoint).open_savepoint(), now_ms())
 
 
 def plan_gc(catalog: Address, *, older_than: Duration = "1h") -> Removal:
@@ -584,7 +592,8 @@ def restore_once(savepoint: Address, checkpoint: Address) -> Restored:
     Raises:
         As `restore`.
     """
-    return _make(savepoint, checkpoint, RestoreKind.RESTORE, None, again=True)
+    catalog, savepoint_id = StateAddress.resolve(savepoint).open_savepoint()
+    return _make(catalog, savepoint_id, checkpoint, RestoreKind.RESTORE, None, again=True)
 
 
 def _digest(
@@ -607,24 +616,9 @@ def plan_restore_once(
     Raises:
         As `restore`.
     """
-    return _plan(savepoint, checkpoint, RestoreKind.RESTORE, tell, again=True)
-
-
-def _plan(
-    savepoint: Address,
-    checkpoint: Address,
-    operation: RestoreKind,
-    tell: ProgressCallback | None,
-    *,
-    again: bool = False,
-    database: str | None = None,
-    table: Address | None = None,
-) -> RestorePlan:
-    catalog, savepoint_id = open_savepoint(savepoint)
+    catalog, savepoint_id = StateAddress.resolve(savepoint).open_savepoint()
     target = open_storage(os.fspath(checkpoint))
-    return _plan_into(
-        catalog, savepoint_id, target, operation, tell, again=again, database=database, table=table
-    )
+    return _plan_into(catalog, savepoint_id, target, RestoreKind.RESTORE, tell, again=True)
 
 
 def _plan_into(
@@ -655,7 +649,8 @@ def _plan_into(
 
 
 def _make(
-    savepoint: Address,
+    catalog: Storage,
+    savepoint_id: str,
     checkpoint: Address,
     operation: RestoreKind,
     tell: ProgressCallback | None,
@@ -664,7 +659,6 @@ def _make(
     database: str | None = None,
     table: Address | None = None,
 ) -> Restored:
-    catalog, savepoint_id = open_savepoint(savepoint)
     target = open_storage(os.fspath(checkpoint))
     # A repeated call holds the lock already, or the lock is free.
     with nullcontext() if again else held_for_making(target, operation.value):
@@ -674,14 +668,15 @@ def _make(
         return restoring.restore(catalog, target, plan, tell=tell)
 
 
-def _not_claimed(savepoint: Address, checkpoint: str, error: HoldfastError) -> HoldfastError:
+def _not_claimed(
+    savepoint: StateAddress, catalog: Storage, savepoint_id: str, checkpoint: str, error: HoldfastError
+) -> HoldfastError:
     """Return the error for a restored savepoint that could not be deleted."""
-    catalog, savepoint_id = open_savepoint(savepoint)
     stays = True
     with suppress(HoldfastError):
         stays = catalog.size(catalogs.manifest_path(savepoint_id)) is not None
     left = "the savepoint was not deleted" if stays else "files of the savepoint remain"
-    again = f"delete {savepoint}" if stays else f"gc {catalog.uri}"
+    again = f"delete {savepoint.text}" if stays else f"gc {catalog.uri}"
     return type(error)(
         f"the checkpoint is whole and ready, but {left}",
         where=checkpoint,
@@ -691,7 +686,8 @@ def _not_claimed(savepoint: Address, checkpoint: str, error: HoldfastError) -> H
 
 
 def _make_without_expired(
-    savepoint: Address,
+    catalog: Storage,
+    savepoint_id: str,
     checkpoint: Address,
     operation: RestoreKind,
     tell: ProgressCallback | None,
@@ -700,7 +696,6 @@ def _make_without_expired(
     table: Address | None = None,
 ) -> Restored:
     """Restore or fork a temporary savepoint without the expired rows."""
-    catalog, savepoint_id = open_savepoint(savepoint)
     target = open_storage(os.fspath(checkpoint))
     check_apart(target, catalog)
     uri = catalogs.savepoint_uri(catalog, savepoint_id)

@@ -1,17 +1,18 @@
-"""Savepoints by the beginning of their id, and by their label."""
+"""Addresses: savepoints by their id, the beginning of it, and their label; checkpoints with a batch."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from catalogs import Hands, file_query
 
 import holdfast as hf
 from holdfast.errors import Invalid, NotFound
+from holdfast.savepoints.address import StateAddress, unnameable
 from holdfast.savepoints.catalog import manifest_path
 from holdfast.savepoints.labels import set_label
-from holdfast.savepoints.names import SavepointName, parse_name, savepoint_address, unnameable
 from holdfast.storage.local import LocalStorage
 from holdfast.storage.memory import MemoryStorage
 
@@ -19,39 +20,46 @@ ID = "20260305T080000.000Z-1f0c33aa-b41-9d2e"
 
 
 @pytest.mark.parametrize(
-    ("address", "name"),
+    ("address", "directory", "parts"),
     [
-        ("sp/20260305", SavepointName("sp", "20260305")),
-        ("sp/20260305T08", SavepointName("sp", "20260305T08")),
-        (f"/data/sp/{ID}", SavepointName("/data/sp", ID)),
-        ("s3a://bucket/sp/20260305T0800/", SavepointName("s3a://bucket/sp", "20260305T0800")),
-        ("sp@before", SavepointName("sp", label="before")),
-        ("./sp@before the upgrade", SavepointName("./sp", label="before the upgrade")),
-        ("s3a://bucket/sp@v2", SavepointName("s3a://bucket/sp", label="v2")),
-        (
-            "abfss://c@a.dfs.core.windows.net/sp@v2",
-            SavepointName("abfss://c@a.dfs.core.windows.net/sp", label="v2"),
-        ),
-        ("sp@v2@prod", SavepointName("sp@v2", label="prod")),
-        ("sp@٣", SavepointName("sp", label="٣")),
+        ("sp/20260305", "sp", {"id_prefix": "20260305"}),
+        ("sp/20260305T08", "sp", {"id_prefix": "20260305T08"}),
+        (f"/data/sp/{ID}", "/data/sp", {"id_prefix": ID}),
+        ("s3a://bucket/sp/20260305T0800/", "s3a://bucket/sp", {"id_prefix": "20260305T0800"}),
+        ("sp@before", "sp", {"label": "before"}),
+        ("./sp@before the upgrade", "./sp", {"label": "before the upgrade"}),
+        ("s3a://bucket/sp@v2", "s3a://bucket/sp", {"label": "v2"}),
+        ("abfss://c@a.dfs.core.windows.net/sp@v2", "abfss://c@a.dfs.core.windows.net/sp", {"label": "v2"}),
+        ("sp@v2@prod", "sp@v2", {"label": "prod"}),
+        ("sp@٣", "sp", {"label": "٣"}),
+        (f"sp/savepoints/{ID}", "sp", {"savepoint_id": ID}),
+        (f"sp/savepoints/{ID}/", "sp", {"savepoint_id": ID}),
+        (f"sp/savepoints/{ID}/manifest.json", "sp", {"savepoint_id": ID}),
+        (f"savepoints/{ID}", ".", {"savepoint_id": ID}),
+        (f"/savepoints/{ID}", "/", {"savepoint_id": ID}),
+        (f"s3a://bucket/savepoints/{ID}", "s3a://bucket", {"savepoint_id": ID}),
         # Digits are the batch of a checkpoint.
-        ("ck@12", None),
+        ("ck@12", "ck", {"batch": 12}),
+        (f"sp/savepoints/{ID}@12", f"sp/savepoints/{ID}", {"batch": 12}),
         # Paths and hosts may have an @ in them.
-        ("/home/ann@work/sp", None),
-        ("abfss://container@account.dfs.core.windows.net/sp", None),
-        ("abfss://container@account", None),
-        ("file:sp@x", None),
-        ("sp", None),
-        ("sp@", None),
-        ("sp@before/", None),
-        ("@first", None),
-        ("20260305", None),
-        (f"sp/savepoints/{ID}", None),
-        ("sp/2026", None),
+        ("/home/ann@work/sp", None, {}),
+        ("abfss://container@account.dfs.core.windows.net/sp", None, {}),
+        ("abfss://container@account", None, {}),
+        ("file:sp@x", None, {}),
+        ("sp", None, {}),
+        ("sp@", None, {}),
+        ("sp@before/", None, {}),
+        ("@first", None, {}),
+        ("20260305", None, {}),
+        (ID, None, {}),
+        ("sp/2026", None, {}),
     ],
 )
-def test_what_an_address_names(address: str, name: SavepointName | None) -> None:
-    assert parse_name(address) == name
+def test_what_an_address_names(address: str, directory: str | None, parts: dict[str, Any]) -> None:
+    parsed = StateAddress.parse(address)
+    assert parsed == StateAddress(address, address if directory is None else directory, **parts)
+    assert parsed.is_partial == (not parts.keys().isdisjoint({"id_prefix", "label"}))
+    assert parsed.is_savepoint == ("savepoint_id" in parts)
 
 
 @pytest.mark.parametrize(
@@ -60,7 +68,7 @@ def test_what_an_address_names(address: str, name: SavepointName | None) -> None
 )
 def test_which_labels_can_name(label: str, can: bool) -> None:
     assert (unnameable(label) is None) is can
-    assert (parse_name(f"sp@{label}") == SavepointName("sp", label=label)) is can
+    assert (StateAddress.parse(f"sp@{label}") == StateAddress(f"sp@{label}", "sp", label=label)) is can
 
 
 class Kept:
@@ -89,35 +97,35 @@ def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Kept:
 
 def test_a_label_names_the_savepoint_that_has_it_by_now(kept: Kept) -> None:
     first, second = kept.take("first"), kept.take("other")
-    assert savepoint_address("sp@first") == first
-    assert savepoint_address(f"{kept.place}@other") == second
-    assert savepoint_address(f"file://{kept.place}@other") == second
+    assert StateAddress.resolve("sp@first").text == first
+    assert StateAddress.resolve(f"{kept.place}@other").text == second
+    assert StateAddress.resolve(f"file://{kept.place}@other").text == second
     kept.label(second, "before the move")
     kept.label(first, None)
-    assert savepoint_address("sp@before the move") == second
+    assert StateAddress.resolve("sp@before the move").text == second
     for gone in ("first", "other", "First", "before"):
         with pytest.raises(NotFound, match="has the label") as caught:
-            savepoint_address(f"sp@{gone}")
+            StateAddress.resolve(f"sp@{gone}")
         assert caught.value.found == "the labels 'before the move'"
     kept.label(first, "other")
-    assert savepoint_address("sp@other") == first
+    assert StateAddress.resolve("sp@other").text == first
 
 
 def test_a_label_that_several_have_names_none(kept: Kept) -> None:
     first, other, third = kept.take("twice"), kept.take("once"), kept.take("twice")
     with pytest.raises(Invalid, match="2 savepoints have this label") as caught:
-        savepoint_address("sp@twice")
+        StateAddress.resolve("sp@twice")
     assert caught.value.found == ", ".join(uri.rpartition("/")[2] for uri in (third, first))
-    assert savepoint_address("sp@once") == other
+    assert StateAddress.resolve("sp@once").text == other
     kept.label(first, "the older one")
-    assert savepoint_address("sp@twice") == third
+    assert StateAddress.resolve("sp@twice").text == third
 
 
 def test_what_is_no_catalog_has_no_labels(kept: Kept, tmp_path: Path) -> None:
     (tmp_path / "ck@v2").mkdir()
     (tmp_path / "ck").mkdir()
-    assert savepoint_address("ck@v2") == "ck@v2"
-    assert savepoint_address("nowhere@v2") == "nowhere@v2"
+    assert StateAddress.resolve("ck@v2").text == "ck@v2"
+    assert StateAddress.resolve("nowhere@v2").text == "nowhere@v2"
     with pytest.raises(Invalid, match="invalid savepoint address") as caught:
         hf.savepoints.show("ck@v2")
     assert "DIR@LABEL" in str(caught.value)
@@ -125,7 +133,7 @@ def test_what_is_no_catalog_has_no_labels(kept: Kept, tmp_path: Path) -> None:
 
 def test_digits_are_a_batch(kept: Kept) -> None:
     uri = kept.take("12")
-    assert savepoint_address("sp@12") == "sp@12"
+    assert StateAddress.resolve("sp@12").text == "sp@12"
     with pytest.raises(Invalid, match="digits after @ are a batch"):
         hf.savepoints.show("sp@12")
     assert hf.savepoints.show(uri).label == "12"
@@ -135,22 +143,22 @@ def test_a_damaged_manifest_has_no_label(kept: Kept) -> None:
     first, second = kept.take("same"), kept.take("same")
     path = kept.place / manifest_path(second.rpartition("/")[2])
     path.write_bytes(path.read_bytes()[:-20])
-    assert savepoint_address("sp@same") == first
+    assert StateAddress.resolve("sp@same").text == first
     with pytest.raises(NotFound) as caught:
-        savepoint_address("sp@other")
+        StateAddress.resolve("sp@other")
     assert caught.value.found == "the labels 'same'"
 
 
 def test_a_short_id(kept: Kept) -> None:
     first, second = kept.take(), kept.take()
     one, two = (uri.rpartition("/")[2] for uri in (first, second))
-    assert savepoint_address(f"sp/{one[:19]}") == first
-    assert savepoint_address(f"sp/savepoints/{two[:19]}") == second
-    assert savepoint_address(f"sp/{two}") == second
+    assert StateAddress.resolve(f"sp/{one[:19]}").text == first
+    assert StateAddress.resolve(f"sp/savepoints/{two[:19]}").text == second
+    assert StateAddress.resolve(f"sp/{two}").text == second
     with pytest.raises(Invalid, match="the savepoint id is ambiguous") as caught:
-        savepoint_address(f"sp/{one[:13]}")
+        StateAddress.resolve(f"sp/{one[:13]}")
     assert caught.value.found == f"{one}, {two}"
-    assert savepoint_address("sp/19990101") == "sp/19990101"
+    assert StateAddress.resolve("sp/19990101").text == "sp/19990101"
 
 
 def test_a_catalog_that_is_called_savepoints(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -161,9 +169,9 @@ def test_a_catalog_that_is_called_savepoints(tmp_path: Path, monkeypatch: pytest
     for folder in ("savepoints", "./savepoints", str(kept.place), "savepoints/savepoints"):
         for name in (savepoint_id, savepoint_id[:19]):
             assert hf.savepoints.show(f"{folder}/{name}").savepoint_id == savepoint_id, (folder, name)
-    assert savepoint_address("savepoints@first") == uri
+    assert StateAddress.resolve("savepoints@first").text == uri
     monkeypatch.chdir(kept.place)
-    assert savepoint_address(f"savepoints/{savepoint_id[:19]}") == uri
+    assert StateAddress.resolve(f"savepoints/{savepoint_id[:19]}").text == uri
 
 
 def test_python_takes_every_name(kept: Kept, tmp_path: Path) -> None:
