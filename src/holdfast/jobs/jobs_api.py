@@ -8,6 +8,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
+from holdfast.changes import take_and_restore
 from holdfast.checkpoints.checkpoint import ProgressCallback
 from holdfast.clock import now_ms
 from holdfast.config.checks import place_word
@@ -336,7 +337,7 @@ def stop(
     for query, checkpoint in plan.checkpoints.items():
         began = time.monotonic()
         try:
-            taken = savepoint_api.take(
+            taken = take_and_restore.take(
                 checkpoint,
                 plan.catalog,
                 label=label,

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any, Final
 
+from holdfast.changes.take_and_restore import fork, restore
 from holdfast.errors import Conflict, Corrupt, HoldfastError, Invalid, NotFound, Unsupported
 from holdfast.jobs.background import BackgroundWorker, error_of
 from holdfast.jobs.operation_verbs import (
@@ -29,7 +30,6 @@ from holdfast.jobs.rescaler import led_by, recover_left_behind, refuse, supervis
 from holdfast.jobs.state_home import StateHome, SupervisorLock
 from holdfast.savepoints.address import StateAddress
 from holdfast.savepoints.digests import PendingDigests
-from holdfast.savepoints.savepoint_api import fork, restore
 from holdfast.storage.file_lock import FileLock
 
 VERBS: Final[Mapping[str, Verb[Any]]] = {

@@ -448,7 +448,7 @@ def _of_batch(damage: CheckpointDamage, place: Path, target: str) -> tuple[str, 
     shutil.rmtree(catalog, ignore_errors=True)  # a killed try's
     if catalog.is_symlink():
         catalog.unlink()
-    taken = savepoints.take(place, catalog, batch=damage.whole, label="fallback", digest=False)
+    taken = savepoints.take_savepoint(place, catalog, batch=damage.whole, label="fallback", digest=False)
     return taken.uri, damage.whole
 
 
