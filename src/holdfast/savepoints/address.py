@@ -17,7 +17,6 @@ from typing import Final
 
 from holdfast.config.checks import canonical_uri, local_path, parse_storage, place_word
 from holdfast.errors import Invalid, NotFound
-from holdfast.external.view import open_checkpoint
 from holdfast.savepoints.catalog import (
     SAVEPOINTS,
     Listed,
@@ -169,6 +168,8 @@ class StateAddress:
             Corrupt: The manifest is damaged.
             Invalid: The address is not valid, or names a different batch.
         """
+        from holdfast.external.view import open_checkpoint  # it loads the databases; parsing needs none
+
         if self.is_savepoint:
             return self._saved_state(batch)
         if self.batch is not None and batch not in (None, self.batch):

@@ -188,3 +188,36 @@ def test_python_takes_every_name(kept: Kept, tmp_path: Path) -> None:
     assert hf.drill("sp@second").drill.savepoint == second
     assert hf.savepoints.delete("sp@1st").savepoint == uri
     assert [listed.uri for listed in hf.savepoints.list("sp")] == [second]
+
+
+def test_what_an_address_opens(kept: Kept) -> None:
+    uri = kept.take("first")
+    savepoint_id = uri.rpartition("/")[2]
+    for text in ("sp@first", f"sp/{savepoint_id[:19]}", f"./sp/../sp/savepoints/{savepoint_id}/", uri):
+        address = StateAddress.resolve(text)
+        assert (address.uri, address.catalog) == (uri, kept.storage.uri), text
+        catalog, opened = address.open_savepoint()
+        assert (catalog.uri, opened) == (kept.storage.uri, savepoint_id), text
+        assert address.open_state().name == uri, text
+    nothing = StateAddress.resolve("sp/19990101")
+    assert nothing == StateAddress("sp/19990101", "sp/19990101")
+    with pytest.raises(Invalid, match="invalid savepoint address"):
+        nothing.open_savepoint()
+    assert StateAddress.resolve("sp@12").open_state().name == f"{kept.storage.uri}@12"
+    with pytest.raises(Invalid, match="two different batches"):
+        StateAddress.resolve("sp@12").open_state(11)
+
+
+def test_a_claim_looks_a_label_up_once(kept: Kept, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    kept.take("first")
+    looked_up: list[str] = []
+    find = StateAddress.find
+
+    def counted(address: StateAddress) -> StateAddress | None:
+        looked_up.append(address.text)
+        return find(address)
+
+    monkeypatch.setattr(StateAddress, "find", counted)
+    hf.savepoints.restore("sp@first", tmp_path / "restored", claim=True)
+    assert looked_up == ["sp@first"]
+    assert hf.savepoints.list("sp") == ()
