@@ -36,6 +36,8 @@ Address = str | os.PathLike[str]
 
 # So much of a savepoint's id at least, its day, represents all of it.
 _SHORT_ID: Final = re.compile(r"[0-9]{8}(T[0-9.]*(Z[-b0-9a-f]*)?)?")
+# A longer number is not a valid batch.
+_BATCH: Final = re.compile(r"[0-9]{1,18}")
 # A URI without a path: what follows an `@` there is the host.
 _ONLY_AUTHORITY: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/*[^/]*")
 # `DIR@latest`, where no savepoint has this label.
@@ -80,7 +82,7 @@ class StateAddress:
         if folder and _SHORT_ID.fullmatch(prefix):
             return cls(text, folder, id_prefix=prefix)
         directory, at, suffix = text.rpartition("@")
-        if at and suffix.isascii() and suffix.isdigit():
+        if at and _BATCH.fullmatch(suffix):
             return cls(text, directory, batch=int(suffix))
         if directory and unnameable(suffix) is None and not _ONLY_AUTHORITY.fullmatch(directory):
             return cls(text, directory, label=suffix)

@@ -41,6 +41,7 @@ ID = "20260305T080000.000Z-1f0c33aa-b41-9d2e"
         # Digits are the batch of a checkpoint.
         ("ck@12", "ck", {"batch": 12}),
         (f"sp/savepoints/{ID}@12", f"sp/savepoints/{ID}", {"batch": 12}),
+        pytest.param(f"ck@{'9' * 5000}", None, {}, id="more digits than a batch has"),
         # Paths and hosts may have an @ in them.
         ("/home/ann@work/sp", None, {}),
         ("abfss://container@account.dfs.core.windows.net/sp", None, {}),
