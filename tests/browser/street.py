@@ -19,7 +19,7 @@ from holdfast.jobs.registry.registry import JobRecord, Registry, job_id
 from holdfast.jobs.state_home import StateHome, SupervisorLock
 from holdfast.model import BatchProgress, Failure, JobState, OperatorProgress, QueryStarted, SavepointNote
 from holdfast.observe.alerting import Alert, AlertEvent, AlertStore
-from holdfast.savepoints.savepoint_api import take
+from holdfast.savepoints import take
 from holdfast.server.process.listening import listen
 from holdfast.server.process.serving import Serving
 from holdfast.server.server_settings import ServerSettings

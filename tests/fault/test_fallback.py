@@ -15,6 +15,7 @@ from s3_gateway import Gateway
 from small_day import SmallDay, found_in_ledger
 
 from golden import golden_on_disk
+from holdfast import savepoints
 from holdfast.checkpoints.checkpoint import read
 from holdfast.config.policies import Recovery, fixed_delay, recovery
 from holdfast.errors import Conflict, Corrupt, HoldfastError
@@ -27,7 +28,6 @@ from holdfast.jobs.registry.registry import Registry
 from holdfast.jobs.rollback import done, finish, look, under_way, unusable_fallback
 from holdfast.jobs.state_home import StateHome
 from holdfast.jobs.supervisor.supervisor import Supervisor
-from holdfast.savepoints import savepoint_api as savepoints
 from holdfast.storage.local import LocalStorage
 
 pytestmark = pytest.mark.fault

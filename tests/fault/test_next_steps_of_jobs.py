@@ -9,7 +9,7 @@ import pytest
 from scripted_job import Scripted
 from terminal import on_terminal
 
-from holdfast.savepoints.catalog import is_savepoint
+from holdfast.savepoints.address import StateAddress
 
 pytestmark = pytest.mark.fault
 
@@ -31,7 +31,7 @@ def test_a_savepoint_of_a_job_that_was_stopped_starts_it_elsewhere(tmp_path: Pat
     (taken,) = (tmp_path / "my savepoints" / "savepoints").iterdir()
     assert words[:4] == ["next:", "holdfast", "run", str(job.script)]
     assert words[4:6] == ["-s", f"my savepoints/savepoints/{taken.name}"]
-    assert is_savepoint(words[5])
+    assert StateAddress.parse(words[5]).is_savepoint
     restored = job.checkpoint.with_name(f"{job.checkpoint.name}-restored").relative_to(tmp_path)
     assert words[6:] == ["--set", f"checkpoint.storage={restored}"]
 

@@ -25,7 +25,7 @@ from holdfast.changes import reshaping
 from holdfast.checkpoints.state.contents import contents
 from holdfast.errors import Conflict, NotFound
 from holdfast.external.view import open_checkpoint
-from holdfast.savepoints.access import open_savepoint
+from holdfast.savepoints.address import StateAddress
 from holdfast.savepoints.restoring import RestoreKind, plan_restore, restore
 from holdfast.storage.local import LocalStorage
 
@@ -225,7 +225,7 @@ def test_a_restore_that_is_killed_is_begun_again(
     with pytest.raises(Conflict):
         savepoints.restore(taken.uri, again)
     # As a drill has it, which must not write to the database.
-    catalog, savepoint_id = open_savepoint(taken.uri)
+    catalog, savepoint_id = StateAddress.resolve(taken.uri).open_savepoint()
     target = LocalStorage(tmp_path / "drill")
     restore(catalog, target, plan_restore(catalog, savepoint_id, target, RestoreKind.RESTORE, in_files=True))
     query.expect([*rows, *query.run(tmp_path / "drill")])

@@ -15,7 +15,7 @@ import holdfast as hf
 from holdfast import savepoints
 from holdfast.config.spark_defaults import FORMAT_KEY, PROVIDER_KEY, ROCKSDB_PROVIDER
 from holdfast.engine.session.workers import ship_by_value
-from holdfast.savepoints.access import open_savepoint
+from holdfast.savepoints.address import StateAddress
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -126,7 +126,7 @@ def test_times_stay_in_step(
     taken = savepoints.take(tmp_path / "first", tmp_path / "sp", deep=True).uri
 
     def view(uri: str) -> Any:
-        return view_of(*open_savepoint(uri))
+        return view_of(*StateAddress.resolve(uri).open_savepoint())
 
     in_step(view(taken))
     made = hf.edit(taken, "latest", key="bob", set={"n": 40, "expires_ms": "expires_ms + 1000"})

@@ -12,10 +12,10 @@ import pytest
 from pyspark.sql import functions as F  # noqa: N812
 
 import holdfast as hf
+from holdfast import savepoints
 from holdfast.checkpoints.logs import Logs
 from holdfast.engine.queries.watch import await_end
 from holdfast.jobs.processes.restore_on_start import repeat
-from holdfast.savepoints import savepoint_api as savepoints
 from holdfast.storage.local import LocalStorage
 
 if TYPE_CHECKING:

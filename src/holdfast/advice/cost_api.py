@@ -28,8 +28,8 @@ from holdfast.errors import HoldfastError, Invalid
 from holdfast.formats.files.compression import ZSTD, compressed, decompressed
 from holdfast.formats.operators import state_name
 from holdfast.layout import SAVEPOINTS_BESIDE, beside
-from holdfast.savepoints import catalog as catalogs
-from holdfast.savepoints.view import StateLocation, place_of
+from holdfast.savepoints.address import StateAddress
+from holdfast.savepoints.view import StateLocation
 from holdfast.storage import open_storage
 from holdfast.storage.port import Storage
 
@@ -80,14 +80,13 @@ def cost(
     """
     paid = _prices(prices)
     given_ms = None if interval is None else parse_duration(interval, "interval")
-    place = place_of(address)
+    place = StateAddress.resolve(address).open_state()
     measured = measure(place.storage)
     checkpoint = measured.checkpoint
     if not place.is_savepoint:
         _require_newest(checkpoint, place)
     if place.is_savepoint:
-        catalog_uri, savepoint_id = catalogs.split_address(place.name)
-        looked: list[tuple[Storage, str | None]] = [(open_storage(catalog_uri), savepoint_id)]
+        looked: list[tuple[Storage, str | None]] = [StateAddress.parse(place.name).open_savepoint()]
     else:
         looked = _catalogs(place.storage.uri, savepoints)
     saved = saved_bytes(looked, checkpoint.query_id)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -13,15 +12,13 @@ from holdfast.checkpoints.checkpoint import ProgressCallback
 from holdfast.config.checks import whole
 from holdfast.config.units import Duration, parse_duration
 from holdfast.extras import require_package
-from holdfast.savepoints.view import place_of
+from holdfast.savepoints.address import Address, StateAddress
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
     from holdfast.at_rest.insight import HeavyKeys, KeyExplanation, KeyHistory, WhatIf
-
-Address = str | os.PathLike[str]
 
 
 def state(address: Address, batch: int | None = None) -> StatesAtRest:
@@ -50,7 +47,7 @@ def state(address: Address, batch: int | None = None) -> StatesAtRest:
     """
     if batch is not None:
         whole(batch, "batch", least=0)
-    place = place_of(address, batch)
+    place = StateAddress.resolve(address).open_state(batch)
     return StatesAtRest(StateReader(place.storage, place.batch_id), place.name)
 
 

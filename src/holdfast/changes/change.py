@@ -22,7 +22,8 @@ from holdfast.errors import Invalid
 from holdfast.formats.text import PARTITIONS
 from holdfast.json_shapes import JsonShape, in_json, json_spread
 from holdfast.ownership.usage import CheckpointUsage
-from holdfast.savepoints.access import Address, ChangeSource, move_of, source_guard, source_usage
+from holdfast.savepoints.access import ChangeSource, move_of, source_guard, source_usage
+from holdfast.savepoints.address import Address
 from holdfast.savepoints.planning import changing
 from holdfast.savepoints.restoring import RestoreKind
 from holdfast.savepoints.view import workplace

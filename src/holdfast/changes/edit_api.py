@@ -27,12 +27,11 @@ from holdfast.extras import require_package
 from holdfast.ownership.checkpoint_guard import dry_run_usage, guarded, refuse_held
 from holdfast.ownership.usage import CheckpointUsage
 from holdfast.savepoints import removal, taking
-from holdfast.savepoints.access import Address, open_savepoint
-from holdfast.savepoints.catalog import is_savepoint, load, require_catalog, savepoint_uri
+from holdfast.savepoints.address import Address, StateAddress
+from holdfast.savepoints.catalog import load, require_catalog, savepoint_uri
 from holdfast.savepoints.digests import digest
 from holdfast.savepoints.labels import person
 from holdfast.savepoints.leases import require_no_turn
-from holdfast.savepoints.names import savepoint_address
 from holdfast.savepoints.planning import plan_take
 from holdfast.savepoints.taking import check_label
 from holdfast.savepoints.view import scratch, workplace
@@ -187,8 +186,9 @@ def undo(
         assert hf.state(undone.uri).get("aggregate", "c1").value["count"] == 12
     """
     check_label(label)
-    plan = plan_undo(savepoint, tell=tell)
-    catalog, origin = open_savepoint(savepoint)[0], open_savepoint(plan.back_to)[0]
+    catalog, savepoint_id = StateAddress.resolve(savepoint).open_savepoint()
+    plan = _plan_undo(catalog, savepoint_id, tell)
+    origin, _ = StateAddress.resolve(plan.back_to).open_savepoint()
     return undoing.undo(catalog, origin, plan, who=who or person(), why=why, label=label, tell=tell)
 
 
@@ -208,9 +208,14 @@ def plan_undo(savepoint: Address, *, tell: ProgressCallback | None = None) -> Un
         assert plan.change.statement == "set count = 0 with key c1"
         print(plan.back_to)  # the savepoint before the edit
     """
-    catalog, savepoint_id = open_savepoint(savepoint)
+    return _plan_undo(*StateAddress.resolve(savepoint).open_savepoint(), tell)
+
+
+def _plan_undo(catalog: Storage, savepoint_id: str, tell: ProgressCallback | None) -> UndoPlan:
     change = change_of(load(catalog, savepoint_id), savepoint_uri(catalog, savepoint_id))
-    return undoing.plan_undo(catalog, savepoint_id, *open_savepoint(change.of), tell=tell)
+    return undoing.plan_undo(
+        catalog, savepoint_id, *StateAddress.resolve(change.of).open_savepoint(), tell=tell
+    )
 
 
 def erase(
@@ -385,7 +390,7 @@ def apply(
 
 def as_asked(plan: EditPlan, source: Address) -> EditPlan:
     """Return a plan that names the user's source: the checkpoint instead of its temporary savepoint."""
-    if is_savepoint(savepoint_address(os.fspath(source))):
+    if StateAddress.resolve(source).is_savepoint:
         return plan
     return replace(plan, savepoint=plan.manifest.checkpoint)
 
@@ -408,12 +413,12 @@ def source_of(
         Conflict: A query uses the checkpoint.
         Invalid: No catalog is given for the savepoint of a checkpoint.
     """
-    text = savepoint_address(os.fspath(source))
-    if is_savepoint(text):
-        catalog, savepoint_id = open_savepoint(text)
+    address = StateAddress.resolve(source)
+    if address.is_savepoint:
+        catalog, savepoint_id = address.open_savepoint()
         yield catalog, savepoint_id, catalog if to is None else open_storage(os.fspath(to), "to")
         return
-    checkpoint = open_checkpoint(text)
+    checkpoint = open_checkpoint(address.text)
     if to is None:
         raise Invalid(
             "editing a checkpoint needs a catalog for the new savepoint",

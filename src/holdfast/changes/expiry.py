@@ -29,13 +29,14 @@ from holdfast.formats.manifest import ERASURES, EXPIRED, Manifest
 from holdfast.json_shapes import JsonShape
 from holdfast.layout import StoreId
 from holdfast.quantities import counted
-from holdfast.savepoints.access import open_savepoint
+from holdfast.savepoints.address import Address, StateAddress
 from holdfast.savepoints.catalog import savepoint_uri
 from holdfast.savepoints.proof import prove
 from holdfast.savepoints.store_edits import RowChange
 from holdfast.savepoints.taking import Taken
 from holdfast.savepoints.view import SavepointView, workplace
 from holdfast.storage import open_storage
+from holdfast.storage.port import Storage
 from holdfast.worker.declarations.state_descriptors import State, StateKind, Ttl
 from holdfast.worker.interface import Moment
 from holdfast.worker.runtime.ttl import expired
@@ -243,9 +244,9 @@ def _differs(where: str) -> Internal:
 
 
 def drop_expired(
-    savepoint: str | os.PathLike[str],
+    savepoint: Address,
     *,
-    to: str | os.PathLike[str] | None = None,
+    to: Address | None = None,
     label: str | None = None,
     deep: bool = False,
     tell: ProgressCallback | None = None,
@@ -282,8 +283,25 @@ def drop_expired(
         smaller = hf.drop_expired("savepoints@daily", label="daily, without expired rows")
         assert hf.savepoints.verify(smaller.uri).ok
     """
-    catalog, savepoint_id = open_savepoint(savepoint)
+    catalog, savepoint_id = StateAddress.resolve(savepoint).open_savepoint()
     target = catalog if to is None else open_storage(os.fspath(to), "to")
+    return copy_without_expired(catalog, savepoint_id, target, label=label, deep=deep, tell=tell)
+
+
+def copy_without_expired(
+    catalog: Storage,
+    savepoint_id: str,
+    to: Storage,
+    *,
+    label: str | None = None,
+    deep: bool = False,
+    tell: ProgressCallback | None = None,
+) -> Taken:
+    """Create a savepoint in the catalog `to` without the expired values of an existing one.
+
+    Raises:
+        As `drop_expired`.
+    """
     manifest = prove(catalog, savepoint_id, tell=tell).require()
     view = SavepointView(catalog, manifest.files, savepoint_uri(catalog, savepoint_id))
     reader = StateReader(view, manifest.batch_id)
@@ -298,10 +316,10 @@ def drop_expired(
         dropped += without.dropped
         keys += without.keys
         changes.update(group_rows(named.files, without.groups))
-    with workplace(target, "expire") as folder:
+    with workplace(to, "expire") as folder:
         return derive_changed(
             catalog,
-            target,
+            to,
             manifest,
             changes,
             folder,

@@ -20,7 +20,8 @@ from holdfast.formats.text import PARTITIONS
 from holdfast.json_shapes import NOT_IN_JSON, JsonShape, in_json, in_json_as, json_as, json_spread
 from holdfast.ownership.checkpoint_guard import CheckpointGuard, held_between_drivers
 from holdfast.ownership.usage import CheckpointUsage
-from holdfast.savepoints.access import Address, ChangeSource, move_of, source_guard, source_of, source_usage
+from holdfast.savepoints.access import ChangeSource, move_of, source_guard, source_of, source_usage
+from holdfast.savepoints.address import Address
 from holdfast.savepoints.planning import changing
 from holdfast.savepoints.restoring import RestoreKind
 from holdfast.savepoints.view import workplace

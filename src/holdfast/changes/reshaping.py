@@ -28,7 +28,8 @@ from holdfast.layout import DEFAULT_STORE
 from holdfast.ownership.checkpoint_guard import CheckpointGuard
 from holdfast.ownership.usage import CheckpointUsage
 from holdfast.quantities import counted
-from holdfast.savepoints.access import Address, ChangeSource, move_of, source_guard, source_usage
+from holdfast.savepoints.access import ChangeSource, move_of, source_guard, source_usage
+from holdfast.savepoints.address import Address
 from holdfast.savepoints.external_stores import outside, refuse_unfit
 from holdfast.savepoints.planning import changing
 from holdfast.savepoints.restoring import RestoreKind

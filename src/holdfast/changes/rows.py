@@ -9,12 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from holdfast.changes.expiry import drop_expired
+from holdfast.changes.expiry import copy_without_expired
 from holdfast.changes.working_copy import WorkingCopy
 from holdfast.checkpoints.checkpoint import ProgressCallback
 from holdfast.formats.manifest import EXPIRED
 from holdfast.json_shapes import JsonShape
-from holdfast.savepoints.catalog import savepoint_uri
 from holdfast.savepoints.labels import person
 from holdfast.savepoints.taking import Taken
 from holdfast.storage.port import Storage
@@ -113,7 +112,7 @@ class DropExpired:
         """See `Step`; all values that have not expired are compared with the original."""
 
         def dropped(catalog: Storage, savepoint_id: str) -> tuple[Taken, ExpiredRows]:
-            taken = drop_expired(savepoint_uri(catalog, savepoint_id), tell=tell)
+            taken = copy_without_expired(catalog, savepoint_id, catalog, tell=tell)
             record = taken.manifest.fields[EXPIRED]
             return taken, ExpiredRows(record["values"], record["keys"])
 

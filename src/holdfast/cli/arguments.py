@@ -22,17 +22,17 @@ def whole_address(context: typer.Context, given: str) -> str:
         Invalid: Several savepoints match.
         NotFound: No savepoint of the directory has the label.
     """
-    from holdfast.savepoints.names import savepoint_address
+    from holdfast.savepoints.address import StateAddress
 
     # Completion makes no lookups.
-    return given if context.resilient_parsing else savepoint_address(given)
+    return given if context.resilient_parsing else StateAddress.resolve(given).text
 
 
 def whole_address_or_directory(context: typer.Context, given: str) -> str:
     """Return the address of a savepoint as `whole_address` does, or a directory of savepoints unchanged."""
-    from holdfast.savepoints.names import savepoint_address
+    from holdfast.savepoints.address import StateAddress
 
-    return given if context.resilient_parsing else savepoint_address(given, or_directory=True)
+    return given if context.resilient_parsing else StateAddress.resolve(given, or_directory=True).text
 
 
 def whole_address_or_none(context: typer.Context, given: str | None) -> str | None:
@@ -47,9 +47,7 @@ def warn_of_label(label: str | None, *uris: str) -> None:
         label: The label, if one was given.
         uris: The full addresses of the savepoints, all in one directory.
     """
-    from holdfast.savepoints.catalog import split_address
-    from holdfast.savepoints.names import list_labels, unnameable
-    from holdfast.storage import open_storage
+    from holdfast.savepoints.address import StateAddress, list_labels, unnameable
 
     if label is None or not uris:
         return
@@ -57,10 +55,10 @@ def warn_of_label(label: str | None, *uris: str) -> None:
     if why is not None:
         output.say(f"note: DIR@LABEL cannot address label {label!r}, because {why}; use the savepoint's id")
         return
-    address, savepoint_id = split_address(uris[-1])
+    catalog, savepoint_id = StateAddress.parse(uris[-1]).open_savepoint()
     ids: list[str] = []
     with suppress(HoldfastError):  # the label is set; only the note is missing
-        ids = [each.savepoint_id for each in list_labels(open_storage(address, "savepoint")).get(label, ())]
+        ids = [each.savepoint_id for each in list_labels(catalog).get(label, ())]
     others = [other for other in ids if other != savepoint_id]
     if others:
         more = f" and {len(others) - 1} more have" if len(others) > 1 else " has"

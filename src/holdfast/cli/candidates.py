@@ -203,8 +203,8 @@ def _places(asked: TypedWords) -> Iterator[Completion]:
 
 
 def _labels(base: str) -> Iterator[Completion]:
+    from holdfast.savepoints.address import unnameable
     from holdfast.savepoints.catalog import described, ids, is_catalog
-    from holdfast.savepoints.names import unnameable
 
     catalog = _local(base)
     if catalog is None or not is_catalog(catalog):
@@ -224,8 +224,8 @@ def _labels(base: str) -> Iterator[Completion]:
 
 
 def _ids(folder: str, slash: str, begins: str) -> Iterator[Completion]:
+    from holdfast.savepoints.address import catalogs_of
     from holdfast.savepoints.catalog import ids
-    from holdfast.savepoints.names import catalogs_of
 
     if not slash or not folder or (begins and not begins[0].isdigit()):
         return
@@ -276,7 +276,7 @@ def _states(asked: TypedWords) -> Iterator[Completion]:
 
 def _states_at(asked: TypedWords) -> Iterable[NamedOperator]:
     from holdfast.at_rest.state_reader import StateReader
-    from holdfast.savepoints.view import place_of
+    from holdfast.savepoints.address import StateAddress
 
     if asked.place is None:
         return ()
@@ -286,7 +286,9 @@ def _states_at(asked: TypedWords) -> Iterable[NamedOperator]:
     address = _expanded(asked.address_of(name))
     if _local(address) is None:
         return ()
-    place = place_of(f"{address}@{batch}" if batch else address, asked.given.get("batch"))
+    place = StateAddress.resolve(f"{address}@{batch}" if batch else address).open_state(
+        asked.given.get("batch")
+    )
     return StateReader(place.storage, place.batch_id).operators
 
 

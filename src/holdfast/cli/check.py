@@ -230,9 +230,9 @@ def _after_check(
 ) -> tuple[str, ...]:
     """Return the next step after a verdict: start the new code, inspect what would be lost, or restore."""
     from holdfast.model import Verdict
-    from holdfast.savepoints.catalog import is_savepoint
+    from holdfast.savepoints.address import StateAddress
 
-    place, saved = next_step.savepoint_word(against), is_savepoint(against)
+    place, saved = next_step.savepoint_word(against), StateAddress.parse(against).is_savepoint
     if report.verdict == "fails":
         # The report contains the fix of a refusal, if one exists; otherwise show the columns that the code
         # must match.
@@ -265,11 +265,12 @@ def _migrate_words(
 
 def _checkpoint(against: str) -> str:
     """Return the address of a checkpoint, or of the checkpoint of which a savepoint was taken."""
-    from holdfast.savepoints.access import open_savepoint
-    from holdfast.savepoints.catalog import is_savepoint, load
+    from holdfast.savepoints.address import StateAddress
+    from holdfast.savepoints.catalog import load
     from holdfast.storage import open_storage
 
-    return load(*open_savepoint(against)).checkpoint if is_savepoint(against) else open_storage(against).uri
+    saved = StateAddress.resolve(against)
+    return load(*saved.open_savepoint()).checkpoint if saved.is_savepoint else open_storage(against).uri
 
 
 def _show(report: UpgradeReport) -> None:

@@ -13,7 +13,7 @@ from holdfast.cli import next_step, options, output
 from holdfast.cli.arguments import checkpoint_of, is_address, whole_address_or_none, without_batch
 from holdfast.cli.help_text import examples
 from holdfast.errors import HoldfastError, Invalid
-from holdfast.savepoints.catalog import is_savepoint
+from holdfast.savepoints.address import StateAddress
 from holdfast.storage import open_storage
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ def cost(
     """
     plan = {"--rate": rate, "--keys": keys, "--value-bytes": value_bytes, "--partitions": partitions}
     given = [name for name, value in {**plan, "--on": medium}.items() if value is not None]
-    if savepoints and (place is None or is_savepoint(place)):
+    if savepoints and (place is None or StateAddress.parse(place).is_savepoint):
         raise Invalid(
             "--savepoints can only be combined with a checkpoint or a job",
             code="HF-E2119",
@@ -138,7 +138,7 @@ def _cost(
     if not is_address(named):
         address = checkpoint_of(place, home)
         details = options.control(home).details(place)
-    elif named == place and not is_savepoint(place):
+    elif named == place and not StateAddress.parse(place).is_savepoint:
         address = open_storage(place).uri
         with suppress(HoldfastError):  # without a readable registry, only files are used
             details = options.control(home).job_with(address)

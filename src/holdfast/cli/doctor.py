@@ -191,9 +191,9 @@ def _addresses(given: str, home: str | None) -> list[str]:
         NotFound: Neither a directory nor a job of this name exists.
     """
     from holdfast.checkpoints.record import checkpoints_at
-    from holdfast.savepoints.catalog import is_savepoint
+    from holdfast.savepoints.address import StateAddress
 
-    if is_savepoint(given):
+    if StateAddress.parse(given).is_savepoint:
         return [given]
     return [
         address

@@ -185,16 +185,17 @@ def savepoint_word(address: str) -> str:
 
     Any other address is returned unchanged.
     """
-    from holdfast.savepoints.catalog import ids, is_savepoint, split_address
-    from holdfast.storage import open_storage
+    from holdfast.savepoints.address import StateAddress
+    from holdfast.savepoints.catalog import ids
 
-    if not is_savepoint(address):
+    parsed = StateAddress.parse(address)
+    if not parsed.is_savepoint:
         return address
-    catalog, savepoint_id = split_address(address)
-    others = [other for other in ids(open_storage(catalog, "savepoint")) if other != savepoint_id]
+    catalog, savepoint_id = parsed.open_savepoint()
+    others = [other for other in ids(catalog) if other != savepoint_id]
     for length in (output.SAVEPOINT_ID, _MILLISECOND):
         if not any(other.startswith(savepoint_id[:length]) for other in others):
-            return f"{typed(catalog)}/{savepoint_id[:length]}"
+            return f"{typed(parsed.catalog)}/{savepoint_id[:length]}"
     return typed(address)
 
 

@@ -266,10 +266,10 @@ def _whole_address(address: str) -> str:
     """
     from holdfast.checkpoints.record import savepoint_writer
     from holdfast.config.installed_spark import InstalledSpark
-    from holdfast.savepoints.access import open_savepoint
+    from holdfast.savepoints.address import StateAddress
     from holdfast.savepoints.catalog import load, savepoint_uri
 
-    catalog, savepoint_id = open_savepoint(address)
+    catalog, savepoint_id = StateAddress.resolve(address).open_savepoint()
     manifest = load(catalog, savepoint_id)
     uri = savepoint_uri(catalog, manifest.savepoint_id)
     savepoint_writer(uri, manifest, InstalledSpark.here(os.environ)).refuse_newer()

@@ -332,13 +332,13 @@ def show(
     json: options.Json = False,
 ) -> None:
     """Show the manifest of a savepoint: query, batch, offsets, operators, files."""
-    from holdfast.savepoints.access import open_savepoint
+    from holdfast.savepoints.address import StateAddress
     from holdfast.savepoints.catalog import PENDING, RECORDED
     from holdfast.savepoints.digests import recorded_states
     from holdfast.savepoints.labels import label_changes
 
     manifest = hf.savepoints.show(savepoint)
-    catalog, savepoint_id = open_savepoint(savepoint)
+    catalog, savepoint_id = StateAddress.resolve(savepoint).open_savepoint()
     labels = label_changes(catalog, savepoint_id)
     states = recorded_states(catalog, manifest)
     if json:

@@ -309,16 +309,16 @@ def digest(
 
     Savepoints with digests are left unchanged. Ctrl-C leaves the savepoint that is being read pending.
     """
-    from holdfast.savepoints.access import open_savepoint
-    from holdfast.savepoints.catalog import SAVEPOINTS, is_savepoint
+    from holdfast.savepoints.address import StateAddress
+    from holdfast.savepoints.catalog import SAVEPOINTS
     from holdfast.savepoints.digests import not_digested, pending
     from holdfast.savepoints.savepoint_api import digest as make
     from holdfast.storage import open_storage
 
     place = catalog_of(place, home)
-    single = is_savepoint(place)
-    if single:
-        catalog, savepoint_id = open_savepoint(place)
+    address = StateAddress.parse(place)
+    if address.is_savepoint:
+        catalog, savepoint_id = address.open_savepoint()
         wanted = [savepoint_id]
     else:
         catalog = open_storage(place, "catalog")
@@ -342,7 +342,7 @@ def digest(
             _show_digest(state, dry_run=dry_run)
     if json:
         made = [digested.as_dict() for digested in found]
-        output.emit_json({"dry_run": dry_run, **(made[0] if single else {"savepoints": made})})
+        output.emit_json({"dry_run": dry_run, **(made[0] if address.is_savepoint else {"savepoints": made})})
     elif not found:
         output.line("no digests are pending")
     if dry_run:
@@ -366,7 +366,7 @@ def label(
 
     The manifest stays unchanged. Periodic savepoints are deleted by label, so one with a new label is kept.
     """
-    from holdfast.savepoints.access import open_savepoint
+    from holdfast.savepoints.address import StateAddress
     from holdfast.savepoints.labels import person, plan_label, set_label
 
     if remove == (text is not None):
@@ -377,7 +377,7 @@ def label(
             expected="LABEL or --remove",
             hint="run `holdfast savepoint label SP LABEL` or `holdfast savepoint label SP --remove`",
         )
-    catalog, savepoint_id = open_savepoint(savepoint)
+    catalog, savepoint_id = StateAddress.resolve(savepoint).open_savepoint()
     do = plan_label if dry_run else set_label
     change = do(catalog, savepoint_id, text, who=person(), when_ms=now_ms())
     output.show_plan(change, json, partial(_show_label, savepoint_id, dry_run=dry_run), dry_run=dry_run)

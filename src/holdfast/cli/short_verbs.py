@@ -189,10 +189,9 @@ def _arguments(root: Any, words: str, args: Sequence[str]) -> list[str]:
 
 
 def _is_savepoint(address: str) -> bool:
-    from holdfast.savepoints.catalog import is_savepoint
-    from holdfast.savepoints.names import savepoint_address
+    from holdfast.savepoints.address import StateAddress
 
-    return is_savepoint(savepoint_address(address))
+    return StateAddress.resolve(address).is_savepoint
 
 
 def _is_catalog(address: str) -> bool:

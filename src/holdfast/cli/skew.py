@@ -185,9 +185,9 @@ def _heaviest(address: str, most: int) -> list[HeavyKeys]:
     from holdfast.at_rest.insight import heaviest
     from holdfast.at_rest.model import StateForm
     from holdfast.at_rest.state_reader import StateReader
-    from holdfast.savepoints.view import place_of
+    from holdfast.savepoints.address import StateAddress
 
-    place = place_of(address, None)
+    place = StateAddress.resolve(address).open_state()
     reader = StateReader(place.storage, place.batch_id)
     found = []
     for operator in reader.operators:

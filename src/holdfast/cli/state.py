@@ -38,9 +38,9 @@ app = options.group(
 def open_state(place: str, home: str | None, batch: int | None) -> StateReader:
     """Open the state at an address."""
     from holdfast.at_rest.state_reader import StateReader
-    from holdfast.savepoints.view import place_of as parsed
+    from holdfast.savepoints.address import StateAddress
 
-    found = parsed(place_of(place, home), batch)
+    found = StateAddress.resolve(place_of(place, home)).open_state(batch)
     return StateReader(found.storage, found.batch_id)
 
 

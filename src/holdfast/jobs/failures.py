@@ -117,6 +117,7 @@ _OURS: Final = (
     ("holdfast.checkpoints", FailureClass.STATE),
     ("holdfast.formats", FailureClass.STATE),
     ("holdfast.savepoints", FailureClass.STATE),
+    ("holdfast.changes.take_and_restore", FailureClass.STATE),
     ("holdfast.engine.queries.kafka", FailureClass.SINK),
     ("holdfast.engine", FailureClass.RESOURCES),
 )

@@ -37,9 +37,9 @@ from holdfast.observe.lag import Lag, lags
 from holdfast.ownership.checkpoint_guard import refuse_held
 from holdfast.ownership.usage import usage_of
 from holdfast.savepoints import catalog as catalogs
+from holdfast.savepoints.address import StateAddress
 from holdfast.savepoints.proof import prove
-from holdfast.savepoints.view import StateLocation, place_of
-from holdfast.storage import open_storage
+from holdfast.savepoints.view import StateLocation
 from holdfast.storage.port import Storage
 
 # One look reads this much, and on a storage behind a network this many files; `verify` reads everything.
@@ -197,7 +197,7 @@ def health(
         assert health.ok
         print(health.next)  # the command to run next
     """
-    location = place_of(address)
+    location = StateAddress.resolve(address).open_state()
     if location.batch_id is not None and not location.is_savepoint:
         raise Invalid(
             "the health of a checkpoint cannot be checked for a single batch",
@@ -283,8 +283,7 @@ def _verify(
             unread,
             verification.batch_id,
         )
-    address, savepoint_id = catalogs.split_address(location.name)
-    catalog = open_storage(address, "savepoint")
+    catalog, savepoint_id = StateAddress.parse(location.name).open_savepoint()
     sizes = {file.path: file.size_bytes for file in catalogs.load(catalog, savepoint_id).files}
     large = unread_paths(sizes, _MOST_BYTES, most_files)
     proof = prove(catalog, savepoint_id, unread=large)

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
+from holdfast.changes import take_and_restore
 from holdfast.checkpoints.checkpoint import ProgressCallback
 from holdfast.clock import now_ms
 from holdfast.config.checks import place_word
@@ -24,7 +25,7 @@ from holdfast.json_shapes import NOT_IN_JSON, JsonShape, in_json, json_spread
 from holdfast.observe.alerting import Alert, AlertStore, NotedEvent
 from holdfast.observe.lag import Lag
 from holdfast.savepoints import savepoint_api
-from holdfast.savepoints.access import Address
+from holdfast.savepoints.address import Address
 from holdfast.savepoints.catalog import PENDING, RECORDED, ids
 from holdfast.savepoints.nesting import check_apart, check_catalog
 from holdfast.savepoints.taking import Taken, check_label
@@ -336,7 +337,7 @@ def stop(
     for query, checkpoint in plan.checkpoints.items():
         began = time.monotonic()
         try:
-            taken = savepoint_api.take(
+            taken = take_and_restore.take(
                 checkpoint,
                 plan.catalog,
                 label=label,

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any, Final
 
+from holdfast.changes.take_and_restore import fork, restore
 from holdfast.errors import Conflict, Corrupt, HoldfastError, Invalid, NotFound, Unsupported
 from holdfast.jobs.background import BackgroundWorker, error_of
 from holdfast.jobs.operation_verbs import (
@@ -27,9 +28,8 @@ from holdfast.jobs.registry.registry import Registry
 from holdfast.jobs.rescaler import VERB as RESCALE
 from holdfast.jobs.rescaler import led_by, recover_left_behind, refuse, supervised_by
 from holdfast.jobs.state_home import StateHome, SupervisorLock
-from holdfast.savepoints.access import open_savepoint
+from holdfast.savepoints.address import StateAddress
 from holdfast.savepoints.digests import PendingDigests
-from holdfast.savepoints.savepoint_api import fork, restore
 from holdfast.storage.file_lock import FileLock
 
 VERBS: Final[Mapping[str, Verb[Any]]] = {
@@ -159,7 +159,7 @@ class OperationExecutor:
                 uri = taken["savepoint"]
                 if uri not in self._digested:
                     with suppress(Conflict, Corrupt, Invalid, NotFound, Unsupported):  # it stays pending
-                        catalog, savepoint_id = open_savepoint(uri)
+                        catalog, savepoint_id = StateAddress.resolve(uri).open_savepoint()
                         self._digests.one(catalog, savepoint_id)
                     if self._closing.is_set():
                         return

@@ -26,7 +26,7 @@ from holdfast.jobs.registry.operation_log import Arguments, MakeCheckpoint, Oper
 from holdfast.jobs.registry.registry import Registry, note_of
 from holdfast.jobs.state_home import StateHome
 from holdfast.model import JobState, QueryStarted, SavepointNote
-from holdfast.savepoints.access import open_savepoint
+from holdfast.savepoints.address import StateAddress
 from holdfast.savepoints.catalog import ids, load, savepoint_uri
 from holdfast.savepoints.copying import Pace, seems_to_run
 from holdfast.savepoints.leases import TakeLease, let_go
@@ -284,7 +284,7 @@ class DisposeVerb:
     def recover(self, work: OperationContext[arguments.Dispose]) -> Mapping[str, Any]:
         """Delete the savepoints that remain, and the objects left by deleted ones."""
         for savepoint in work.wanted.savepoints:
-            catalog, _ = open_savepoint(savepoint)
+            catalog, _ = StateAddress.resolve(savepoint).open_savepoint()
             with suppress(NotFound):
                 delete(savepoint)
             _sweep(work, catalog)
@@ -346,7 +346,7 @@ class _Savepoints:
         """Remove the savepoints taken and the objects that no other savepoint needs."""
         catalog = self._catalog()
         for uri, _ in made.values():
-            self._remove(catalog, open_savepoint(uri)[1])
+            self._remove(catalog, StateAddress.resolve(uri).open_savepoint()[1])
         _sweep(self.work, catalog)
 
     def require_possible(self) -> None:

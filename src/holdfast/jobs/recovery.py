@@ -22,7 +22,8 @@ from holdfast.jobs.events import Say
 from holdfast.jobs.rollback import CheckpointDamage, Rollback, done, finish, go_back, look, under_way
 from holdfast.json_shapes import JsonShape, in_json
 from holdfast.model import BatchProgress, SavepointNote
-from holdfast.savepoints.catalog import Drill, drills, split_address
+from holdfast.savepoints.address import StateAddress
+from holdfast.savepoints.catalog import Drill, drills
 from holdfast.storage import open_storage
 
 # What a recovery consists of, in order: noticing that the driver failed, and its end; the strategy's pause;
@@ -243,7 +244,7 @@ def drills_of(notes: Iterable[SavepointNote], query_ids: Container[str]) -> list
 
     Cost: each catalog's drills are listed and read. A catalog that does not answer is skipped.
     """
-    catalogs = {split_address(note.uri)[0] for note in notes if note.uri is not None}
+    catalogs = {StateAddress.parse(note.uri).catalog for note in notes if note.uri is not None}
     matching: list[Drill] = []
     for address in sorted(catalogs):
         with suppress(HoldfastError):

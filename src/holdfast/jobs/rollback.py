@@ -39,7 +39,8 @@ from holdfast.ownership.checkpoint_guard import (
     written_meanwhile,
 )
 from holdfast.savepoints import savepoint_api as savepoints
-from holdfast.savepoints.catalog import is_savepoint, listed, load, savepoint_uri, split_address
+from holdfast.savepoints.address import StateAddress
+from holdfast.savepoints.catalog import listed, load, savepoint_uri
 from holdfast.storage import open_storage
 from holdfast.storage.local import LocalStorage
 from holdfast.storage.port import Storage
@@ -255,7 +256,8 @@ def _own_catalog(place: Path) -> Path:
 
 
 def _is_in(savepoint: str, catalog: str) -> bool:
-    return is_savepoint(savepoint) and split_address(savepoint)[0] == open_storage(catalog).uri
+    address = StateAddress.parse(savepoint)
+    return address.is_savepoint and address.catalog == open_storage(catalog).uri
 
 
 def finish(way: Rollback, catalogs: Iterable[str]) -> None:
@@ -287,8 +289,7 @@ def _require_own_savepoint(way: Rollback, catalogs: list[str]) -> None:
             expected=f"a savepoint in {' or '.join(catalogs) or 'a catalog of the job (none is set)'}",
             hint=f"if the savepoint is right, set the job's savepoints= to its catalog; otherwise {_DELETE}",
         )
-    catalog, savepoint_id = split_address(way.savepoint)
-    checkpoint = load(open_storage(catalog), savepoint_id).checkpoint
+    checkpoint = load(*StateAddress.parse(way.savepoint).open_savepoint()).checkpoint
     if checkpoint != way.checkpoint:
         raise Corrupt(
             f"{_WHAT} names a savepoint of a different checkpoint",
@@ -447,7 +448,7 @@ def _of_batch(damage: CheckpointDamage, place: Path, target: str) -> tuple[str, 
     shutil.rmtree(catalog, ignore_errors=True)  # a killed try's
     if catalog.is_symlink():
         catalog.unlink()
-    taken = savepoints.take(place, catalog, batch=damage.whole, label="fallback", digest=False)
+    taken = savepoints.take_savepoint(place, catalog, batch=damage.whole, label="fallback", digest=False)
     return taken.uri, damage.whole
 
 

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from holdfast.changes.partitions import plan_rescale, rescale
+    from holdfast.changes.take_and_restore import fork, restore, take
     from holdfast.formats.manifest import LabelChange
     from holdfast.savepoints.catalog import Listed
     from holdfast.savepoints.digests import Digested
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
         diff,
         diff_files,
         digest,
-        fork,
         gc,
         label,
         list,  # noqa: A004 - as people say
@@ -43,9 +43,7 @@ if TYPE_CHECKING:
         plan_gc,
         plan_restore,
         plan_take,
-        restore,
         show,
-        take,
         verify,
     )
     from holdfast.savepoints.taking import Taken
@@ -89,8 +87,11 @@ _HOMES: Final = {
     "Removal": "holdfast.savepoints.removal",
     "Restored": "holdfast.savepoints.restoring",
     "Taken": "holdfast.savepoints.taking",
+    "fork": "holdfast.changes.take_and_restore",
     "plan_rescale": "holdfast.changes.partitions",
     "rescale": "holdfast.changes.partitions",
+    "restore": "holdfast.changes.take_and_restore",
+    "take": "holdfast.changes.take_and_restore",
 }
 
 

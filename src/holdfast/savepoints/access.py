@@ -1,4 +1,4 @@
-"""Open addresses for public calls: a savepoint, or a checkpoint whose copy is to be changed."""
+"""The source of a change: a savepoint, or a checkpoint with its guard and its possible users."""
 
 from __future__ import annotations
 
@@ -15,30 +15,16 @@ from holdfast.clock import now_ms
 from holdfast.external.view import open_checkpoint
 from holdfast.ownership.checkpoint_guard import CheckpointGuard, dry_run_usage, guarded, refuse_held
 from holdfast.ownership.usage import CheckpointUsage
-from holdfast.savepoints import catalog as catalogs
+from holdfast.savepoints.address import Address, StateAddress
 from holdfast.savepoints.catalog import load, savepoint_uri
-from holdfast.savepoints.names import savepoint_address
 from holdfast.savepoints.view import SavepointView
 from holdfast.storage import open_storage
 from holdfast.storage.port import Storage
-
-Address = str | os.PathLike[str]
 
 _SAY_STOPPED: Final = (
     "stop the query, then confirm with --confirm-stopped (in Python `stopped=True`); or take a savepoint and"
     " `holdfast {}` that, which needs no confirmation"
 )
-
-
-def open_savepoint(savepoint: Address) -> tuple[Storage, str]:
-    """Return the catalog and the id of a savepoint's address.
-
-    Raises:
-        Invalid: The savepoint address is not valid, or names several savepoints.
-        NotFound: No savepoint of the catalog has the label.
-    """
-    address, savepoint_id = catalogs.split_address(savepoint_address(os.fspath(savepoint)))
-    return open_storage(address, "savepoint"), savepoint_id
 
 
 def source_of(address: Address, home: Address | None = None) -> ChangeSource:
@@ -50,12 +36,12 @@ def source_of(address: Address, home: Address | None = None) -> ChangeSource:
             settings.
 
     Raises:
-        Invalid, NotFound: As `opened`.
+        Invalid, NotFound: As `StateAddress.resolve`.
     """
-    whole = savepoint_address(os.fspath(address))
-    if catalogs.is_savepoint(whole):
-        return ChangeSource(*open_savepoint(whole))
-    checkpoint = open_checkpoint(whole)
+    source = StateAddress.resolve(address)
+    if source.is_savepoint:
+        return ChangeSource(*source.open_savepoint())
+    checkpoint = open_checkpoint(source.text)
     return ChangeSource(checkpoint, record=record_of(checkpoint, home))
 
 

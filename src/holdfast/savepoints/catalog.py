@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from holdfast import layout
-from holdfast.config.checks import canonical_uri, local_path, parse_storage, place_word
+from holdfast.config.checks import local_path, place_word
 from holdfast.errors import Corrupt, HoldfastError, Invalid, NotFound
 from holdfast.formats.manifest import LabelChange, Manifest, parse_label_change, parse_manifest
 from holdfast.formats.text import foreign_json
@@ -151,7 +151,6 @@ PENDING: Final = "pending"
 _OBJECT_STORES = ("s3a", "gs", "abfs", "abfss")
 _ID = re.compile(r"[0-9]{8}T[0-9]{6}\.[0-9]{3}Z-[0-9a-f]{8}-b[0-9]+-[0-9a-f]{4}")
 _LABEL = re.compile(r"label-([1-9][0-9]*)\.json")
-_BATCH = re.compile(r"@[0-9]+$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,31 +262,12 @@ def new_id(created_ms: int, query_id: str, batch_id: int, chance: bytes) -> str:
     return f"{stamp}-{query_id[:8].lower()}-b{batch_id}-{chance[:2].hex()}"
 
 
-def split_address(savepoint: str) -> tuple[str, str]:
-    """Return the catalog's address and the id from a savepoint's address.
-
-    Raises:
-        Invalid: It is not an address of a savepoint.
-    """
-    uri = canonical_uri(parse_storage(savepoint, "savepoint"), Path.cwd()).removesuffix(f"/{MANIFEST}")
-    rest, _, savepoint_id = uri.rpartition("/")
-    catalog, _, folder = rest.rpartition("/")
-    if folder != SAVEPOINTS or not _ID.fullmatch(savepoint_id) or not catalog:
-        raise Invalid(
-            "invalid savepoint address",
-            code="HF-E2246",
-            found=savepoint,
-            expected=f"DIR/ID, DIR/{SAVEPOINTS}/ID, or DIR@LABEL",
-            hint="list the savepoints with `holdfast savepoint list DIR`"
-            + ("; digits after @ are a batch, not a label" if _BATCH.search(savepoint) else ""),
-        )
-    return catalog, savepoint_id
-
-
-def is_savepoint(address: str) -> bool:
-    """Return whether an address has the form of a savepoint's; nothing is read."""
+def split_uri(address: str) -> tuple[str, str] | None:
+    """Return the catalog and the id in the full address of a savepoint; None for any other address."""
     parts = address.rstrip("/").removesuffix(f"/{MANIFEST}").split("/")
-    return len(parts) > 1 and parts[-2] == SAVEPOINTS and _ID.fullmatch(parts[-1]) is not None
+    if len(parts) == 1 or parts[-2] != SAVEPOINTS or not _ID.fullmatch(parts[-1]):
+        return None
+    return "/".join(parts[:-2]) or ("/" if address.startswith("/") else "."), parts[-1]
 
 
 def ids(catalog: Storage) -> list[str]:
@@ -401,9 +381,9 @@ def require_catalog(catalog: Storage) -> None:
             hint="name the directory given to `holdfast savepoint take`",
         )
     address = catalog.uri.rstrip("/")
-    if is_savepoint(address):
+    if split_uri(address) is not None:
         found, hint = "a savepoint", f"name its catalog: {address.rsplit('/', 2)[0]}"
-    elif any(is_savepoint(f"{address}/{name}") for name in names):
+    elif any(split_uri(f"{address}/{name}") is not None for name in names):
         found, hint = "a part of a catalog", f"name the directory above it: {address.rpartition('/')[0]}"
     elif {layout.OFFSETS, layout.COMMITS} & names:
         found = "a checkpoint"

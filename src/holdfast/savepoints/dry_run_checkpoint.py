@@ -25,10 +25,9 @@ from holdfast.formats.logs.operator_metadata import parse_operator
 from holdfast.formats.logs.table_logs import parse_source
 from holdfast.formats.manifest import Manifest, RecordedState
 from holdfast.layout import Log, LogFile, OperatorMetadataFile, OwnFile, SchemaFile, SourceLogFile
-from holdfast.savepoints.access import open_savepoint
-from holdfast.savepoints.catalog import is_savepoint, load, savepoint_uri
+from holdfast.savepoints.address import StateAddress
+from holdfast.savepoints.catalog import load, savepoint_uri
 from holdfast.savepoints.digests import recorded_states
-from holdfast.savepoints.names import savepoint_address
 from holdfast.savepoints.view import SavepointView
 from holdfast.storage.hashing import hash_of
 from holdfast.storage.port import Storage, full
@@ -125,10 +124,10 @@ def open_saved(address: str, query: str | None = None) -> DryRunCheckpoint:
         Corrupt: A file that was read is damaged.
         Invalid: The address names several savepoints.
     """
-    address = savepoint_address(address)
-    if not is_savepoint(address):
-        return _checkpoint(address, query)
-    catalog, savepoint_id = open_savepoint(address)
+    saved = StateAddress.resolve(address)
+    if not saved.is_savepoint:
+        return _checkpoint(saved.text, query)
+    catalog, savepoint_id = saved.open_savepoint()
     manifest = load(catalog, savepoint_id)
     uri = savepoint_uri(catalog, savepoint_id)
     view = SavepointView(catalog, manifest.files, uri)

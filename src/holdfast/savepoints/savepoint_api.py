@@ -1,4 +1,4 @@
-"""The functions of `hf.savepoints`; they need no Spark, and the query may run."""
+"""Functions of `hf.savepoints`; they need no Spark, and the query may run."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 import os
 from contextlib import nullcontext, suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from holdfast.checkpoints import record_of
 from holdfast.checkpoints.checkpoint import ProgressCallback
@@ -21,20 +21,19 @@ from holdfast.layout import SAVEPOINTS_BESIDE, beside
 from holdfast.ownership.checkpoint_guard import held_for_making
 from holdfast.savepoints import catalog as catalogs
 from holdfast.savepoints import digests, labels, planning, removal, restoring, taking, whole_take
-from holdfast.savepoints.access import Address, open_savepoint
+from holdfast.savepoints.address import Address, StateAddress
 from holdfast.savepoints.catalog import Listed
 from holdfast.savepoints.copying import Pace, seems_to_run
 from holdfast.savepoints.digests import Digested
 from holdfast.savepoints.leases import require_no_turn
 from holdfast.savepoints.manifest_diff import Difference, compare
-from holdfast.savepoints.names import savepoint_address
 from holdfast.savepoints.nesting import check_apart
 from holdfast.savepoints.planning import TakePlan
 from holdfast.savepoints.proof import Proof, prove
 from holdfast.savepoints.removal import Removal
 from holdfast.savepoints.restoring import Restored, RestoreKind, RestorePlan, open_table
 from holdfast.savepoints.taking import Taken, is_lost_id, lost_id_hint, with_query_id
-from holdfast.savepoints.view import place_of, workplace
+from holdfast.savepoints.view import workplace
 from holdfast.storage import open_storage
 from holdfast.storage.local import LocalStorage
 from holdfast.storage.port import Storage
@@ -43,7 +42,23 @@ if TYPE_CHECKING:
     from holdfast.savepoints.key_diff import StatesDifference
 
 
-def take(
+class WithoutExpired(Protocol):
+    """Creates a savepoint without the expired rows of an existing one; a higher room reads keyed state."""
+
+    def __call__(
+        self,
+        catalog: Storage,
+        savepoint_id: str,
+        to: Storage,
+        *,
+        label: str | None = None,
+        deep: bool = False,
+        tell: ProgressCallback | None = None,
+    ) -> Taken:
+        """Create the savepoint in the catalog `to`."""
+
+
+def take_savepoint(
     checkpoint: Address,
     catalog: Address,
     *,
@@ -53,54 +68,17 @@ def take(
     digest: bool = True,
     gentle: bool | None = None,
     home: Address | None = None,
-    drop_expired: bool = False,
+    without_expired: WithoutExpired | None = None,
     id_of: Address | None = None,
     tell: ProgressCallback | None = None,
 ) -> Taken:
-    """Take a savepoint of a query's checkpoint, while the query runs or not.
-
-    The query is not paused and its checkpoint is not changed. Files that the catalog already holds are not
-    stored again. On the checkpoint's own disk files are linked and not copied, so a savepoint there is lost
-    with that disk.
+    """Take a savepoint as `hf.savepoints.take` does, whose arguments these are.
 
     Args:
-        checkpoint: The checkpoint's path or URI.
-        catalog: The savepoint catalog, a directory; created if missing.
-        batch: A committed batch whose state still exists; the newest by default.
-        label: A label for display, by which the savepoint can be addressed.
-        deep: Read the rows of the state before the savepoint is published: check that each key is in the
-            partition that Spark's hash gives it, and write the row count and a digest of each state into
-            the manifest. Takes about four seconds per million rows; state of up to 2 MB is always read.
-        digest: Compute the digests after the savepoint is published, as `digest` does, unless the manifest
-            has them. If that fails, or with False, the digests stay pending.
-        gentle: Use only a few percent of this machine's processors, so that a running query keeps its pace:
-            for at most ten seconds of the take, and for all of the digests. By default True if the query
-            began a batch in the last minute.
-        home: The state home, which may have an integrity record of the checkpoint; by default the one
-            in the settings.
-        drop_expired: Leave out rows of Holdfast's keyed state that have expired by the batch's own time or
-            watermark; see `hf.drop_expired`. State with a TTL is read, and stores that lose rows are
-            rewritten.
-        id_of: For a checkpoint that has lost the file with its query id: a savepoint of the same query, from
-            which the new one takes the id. The checkpoint must still have the offsets of one of its batches.
-        tell: Called with the number of finished files, the number of all files, and the current step.
-
-    Returns:
-        The savepoint, with its address in `uri`.
+        without_expired: Copies the savepoint without its expired rows; None to keep them.
 
     Raises:
-        NotFound: The checkpoint does not exist, or the batch is not committed or no longer kept.
-        Corrupt: The checkpoint is damaged, or lacks state that its integrity record or plan note names; no
-            savepoint was taken.
-        Conflict: A removal is running in the catalog, or `id_of` may belong to a different query.
-        Invalid: An argument is not valid.
-        Unsupported: The rows were requested but cannot be read.
-        Unavailable: A storage does not answer, or the query deletes files faster than they can be copied.
-
-    Example:
-        saved = hf.savepoints.take("checkpoints/visits", "savepoints", label="before-upgrade")
-        print(saved.uri)
-        assert saved.manifest.batch_id == 11
+        As `hf.savepoints.take`.
     """
     if batch is not None:
         whole(batch, "batch", least=0)
@@ -108,13 +86,14 @@ def take(
     origin, into, record = _open(checkpoint, catalog, id_of, home)
     gently = seems_to_run(origin, now_ms()) if gentle is None else gentle
     pace = Pace() if gently else None
-    if drop_expired:
+    if without_expired is not None:
         with workplace(into, "take") as work:
             # Expired rows never reach the catalog: only the rewritten savepoint is stored there.
             kept = LocalStorage(work / "catalog")
             plan = _plan_take(origin, kept, batch, record)
             complete = whole_take.take(origin, kept, plan, pace=pace, tell=tell)
-            taken = _without_expired(complete.uri, into.uri, label=label, deep=deep, tell=tell)
+            complete_id = complete.manifest.savepoint_id
+            taken = without_expired(kept, complete_id, into, label=label, deep=deep, tell=tell)
     else:
         plan = _plan_take(origin, into, batch, record)
         taken = whole_take.take(origin, into, plan, label=label, deep=deep, pace=pace, tell=tell)
@@ -160,7 +139,7 @@ def _open(
     origin, into = open_checkpoint(checkpoint), open_storage(os.fspath(catalog), "catalog")
     record = record_of(origin, home)
     if id_of is not None:
-        origin = with_query_id(origin, *open_savepoint(id_of))
+        origin = with_query_id(origin, *StateAddress.resolve(id_of).open_savepoint())
     return origin, into, record
 
 
@@ -195,7 +174,7 @@ def show(savepoint: Address) -> Manifest:
         manifest = hf.savepoints.show("savepoints@daily")
         assert (manifest.label, manifest.batch_id) == ("daily", 11)
     """
-    catalog, savepoint_id = open_savepoint(savepoint)
+    catalog, savepoint_id = StateAddress.resolve(savepoint).open_savepoint()
     manifest = catalogs.load(catalog, savepoint_id)
     return replace(manifest, label=labels.current_label(catalog, manifest))
 
@@ -227,7 +206,7 @@ def digest(
         assert hf.savepoints.digest(saved.uri).rows == 10
         assert hf.savepoints.verify(saved.uri, deep=True).content == "compared"
     """
-    return _digest(*open_savepoint(savepoint), gentle, tell)
+    return _digest(*StateAddress.resolve(savepoint).open_savepoint(), gentle, tell)
 
 
 def label(savepoint: Address, label: str | None) -> LabelChange:
@@ -249,7 +228,7 @@ def label(savepoint: Address, label: str | None) -> LabelChange:
         hf.savepoints.label("savepoints@daily", "before-upgrade")
         assert hf.savepoints.show("savepoints@before-upgrade").label == "before-upgrade"
     """
-    catalog, savepoint_id = open_savepoint(savepoint)
+    catalog, savepoint_id = StateAddress.resolve(savepoint).open_savepoint()
     return labels.set_label(catalog, savepoint_id, label, who=labels.person(), when_ms=now_ms())
 
 
@@ -276,7 +255,7 @@ def verify(savepoint: Address, *, deep: bool = False, tell: ProgressCallback | N
         except hf.NotFound as error:
             assert error.exit_code == 3
     """
-    return prove(*open_savepoint(savepoint), deep=deep, tell=tell)
+    return prove(*StateAddress.resolve(savepoint).open_savepoint(), deep=deep, tell=tell)
 
 
 def diff(
@@ -309,7 +288,8 @@ def diff(
     from holdfast.savepoints.key_diff import compare_states
 
     whole(samples, "samples", least=0)
-    return compare_states(place_of(first), place_of(second), samples=samples, tell=tell)
+    one, other = StateAddress.resolve(first).open_state(), StateAddress.resolve(second).open_state()
+    return compare_states(one, other, samples=samples, tell=tell)
 
 
 def diff_files(first: Address, second: Address) -> Difference:
@@ -333,55 +313,41 @@ def diff_files(first: Address, second: Address) -> Difference:
     return compare(show(first), show(second))
 
 
-def restore(
-    savepoint: Address,
+def create_checkpoint(
+    savepoint: StateAddress,
     checkpoint: Address,
+    operation: RestoreKind,
     *,
     claim: bool = False,
-    drop_expired: bool = False,
+    without_expired: WithoutExpired | None = None,
     database: str | None = None,
     table: Address | None = None,
     tell: ProgressCallback | None = None,
 ) -> Restored:
-    """Create a checkpoint from which the query continues after the savepoint's batch, exactly once.
+    """Restore or fork a savepoint as `hf.savepoints.restore` and `fork` do, whose arguments these are.
 
     Args:
-        savepoint: The savepoint's address.
-        checkpoint: A directory that does not exist.
-        claim: Delete the savepoint afterwards. By default it is kept and can be restored again.
-        drop_expired: Leave out rows of Holdfast's keyed state that had expired at the savepoint's batch; see
-            `hf.drop_expired`. By default every file is restored unchanged, so the query continues exactly as
-            it would have.
-        database: For state that was in a database: the target database of the same type, such as
-            `redis://redis.example:6379/0` or `cassandra://cassandra.example:9042/holdfast`. By default the
-            original database, with new stores.
-        table: A new directory for a query that writes Parquet, JSON or other files. The log of the table is
-            prepared; without it the query fails up to ten batches later, because Spark expects the entries
-            of earlier batches. By default no table is changed.
-        tell: Called with the number of finished files, the number of all files, and the current step.
+        savepoint: The resolved address of the savepoint.
+        without_expired: Copies the savepoint without its expired rows; None to keep them.
 
     Raises:
-        NotFound: The savepoint does not exist.
-        Corrupt: The savepoint is damaged; nothing was created.
-        Conflict: The target or the table exists; or, with `claim`, savepoints are being taken or deleted.
-        Unsupported: Expired rows cannot be dropped.
-        Unavailable: The database of the state does not answer.
-
-    Example:
-        restored = hf.savepoints.restore("savepoints@daily", "checkpoints/visits-restored")
-        assert restored.batch_id == 11  # the query continues with batch 12
-        assert hf.checkpoints.verify(restored.checkpoint).problems == ()
+        As `hf.savepoints.restore`.
     """
-    savepoint = savepoint_address(os.fspath(savepoint))  # what is deleted is what was restored
-    make = _make_without_expired if drop_expired else _make
+    catalog, savepoint_id = savepoint.open_savepoint()
     if claim:
-        require_no_turn(open_savepoint(savepoint)[0])
-    made = make(savepoint, checkpoint, RestoreKind.RESTORE, tell, database=database, table=table)
+        require_no_turn(catalog)
+    target = open_storage(os.fspath(checkpoint))
+    if without_expired is None:
+        made = _make(catalog, savepoint_id, target, operation, tell, database=database, table=table)
+    else:
+        made = _make_without_expired(
+            without_expired, catalog, savepoint_id, target, operation, tell, database=database, table=table
+        )
     if claim:
         try:
-            delete(savepoint)
+            removal.delete(catalog, savepoint_id)
         except HoldfastError as error:
-            raise _not_claimed(savepoint, made.checkpoint, error) from error
+            raise _not_claimed(savepoint, catalog, savepoint_id, made.checkpoint, error) from error
     return made
 
 
@@ -412,9 +378,13 @@ def plan_restore(
         assert plan.manifest.batch_id == 11
         assert plan.query_id == plan.manifest.query_id
     """
+    catalog, savepoint_id = StateAddress.resolve(savepoint).open_savepoint()
     if claim:
-        require_no_turn(open_savepoint(savepoint)[0])
-    return _plan(savepoint, checkpoint, RestoreKind.RESTORE, tell, database=database, table=table)
+        require_no_turn(catalog)
+    target = open_storage(os.fspath(checkpoint))
+    return _plan_into(
+        catalog, savepoint_id, target, RestoreKind.RESTORE, tell, database=database, table=table
+    )
 
 
 def plan_fork(
@@ -442,42 +412,9 @@ def plan_fork(
         assert plan.operation == "fork"
         assert plan.query_id != plan.manifest.query_id
     """
-    return _plan(savepoint, checkpoint, RestoreKind.FORK, tell, database=database, table=table)
-
-
-def fork(
-    savepoint: Address,
-    checkpoint: Address,
-    *,
-    drop_expired: bool = False,
-    database: str | None = None,
-    table: Address | None = None,
-    tell: ProgressCallback | None = None,
-) -> Restored:
-    """Create a checkpoint with the same state for a new query, with an id of its own.
-
-    Sinks such as Delta identify batches by the query id, so the batches of the fork are new to them.
-
-    Args:
-        savepoint: The savepoint's address.
-        checkpoint: A directory that does not exist.
-        drop_expired: Leave out rows that had expired at the savepoint's batch, as in `restore`.
-        database: As of `restore`.
-        table: As of `restore`; a fork must not write to the table of the original query.
-        tell: Called with the number of finished files, the number of all files, and the current step.
-
-    Raises:
-        NotFound: The savepoint does not exist.
-        Corrupt: The savepoint is damaged; nothing was created.
-        Conflict: The target or the table exists.
-        Unsupported: Expired rows cannot be dropped.
-
-    Example:
-        fork = hf.savepoints.fork("savepoints@daily", "checkpoints/visits-test")
-        assert fork.query_id != hf.checkpoints.read("checkpoints/visits").query_id
-    """
-    make = _make_without_expired if drop_expired else _make
-    return make(savepoint, checkpoint, RestoreKind.FORK, tell, database=database, table=table)
+    catalog, savepoint_id = StateAddress.resolve(savepoint).open_savepoint()
+    target = open_storage(os.fspath(checkpoint))
+    return _plan_into(catalog, savepoint_id, target, RestoreKind.FORK, tell, database=database, table=table)
 
 
 def delete(savepoint: Address, *, tell: ProgressCallback | None = None) -> Removal:
@@ -496,7 +433,7 @@ def delete(savepoint: Address, *, tell: ProgressCallback | None = None) -> Remov
         assert removal.kept == 0
         assert hf.savepoints.list("savepoints") == ()
     """
-    return removal.delete(*open_savepoint(savepoint), tell=tell)
+    return removal.delete(*StateAddress.resolve(savepoint).open_savepoint(), tell=tell)
 
 
 def plan_delete(savepoint: Address) -> Removal:
@@ -513,7 +450,7 @@ def plan_delete(savepoint: Address) -> Removal:
         plan = hf.savepoints.plan_delete("savepoints@daily")
         assert plan.paths == ()  # the other savepoint needs the same files
     """
-    return removal.plan_delete(*open_savepoint(savepoint), now_ms())
+    return removal.plan_delete(*StateAddress.resolve(savepoint).open_savepoint(), now_ms())
 
 
 def plan_gc(catalog: Address, *, older_than: Duration = "1h") -> Removal:
@@ -584,7 +521,9 @@ def restore_once(savepoint: Address, checkpoint: Address) -> Restored:
     Raises:
         As `restore`.
     """
-    return _make(savepoint, checkpoint, RestoreKind.RESTORE, None, again=True)
+    catalog, savepoint_id = StateAddress.resolve(savepoint).open_savepoint()
+    target = open_storage(os.fspath(checkpoint))
+    return _make(catalog, savepoint_id, target, RestoreKind.RESTORE, None, again=True)
 
 
 def _digest(
@@ -607,24 +546,9 @@ def plan_restore_once(
     Raises:
         As `restore`.
     """
-    return _plan(savepoint, checkpoint, RestoreKind.RESTORE, tell, again=True)
-
-
-def _plan(
-    savepoint: Address,
-    checkpoint: Address,
-    operation: RestoreKind,
-    tell: ProgressCallback | None,
-    *,
-    again: bool = False,
-    database: str | None = None,
-    table: Address | None = None,
-) -> RestorePlan:
-    catalog, savepoint_id = open_savepoint(savepoint)
+    catalog, savepoint_id = StateAddress.resolve(savepoint).open_savepoint()
     target = open_storage(os.fspath(checkpoint))
-    return _plan_into(
-        catalog, savepoint_id, target, operation, tell, again=again, database=database, table=table
-    )
+    return _plan_into(catalog, savepoint_id, target, RestoreKind.RESTORE, tell, again=True)
 
 
 def _plan_into(
@@ -655,8 +579,9 @@ def _plan_into(
 
 
 def _make(
-    savepoint: Address,
-    checkpoint: Address,
+    catalog: Storage,
+    savepoint_id: str,
+    target: Storage,
     operation: RestoreKind,
     tell: ProgressCallback | None,
     *,
@@ -664,8 +589,6 @@ def _make(
     database: str | None = None,
     table: Address | None = None,
 ) -> Restored:
-    catalog, savepoint_id = open_savepoint(savepoint)
-    target = open_storage(os.fspath(checkpoint))
     # A repeated call holds the lock already, or the lock is free.
     with nullcontext() if again else held_for_making(target, operation.value):
         plan = _plan_into(
@@ -674,14 +597,15 @@ def _make(
         return restoring.restore(catalog, target, plan, tell=tell)
 
 
-def _not_claimed(savepoint: Address, checkpoint: str, error: HoldfastError) -> HoldfastError:
+def _not_claimed(
+    savepoint: StateAddress, catalog: Storage, savepoint_id: str, checkpoint: str, error: HoldfastError
+) -> HoldfastError:
     """Return the error for a restored savepoint that could not be deleted."""
-    catalog, savepoint_id = open_savepoint(savepoint)
     stays = True
     with suppress(HoldfastError):
         stays = catalog.size(catalogs.manifest_path(savepoint_id)) is not None
     left = "the savepoint was not deleted" if stays else "files of the savepoint remain"
-    again = f"delete {savepoint}" if stays else f"gc {catalog.uri}"
+    again = f"delete {savepoint.text}" if stays else f"gc {catalog.uri}"
     return type(error)(
         f"the checkpoint is whole and ready, but {left}",
         where=checkpoint,
@@ -691,8 +615,10 @@ def _not_claimed(savepoint: Address, checkpoint: str, error: HoldfastError) -> H
 
 
 def _make_without_expired(
-    savepoint: Address,
-    checkpoint: Address,
+    without_expired: WithoutExpired,
+    catalog: Storage,
+    savepoint_id: str,
+    target: Storage,
     operation: RestoreKind,
     tell: ProgressCallback | None,
     *,
@@ -700,14 +626,12 @@ def _make_without_expired(
     table: Address | None = None,
 ) -> Restored:
     """Restore or fork a temporary savepoint without the expired rows."""
-    catalog, savepoint_id = open_savepoint(savepoint)
-    target = open_storage(os.fspath(checkpoint))
     check_apart(target, catalog)
     uri = catalogs.savepoint_uri(catalog, savepoint_id)
     restoring.free(target, uri, operation)
     with held_for_making(target, operation.value), workplace(target, "restore") as work:
         kept = LocalStorage(work / "catalog")
-        made = _without_expired(uri, kept.uri, tell=tell)
+        made = without_expired(catalog, savepoint_id, kept, tell=tell)
         plan = _plan_into(
             kept,
             made.manifest.savepoint_id,
@@ -719,17 +643,3 @@ def _make_without_expired(
             table=table,
         )
         return restoring.restore(kept, target, plan, tell=tell)
-
-
-def _without_expired(
-    savepoint: Address,
-    to: Address,
-    *,
-    label: str | None = None,
-    deep: bool = False,
-    tell: ProgressCallback | None = None,
-) -> Taken:
-    """Call `hf.drop_expired`, which reads keyed state; it is in a higher layer."""
-    import holdfast
-
-    return holdfast.drop_expired(savepoint, to=to, label=label, deep=deep, tell=tell)

@@ -12,13 +12,9 @@ from typing import NoReturn
 
 from holdfast import layout
 from holdfast.config.checks import local_path
-from holdfast.errors import Invalid, Unavailable, Unsupported
-from holdfast.external.view import open_checkpoint
+from holdfast.errors import Unavailable, Unsupported
 from holdfast.formats.manifest import SavedFile
-from holdfast.savepoints import catalog as catalogs
 from holdfast.savepoints.catalog import object_path
-from holdfast.savepoints.names import savepoint_address
-from holdfast.storage import open_storage
 from holdfast.storage.atomic_swap import sandbox
 from holdfast.storage.local import file_of
 from holdfast.storage.port import Names, ReadOnly, Storage, full, no_file
@@ -101,50 +97,6 @@ class StateLocation:
     batch_id: int | None
     name: str
     is_savepoint: bool = False
-
-
-def place_of(address: str | os.PathLike[str], batch: int | None = None) -> StateLocation:
-    """Return the state's location for a savepoint, or for a checkpoint with an optional `@BATCH`.
-
-    Args:
-        address: The address.
-        batch: The batch, if the address does not name one.
-
-    Raises:
-        NotFound: The savepoint does not exist. A checkpoint is not read.
-        Corrupt: The manifest is damaged.
-        Invalid: The address is not valid, or names a different batch or several savepoints.
-    """
-    text = savepoint_address(os.fspath(address))
-    if catalogs.is_savepoint(text):
-        catalog_uri, savepoint_id = catalogs.split_address(text)
-        catalog = open_storage(catalog_uri, "savepoint")
-        manifest = catalogs.load(catalog, savepoint_id)
-        uri = catalogs.savepoint_uri(catalog, savepoint_id)
-        if batch not in (None, manifest.batch_id):
-            raise Invalid(
-                "the savepoint is of a different batch than the one given",
-                code="HF-E2258",
-                where=uri,
-                found=f"batch {batch}",
-                expected=f"batch {manifest.batch_id}",
-                hint="omit the batch, or name a savepoint of that batch",
-            )
-        return StateLocation(
-            SavepointView(catalog, manifest.files, uri), manifest.batch_id, uri, is_savepoint=True
-        )
-    base, at, number = text.rpartition("@")
-    if at and number.isascii() and number.isdigit():
-        if batch not in (None, int(number)):
-            raise Invalid(
-                "two different batches are given",
-                code="HF-E2259",
-                found=f"{text} and batch {batch}",
-                hint="omit one of the two",
-            )
-        text, batch = base, int(number)
-    storage = open_checkpoint(text)
-    return StateLocation(storage, batch, storage.uri if batch is None else f"{storage.uri}@{batch}")
 
 
 def workplace(target: Storage, purpose: str) -> AbstractContextManager[Path]:

@@ -142,11 +142,11 @@ def lines(question: Facts, facts: Facts) -> Iterator[bytes]:
     from holdfast.at_rest.state_reader import StateReader
     from holdfast.external.named_addresses import name_database
     from holdfast.formats.rows.plain import plain
-    from holdfast.savepoints.view import place_of
+    from holdfast.savepoints.address import StateAddress
 
     for database in question["databases"]:
         name_database(database)
-    place = place_of(question["address"], question["batch"])
+    place = StateAddress.resolve(question["address"]).open_state(question["batch"])
     reader = StateReader(place.storage, place.batch_id)
     left_rows, left_bytes = int(question["rows"]), int(question["bytes"])
     facts.update(more=False, left_out=None)

@@ -18,9 +18,9 @@ from holdfast.changes.edit.editing import Edited, EditPlan, edit, plan_edit
 from holdfast.changes.edit.request import Edit
 from holdfast.changes.edit.undoing import change_of, plan_undo, undo
 from holdfast.errors import Conflict, Corrupt, HoldfastError, Invalid, NotFound
+from holdfast.savepoints.address import StateAddress
 from holdfast.savepoints.catalog import load, object_path
 from holdfast.savepoints.labels import set_label
-from holdfast.savepoints.names import savepoint_address
 from holdfast.savepoints.proof import prove
 from holdfast.storage.local import LocalStorage
 
@@ -304,7 +304,7 @@ def test_an_edit_and_its_undo_leave_the_label_to_the_original(bench: Callable[[s
         chance=one.hands.chance,
     )
     assert (made.label, back.taken.manifest.label, labelled.taken.manifest.label) == (None, None, "again")
-    named = savepoint_address(f"{one.catalog.uri}@before")
+    named = StateAddress.resolve(f"{one.catalog.uri}@before").text
     assert named.rpartition("/")[2] == one.first
 
 

@@ -157,6 +157,7 @@ DECIDING: tuple[tuple[Any, FailureClass], ...] = (
     (checkpoints.verify, FailureClass.STATE),
     (savepoints.take, FailureClass.STATE),
     (savepoints.restore, FailureClass.STATE),
+    (savepoints.verify, FailureClass.STATE),
     (Manifest, FailureClass.STATE),
     (parse_offsets, FailureClass.STATE),
     (hf.session, FailureClass.RESOURCES),

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from golden import golden_on_disk
+from holdfast import savepoints
 from holdfast.errors import Corrupt
 from holdfast.jobs.rollback import finish, under_way
-from holdfast.savepoints import savepoint_api as savepoints
 
 STAMP = "20260305T080000Z"
 NOTE = ".holdfast.fallback.json"

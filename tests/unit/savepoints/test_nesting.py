@@ -9,7 +9,7 @@ import pytest
 from golden import golden_on_disk
 from holdfast import savepoints
 from holdfast.errors import Conflict, Invalid
-from holdfast.savepoints.access import open_savepoint
+from holdfast.savepoints.address import StateAddress
 from holdfast.savepoints.planning import plan_take
 from holdfast.savepoints.restoring import RestoreKind, plan_restore
 from holdfast.storage.local import LocalStorage
@@ -50,7 +50,9 @@ def test_no_checkpoint_is_made_there(disk: Path, place: str, kind: type[Exceptio
     before = shown(disk)
     given = saved(disk)
     with pytest.raises(kind, match=message):
-        plan_restore(*open_savepoint(given), LocalStorage(disk / place), RestoreKind.RESTORE)
+        plan_restore(
+            *StateAddress.resolve(given).open_savepoint(), LocalStorage(disk / place), RestoreKind.RESTORE
+        )
     for make in (savepoints.restore, savepoints.fork):
         with pytest.raises(kind, match=message):
             make(given, disk / place)

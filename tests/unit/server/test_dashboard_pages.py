@@ -24,7 +24,7 @@ from holdfast.jobs.registry.operation_log import (
 )
 from holdfast.model import Failure, JobState
 from holdfast.observe.alerting import Alert, AlertEvent, AlertStore
-from holdfast.savepoints.savepoint_api import take
+from holdfast.savepoints import take
 from holdfast.server.server_settings import ServerSettings
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from holdfast.jobs.operation_executor import OperationExecutor
 from holdfast.jobs.registry.operation_log import Operations
 from holdfast.model import HeavyKey, SkewReport
 from holdfast.savepoints import planning
-from holdfast.server.access import path_policy
+from holdfast.savepoints.address import StateAddress
 from holdfast.storage.local import LocalStorage
 
 API = "/api/v1"
@@ -178,7 +178,7 @@ def test_no_name_leads_out_of_where_a_request_may_look(
     link.symlink_to(elsewhere / "sp")
     short = taken.uri.rpartition("/")[2][:19]
     with monkeypatch.context() as patched:
-        patched.setattr(path_policy, "find", pytest.fail)
+        patched.setattr(StateAddress, "find", pytest.fail)
         for name in (
             f"{place}{named}"
             for place in (elsewhere / "sp", link)

@@ -10,7 +10,8 @@ from holdfast.changes.offsets.moving import OffsetPlan, OffsetRequest, OffsetsMo
 from holdfast.changes.offsets.moving import move_offsets as moved
 from holdfast.changes.offsets.moving import plan_offsets as planned
 from holdfast.changes.offsets.positions import Positions, read_positions
-from holdfast.savepoints.access import Address, move_of, source_guard, source_of, source_usage
+from holdfast.savepoints.access import move_of, source_guard, source_of, source_usage
+from holdfast.savepoints.address import Address
 from holdfast.savepoints.view import workplace
 
 if TYPE_CHECKING:

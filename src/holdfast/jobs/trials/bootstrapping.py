@@ -17,7 +17,7 @@ from holdfast.errors import Invalid
 from holdfast.jobs.definition import Job
 from holdfast.jobs.loader import load_module
 from holdfast.jobs.processes.user_query import built, loaded, session_for
-from holdfast.savepoints.access import Address
+from holdfast.savepoints.address import Address
 from holdfast.savepoints.view import workplace
 from holdfast.storage import open_storage
 

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 from holdfast.changes.change import StateChange, StepOrder
 from holdfast.changes.engine import Step
 from holdfast.changes.evolving import ConvertState, EvolutionPlan
-from holdfast.savepoints.access import Address, ChangeSource
+from holdfast.savepoints.access import ChangeSource
+from holdfast.savepoints.address import Address
 from holdfast.storage.port import Storage
 
 if TYPE_CHECKING:

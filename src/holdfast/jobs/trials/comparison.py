@@ -25,7 +25,7 @@ from holdfast.jobs.state_home import SANDBOXES, state_home
 from holdfast.jobs.trials.state_diff import FinalStates, compare_states
 from holdfast.jobs.trials.trial import TrialOutcome, TrialSpec, run_trial
 from holdfast.json_shapes import JsonShape, in_json, in_json_as, json_as
-from holdfast.savepoints.access import open_savepoint
+from holdfast.savepoints.address import StateAddress
 from holdfast.savepoints.restoring import Restored, RestoreKind, RestorePlan, plan_restore, restore
 from holdfast.storage import open_storage
 from holdfast.storage.atomic_swap import sandbox
@@ -351,7 +351,7 @@ def compare(
     whole(batches, "batches", least=1)
     whole(samples, "samples", least=0)
     say = tell or (lambda _done, _total, _note: None)
-    catalog, savepoint_id = open_savepoint(savepoint)
+    catalog, savepoint_id = StateAddress.resolve(savepoint).open_savepoint()
     target = None if checkpoint is None else open_storage(checkpoint)
     wanted = None
     if target is not None:

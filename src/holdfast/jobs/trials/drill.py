@@ -20,8 +20,8 @@ from holdfast.jobs.trials.comparison import trial_conf
 from holdfast.jobs.trials.trial import TrialOutcome, TrialSpec, run_trial
 from holdfast.json_shapes import NOT_IN_JSON, JsonShape, in_json, json_spread
 from holdfast.quantities import rounded_duration
-from holdfast.savepoints.catalog import Drill, drills, has_grown, listed, note, split_address, usual_ms
-from holdfast.savepoints.names import savepoint_address
+from holdfast.savepoints.address import StateAddress
+from holdfast.savepoints.catalog import Drill, drills, has_grown, listed, note, usual_ms
 from holdfast.savepoints.restoring import RestoreKind, plan_restore, restore
 from holdfast.storage import open_storage
 from holdfast.storage.atomic_swap import sandbox
@@ -182,12 +182,11 @@ def newest(address: str) -> tuple[Storage, str]:
         Invalid: The address is invalid, or matches several savepoints.
         NotFound: The catalog has no savepoint, or none with the label.
     """
-    address = savepoint_address(address, or_directory=True)
+    found = StateAddress.resolve(address, or_directory=True)
     try:
-        catalog, savepoint_id = split_address(address)
-        return open_storage(catalog, "savepoint"), savepoint_id
+        return found.open_savepoint()
     except Invalid:
-        storage = open_storage(address, "savepoint")
+        storage = open_storage(found.text, "savepoint")
     savepoint_ids = [savepoint.savepoint_id for savepoint in listed(storage)]
     if not savepoint_ids:
         raise NotFound(

@@ -36,7 +36,8 @@ from holdfast.jobs.processes.user_query import Code, built, loaded, session_for
 from holdfast.jobs.trials.compatibility import old_plan, unfit_for_evolution
 from holdfast.model import Effect, PlanChange
 from holdfast.quantities import counted
-from holdfast.savepoints.access import Address, ChangeSource, move_of, source_guard, source_usage
+from holdfast.savepoints.access import ChangeSource, move_of, source_guard, source_usage
+from holdfast.savepoints.address import Address
 from holdfast.savepoints.dry_run_checkpoint import DryRunCheckpoint, lay_out, lay_out_first, open_saved
 from holdfast.savepoints.plan_changes import compare_plans, moved_sources
 from holdfast.savepoints.restoring import RestoreKind

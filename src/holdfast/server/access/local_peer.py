@@ -102,7 +102,7 @@ _ROOT: Final = 0
 _OPEN_STATES: Final = frozenset({1, 4, 5})
 _ESTABLISHED, _CLOSE_WAIT = 1, 8
 
-Address = tuple[str, int]
+SocketAddress = tuple[str, int]
 
 
 def can_tell() -> bool:
@@ -152,7 +152,7 @@ def with_peer(state: dict[str, Any], transport: Any) -> dict[str, Any]:
     return {**state, PEER: LocalPeer(transport)}
 
 
-def _uid_from_kernel(theirs: Address, ours: Address) -> int | None:
+def _uid_from_kernel(theirs: SocketAddress, ours: SocketAddress) -> int | None:
     """Return the user at the other end of a connection of this process.
 
     The tables of all sockets are read only if the query does not find this process's own end either, because
@@ -170,7 +170,7 @@ def _uid_from_kernel(theirs: Address, ours: Address) -> int | None:
     return uid_of(theirs, ours)
 
 
-def uid_of(local: Address, remote: Address) -> int | None:
+def uid_of(local: SocketAddress, remote: SocketAddress) -> int | None:
     """Return the user of the socket with these two ends from the kernel's tables, or None."""
     wanted = {
         (_row_address(*near), _row_address(*far))
@@ -195,7 +195,7 @@ def _rows() -> Iterator[list[str]]:
                 yield fields
 
 
-def _ends(end: Address) -> list[End]:
+def _ends(end: SocketAddress) -> list[End]:
     """Return an end of a connection in its IPv4 and IPv6 forms."""
     address, port = ipaddress.ip_address(end[0].partition("%")[0]), end[1]
     if isinstance(address, ipaddress.IPv6Address):

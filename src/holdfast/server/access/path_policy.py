@@ -13,8 +13,7 @@ from holdfast.config.checks import canonical_uri, parse_storage
 from holdfast.errors import Invalid
 from holdfast.jobs.registry.client import JobDetails
 from holdfast.layout import SAVEPOINTS_BESIDE, beside
-from holdfast.savepoints.catalog import is_savepoint, split_address
-from holdfast.savepoints.names import find, parse_name
+from holdfast.savepoints.address import StateAddress
 from holdfast.server.control_plane import ControlPlane
 
 _BESIDE: Final = re.compile(r"(\.savepoints|-fork|-restored)([.-][^/]*)?(/|$)")
@@ -80,9 +79,9 @@ def savepoint(plane: ControlPlane, address: str, setting: str) -> str:
         Invalid: The address is invalid, not allowed, or matches several savepoints.
         NotFound: No savepoint of the directory has the label.
     """
-    address = _complete_address(plane, address, setting) or address
-    catalog, savepoint_id = split_address(resolve(plane, address, setting).removesuffix("/_metadata"))
-    return f"{catalog}/savepoints/{savepoint_id}"
+    found = _find_savepoint(plane, StateAddress.parse(address), setting)
+    uri = resolve(plane, address if found is None else found.text, setting)
+    return StateAddress.parse(uri.removesuffix("/_metadata")).uri
 
 
 def state(plane: ControlPlane, address: str, setting: str) -> str:
@@ -92,27 +91,26 @@ def state(plane: ControlPlane, address: str, setting: str) -> str:
         Invalid: The address is invalid, not allowed, or matches several savepoints.
         NotFound: No savepoint of the directory has the label.
     """
-    named = address if is_savepoint(address) else _complete_address(plane, address, setting)
-    if named is not None:
-        return savepoint(plane, named, setting)
-    place, at, number = address.rpartition("@")
-    if at and number.isascii() and number.isdigit():
-        return f"{resolve(plane, place, setting)}@{number}"
+    parsed = StateAddress.parse(address)
+    found = parsed if parsed.is_savepoint else _find_savepoint(plane, parsed, setting)
+    if found is not None:
+        return savepoint(plane, found.text, setting)
+    if parsed.batch is not None:
+        return f"{resolve(plane, parsed.directory, setting)}@{parsed.batch}"
     uri = resolve(plane, address, setting)
     # A trailing slash marks a directory, whose name may contain an @.
-    return uri if parse_name(uri) is None else f"{uri}/"
+    return f"{uri}/" if StateAddress.parse(uri).is_partial else uri
 
 
-def _complete_address(plane: ControlPlane, address: str, setting: str) -> str | None:
+def _find_savepoint(plane: ControlPlane, address: StateAddress, setting: str) -> StateAddress | None:
     """Return the full address of a savepoint given by label or by the start of its id; otherwise None."""
-    name = parse_name(address)
-    if name is None:
+    if not address.is_partial:
         return None
     try:
-        catalog = resolve(plane, name.catalog, setting)
+        catalog = resolve(plane, address.directory, setting)
     except Invalid:  # if the whole address may be used, its @ does not start a label
         return None
-    return find(replace(name, catalog=catalog), address)
+    return replace(address, directory=catalog).find()
 
 
 def new_checkpoint(plane: ControlPlane, address: str, setting: str) -> str:
@@ -131,7 +129,7 @@ def new_checkpoint(plane: ControlPlane, address: str, setting: str) -> str:
                 found=uri,
                 expected=f"a directory neither inside nor above {used}",
             )
-    return uri if parse_name(uri) is None else f"{uri}/"
+    return f"{uri}/" if StateAddress.parse(uri).is_partial else uri
 
 
 def catalog_of(plane: ControlPlane, details: JobDetails, directory: str | None, setting: str) -> str:

@@ -18,7 +18,7 @@ from holdfast.jobs.reports import alert_events, alerts, metrics_json, metrics_te
 from holdfast.observe import alerting, lag, metrics
 from holdfast.observe.alerting import NotedEvent
 from holdfast.observe.prometheus import CONTENT_TYPE
-from holdfast.savepoints.access import open_savepoint
+from holdfast.savepoints.address import StateAddress
 from holdfast.savepoints.catalog import PENDING, RECORDED, Listed
 from holdfast.savepoints.digests import recorded_states
 from holdfast.savepoints.savepoint_api import show
@@ -292,7 +292,7 @@ def savepoint_router(plane: ControlPlane) -> APIRouter:
         """Return a savepoint's manifest, and the recorded content of its rows."""
         uri = path_policy.savepoint(plane, savepoint, "savepoint")
         manifest = show(uri)
-        states = recorded_states(open_savepoint(uri)[0], manifest)
+        states = recorded_states(StateAddress.resolve(uri).open_savepoint()[0], manifest)
         return ManifestBody.model_validate(
             {
                 "manifest": manifest.as_dict() if files else {**manifest.fields, "label": manifest.label},

@@ -21,7 +21,7 @@ from holdfast.at_rest.state_reader import StateReader
 from holdfast.checkpoints.checkpoint import read
 from holdfast.errors import Invalid, NotFound, Unavailable
 from holdfast.external.named_addresses import named_databases
-from holdfast.savepoints.view import place_of
+from holdfast.savepoints.address import StateAddress
 from holdfast.server.access import path_policy
 from holdfast.server.api_v1.jobs import JobName, QueryName
 from holdfast.server.api_v1.models import Shape
@@ -202,7 +202,7 @@ def _open_state(plane: ControlPlane, job: str, which: Which) -> tuple[StateReade
     address = query.checkpoint
     if which.savepoint is not None:
         address = path_policy.savepoint(plane, which.savepoint, "savepoint")
-    place = place_of(address, which.batch)
+    place = StateAddress.resolve(address).open_state(which.batch)
     reader = StateReader(place.storage, place.batch_id)
     if not reader.operators:
         raise NotFound(

@@ -20,8 +20,8 @@ from holdfast.formats.rows.plain import plain
 from holdfast.formats.text import foreign_json
 from holdfast.jobs.registry.client import JobDetails
 from holdfast.layout import FORK_BESIDE, beside
+from holdfast.savepoints.address import StateAddress
 from holdfast.savepoints.catalog import Listed
-from holdfast.savepoints.view import place_of
 from holdfast.server.control_plane import ControlPlane
 from holdfast.server.dashboard.charts import ALL, Chart, chart, timeline
 from holdfast.server.dashboard.job_pages import chosen_query, head_of, operation_line
@@ -316,7 +316,7 @@ def _shared(plane: ControlPlane, details: JobDetails, address: str, asked: State
 
 
 def _look(address: str, asked: StateRequest, catalog: str | None) -> StateLook:
-    place = place_of(address)
+    place = StateAddress.resolve(address).open_state()
     reader = StateReader(place.storage, place.batch_id)
     states = tuple(_state(operator, state) for operator in reader.operators for state in operator.states)
     batch = reader.batch_id
