@@ -26,6 +26,10 @@ class CodeExplanation(JsonShape):
         expected: What is allowed; empty if it does not report it.
         to_do: The recommended actions.
         retired: True if this version no longer reports the error.
+
+    Example:
+        explanation: hf.CodeExplanation = hf.explain_code("HF103")
+        assert explanation.code == "HF103" and not explanation.retired
     """
 
     code: str

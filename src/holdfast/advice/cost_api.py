@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Final
 
 from holdfast.advice.cost_report import CostReport, Origin, Situation, StateCost, changes
-from holdfast.advice.plan_forecast import Forecast, PlannedState, forecast
+from holdfast.advice.plan_forecast import CostForecast, PlannedState, forecast
 from holdfast.advice.prices import Money, Prices, medium_of, monthly, read_prices
 from holdfast.advice.usage import (
     DAY_MS,
@@ -20,7 +20,7 @@ from holdfast.advice.usage import (
     measure,
     saved_bytes,
 )
-from holdfast.checkpoints.checkpoint import Checkpoint, StatefulOperator, codec_of
+from holdfast.checkpoints.checkpoint import CheckpointReport, StatefulOperator, codec_of
 from holdfast.checkpoints.logs import Logs
 from holdfast.checkpoints.problems import batch_not_kept
 from holdfast.config.units import Duration, parse_duration
@@ -157,7 +157,7 @@ def forecast_cost(
     partitions: int = 200,
     prices: Prices | Address | None = None,
     medium: str = "s3",
-) -> Forecast:
+) -> CostForecast:
     """Forecast the cost of a planned job's state.
 
     Args:
@@ -186,7 +186,7 @@ def forecast_cost(
     return forecast(plan, _prices(prices))
 
 
-def _require_newest(checkpoint: Checkpoint, place: StateLocation) -> None:
+def _require_newest(checkpoint: CheckpointReport, place: StateLocation) -> None:
     """Refuse an older batch: the cost covers the files of all kept batches."""
     if place.batch_id in (None, checkpoint.batch_id):
         return

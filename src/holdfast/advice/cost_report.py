@@ -112,6 +112,10 @@ class CostReport(JsonShape):
         money: The cost per month.
         prices: The prices used.
         changes: What each change would save, largest saving first.
+
+    Example:
+        report: hf.CostReport = hf.cost("checkpoints/visits")
+        assert [cost.state for cost in report.states] == ["aggregate"]
     """
 
     place: str

@@ -84,7 +84,7 @@ class PlannedState(JsonShape):
 
 
 @dataclass(frozen=True, slots=True)
-class Forecast(JsonShape):
+class CostForecast(JsonShape):
     """The cost of a plan once all of its keys have arrived.
 
     Attributes:
@@ -99,6 +99,10 @@ class Forecast(JsonShape):
         money: The cost per month.
         prices: The prices used.
         assumed: The assumptions of the forecast.
+
+    Example:
+        forecast: hf.CostForecast = hf.forecast_cost(rate=500, keys=1_000_000)
+        assert forecast.checkpoint_bytes == forecast.state_bytes + forecast.retained_bytes
     """
 
     plan: PlannedState
@@ -130,7 +134,7 @@ def shape_of(plan: PlannedState) -> QueryShape:
     )
 
 
-def forecast(plan: PlannedState, prices: Prices | None = None) -> Forecast:
+def forecast(plan: PlannedState, prices: Prices | None = None) -> CostForecast:
     """Forecast the cost of a plan.
 
     The result is an upper bound: bytes are those of rows as Spark writes them, before compression, and keys
@@ -162,7 +166,7 @@ def forecast(plan: PlannedState, prices: Prices | None = None) -> Forecast:
         requests=None if requests is None else requests.total,
         memory_bytes=memory_bytes,
     )
-    return Forecast(
+    return CostForecast(
         plan,
         plan.keys,
         state_bytes,

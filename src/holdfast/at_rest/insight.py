@@ -74,6 +74,10 @@ class KeyHistory(JsonShape):
         last_written: The newest batch that has written the key, even with an unchanged value; None if that
             was before the oldest kept batch, or if the files show only changed values and there was none.
         exact: True if the files record each write, and not only changed values.
+
+    Example:
+        history: hf.KeyHistory = hf.state("checkpoints/visits").history("aggregate", "c1")
+        assert (history.first_batch, history.last_batch) == (5, 11)
     """
 
     state: NamedState = field(metadata=json_spread("operator_id", "operator", "state"))
@@ -316,6 +320,11 @@ class KeyExplanation(JsonShape):
         partitions: The number of partitions.
         key_group: The key group, for Holdfast's keyed operators.
         rank: Its rank among the largest; None if not computed.
+
+    Example:
+        explanation: hf.KeyExplanation = hf.state("checkpoints/visits").explain("aggregate", "c1")
+        assert (explanation.written_batch, explanation.partitions) == (11, 2)
+        print(explanation.inputs)  # the files or offsets that the batch has read
     """
 
     found: KeyState = field(metadata=json_spread())
@@ -468,6 +477,10 @@ class HeavyKeys(JsonShape):
         keys: The number of its keys.
         size_bytes: The size of all keys.
         heaviest: The largest keys, the largest first.
+
+    Example:
+        largest: hf.HeavyKeys = hf.state("checkpoints/visits").heaviest("aggregate", most=3)
+        assert (largest.keys, len(largest.heaviest)) == (10, 3)
     """
 
     state: NamedState = field(metadata=json_spread("operator_id"))
@@ -577,6 +590,11 @@ class WhatIf(JsonShape):
         freed_rows: The number of rows that the rule would free; None if it cannot be applied.
         freed_bytes: Their size.
         histogram: Rows by age, from the youngest to the oldest.
+
+    Example:
+        effects: tuple[hf.WhatIf, ...] = hf.state("checkpoints/visits").what_if(ttl="1 hour")
+        assert [(effect.rows, effect.freed_rows) for effect in effects] == [(10, None)]
+        print(effects[0].what)  # the reason: the rows of this aggregation have no times
     """
 
     operator_id: int

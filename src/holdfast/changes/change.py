@@ -67,6 +67,10 @@ class StepsPlan(ChangePlan, JsonShape):
     Attributes:
         steps: The plan of each step, in the order in which they are carried out.
         usage: The processes that may be using the checkpoint; None if that was not asked.
+
+    Example:
+        plan: hf.StepsPlan = hf.change("checkpoints/orders").partitions(4).plan("checkpoints/orders-4")
+        assert [step.step for step in plan.steps] == ["partitions"]
     """
 
     steps: tuple[StepPlan, ...]
@@ -93,13 +97,18 @@ class StepReport(JsonShape):
 
 
 @dataclass(frozen=True, slots=True)
-class Changed(JsonShape):
+class ChangeReport(JsonShape):
     """A checkpoint that a change has created.
 
     Attributes:
         plan: The plan that was carried out.
         batch_id: The newest batch of the checkpoint: that of the source.
         reports: The report of each step.
+
+    Example:
+        report: hf.ChangeReport = hf.change("savepoints@daily").partitions(4).to("checkpoints/visits-4")
+        assert report.batch_id == 11
+        assert [step.step for step in report.reports] == ["partitions"]
     """
 
     plan: StepsPlan = field(metadata=json_spread())
@@ -182,13 +191,13 @@ class StateChange:
 
         asked = request(state, where, key, set, delete=delete, insert=insert, change=change)
         step = EditRows(asked, why)
-        return self.add_step(StepOrder.ROWS, _simple(step, {"state": state, "statement": asked.statement}))
+        return self._add_step(StepOrder.ROWS, _simple(step, {"state": state, "statement": asked.statement}))
 
     def drop_expired(self) -> Self:
         """Delete expired values of keyed state, as `hf.drop_expired` does."""
         from holdfast.changes.rows import DropExpired
 
-        return self.add_step(StepOrder.ROWS, _simple(DropExpired(), {}))
+        return self._add_step(StepOrder.ROWS, _simple(DropExpired(), {}))
 
     def keep_newer_than(self, when: datetime | date | str, *, column: str, state: str | None = None) -> Self:
         """Delete the rows whose time is before a point in time.
@@ -206,7 +215,7 @@ class StateChange:
             states = step.expressions(source.view()[0])
             return nullcontext(({"when": str(when), "column": column, "states": list(states)}, step))
 
-        return self.add_step(StepOrder.ROWS, prepared)
+        return self._add_step(StepOrder.ROWS, prepared)
 
     def offsets(
         self, *changes: OffsetChange, skip_files: Sequence[str] = (), files_of: str | None = None
@@ -218,7 +227,7 @@ class StateChange:
             plan = planned_offsets(source, target, wanted)
             return nullcontext((plan, SetOffsets(plan)))
 
-        return self.add_step(StepOrder.OFFSETS, prepared)
+        return self._add_step(StepOrder.OFFSETS, prepared)
 
     def plan(self, checkpoint: Address | None = None) -> StepsPlan:
         """Plan the change. Changes nothing.
@@ -239,7 +248,7 @@ class StateChange:
         *,
         stopped: bool = False,
         tell: ProgressCallback | None = None,
-    ) -> Changed:
+    ) -> ChangeReport:
         """Carry the change out: create a checkpoint with the changed state.
 
         The source is copied once, by hard links if possible. Each step proves its result on the
@@ -278,9 +287,9 @@ class StateChange:
                 tell=tell,
             )
         named = tuple(StepReport(step.name, report) for step, report in zip(steps, reports, strict=True))
-        return Changed(plan, plan.batch_id, named)
+        return ChangeReport(plan, plan.batch_id, named)
 
-    def add_step(self, rank: StepOrder, prepare: Prepare) -> Self:
+    def _add_step(self, rank: StepOrder, prepare: Prepare) -> Self:
         """Add a step of this rank."""
         self._steps.append((rank, prepare))
         return self
@@ -288,7 +297,7 @@ class StateChange:
     def _in_layout(self, **asked: Any) -> Self:
         """Add to the one step that moves the state to a different layout."""
         if not self._layout:
-            self.add_step(StepOrder.LAYOUT, self._layout_step)
+            self._add_step(StepOrder.LAYOUT, self._layout_step)
         self._layout.update(asked)
         return self
 

@@ -18,7 +18,7 @@ from holdfast.storage import open_storage
 
 if TYPE_CHECKING:
     from holdfast.advice.cost_report import CostReport, Saving, StateCost
-    from holdfast.advice.plan_forecast import Forecast
+    from holdfast.advice.plan_forecast import CostForecast
     from holdfast.advice.prices import Money
     from holdfast.advice.usage import DailyRequests
 
@@ -236,7 +236,7 @@ def _show_change(change: Saving, currency: str) -> None:
     output.prose(f"how: {change.how}", "    ")
 
 
-def _show_forecast(forecast: Forecast) -> None:
+def _show_forecast(forecast: CostForecast) -> None:
     from holdfast.advice.prices import total_text
     from holdfast.quantities import rounded_duration, rounded_size
 

@@ -82,6 +82,10 @@ class Manifest:
         files: Its files, ascending by path.
         new_bytes: The size of the files that were new to the catalog, in bytes.
         fields: All fields except the files, unchanged, newer fields included.
+
+    Example:
+        manifest: hf.savepoints.Manifest = hf.savepoints.show("savepoints@daily")
+        assert (manifest.batch_id, manifest.changed) == (11, False)
     """
 
     savepoint_id: str

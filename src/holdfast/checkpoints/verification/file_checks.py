@@ -99,6 +99,10 @@ class Verification(JsonShape):
         compared: The number of files that were compared with the record.
         stateful: True if the query keeps state; None if it has no state files and that may be a loss.
         damage: The damaged files, for making a copy without them.
+
+    Example:
+        verification: hf.checkpoints.Verification = hf.checkpoints.verify("checkpoints/visits")
+        assert verification.ok and verification.batch_id == 11
     """
 
     uri: str = field(metadata=json_as("checkpoint"))

@@ -61,7 +61,7 @@ class StateExplanation(JsonShape):
 
 
 @dataclass(frozen=True, slots=True)
-class Explanation(JsonShape):
+class ProcessorExplanation(JsonShape):
     """The explanation of a processor; `str()` gives the text, `as_dict()` the values for JSON.
 
     Attributes:
@@ -72,6 +72,17 @@ class Explanation(JsonShape):
         timers: The cost of timers, or "none".
         key_bytes: The estimated size of a key without its states, in bytes.
         assumptions: The assumptions of the estimates, in words.
+
+    Example:
+        class Visits(hf.Keyed):
+            visits = hf.value(int, default=0)
+
+            def on_event(self, event, state, ctx):
+                state.visits += 1
+
+
+        explanation: hf.ProcessorExplanation = hf.explain(Visits(), key="customer string")
+        assert [state.name for state in explanation.states] == ["visits"]
     """
 
     name: str
@@ -123,7 +134,7 @@ def explain(
     text_bytes: int = 16,
     elements: int = 10,
     nested: int = 4,
-) -> Explanation:
+) -> ProcessorExplanation:
     """Explain a processor's state: its contents and size per key, and the cost of each access.
 
     Reads the class and starts nothing. Sizes are those of the Arrow columns, before compression and
@@ -161,7 +172,7 @@ def explain(
     definition = definition_of(processor, streams if len(streams) > 1 else ("events",))
     columns = parse_schema(key)
     timer_bytes = TIMER_BYTES if definition.has_timers else 0
-    return Explanation(
+    return ProcessorExplanation(
         definition.name,
         definition.kind,
         _handlers(definition),

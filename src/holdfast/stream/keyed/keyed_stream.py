@@ -25,7 +25,7 @@ from holdfast.stream.event_time import (
     watermarks,
 )
 from holdfast.stream.keyed.blobs_in_database import BLOBS_FROM, blobs_of, refuse_external_provider
-from holdfast.stream.keyed.broadcast_stream import BroadcastStream, not_an_identifier
+from holdfast.stream.keyed.broadcast_stream import BroadcastStream, not_an_identifier, pack_rows
 from holdfast.stream.keyed.hot_keys import checked_key
 from holdfast.stream.operator_check import SPREAD_KEY, Defined, checked_name, define, same_name
 from holdfast.worker.state.group_numbers import MOST_GROUPS, Numbering
@@ -166,7 +166,12 @@ class Hot:
 
 @dataclass(frozen=True, slots=True)
 class KeyedStream:
-    """Streams with a key, ready for a processor; made by `keyed`."""
+    """Streams with a key, ready for a processor; made by `keyed`.
+
+    Example:
+        stream: hf.KeyedStream = hf.keyed(events, by="customer")
+        stream = stream.connect(events, by="customer", name="again")
+    """
 
     inputs: tuple[Input, ...]
     key_groups: int
@@ -357,7 +362,7 @@ class KeyedStream:
             for source, (packer, combiner) in zip(self.inputs, packers, strict=True)
         ]
         if self.broadcast is not None:
-            inputs.append(self.broadcast.packed(lane.layout, len(lane.streams)))
+            inputs.append(pack_rows(self.broadcast, lane.layout, len(lane.streams)))
         if ticking:
             inputs.append(ticks_of(self.inputs[0].frame, packers[0][0]))
         together = reduce(DataFrame.union, inputs)
