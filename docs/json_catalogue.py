@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, is_dataclass
 from enum import Enum
 from pathlib import Path
 from types import UnionType
-from typing import Any, Union, get_args, get_origin
+from typing import Any, Literal, Union, get_args, get_origin
 
 from holdfast.advice.advice import AdviceReport
 from holdfast.advice.codes import CodeExplanation
@@ -550,7 +550,7 @@ def _words(kind: Any, titles: Mapping[type, str]) -> str:
     origin, parts = get_origin(kind), [part for part in get_args(kind) if part is not ...]
     if kind in titles:
         return f"[{titles[kind]}](#{titles[kind].lower().replace(' ', '-')})"
-    if isinstance(kind, type) and issubclass(kind, Enum):
+    if origin is Literal or (isinstance(kind, type) and issubclass(kind, Enum)):
         return "text"
     if origin in (Union, UnionType):
         return " or ".join(_words(part, titles) for part in parts)

@@ -442,7 +442,7 @@ def test_console_memory_and_modes(spark: SparkSession, shop: Shop) -> None:
         lambda: sink(shop.totals(), mode="update").parquet("x"),
         lambda: sink(shop.totals(), mode="complete").upsert("x", ["customer"], "x.db"),
         lambda: sink(shop.totals(), mode="append").replace("x", "x.db"),
-        lambda: sink(shop.stream()).files("kafka", "x"),
+        lambda: sink(shop.stream()).files("kafka", "x"),  # type: ignore[arg-type]
         lambda: sink(shop.stream()).foreach_batch(lambda a, b, c: None),
         lambda: sink(shop.stream()).foreach_batch(lambda a: None),
         lambda: sink(shop.stream()).foreach_batch(lambda a, b: None, ledger="x.db"),

@@ -6,13 +6,18 @@ import ast
 import functools
 import importlib
 import inspect
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from types import ModuleType
-from typing import Any
+from typing import Any, get_args
 
+import pytest
 import python_catalogue
 
 import holdfast as hf
+from holdfast.advice.advice import Topic, TopicName
+from holdfast.changes.reshaping import _NAMES, BackendName
+from holdfast.config.backend import _BLOCK_COMPRESSIONS, PROFILES, BlockCodec, DiskProfile
+from holdfast.engine.session.jars import EXTRAS, Extra
 
 # Parts of public classes that Holdfast calls itself, which documentation does not show to people.
 INTERNAL = {
@@ -99,3 +104,17 @@ def test_every_internal_part_is_there() -> None:
     values = [public.value for _, public in python_catalogue.public_names()]
     named = {name for value in values for name, _ in functions_of(value)}
     assert INTERNAL.keys() <= named
+
+
+@pytest.mark.parametrize(
+    ("typed", "accepted"),
+    [
+        (BackendName, _NAMES),
+        (BlockCodec, _BLOCK_COMPRESSIONS),
+        (DiskProfile, PROFILES),
+        (Extra, EXTRAS),
+        (TopicName, [topic.value for topic in Topic]),
+    ],
+)
+def test_an_editor_offers_the_words_that_are_accepted(typed: Any, accepted: Iterable[str]) -> None:
+    assert sorted(get_args(typed)) == sorted(accepted)

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Final
+from typing import Final, Literal, TypeAlias
 
 from holdfast.advice.findings import Severity
 from holdfast.advice.plan_forecast import CostForecast
 from holdfast.config.checks import place_word
 from holdfast.json_shapes import JsonShape
 from holdfast.quantities import rounded_duration, rounded_size
+
+TopicName: TypeAlias = Literal["backend", "checkpoint", "partitions", "memory"]
 
 
 class Topic(str, Enum):

@@ -9,7 +9,7 @@ from typing import Final
 
 from holdfast.advice.cost_report import CostReport, Origin, Situation, StateCost, changes
 from holdfast.advice.plan_forecast import CostForecast, PlannedState, forecast
-from holdfast.advice.prices import Money, Prices, medium_of, monthly, read_prices
+from holdfast.advice.prices import Medium, Money, Prices, medium_of, monthly, read_prices
 from holdfast.advice.usage import (
     DAY_MS,
     DailyRequests,
@@ -156,7 +156,7 @@ def forecast_cost(
     interval: Duration = "1 minute",
     partitions: int = 200,
     prices: Prices | Address | None = None,
-    medium: str = "s3",
+    medium: Medium = "s3",
 ) -> CostForecast:
     """Forecast the cost of a planned job's state.
 
@@ -269,7 +269,11 @@ def _memory(
 
 
 def _priced(
-    state: StateCost, prices: Prices, medium: str, asked: DailyRequests | None, measured: MeasuredCheckpoint
+    state: StateCost,
+    prices: Prices,
+    medium: Medium,
+    asked: DailyRequests | None,
+    measured: MeasuredCheckpoint,
 ) -> StateCost:
     """Return the state with the requests of its stores and its cost."""
     requests = None if asked is None else _of_stores(measured, asked.batches, state.stores)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Final
 
-from holdfast.advice.prices import Money, Prices, request_money, storage_money
+from holdfast.advice.prices import Medium, Money, Prices, request_money, storage_money
 from holdfast.advice.usage import DailyRequests, MeasuredCheckpoint, QueryShape, Requests, daily_requests
 from holdfast.checkpoints.checkpoint import NAMES
 from holdfast.config.checks import place_word
@@ -174,7 +174,7 @@ class Situation:
 
     measured: MeasuredCheckpoint
     prices: Prices
-    medium: str
+    medium: Medium
     place: str
     interval_ms: int | None
     packed: float | None

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, get_args
 
-from holdfast.advice.prices import Money, Prices, monthly
+from holdfast.advice.prices import Medium, Money, Prices, monthly
 from holdfast.advice.usage import DELTAS_FOR_SNAPSHOT, RETAIN, DailyRequests, QueryShape, daily_requests
 from holdfast.errors import Invalid
 from holdfast.json_shapes import JsonShape, in_json
@@ -53,7 +53,7 @@ class PlannedState(JsonShape):
     provider: str = ROCKSDB
     incremental: bool = True
     retain: int = RETAIN
-    medium: str = "s3"
+    medium: Medium = "s3"
     deltas_for_snapshot: int = DELTAS_FOR_SNAPSHOT
 
     def __post_init__(self) -> None:
@@ -65,7 +65,7 @@ class PlannedState(JsonShape):
                 raise _refused(name.replace("_", " "), number, "at least 1, at most 10^15")
         if self.provider not in (ROCKSDB, HEAP):
             raise _refused("provider", self.provider, f"{ROCKSDB} or {HEAP}")
-        if self.medium not in ("local", "hdfs", "s3"):
+        if self.medium not in get_args(Medium):
             raise _refused("medium", self.medium, "local, hdfs or s3")
 
     @property

@@ -14,7 +14,7 @@ from holdfast.changes.engine import ChangePlan, Step, carry_out, state_at_rest
 from holdfast.changes.offsets.moving import OffsetRequest, SetOffsets
 from holdfast.changes.offsets.moving import plan_offsets as planned_offsets
 from holdfast.changes.partitions import MovePartitions, planned_rescale
-from holdfast.changes.reshaping import MoveToLayout, planned_migration
+from holdfast.changes.reshaping import BackendName, MoveToLayout, planned_migration
 from holdfast.changes.working_copy import WorkingCopy
 from holdfast.checkpoints.checkpoint import ProgressCallback
 from holdfast.config.checks import whole
@@ -156,7 +156,7 @@ class StateChange:
         self._master = master
         return self._in_layout(partitions=number)
 
-    def backend(self, name: str) -> Self:
+    def backend(self, name: BackendName) -> Self:
         """Move the state to this backend: `rocksdb`, `memory`, `redis` or `cassandra`, as of `hf.migrate`."""
         return self._in_layout(backend=name)
 

@@ -8,7 +8,7 @@ import re
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 from urllib.parse import urlsplit
 
 from holdfast.errors import Invalid
@@ -18,6 +18,7 @@ MAX_INT = 2**31 - 1
 
 # Takes a value and the name of its setting; gives the value as it is kept, or refuses it.
 Check = Callable[[Any, str], object]
+Word = TypeVar("Word", bound=str)
 
 
 def check_fields(settings: object, owner: str, checks: Mapping[str, Check]) -> None:
@@ -94,15 +95,16 @@ def flag(value: object, setting: str) -> bool:
     return value
 
 
-def one_of(value: object, setting: str, allowed: Sequence[str]) -> str:
+def one_of(value: object, setting: str, allowed: Sequence[Word]) -> Word:
     """Return a value of a list.
 
     Raises:
         Invalid: It is not one of them.
     """
-    if not isinstance(value, str) or value not in allowed:
-        raise refused(setting, value, "one of " + ", ".join(f'"{word}"' for word in allowed))
-    return value
+    for word in allowed:
+        if isinstance(value, str) and value == word:
+            return word
+    raise refused(setting, value, "one of " + ", ".join(f'"{word}"' for word in allowed))
 
 
 def group_name(value: object, setting: str) -> str:

@@ -34,6 +34,7 @@ from holdfast.engine.cluster import (
 from holdfast.engine.session.jars import (
     APPENDED,
     PACKAGES_KEY,
+    Extra,
     check_state_jar,
     external_settings,
     extra_settings,
@@ -61,7 +62,7 @@ def session(
     *,
     master: str | None = None,
     conf: Mapping[str, str] | None = None,
-    extras: Iterable[str] = (),
+    extras: Iterable[Extra] = (),
     home: str | Path | None = None,
     backend: Backend | None = None,
     py_files: Iterable[str | os.PathLike[str]] = (),
@@ -124,7 +125,7 @@ def running_session() -> SparkSession | None:
 
 
 def configure(
-    builder: SparkSession.Builder, *, extras: Iterable[str] = (), home: str | Path | None = None
+    builder: SparkSession.Builder, *, extras: Iterable[Extra] = (), home: str | Path | None = None
 ) -> SparkSession.Builder:
     """Add Holdfast's defaults to your own builder; your settings, on it or elsewhere, take precedence.
 
@@ -153,7 +154,7 @@ def configure(
 
 
 def _configured(
-    builder: SparkSession.Builder, extras: Iterable[str], home: str | Path | None
+    builder: SparkSession.Builder, extras: Iterable[Extra], home: str | Path | None
 ) -> tuple[SparkSession.Builder, dict[str, str]]:
     """Return the configured builder, and all settings of the user, on it or elsewhere."""
     # The builder offers no way to read what was set on it.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, get_args
 
 from holdfast.clock import now_ms
 from holdfast.config.checks import one_of, whole
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
     from holdfast.config.database_stores import Cassandra, Redis
-    from holdfast.worker.build import Options
+    from holdfast.worker.build import LateEvents, OnError, Options
     from holdfast.worker.declarations.state_descriptors import Keyed, KeyedTable
     from holdfast.worker.operator import TaskOperator
     from holdfast.worker.packets import Combiner, InputStream, Lane, Packer
@@ -264,8 +264,8 @@ class KeyedStream:
         output: Any,
         name: str,
         ticks: bool | None = None,
-        late: str = "drop",
-        on_error: str = "fail",
+        late: LateEvents = "drop",
+        on_error: OnError = "fail",
         side_outputs: bool = False,
         drop: Iterable[str] = (),
         memory: Size = MEMORY,
@@ -309,7 +309,7 @@ class KeyedStream:
         from pyspark.sql import DataFrame
 
         from holdfast.engine.keyed_operator import grafts_into, has_operator, mark, stateful
-        from holdfast.worker.build import Options
+        from holdfast.worker.build import LateEvents, OnError, Options
         from holdfast.worker.packets import Placement
         from holdfast.worker.runtime.runner_spec import Instances
 
@@ -340,8 +340,8 @@ class KeyedStream:
             checked_name(name, where=f"{_WHERE}.process(…, name=…)"),
             self.key_groups,
             event_time=any(watermarks(source.frame) for source in self.inputs),
-            late=one_of(late, f"{_WHERE}.process: late", ("drop", "keep")),
-            on_error=one_of(on_error, f"{_WHERE}.process: on_error", ("fail", "dead-letter")),
+            late=one_of(late, f"{_WHERE}.process: late", get_args(LateEvents)),
+            on_error=one_of(on_error, f"{_WHERE}.process: on_error", get_args(OnError)),
             side_outputs=side_outputs,
             drop=tuple(names_of(drop, where=f"{_WHERE}.process: drop")),
             memory_bytes=parse_size(memory, f"{_WHERE}.process: memory"),

@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from enum import Enum
 from threading import Event
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias, get_args
 
 from holdfast.engine.connect import refuse_connect
 from holdfast.engine.file_manager import choose_file_manager
@@ -32,7 +32,8 @@ if TYPE_CHECKING:
     from holdfast.config.policies import OneBatch, Trigger
 
 
-FILE_FORMATS = ("avro", "csv", "json", "orc", "parquet", "text")
+FileFormat: TypeAlias = Literal["avro", "csv", "json", "orc", "parquet", "text"]
+FILE_FORMATS: Final = get_args(FileFormat)
 
 
 class PromiseLevel(str, Enum):

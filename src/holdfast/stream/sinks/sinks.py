@@ -46,6 +46,7 @@ from holdfast.stream.sinks.query_sink import (
     SENT,
     TABLE,
     TRANSACTED,
+    FileFormat,
     Mode,
     Promise,
     PromiseLevel,
@@ -140,7 +141,7 @@ class SinkBuilder:
 
     def files(
         self,
-        format: str,  # noqa: A002  Spark's own word
+        format: FileFormat,  # noqa: A002  Spark's own word
         path: str | Path,
         partition_by: Sequence[str] = (),
         **options: str,
