@@ -42,6 +42,7 @@ lint: $(READY)  ## style, types and layers
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy
+	@$(BIN)/basedpyright --pythonpath $(BIN)/python
 	@$(BIN)/lint-imports --no-cache
 	@$(BIN)/lint-imports --no-cache --config import-rules.ini
 

@@ -9,13 +9,13 @@ from dataclasses import dataclass, field, is_dataclass
 from enum import Enum
 from pathlib import Path
 from types import UnionType
-from typing import Any, Union, get_args, get_origin
+from typing import Any, Literal, Union, get_args, get_origin
 
 from holdfast.advice.advice import AdviceReport
 from holdfast.advice.codes import CodeExplanation
 from holdfast.advice.cost_report import CostReport
 from holdfast.advice.findings import LintReport
-from holdfast.advice.plan_forecast import Forecast
+from holdfast.advice.plan_forecast import CostForecast
 from holdfast.at_rest.insight import HeavyKeys, KeyExplanation, KeyHistory, WhatIf
 from holdfast.at_rest.model import KeyState, NamedOperator
 from holdfast.changes.bootstrap import Bootstrapped, BootstrapPlan
@@ -25,10 +25,10 @@ from holdfast.changes.edit.undoing import UndoPlan
 from holdfast.changes.erase.certificate import Certificate, ErasePlan
 from holdfast.changes.evolving import EvolutionPlan, Evolved
 from holdfast.changes.offsets.moving import OffsetPlan, OffsetsMoved
-from holdfast.changes.offsets.positions import Positions
-from holdfast.changes.partitions import Rescaled, RescalePlan
+from holdfast.changes.offsets.positions import SourcePositions
+from holdfast.changes.partitions import RescalePlan, RescaleReport
 from holdfast.changes.reshaping import Migrated, MigrationPlan
-from holdfast.checkpoints.checkpoint import Batch, Checkpoint
+from holdfast.checkpoints.checkpoint import CheckpointReport, CommittedBatch
 from holdfast.checkpoints.record import Noting, WrittenBy
 from holdfast.checkpoints.state.contents import StoreShares
 from holdfast.checkpoints.verification.file_checks import Verification
@@ -44,8 +44,8 @@ from holdfast.jobs.loader import JobExplained
 from holdfast.jobs.recovery import Prediction, RecoveryTimes
 from holdfast.jobs.registry.client import JobDetails, JobStatus
 from holdfast.jobs.reports import QuerySizing
-from holdfast.jobs.trials.comparison import Compared
-from holdfast.jobs.trials.drill import Drilled
+from holdfast.jobs.trials.comparison import ComparisonReport
+from holdfast.jobs.trials.drill import DrillReport
 from holdfast.json_shapes import JsonField, json_fields, json_spread
 from holdfast.model import BatchProgress, SkewReport, UpgradeReport
 from holdfast.observe.alerting import Alert, AlertEvent, NotedEvent
@@ -247,10 +247,10 @@ VERBS: Mapping[str, tuple[Answer, ...]] = {
         Answer("A line when a step fails and will be retried", own={"event": (str, "`error`."), **ERROR.own}),
     ),
     "restore": plan_and_result(RestorePlan, Restored),
-    "fork": (*plan_and_result(RestorePlan, Restored), Answer("With `--compare`", (Compared,))),
-    "drill": (Answer(shapes=(Drilled,)),),
-    "rescale": plan_and_result(RescalePlan, Rescaled),
-    "offsets show": (Answer(shapes=(Positions,)),),
+    "fork": (*plan_and_result(RestorePlan, Restored), Answer("With `--compare`", (ComparisonReport,))),
+    "drill": (Answer(shapes=(DrillReport,)),),
+    "rescale": plan_and_result(RescalePlan, RescaleReport),
+    "offsets show": (Answer(shapes=(SourcePositions,)),),
     "offsets set": plan_and_result(OffsetPlan, OffsetsMoved),
     "offsets skip": plan_and_result(OffsetPlan, OffsetsMoved),
     "offsets translate": plan_and_result(OffsetPlan, OffsetsMoved),
@@ -259,10 +259,10 @@ VERBS: Mapping[str, tuple[Answer, ...]] = {
         Answer("With `--spark`", (SparkReport,)),
     ),
     "check-spark": (Answer(shapes=(SparkReport,)),),
-    "compare": (Answer(shapes=(Compared,)),),
+    "compare": (Answer(shapes=(ComparisonReport,)),),
     "evolve": plan_and_result(EvolutionPlan, Evolved),
     "lint": (Answer(shapes=(LintReport,)),),
-    "cost": (Answer(shapes=(CostReport,)), Answer("For a planned job", shapes=(Forecast,))),
+    "cost": (Answer(shapes=(CostReport,)), Answer("For a planned job", shapes=(CostForecast,))),
     "advise": (Answer(shapes=(AdviceReport,)),),
     "explain": (Answer(shapes=(CodeExplanation,)),),
     "skew": (
@@ -326,12 +326,12 @@ VERBS: Mapping[str, tuple[Answer, ...]] = {
             },
         ),
     ),
-    "checkpoint show": (Answer(shapes=(Checkpoint,)),),
+    "checkpoint show": (Answer(shapes=(CheckpointReport,)),),
     "checkpoint history": (
         Answer(
             own={
                 "checkpoint": (str, "The checkpoint."),
-                "batches": (list[Batch], "Its committed batches, oldest first."),
+                "batches": (list[CommittedBatch], "Its committed batches, oldest first."),
             }
         ),
     ),
@@ -550,7 +550,7 @@ def _words(kind: Any, titles: Mapping[type, str]) -> str:
     origin, parts = get_origin(kind), [part for part in get_args(kind) if part is not ...]
     if kind in titles:
         return f"[{titles[kind]}](#{titles[kind].lower().replace(' ', '-')})"
-    if isinstance(kind, type) and issubclass(kind, Enum):
+    if origin is Literal or (isinstance(kind, type) and issubclass(kind, Enum)):
         return "text"
     if origin in (Union, UnionType):
         return " or ".join(_words(part, titles) for part in parts)

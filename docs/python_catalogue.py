@@ -7,6 +7,7 @@ import re
 import textwrap
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from enum import Enum
 from types import ModuleType
 from typing import Any, Final
 
@@ -17,32 +18,41 @@ _GROUPS: Final = """
 Jobs:
     job Job jobs every available_now real_time no_restart fixed_delay exponential failure_rate
     recovery Checkpoint Memory RocksDB Redis Cassandra TiKV session configure state_jar seconds
-    minutes hours days
+    minutes hours days FlinkSettings Every AvailableNow RealTime TriggerArguments NoRestart
+    FixedDelay Exponential FailureRate Recovery SettingReport
 Streams:
     windowed sessions dedupe join_within enrich running watermarked late_rows split_hot skew
+    SplitStream WindowedStream
 Keyed state:
     keyed Keyed KeyedTable StateTable value list map reducing aggregating Aggregate add least
     greatest ttl Ttl broadcast operate Operator union_list explain State ListState MapState
-    ReducingState AggregatingState Context Event Timer
+    ReducingState AggregatingState Context Event Timer BroadcastStream ProcessorExplanation
+    KeyedStream
 Sinks:
     sink Sink Promise BufferedSink ledger Ledger adopt without_repeats RepeatFilter
-    committed_files
+    committed_files QueryPlan BatchRecord SinkOwner Transaction PromiseLevel SinkBuilder
+    DeltaSink
 Watching:
-    watch Watch guard Guard Alerts
+    watch Watch guard Guard Alerts BatchProgress Alert AlertEvent MetricSample
 State at rest:
     checkpoint OpenCheckpoint health Health state StatesAtRest StateRows checkpoints shared
+    HeavyKeys KeyExplanation KeyHistory WhatIf StateEntry KeyState NamedOperator NamedState
+    OperatorName
 Changes:
     change Change migrate plan_migrate MigrationPlan Migrated evolve plan_evolve EvolutionPlan
     Evolved bootstrap Bootstrapped drop_expired edit plan_edit undo plan_undo erase plan_erase
     offsets plan_offsets move_offsets OffsetPlan OffsetsMoved ToOffset ToRecord ToVersion
-    SkipRecords RenameTopic Translate SyncPoint
+    SkipRecords RenameTopic Translate SyncPoint StepsPlan ChangeReport EditPlan EditReport
+    EditedRow UndoPlan UndoReport ErasePlan Certificate SearchReport LocationReport OffsetChange
+    SourcePositions StateContent
 Savepoints:
-    savepoints drill
+    savepoints drill DrillReport
 Judging:
-    check check_spark UpgradeReport compare lint cost forecast_cost Prices advise
+    check check_spark UpgradeReport compare lint cost forecast_cost Prices advise AdviceReport
+    CostReport LintReport Finding CostForecast ComparisonReport SparkReport
 Errors:
     HoldfastError Invalid NotFound Conflict Corrupt Unavailable Unsupported Failed Internal
-    ForkWarning ObjectStoreWarning WatermarkWarning explain_code known_codes
+    ForkWarning ObjectStoreWarning WatermarkWarning explain_code known_codes CodeExplanation
 """
 _OPENING: Final = """\
 Every public name, by what one does with it: `import holdfast as hf`. The examples run in the tests, in a
@@ -154,9 +164,11 @@ def _arguments(function: Any, *, bound: bool) -> str:
 
 
 def _signature(public: PublicName) -> str | None:
-    """Return the call with types and defaults; None of a module, an error or a warning."""
+    """Return the call with types and defaults; None of what nobody calls: a module, an error, an enum."""
     value = public.value
-    if isinstance(value, ModuleType) or (inspect.isclass(value) and issubclass(value, (Exception, Warning))):
+    if isinstance(value, ModuleType) or getattr(value, "_is_protocol", False):
+        return None
+    if inspect.isclass(value) and issubclass(value, (Exception, Enum, dict)):
         return None
     signature = inspect.signature(value)
     parameters = [_parameter(parameter) for parameter in signature.parameters.values()]

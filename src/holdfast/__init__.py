@@ -18,17 +18,29 @@ if TYPE_CHECKING:
     from holdfast import jobs as jobs
     from holdfast import savepoints as savepoints
     from holdfast import shared, skew
-    from holdfast.advice.codes import explain_code, known_codes
+    from holdfast.advice.advice import AdviceReport
+    from holdfast.advice.codes import CodeExplanation, explain_code, known_codes
     from holdfast.advice.cost_api import cost, forecast_cost
+    from holdfast.advice.cost_report import CostReport
+    from holdfast.advice.findings import Finding, LintReport
+    from holdfast.advice.plan_forecast import CostForecast
     from holdfast.advice.prices import Prices
+    from holdfast.at_rest.insight import HeavyKeys, KeyExplanation, KeyHistory, WhatIf
+    from holdfast.at_rest.model import KeyState, NamedOperator, NamedState, StateEntry
     from holdfast.at_rest.state_api import StateRows, StatesAtRest, state
     from holdfast.changes.bootstrap import Bootstrapped
+    from holdfast.changes.change import ChangeReport, StepsPlan
+    from holdfast.changes.edit.editing import EditPlan, EditReport
+    from holdfast.changes.edit.row_changes import EditedRow
+    from holdfast.changes.edit.undoing import UndoPlan, UndoReport
     from holdfast.changes.edit_api import edit, erase, plan_edit, plan_erase, plan_undo, undo
+    from holdfast.changes.erase.certificate import Certificate, ErasePlan, LocationReport, SearchReport
     from holdfast.changes.evolving import EvolutionPlan, Evolved
     from holdfast.changes.expiry import drop_expired
     from holdfast.changes.offsets.moving import OffsetPlan, OffsetsMoved
     from holdfast.changes.offsets.offsets_api import move_offsets, offsets, plan_offsets
     from holdfast.changes.offsets.position_changes import (
+        OffsetChange,
         RenameTopic,
         SkipRecords,
         SyncPoint,
@@ -37,12 +49,24 @@ if TYPE_CHECKING:
         ToVersion,
         Translate,
     )
+    from holdfast.changes.offsets.positions import SourcePositions
     from holdfast.changes.reshaping import Migrated, MigrationPlan, migrate, plan_migrate
+    from holdfast.checkpoints.state.contents import StateContent
     from holdfast.config.alert_settings import Alerts
     from holdfast.config.backend import Memory, RocksDB
     from holdfast.config.checkpoint_settings import Checkpoint
     from holdfast.config.database_stores import Cassandra, Redis, TiKV
+    from holdfast.config.flink import FlinkSettings
     from holdfast.config.policies import (
+        AvailableNow,
+        Every,
+        Exponential,
+        FailureRate,
+        FixedDelay,
+        NoRestart,
+        RealTime,
+        Recovery,
+        TriggerArguments,
         available_now,
         every,
         exponential,
@@ -52,6 +76,7 @@ if TYPE_CHECKING:
         real_time,
         recovery,
     )
+    from holdfast.config.setting_report import SettingReport
     from holdfast.config.units import days, hours, minutes, seconds
     from holdfast.engine.session.jars import state_jar
     from holdfast.engine.session.session import configure, session
@@ -66,7 +91,9 @@ if TYPE_CHECKING:
         Unavailable,
         Unsupported,
     )
+    from holdfast.formats.logs.notes import QueryPlan
     from holdfast.formats.logs.table_logs import committed_files
+    from holdfast.formats.operators import OperatorName
     from holdfast.jobs.advise_api import advise
     from holdfast.jobs.definition import Job, job
     from holdfast.jobs.guard_api import Guard, guard
@@ -75,21 +102,23 @@ if TYPE_CHECKING:
     from holdfast.jobs.query_watch import Watch, watch
     from holdfast.jobs.trials.bootstrapping import bootstrap
     from holdfast.jobs.trials.change_api import Change, change
-    from holdfast.jobs.trials.comparison import compare
+    from holdfast.jobs.trials.comparison import ComparisonReport, compare
     from holdfast.jobs.trials.compatibility import check
-    from holdfast.jobs.trials.drill import drill
+    from holdfast.jobs.trials.drill import DrillReport, drill
     from holdfast.jobs.trials.evolution import evolve, plan_evolve
     from holdfast.jobs.trials.linting import lint
-    from holdfast.model import UpgradeReport
-    from holdfast.savepoints.spark_upgrade import check_spark
+    from holdfast.model import BatchProgress, UpgradeReport
+    from holdfast.observe.alerting import Alert, AlertEvent
+    from holdfast.observe.metrics import MetricSample
+    from holdfast.savepoints.spark_upgrade import SparkReport, check_spark
     from holdfast.stream.cautions import ForkWarning, ObjectStoreWarning, WatermarkWarning
     from holdfast.stream.dedupe import dedupe
     from holdfast.stream.idle import watermarked
     from holdfast.stream.joins import enrich, join_within
     from holdfast.stream.keyed import state_declarations as _states
-    from holdfast.stream.keyed.broadcast_stream import broadcast
-    from holdfast.stream.keyed.explain_keyed import explain
-    from holdfast.stream.keyed.keyed_stream import keyed
+    from holdfast.stream.keyed.broadcast_stream import BroadcastStream, broadcast
+    from holdfast.stream.keyed.explain_keyed import ProcessorExplanation, explain
+    from holdfast.stream.keyed.keyed_stream import KeyedStream, keyed
     from holdfast.stream.keyed.operator_state import operate
     from holdfast.stream.keyed.state_declarations import (
         add,
@@ -105,12 +134,12 @@ if TYPE_CHECKING:
     from holdfast.stream.running import running
     from holdfast.stream.sessions import sessions
     from holdfast.stream.sinks.buffered_sink import BufferedSink
-    from holdfast.stream.sinks.ledger import Ledger, ledger
-    from holdfast.stream.sinks.query_sink import Promise, Sink
+    from holdfast.stream.sinks.ledger import BatchRecord, Ledger, SinkOwner, Transaction, ledger
+    from holdfast.stream.sinks.query_sink import Promise, PromiseLevel, Sink
     from holdfast.stream.sinks.record_repeats import RepeatFilter, without_repeats
-    from holdfast.stream.sinks.sinks import adopt, sink
-    from holdfast.stream.split_hot import split_hot
-    from holdfast.stream.windows import windowed
+    from holdfast.stream.sinks.sinks import DeltaSink, SinkBuilder, adopt, sink
+    from holdfast.stream.split_hot import SplitStream, split_hot
+    from holdfast.stream.windows import WindowedStream, windowed
     from holdfast.worker.declarations.handler_arguments import Context, Event, Timer
     from holdfast.worker.declarations.state_descriptors import (
         Aggregate,
@@ -128,48 +157,19 @@ if TYPE_CHECKING:
 
 # The module of each public name.
 _HOMES = {
-    "holdfast.advice.codes": ("explain_code", "known_codes"),
-    "holdfast.advice.cost_api": (
-        "cost",
-        "forecast_cost",
-    ),
+    "holdfast.advice.codes": ("explain_code", "known_codes", "CodeExplanation"),
+    "holdfast.advice.cost_api": ("cost", "forecast_cost"),
     "holdfast.advice.prices": ("Prices",),
     "holdfast.jobs.advise_api": ("advise",),
-    "holdfast.changes.edit_api": (
-        "edit",
-        "erase",
-        "plan_edit",
-        "plan_erase",
-        "plan_undo",
-        "undo",
-    ),
+    "holdfast.changes.edit_api": ("edit", "erase", "plan_edit", "plan_erase", "plan_undo", "undo"),
     "holdfast.changes.expiry": ("drop_expired",),
-    "holdfast.changes.reshaping": (
-        "Migrated",
-        "MigrationPlan",
-        "migrate",
-        "plan_migrate",
-    ),
-    "holdfast.changes.evolving": (
-        "EvolutionPlan",
-        "Evolved",
-    ),
-    "holdfast.at_rest.state_api": (
-        "StateRows",
-        "StatesAtRest",
-        "state",
-    ),
+    "holdfast.changes.reshaping": ("Migrated", "MigrationPlan", "migrate", "plan_migrate"),
+    "holdfast.changes.evolving": ("EvolutionPlan", "Evolved"),
+    "holdfast.at_rest.state_api": ("StateRows", "StatesAtRest", "state"),
     "holdfast.changes.bootstrap": ("Bootstrapped",),
     "holdfast.config.alert_settings": ("Alerts",),
-    "holdfast.config.backend": (
-        "Memory",
-        "RocksDB",
-    ),
-    "holdfast.config.database_stores": (
-        "Cassandra",
-        "Redis",
-        "TiKV",
-    ),
+    "holdfast.config.backend": ("Memory", "RocksDB"),
+    "holdfast.config.database_stores": ("Cassandra", "Redis", "TiKV"),
     "holdfast.config.checkpoint_settings": ("Checkpoint",),
     "holdfast.config.policies": (
         "recovery",
@@ -180,18 +180,19 @@ _HOMES = {
         "available_now",
         "every",
         "real_time",
+        "Every",
+        "AvailableNow",
+        "RealTime",
+        "TriggerArguments",
+        "NoRestart",
+        "FixedDelay",
+        "Exponential",
+        "FailureRate",
+        "Recovery",
     ),
-    "holdfast.config.units": (
-        "days",
-        "hours",
-        "minutes",
-        "seconds",
-    ),
+    "holdfast.config.units": ("days", "hours", "minutes", "seconds"),
     "holdfast.engine.session.jars": ("state_jar",),
-    "holdfast.engine.session.session": (
-        "configure",
-        "session",
-    ),
+    "holdfast.engine.session.session": ("configure", "session"),
     "holdfast.errors": (
         "Conflict",
         "Corrupt",
@@ -206,38 +207,16 @@ _HOMES = {
     "holdfast.formats.logs.table_logs": ("committed_files",),
     "holdfast.jobs.trials.change_api": ("Change", "change"),
     "holdfast.jobs.trials.bootstrapping": ("bootstrap",),
-    "holdfast.jobs.trials.comparison": ("compare",),
-    "holdfast.jobs.definition": (
-        "Job",
-        "job",
-    ),
-    "holdfast.jobs.guard_api": (
-        "Guard",
-        "guard",
-    ),
-    "holdfast.jobs.health": (
-        "Health",
-        "health",
-    ),
-    "holdfast.jobs.open_checkpoint": (
-        "OpenCheckpoint",
-        "checkpoint",
-    ),
-    "holdfast.jobs.trials.drill": ("drill",),
-    "holdfast.jobs.trials.evolution": (
-        "evolve",
-        "plan_evolve",
-    ),
+    "holdfast.jobs.trials.comparison": ("compare", "ComparisonReport"),
+    "holdfast.jobs.definition": ("Job", "job"),
+    "holdfast.jobs.guard_api": ("Guard", "guard"),
+    "holdfast.jobs.health": ("Health", "health"),
+    "holdfast.jobs.open_checkpoint": ("OpenCheckpoint", "checkpoint"),
+    "holdfast.jobs.trials.drill": ("drill", "DrillReport"),
+    "holdfast.jobs.trials.evolution": ("evolve", "plan_evolve"),
     "holdfast.jobs.trials.compatibility": ("check",),
-    "holdfast.changes.offsets.moving": (
-        "OffsetPlan",
-        "OffsetsMoved",
-    ),
-    "holdfast.changes.offsets.offsets_api": (
-        "move_offsets",
-        "offsets",
-        "plan_offsets",
-    ),
+    "holdfast.changes.offsets.moving": ("OffsetPlan", "OffsetsMoved"),
+    "holdfast.changes.offsets.offsets_api": ("move_offsets", "offsets", "plan_offsets"),
     "holdfast.changes.offsets.position_changes": (
         "RenameTopic",
         "SkipRecords",
@@ -246,34 +225,22 @@ _HOMES = {
         "ToRecord",
         "ToVersion",
         "Translate",
+        "OffsetChange",
     ),
-    "holdfast.savepoints.spark_upgrade": ("check_spark",),
+    "holdfast.savepoints.spark_upgrade": ("check_spark", "SparkReport"),
     "holdfast.jobs.trials.linting": ("lint",),
-    "holdfast.jobs.query_watch": (
-        "Watch",
-        "watch",
-    ),
-    "holdfast.model": ("UpgradeReport",),
-    "holdfast.stream.sinks.ledger": (
-        "Ledger",
-        "ledger",
-    ),
-    "holdfast.stream.keyed.broadcast_stream": ("broadcast",),
+    "holdfast.jobs.query_watch": ("Watch", "watch"),
+    "holdfast.model": ("UpgradeReport", "BatchProgress"),
+    "holdfast.stream.sinks.ledger": ("Ledger", "ledger", "BatchRecord", "SinkOwner", "Transaction"),
+    "holdfast.stream.keyed.broadcast_stream": ("broadcast", "BroadcastStream"),
     "holdfast.stream.sinks.buffered_sink": ("BufferedSink",),
-    "holdfast.stream.cautions": (
-        "ForkWarning",
-        "ObjectStoreWarning",
-        "WatermarkWarning",
-    ),
+    "holdfast.stream.cautions": ("ForkWarning", "ObjectStoreWarning", "WatermarkWarning"),
     "holdfast.stream.dedupe": ("dedupe",),
     "holdfast.stream.idle": ("watermarked",),
     "holdfast.stream.late": ("late_rows",),
-    "holdfast.stream.joins": (
-        "enrich",
-        "join_within",
-    ),
-    "holdfast.stream.keyed.explain_keyed": ("explain",),
-    "holdfast.stream.keyed.keyed_stream": ("keyed",),
+    "holdfast.stream.joins": ("enrich", "join_within"),
+    "holdfast.stream.keyed.explain_keyed": ("explain", "ProcessorExplanation"),
+    "holdfast.stream.keyed.keyed_stream": ("keyed", "KeyedStream"),
     "holdfast.stream.keyed.state_declarations": (
         "add",
         "aggregating",
@@ -287,21 +254,12 @@ _HOMES = {
         "value",
     ),
     "holdfast.stream.keyed.operator_state": ("operate",),
-    "holdfast.stream.split_hot": ("split_hot",),
+    "holdfast.stream.split_hot": ("split_hot", "SplitStream"),
     "holdfast.stream.running": ("running",),
     "holdfast.stream.sessions": ("sessions",),
-    "holdfast.stream.windows": ("windowed",),
-    "holdfast.worker.declarations.handler_arguments": (
-        "Context",
-        "Event",
-        "Timer",
-    ),
-    "holdfast.worker.runtime.handles": (
-        "AggregatingState",
-        "ListState",
-        "MapState",
-        "ReducingState",
-    ),
+    "holdfast.stream.windows": ("windowed", "WindowedStream"),
+    "holdfast.worker.declarations.handler_arguments": ("Context", "Event", "Timer"),
+    "holdfast.worker.runtime.handles": ("AggregatingState", "ListState", "MapState", "ReducingState"),
     "holdfast.worker.declarations.state_descriptors": (
         "Keyed",
         "KeyedTable",
@@ -311,18 +269,28 @@ _HOMES = {
         "Ttl",
     ),
     "holdfast.worker.runtime.state_table": ("StateTable",),
-    "holdfast.stream.sinks.query_sink": (
-        "Promise",
-        "Sink",
-    ),
-    "holdfast.stream.sinks.record_repeats": (
-        "RepeatFilter",
-        "without_repeats",
-    ),
-    "holdfast.stream.sinks.sinks": (
-        "adopt",
-        "sink",
-    ),
+    "holdfast.stream.sinks.query_sink": ("Promise", "Sink", "PromiseLevel"),
+    "holdfast.stream.sinks.record_repeats": ("RepeatFilter", "without_repeats"),
+    "holdfast.stream.sinks.sinks": ("adopt", "sink", "SinkBuilder", "DeltaSink"),
+    "holdfast.advice.advice": ("AdviceReport",),
+    "holdfast.advice.cost_report": ("CostReport",),
+    "holdfast.advice.findings": ("LintReport", "Finding"),
+    "holdfast.advice.plan_forecast": ("CostForecast",),
+    "holdfast.at_rest.insight": ("HeavyKeys", "KeyExplanation", "KeyHistory", "WhatIf"),
+    "holdfast.at_rest.model": ("StateEntry", "KeyState", "NamedOperator", "NamedState"),
+    "holdfast.changes.change": ("StepsPlan", "ChangeReport"),
+    "holdfast.changes.edit.editing": ("EditPlan", "EditReport"),
+    "holdfast.changes.edit.row_changes": ("EditedRow",),
+    "holdfast.changes.edit.undoing": ("UndoPlan", "UndoReport"),
+    "holdfast.changes.erase.certificate": ("ErasePlan", "Certificate", "SearchReport", "LocationReport"),
+    "holdfast.changes.offsets.positions": ("SourcePositions",),
+    "holdfast.checkpoints.state.contents": ("StateContent",),
+    "holdfast.config.flink": ("FlinkSettings",),
+    "holdfast.config.setting_report": ("SettingReport",),
+    "holdfast.formats.logs.notes": ("QueryPlan",),
+    "holdfast.formats.operators": ("OperatorName",),
+    "holdfast.observe.alerting": ("Alert", "AlertEvent"),
+    "holdfast.observe.metrics": ("MetricSample",),
 }
 # Inside the package, builtin names are avoided; the public names are `hf.list` and `hf.map`.
 _CALLED = {"list_state": "list", "map_state": "map"}
@@ -332,68 +300,127 @@ _MODULES = ("checkpoints", "jobs", "savepoints", "shared", "skew")
 
 # Without `list` and `map`, because a star import must not hide the builtins.
 __all__ = [
+    "AdviceReport",
     "Aggregate",
     "AggregatingState",
+    "Alert",
+    "AlertEvent",
     "Alerts",
+    "AvailableNow",
+    "BatchProgress",
+    "BatchRecord",
     "Bootstrapped",
+    "BroadcastStream",
     "BufferedSink",
     "Cassandra",
+    "Certificate",
     "Change",
+    "ChangeReport",
     "Checkpoint",
+    "CodeExplanation",
+    "ComparisonReport",
     "Conflict",
     "Context",
     "Corrupt",
+    "CostForecast",
+    "CostReport",
+    "DeltaSink",
+    "DrillReport",
+    "EditPlan",
+    "EditReport",
+    "EditedRow",
+    "ErasePlan",
     "Event",
+    "Every",
     "EvolutionPlan",
     "Evolved",
+    "Exponential",
     "Failed",
+    "FailureRate",
+    "Finding",
+    "FixedDelay",
+    "FlinkSettings",
     "ForkWarning",
     "Guard",
     "Health",
+    "HeavyKeys",
     "HoldfastError",
     "Internal",
     "Invalid",
     "Job",
+    "KeyExplanation",
+    "KeyHistory",
+    "KeyState",
     "Keyed",
+    "KeyedStream",
     "KeyedTable",
     "Ledger",
+    "LintReport",
     "ListState",
+    "LocationReport",
     "MapState",
     "Memory",
+    "MetricSample",
     "Migrated",
     "MigrationPlan",
+    "NamedOperator",
+    "NamedState",
+    "NoRestart",
     "NotFound",
     "ObjectStoreWarning",
+    "OffsetChange",
     "OffsetPlan",
     "OffsetsMoved",
     "OpenCheckpoint",
     "Operator",
+    "OperatorName",
     "Prices",
+    "ProcessorExplanation",
     "Promise",
+    "PromiseLevel",
+    "QueryPlan",
+    "RealTime",
+    "Recovery",
     "Redis",
     "ReducingState",
     "RenameTopic",
     "RepeatFilter",
     "RocksDB",
+    "SearchReport",
+    "SettingReport",
     "Sink",
+    "SinkBuilder",
+    "SinkOwner",
     "SkipRecords",
+    "SourcePositions",
+    "SparkReport",
+    "SplitStream",
     "State",
+    "StateContent",
+    "StateEntry",
     "StateRows",
     "StateTable",
     "StatesAtRest",
+    "StepsPlan",
     "SyncPoint",
     "TiKV",
     "Timer",
     "ToOffset",
     "ToRecord",
     "ToVersion",
+    "Transaction",
     "Translate",
+    "TriggerArguments",
     "Ttl",
     "Unavailable",
+    "UndoPlan",
+    "UndoReport",
     "Unsupported",
     "UpgradeReport",
     "Watch",
     "WatermarkWarning",
+    "WhatIf",
+    "WindowedStream",
     "add",
     "adopt",
     "advise",

@@ -312,6 +312,18 @@ class BatchProgress(JsonShape):
         tasks: The durations of the batch's tasks; None if not measured, which some batches are not.
         sources: The input from each source.
         real_time: Whether the batch ran in real-time mode, where each batch lasts `interval_ms`.
+
+    Example:
+        from pathlib import Path
+
+        checkpoint = Path("checkpoints/drinks").absolute()
+        query = events.writeStream.format("noop").option("checkpointLocation", checkpoint).start()
+        with hf.watch(query, name="drinks") as watch:
+            query.processAllAvailable()
+            query.stop()
+            watch.metrics()  # takes in the newest batches
+            batches: tuple[hf.BatchProgress, ...] = watch.batches()
+        assert [batch.input_rows for batch in batches] == [1]
     """
 
     query: str

@@ -15,7 +15,7 @@ from ledger_processes import LEDGERS, database_open, deadlock
 
 from holdfast.errors import Conflict, Corrupt, HoldfastError, Invalid, NotFound, Unavailable
 from holdfast.stream.sinks.database import translated
-from holdfast.stream.sinks.ledger import BatchRecord, Fence, Ledger, Transaction, ledger
+from holdfast.stream.sinks.ledger import BatchRecord, Ledger, SinkOwner, Transaction, ledger
 from holdfast.stream.sinks.postgresql import PostgreSQL
 
 
@@ -109,7 +109,7 @@ def test_claims_count_up_and_name_the_holder(at: Ledger, clock: Clock) -> None:
     clock.now = 5_000
     assert at.claim("shop", "second") == 2
     assert at.claim("till", "first") == 1
-    assert at.holder("shop") == Fence("shop", 2, 5_000, "second")
+    assert at.holder("shop") == SinkOwner("shop", 2, 5_000, "second")
 
 
 def test_a_stale_owner_is_refused_and_told_by_whom(at: Ledger, clock: Clock) -> None:

@@ -11,7 +11,7 @@ from grid import WHOLE
 
 from golden import GATHERED, NAMES, REPARTITIONED, golden, golden_files, golden_with_confs
 from holdfast import layout
-from holdfast.changes.partitions import Rescaled, apply_rescale, planned_rescale
+from holdfast.changes.partitions import RescaleReport, apply_rescale, planned_rescale
 from holdfast.changes.rewriting import StateShape, rewrite
 from holdfast.checkpoints.checkpoint import read
 from holdfast.checkpoints.state.contents import contents
@@ -41,7 +41,7 @@ def do(
     partitions: int,
     folder: Path,
     spark: Callable[[Path, int, int], None] = no_spark,
-) -> Rescaled:
+) -> RescaleReport:
     plan = planned_rescale(source, into, partitions)
     return apply_rescale(source, into, plan, folder, spark)
 

@@ -13,6 +13,7 @@ from redis_server import RedisServer
 
 import holdfast as hf
 from holdfast import shared
+from holdfast.changes.reshaping import BackendName
 from holdfast.external.databases import database_at
 from holdfast.external.store_port import ExternalStore
 
@@ -30,7 +31,7 @@ class StateDatabase(ABC):
         server: The server.
     """
 
-    kind: str
+    kind: BackendName
     title: str
     address: str
     server: RedisServer | CassandraServer

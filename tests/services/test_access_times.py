@@ -17,7 +17,7 @@ from holdfast.config.alert_settings import Alerts
 from holdfast.engine.queries.watch import committed_batch
 from holdfast.observe.alerting import FIRING, evaluate
 from holdfast.observe.batch_numbers import query_samples
-from holdfast.observe.metrics import Sample, sample
+from holdfast.observe.metrics import MetricSample, sample
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -27,7 +27,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.services]
 MINUTE = 60_000
 MEAN, PERCENTILE = "holdfast_state_access_seconds", "holdfast_state_access_quantile_seconds"
 Settings = Callable[[dict[str, str]], None]
-Run = Callable[[str], list[Sample]]
+Run = Callable[[str], list[MetricSample]]
 
 
 @pytest.fixture
@@ -36,7 +36,7 @@ def run(unprepared: SparkSession, tmp_path: Path) -> Run:
     folder = tmp_path / "in"
     folder.mkdir()
 
-    def run_batch(keys: str) -> list[Sample]:
+    def run_batch(keys: str) -> list[MetricSample]:
         file = folder / f"{len(list(folder.iterdir()))}.json"
         file.write_text("".join(json.dumps({"k": key}) + "\n" for key in keys))
         counts = unprepared.readStream.schema("k string").json(str(folder)).groupBy("k").count()
@@ -61,11 +61,11 @@ def run(unprepared: SparkSession, tmp_path: Path) -> Run:
     return run_batch
 
 
-def values(samples: Iterable[Sample], metric: str) -> list[float]:
+def values(samples: Iterable[MetricSample], metric: str) -> list[float]:
     return [each.value for each in samples if each.metric == metric]
 
 
-def is_firing(samples: list[Sample]) -> bool:
+def is_firing(samples: list[MetricSample]) -> bool:
     """True if the alert fires by its default threshold, once the state has been this slow for a minute."""
     threshold = sample(
         "holdfast_alert_threshold", Alerts().thresholds["access_latency"], "shop", "access_latency"

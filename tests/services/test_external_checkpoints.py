@@ -142,6 +142,7 @@ def test_moved_there_and_back(
     settings({**database.conf, PARTITIONS_KEY: "2"})
     query.give(1)
     rows += query.run(places[1])
+    last: reshaping.BackendName
     last, provider = ("rocksdb", "rocksdb2") if database.kind == "redis" else ("memory", "memory")
     back = reshaping.migrate(places[1], places[2], backend=last, partitions=3, stopped=True)
     assert (back.plan.backend_before, back.plan.after.backend) == (database.kind, last)

@@ -18,7 +18,7 @@ from holdfast.config.policies import AvailableNow
 from holdfast.errors import Conflict, Invalid, Unsupported
 from holdfast.formats.logs.table_logs import committed_files
 from holdfast.stream.sinks.ledger import Ledger, Transaction, ledger
-from holdfast.stream.sinks.query_sink import Level, Sink
+from holdfast.stream.sinks.query_sink import PromiseLevel, Sink
 from holdfast.stream.sinks.sinks import adopt, sink
 
 if TYPE_CHECKING:
@@ -255,7 +255,7 @@ def test_a_function_with_the_transaction_writes_once(shop: Shop, book: Ledger) -
         return to
 
     shop.put("a", ("ann", 3), ("bob", 5))
-    assert run().promise.level is Level.EXACTLY_ONCE
+    assert run().promise.level is PromiseLevel.EXACTLY_ONCE
     shop.forget_last_commit()
     run()
     assert rows(book, "SELECT batch_id, n FROM counted") == [(0, 2)]
@@ -298,7 +298,7 @@ def test_without_a_ledger_a_batch_runs_again_as_promised(shop: Shop) -> None:
 
     shop.put("a", ("ann", 3))
     to = sink(shop.stream()).foreach_batch(note)
-    assert to.promise.level is Level.AT_LEAST_ONCE
+    assert to.promise.level is PromiseLevel.AT_LEAST_ONCE
     shop.run(to)
     shop.forget_last_commit()
     shop.run(to)
@@ -313,7 +313,7 @@ def test_the_sink_log_names_what_spark_reads(
         shop.put(str(at), (name, at))
     table = tmp_path / "table"
     to = sink(shop.stream(), mode="append").parquet(table, partition_by=["customer"])
-    assert to.promise.level is Level.EXACTLY_ONCE
+    assert to.promise.level is PromiseLevel.EXACTLY_ONCE
     shop.run(to)
     assert (table / "_spark_metadata" / "2.compact").exists()
     stray = next(table.rglob("*.parquet"))
@@ -432,17 +432,17 @@ def test_a_ledger_that_lost_batches_is_refused_and_one_without_maintenance_batch
 def test_console_memory_and_modes(spark: SparkSession, shop: Shop) -> None:
     shop.put("a", ("ann", 3))
     to = sink(shop.stream()).memory("looked_at")
-    assert to.promise.level is Level.NONE
+    assert to.promise.level is PromiseLevel.NONE
     shop.run(to)
     assert [tuple(row) for row in spark.table("looked_at").collect()] == [("ann", 3)]
-    assert sink(shop.stream()).console().promise.level is Level.NONE
+    assert sink(shop.stream()).console().promise.level is PromiseLevel.NONE
     for wrong in (
         lambda: sink(spark.range(1)),
         lambda: sink(shop.stream(), mode="upsert"),  # type: ignore[arg-type]
         lambda: sink(shop.totals(), mode="update").parquet("x"),
         lambda: sink(shop.totals(), mode="complete").upsert("x", ["customer"], "x.db"),
         lambda: sink(shop.totals(), mode="append").replace("x", "x.db"),
-        lambda: sink(shop.stream()).files("kafka", "x"),
+        lambda: sink(shop.stream()).files("kafka", "x"),  # type: ignore[arg-type]
         lambda: sink(shop.stream()).foreach_batch(lambda a, b, c: None),
         lambda: sink(shop.stream()).foreach_batch(lambda a: None),
         lambda: sink(shop.stream()).foreach_batch(lambda a, b: None, ledger="x.db"),
@@ -454,18 +454,20 @@ def test_console_memory_and_modes(spark: SparkSession, shop: Shop) -> None:
 def test_a_format_that_the_session_lacks(shop: Shop, tmp_path: Path) -> None:
     shop.put("a", ("ann", 3))
     to = adopt(shop.stream().writeStream.format("nosuchformat"))
-    assert to.promise.level is Level.NONE
+    assert to.promise.level is PromiseLevel.NONE
     with pytest.raises(Unsupported, match="nosuchformat"):
         to.start(checkpoint=str(shop.checkpoint))
 
 
 def test_an_adopted_writer_keeps_its_own_promise(shop: Shop, tmp_path: Path) -> None:
     writer = shop.stream().writeStream
-    assert adopt(writer.format("kafka")).promise.level is Level.AT_LEAST_ONCE
-    assert adopt(writer.foreachBatch(lambda batch, batch_id: None)).promise.level is Level.AT_LEAST_ONCE
+    assert adopt(writer.format("kafka")).promise.level is PromiseLevel.AT_LEAST_ONCE
+    assert (
+        adopt(writer.foreachBatch(lambda batch, batch_id: None)).promise.level is PromiseLevel.AT_LEAST_ONCE
+    )
     shop.put("a", ("ann", 3))
     to = adopt(writer.format("json").option("path", str(tmp_path / "out")), name="out")
-    assert (to.name, to.kind, to.promise.level) == ("out", "json", Level.EXACTLY_ONCE)
+    assert (to.name, to.kind, to.promise.level) == ("out", "json", PromiseLevel.EXACTLY_ONCE)
     shop.run(to)
     (file,) = committed_files(tmp_path / "out")
     assert json.loads(file.read_text()) == {"customer": "ann", "amount": 3}

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import holdfast as hf
-from holdfast.observe.metrics import Sample
+from holdfast.observe.metrics import MetricSample
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.spark
 PARTITIONS = 64
 
 
-def number(samples: tuple[Sample, ...], metric: str) -> float:
+def number(samples: tuple[MetricSample, ...], metric: str) -> float:
     [value] = [each.value for each in samples if each.metric == metric]
     return value
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from holdfast.advice.checkpoint_checks import CheckpointFacts, FileCounts
-from holdfast.checkpoints.checkpoint import Checkpoint, StatefulOperator, Store
+from holdfast.checkpoints.checkpoint import CheckpointReport, StatefulOperator, Store
 from holdfast.config.spark_defaults import ROCKSDB_PROVIDER
 from holdfast.formats.logs.batch_logs import PROVIDER
 from holdfast.formats.operators import operator_names
@@ -45,7 +45,7 @@ def facts(
         0, name, len(given), False, ("default",), form, (), stores, 1, named, noted=True
     )
     committed = tuple(range(batch_id - kept + 1, batch_id + 1))
-    checkpoint = Checkpoint(
+    checkpoint = CheckpointReport(
         uri=uri,
         query_id="q",
         offered=committed,

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Final
+from typing import Final, Literal, TypeAlias
 
 from holdfast.advice.findings import Severity
-from holdfast.advice.plan_forecast import Forecast
+from holdfast.advice.plan_forecast import CostForecast
 from holdfast.config.checks import place_word
 from holdfast.json_shapes import JsonShape
 from holdfast.quantities import rounded_duration, rounded_size
+
+TopicName: TypeAlias = Literal["backend", "checkpoint", "partitions", "memory"]
 
 
 class Topic(str, Enum):
@@ -221,6 +223,10 @@ class AdviceReport(JsonShape):
         currency: The currency of all amounts.
         not_told: What could not be determined, with the missing information.
         lint: Rules that `holdfast lint` reports for the checkpoint and that no advice covers.
+
+    Example:
+        report: hf.AdviceReport = hf.advise("checkpoints/visits", topics=["checkpoint"])
+        assert report.batch_id == 11 and report.currency == "USD"
     """
 
     place: str | None
@@ -229,7 +235,7 @@ class AdviceReport(JsonShape):
     advice: tuple[Advice, ...]
     backends: tuple[Option, ...] = ()
     places: tuple[Option, ...] = ()
-    forecast: Forecast | None = None
+    forecast: CostForecast | None = None
     settings: Mapping[str, str] = field(default_factory=dict)
     figures: str = ""
     currency: str = "USD"

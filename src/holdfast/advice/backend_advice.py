@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Literal, TypeAlias
 
 from holdfast.advice.advice import Advice, AdviceKind, Confidence, Cost, Option, Topic, migrate
 from holdfast.advice.checkpoint_advice import requests_a_day
@@ -21,7 +21,7 @@ from holdfast.advice.evidence import (
     MeasuredBackends,
 )
 from holdfast.advice.findings import Severity
-from holdfast.advice.prices import Money, Prices, medium_of, monthly
+from holdfast.advice.prices import Medium, Money, Prices, medium_of, monthly
 from holdfast.advice.usage import Requests
 from holdfast.config.backend import Backend, Memory, RocksDB
 from holdfast.config.database_stores import Cassandra, Redis
@@ -351,7 +351,11 @@ def _reported_memory(evidence: Evidence) -> int:
     return sum(each.memory_bytes for each in evidence.batches[-1].operators) if evidence.batches else 0
 
 
-LOCAL, EFS, HDFS, S3 = "local", "efs", "hdfs", "s3"
+Location: TypeAlias = Medium | Literal["efs"]
+LOCAL: Final = "local"
+EFS: Final = "efs"
+HDFS: Final = "hdfs"
+S3: Final = "s3"
 PLACES: Final = (LOCAL, EFS, HDFS, S3)
 # Below this interval, the 22 requests per file on object storage slow down batches.
 _QUICK_TRIGGER_MS: Final = 10_000
@@ -383,14 +387,14 @@ def kept_of(evidence: Evidence) -> StateNeeds:
     return StateNeeds(evidence.gap_ms, size, requests_a_day(evidence, evidence.gap_ms), now)
 
 
-def advised_place(interval_ms: float | None) -> str:
+def advised_place(interval_ms: float | None) -> Medium:
     """Return the advised location: object storage, or HDFS for short batches."""
     return HDFS if interval_ms is not None and interval_ms < _QUICK_TRIGGER_MS else S3
 
 
 def place_choice(kept: StateNeeds, prices: Prices) -> tuple[Option, ...]:
     """Return all locations; the best one is marked as advised."""
-    best = advised_place(kept.interval_ms)
+    best: Location = advised_place(kept.interval_ms)
     if best == HDFS and kept.now == EFS:
         best = EFS
     money = {place: _money(place, kept, prices) for place in PLACES}
@@ -409,7 +413,7 @@ def place_choice(kept: StateNeeds, prices: Prices) -> tuple[Option, ...]:
     )
 
 
-def _money(place: str, kept: StateNeeds, prices: Prices) -> Money | None:
+def _money(place: Location, kept: StateNeeds, prices: Prices) -> Money | None:
     """Return the cost of storage and requests; None for a shared file system, which has no price."""
     if place == EFS:
         return None

@@ -10,7 +10,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, Final
 
 from holdfast.advice.source.values import CodeLocation, Const, WriterValue
-from holdfast.checkpoints.checkpoint import Checkpoint, StatefulOperator, read, state_bytes
+from holdfast.checkpoints.checkpoint import CheckpointReport, StatefulOperator, read, state_bytes
 from holdfast.checkpoints.logs import Logs, numbers
 from holdfast.checkpoints.state.contents import StoreShares, shares
 from holdfast.config.checks import SCHEME, local_path
@@ -46,7 +46,7 @@ class CheckpointFacts:
         files: The files of each operator.
     """
 
-    checkpoint: Checkpoint
+    checkpoint: CheckpointReport
     sizes: Mapping[int, Mapping[int, int]]
     watermarks: tuple[int | None, int | None]
     files: Mapping[int, FileCounts]
@@ -83,7 +83,7 @@ def _watermark_of(storage: Storage, batch_id: int) -> int | None:
     return None if commit is None else commit.next_watermark_ms or None
 
 
-def _files(storage: Storage, checkpoint: Checkpoint) -> dict[int, FileCounts]:
+def _files(storage: Storage, checkpoint: CheckpointReport) -> dict[int, FileCounts]:
     found = {}
     for operator in checkpoint.operators:
         names = [
@@ -173,7 +173,7 @@ def _each(rule: str, found: Iterable[str | None]) -> Iterator[Seen]:
     return ((rule, seen) for seen in found if seen is not None)
 
 
-def retains_few(checkpoint: Checkpoint) -> str | None:
+def retains_few(checkpoint: CheckpointReport) -> str | None:
     """Report a checkpoint that keeps fewer batches than a fallback needs."""
     batch_id, kept = checkpoint.batch_id, len(checkpoint.committed)
     if batch_id is None or batch_id < _LONG_WITHOUT or kept >= _FEWEST_BATCHES:
@@ -181,7 +181,7 @@ def retains_few(checkpoint: Checkpoint) -> str | None:
     return f"only {kept} of {batch_id + 1} batches are kept"
 
 
-def heap_outgrown(checkpoint: Checkpoint) -> str | None:
+def heap_outgrown(checkpoint: CheckpointReport) -> str | None:
     """Report large state on the heap of the executors."""
     if provider_class(checkpoint.confs) != MEMORY_PROVIDER or checkpoint.size_bytes < _LARGE_HEAP:
         return None
@@ -239,7 +239,7 @@ def grown(facts: CheckpointFacts, operator: StatefulOperator) -> str | None:
     )
 
 
-def lacks_watermark(checkpoint: Checkpoint, operator: StatefulOperator) -> str | None:
+def lacks_watermark(checkpoint: CheckpointReport, operator: StatefulOperator) -> str | None:
     """Report an operator that needs a watermark to remove state and has none."""
     if checkpoint.watermark_ms is not None or (checkpoint.batch_id or 0) < _LONG_WITHOUT:
         return None

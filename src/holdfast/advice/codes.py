@@ -26,6 +26,10 @@ class CodeExplanation(JsonShape):
         expected: The allowed values, as the error reports them; empty if it reports none.
         to_do: The recommended actions.
         retired: Whether this version no longer reports the error.
+
+    Example:
+        explanation: hf.CodeExplanation = hf.explain_code("HF103")
+        assert explanation.code == "HF103" and not explanation.retired
     """
 
     code: str

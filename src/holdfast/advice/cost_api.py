@@ -8,8 +8,8 @@ from dataclasses import replace
 from typing import Final
 
 from holdfast.advice.cost_report import CostReport, Origin, Situation, StateCost, changes
-from holdfast.advice.plan_forecast import Forecast, PlannedState, forecast
-from holdfast.advice.prices import Money, Prices, medium_of, monthly, read_prices
+from holdfast.advice.plan_forecast import CostForecast, PlannedState, forecast
+from holdfast.advice.prices import Medium, Money, Prices, medium_of, monthly, read_prices
 from holdfast.advice.usage import (
     DAY_MS,
     DailyRequests,
@@ -20,7 +20,7 @@ from holdfast.advice.usage import (
     measure,
     saved_bytes,
 )
-from holdfast.checkpoints.checkpoint import Checkpoint, StatefulOperator, codec_of
+from holdfast.checkpoints.checkpoint import CheckpointReport, StatefulOperator, codec_of
 from holdfast.checkpoints.logs import Logs
 from holdfast.checkpoints.problems import batch_not_kept
 from holdfast.config.units import Duration, parse_duration
@@ -155,8 +155,8 @@ def forecast_cost(
     interval: Duration = "1 minute",
     partitions: int = 200,
     prices: Prices | Address | None = None,
-    medium: str = "s3",
-) -> Forecast:
+    medium: Medium = "s3",
+) -> CostForecast:
     """Forecast the cost of a planned job's state.
 
     Args:
@@ -185,7 +185,7 @@ def forecast_cost(
     return forecast(plan, _prices(prices))
 
 
-def _require_newest(checkpoint: Checkpoint, place: StateLocation) -> None:
+def _require_newest(checkpoint: CheckpointReport, place: StateLocation) -> None:
     """Check that a location is not an older batch, because the cost covers the files of all kept batches."""
     if place.batch_id in (None, checkpoint.batch_id):
         return
@@ -268,7 +268,11 @@ def _memory(
 
 
 def _priced(
-    state: StateCost, prices: Prices, medium: str, asked: DailyRequests | None, measured: MeasuredCheckpoint
+    state: StateCost,
+    prices: Prices,
+    medium: Medium,
+    asked: DailyRequests | None,
+    measured: MeasuredCheckpoint,
 ) -> StateCost:
     """Return the state with the requests of its stores and the cost added."""
     requests = None if asked is None else _of_stores(measured, asked.batches, state.stores)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Final
 
-from holdfast.advice.prices import Money, Prices, request_money, storage_money
+from holdfast.advice.prices import Medium, Money, Prices, request_money, storage_money
 from holdfast.advice.usage import DailyRequests, MeasuredCheckpoint, QueryShape, Requests, daily_requests
 from holdfast.checkpoints.checkpoint import NAMES
 from holdfast.config.checks import place_word
@@ -112,6 +112,10 @@ class CostReport(JsonShape):
         money: The cost per month.
         prices: The prices used.
         changes: The possible changes with their savings, largest saving first.
+
+    Example:
+        report: hf.CostReport = hf.cost("checkpoints/visits")
+        assert [cost.state for cost in report.states] == ["aggregate"]
     """
 
     place: str
@@ -170,7 +174,7 @@ class Situation:
 
     measured: MeasuredCheckpoint
     prices: Prices
-    medium: str
+    medium: Medium
     place: str
     interval_ms: int | None
     packed: float | None

@@ -15,7 +15,7 @@ from typing import Any, Final
 from holdfast import layout
 from holdfast.advice.checkpoint_checks import CheckpointFacts, CheckpointLocation, place_of, read_facts
 from holdfast.advice.prices import Prices
-from holdfast.checkpoints.checkpoint import Checkpoint, StatefulOperator
+from holdfast.checkpoints.checkpoint import CheckpointReport, StatefulOperator
 from holdfast.checkpoints.logs import Logs
 from holdfast.config.spark_defaults import SHUFFLE_PARTITIONS_KEY
 from holdfast.errors import Invalid, NotFound
@@ -220,7 +220,7 @@ class Evidence:
     prices: Prices
 
     @property
-    def checkpoint(self) -> Checkpoint:
+    def checkpoint(self) -> CheckpointReport:
         """The checkpoint at its newest batch."""
         return self.facts.checkpoint
 

@@ -69,6 +69,14 @@ class Finding(JsonShape):
         instead: What to write or do instead.
         suppressed: The reason given by a suppressing comment on the line; None if the finding counts.
         in_plan: The observation in the plan, if the source shows the violation too.
+
+    Example:
+        from pathlib import Path
+
+        Path("visits.py").write_text('first = session.readStream.json("in").dropDuplicates(["customer"])')
+        finding: hf.Finding = hf.lint("visits.py").counted[0]
+        assert (finding.rule, finding.line) == ("HF103", 1)
+        print(finding.seen, finding.instead)
     """
 
     rule: str
@@ -94,6 +102,10 @@ class LintReport(JsonShape):
         disabled: Rules that the configuration turns off.
         complete: Whether all code was analyzed; a very large file is analyzed only in part.
         evidence: The kinds of evidence that were checked.
+
+    Example:
+        report: hf.LintReport = hf.lint("checkpoints/visits")
+        assert (report.errors, report.warnings) == (0, 0)
     """
 
     place: str

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, get_args
 
-from holdfast.advice.prices import Money, Prices, monthly
+from holdfast.advice.prices import Medium, Money, Prices, monthly
 from holdfast.advice.usage import DELTAS_FOR_SNAPSHOT, RETAIN, DailyRequests, QueryShape, daily_requests
 from holdfast.errors import Invalid
 from holdfast.json_shapes import JsonShape, in_json
@@ -53,7 +53,7 @@ class PlannedState(JsonShape):
     provider: str = ROCKSDB
     incremental: bool = True
     retain: int = RETAIN
-    medium: str = "s3"
+    medium: Medium = "s3"
     deltas_for_snapshot: int = DELTAS_FOR_SNAPSHOT
 
     def __post_init__(self) -> None:
@@ -65,7 +65,7 @@ class PlannedState(JsonShape):
                 raise _refused(name.replace("_", " "), number, "at least 1, at most 10^15")
         if self.provider not in (ROCKSDB, HEAP):
             raise _refused("provider", self.provider, f"{ROCKSDB} or {HEAP}")
-        if self.medium not in ("local", "hdfs", "s3"):
+        if self.medium not in get_args(Medium):
             raise _refused("medium", self.medium, "local, hdfs or s3")
 
     @property
@@ -83,7 +83,7 @@ class PlannedState(JsonShape):
 
 
 @dataclass(frozen=True, slots=True)
-class Forecast(JsonShape):
+class CostForecast(JsonShape):
     """The cost of a plan once all of its keys have arrived.
 
     Attributes:
@@ -98,6 +98,10 @@ class Forecast(JsonShape):
         money: The cost per month.
         prices: The prices used.
         assumed: The assumptions of the forecast.
+
+    Example:
+        forecast: hf.CostForecast = hf.forecast_cost(rate=500, keys=1_000_000)
+        assert forecast.checkpoint_bytes == forecast.state_bytes + forecast.retained_bytes
     """
 
     plan: PlannedState
@@ -129,7 +133,7 @@ def shape_of(plan: PlannedState) -> QueryShape:
     )
 
 
-def forecast(plan: PlannedState, prices: Prices | None = None) -> Forecast:
+def forecast(plan: PlannedState, prices: Prices | None = None) -> CostForecast:
     """Forecast the cost of a plan.
 
     The result is an upper bound: bytes are counted before compression, and keys are assumed to be equally
@@ -160,7 +164,7 @@ def forecast(plan: PlannedState, prices: Prices | None = None) -> Forecast:
         requests=None if requests is None else requests.total,
         memory_bytes=memory_bytes,
     )
-    return Forecast(
+    return CostForecast(
         plan,
         plan.keys,
         state_bytes,

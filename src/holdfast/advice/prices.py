@@ -8,7 +8,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal, TypeAlias
 
 from holdfast.advice.usage import Requests
 from holdfast.config.checks import SCHEME
@@ -39,6 +39,7 @@ _REQUEST_UNITS: Final[Mapping[str, float]] = {
     "10000 requests": 1 / 10_000,
     "1000000 requests": 1 / 1_000_000,
 }
+Medium: TypeAlias = Literal["local", "hdfs", "s3"]
 _STORAGE: Final = ("local", "hdfs", "s3", "memory")
 _REQUESTS: Final = ("writes", "lists", "reads", "deletes")
 _OBJECT_STORES: Final = frozenset({"s3", "s3a", "gs", "abfs", "abfss", "dbfs", "az", "wasb", "wasbs"})
@@ -82,12 +83,12 @@ class Prices(JsonShape):
         """Return whether requests have prices."""
         return self.writes is not None or self.reads is not None or self.lists is not None
 
-    def storage(self, medium: str) -> float:
+    def storage(self, medium: Medium) -> float:
         """Return the price of a GB-month of `local`, `hdfs` or `s3`."""
         return {"local": self.local, "hdfs": self.hdfs, "s3": self.s3}[medium]
 
 
-def medium_of(uri: str) -> str:
+def medium_of(uri: str) -> Medium:
     """Return the medium of an address: `local`, `hdfs` or `s3`, which stands for every object store."""
     match = SCHEME.match(uri)
     scheme = "" if match is None else uri.partition(":")[0].lower()
@@ -229,7 +230,7 @@ def total_text(money: Money, currency: str) -> str:
     return f"{text} without {' and '.join(money.unpriced)} (no price given)" if money.unpriced else text
 
 
-def storage_money(prices: Prices, medium: str, size_bytes: float) -> float:
+def storage_money(prices: Prices, medium: Medium, size_bytes: float) -> float:
     """Return the monthly cost of bytes on `local`, `hdfs` or `s3`."""
     return prices.storage(medium) * size_bytes / GB
 
@@ -258,12 +259,12 @@ def memory_money(prices: Prices, memory_bytes: float | None) -> float | None:
 
 def monthly(
     prices: Prices,
-    medium: str,
+    medium: Medium,
     *,
     local_bytes: float = 0.0,
     checkpoint_bytes: float = 0.0,
     savepoint_bytes: float = 0.0,
-    savepoint_medium: str | None = None,
+    savepoint_medium: Medium | None = None,
     requests: Requests | None = None,
     memory_bytes: float | None = None,
 ) -> Money:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from holdfast import layout
-from holdfast.checkpoints.checkpoint import Checkpoint, Tree, read
+from holdfast.checkpoints.checkpoint import CheckpointReport, Tree, read
 from holdfast.checkpoints.logs import Logs
 from holdfast.config.spark_defaults import ROCKSDB_PROVIDER
 from holdfast.errors import Corrupt, HoldfastError, Unsupported
@@ -227,7 +227,7 @@ class MeasuredCheckpoint:
         newest_change: The newest changelog or delta file, for its compression; None without one.
     """
 
-    checkpoint: Checkpoint
+    checkpoint: CheckpointReport
     provider: str | None
     shape: QueryShape
     interval_ms: int | None
@@ -355,7 +355,7 @@ def _of(place: layout.Place) -> tuple[layout.Place, bool]:
     return place, is_checksum
 
 
-def _provider(checkpoint: Checkpoint) -> str | None:
+def _provider(checkpoint: CheckpointReport) -> str | None:
     if not checkpoint.operators:
         return None
     provider = known_provider(checkpoint.confs, checkpoint.uri)

@@ -75,6 +75,10 @@ class KeyHistory(JsonShape):
         last_written: The newest batch that wrote the key, even with an unchanged value; None if that was
             before the oldest kept batch, or if the files show only changed values and no value changed.
         exact: Whether the files record each write, and not only changed values.
+
+    Example:
+        history: hf.KeyHistory = hf.state("checkpoints/visits").history("aggregate", "c1")
+        assert (history.first_batch, history.last_batch) == (5, 11)
     """
 
     state: NamedState = field(metadata=json_spread("operator_id", "operator", "state"))
@@ -318,6 +322,11 @@ class KeyExplanation(JsonShape):
         partitions: The number of partitions.
         key_group: The key group, for keyed operators; otherwise None.
         rank: The rank of the key by size; None if not computed.
+
+    Example:
+        explanation: hf.KeyExplanation = hf.state("checkpoints/visits").explain("aggregate", "c1")
+        assert (explanation.written_batch, explanation.partitions) == (11, 2)
+        print(explanation.inputs)  # the files or offsets that the batch has read
     """
 
     found: KeyState = field(metadata=json_spread())
@@ -471,6 +480,10 @@ class HeavyKeys(JsonShape):
         keys: The number of keys in the state.
         size_bytes: The size of all rows in bytes.
         heaviest: The largest keys, in descending order of size.
+
+    Example:
+        largest: hf.HeavyKeys = hf.state("checkpoints/visits").heaviest("aggregate", most=3)
+        assert (largest.keys, len(largest.heaviest)) == (10, 3)
     """
 
     state: NamedState = field(metadata=json_spread("operator_id"))
@@ -580,6 +593,11 @@ class WhatIf(JsonShape):
         freed_rows: The number of rows that the rule would free; None if it cannot be applied.
         freed_bytes: The size of the freed rows in bytes; None if the rule cannot be applied.
         histogram: The rows by age, youngest first.
+
+    Example:
+        effects: tuple[hf.WhatIf, ...] = hf.state("checkpoints/visits").what_if(ttl="1 hour")
+        assert [(effect.rows, effect.freed_rows) for effect in effects] == [(10, None)]
+        print(effects[0].what)  # the reason: the rows of this aggregation have no times
     """
 
     operator_id: int

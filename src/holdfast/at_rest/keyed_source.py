@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.at_rest.model import (
     PROCESSING,
-    Entry,
     KeySize,
     NamedState,
     StateAges,
+    StateEntry,
     StateForm,
     by_key,
     clock_ms,
@@ -98,13 +98,13 @@ class KeyedSource:
         """False, because a key group is written as a whole and does not show single writes."""
         return False
 
-    def get(self, state: NamedState, key: Mapping[str, Any]) -> Iterator[Entry]:
+    def get(self, state: NamedState, key: Mapping[str, Any]) -> Iterator[StateEntry]:
         """Yield the rows of a key. Cost: looks up and decodes one key group."""
         place = self.keyed.find(dict(key))
         if place is not None:
             yield from self._entries(state, *place)
 
-    def scan(self, state: NamedState, tell: ProgressCallback | None = None) -> Iterator[Entry]:  # noqa: ARG002 - key groups are no stores to count
+    def scan(self, state: NamedState, tell: ProgressCallback | None = None) -> Iterator[StateEntry]:  # noqa: ARG002 - key groups are no stores to count
         """Yield every row, by key group. Cost: about 10 microseconds per key."""
         from holdfast.checkpoints.keyed import key_rows
 
@@ -192,7 +192,7 @@ class KeyedSource:
 
     def decode(
         self, state: NamedState, key: Mapping[str, Any], stored: Iterable[tuple[StateCodec, int, Pairs]]
-    ) -> Iterator[Entry]:
+    ) -> Iterator[StateEntry]:
         """Decode the values of a key from its group's rows in Spark's store."""
         from holdfast.at_rest.keyed_reader import GroupsInMemory, KeyedStateReader
 
@@ -211,7 +211,7 @@ class KeyedSource:
         place = self.keyed.find(dict(key))
         return self.keyed.group_of(dict(key)) if place is None else place[0].group
 
-    def plain_value(self, state: NamedState, entry: Entry) -> Any:
+    def plain_value(self, state: NamedState, entry: StateEntry) -> Any:
         """Return the value of a row; for a single state, which has no columns, the bare value."""
         return dict(entry.value) if state.form is StateForm.KEYED else entry.value[state.name]
 
@@ -237,7 +237,7 @@ class KeyedSource:
         ]
         return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
-    def _entries(self, state: NamedState, group: KeyGroup, row: KeyRow) -> Iterator[Entry]:
+    def _entries(self, state: NamedState, group: KeyGroup, row: KeyRow) -> Iterator[StateEntry]:
         """Yield a key's rows in one state, or the one row of its combined state."""
         operator = self.keyed.operator
         key = dict(zip(state.key.names, row.key, strict=True))
@@ -247,11 +247,15 @@ class KeyedSource:
             values = {name: row.values.get(name) for name in state.value.names}
             if TIMERS in values and operator.timers:
                 values[TIMERS] = timers
-            yield Entry(key, {}, values, None, partition, _size(row.key) + sum(map(_size, values.values())))
+            yield StateEntry(
+                key, {}, values, None, partition, _size(row.key) + sum(map(_size, values.values()))
+            )
             return
         if state.form is StateForm.TIMERS:
             for timer in timers:
-                yield Entry(key, timer, {}, None, partition, _size(row.key) + _size(list(timer.values())))
+                yield StateEntry(
+                    key, timer, {}, None, partition, _size(row.key) + _size(list(timer.values()))
+                )
             return
         if state.name not in row.values:
             return
@@ -259,7 +263,7 @@ class KeyedSource:
         for sub, value, stamp in _elements(state, row):
             expires = None if ttl_ms is None or stamp is None else stamp + ttl_ms
             size = _size(row.key) + _size(list(sub.values())) + _size(value)
-            yield Entry(key, sub, {state.name: value}, expires, partition, size)
+            yield StateEntry(key, sub, {state.name: value}, expires, partition, size)
 
 
 def _by_column(table: pa.Table, declared: KeptState, partition: int, schema: pa.Schema) -> pa.RecordBatch:

@@ -65,6 +65,11 @@ class NamedState(JsonShape):
         source: The reader of the rows.
         codec: The codec of the rows in Spark's store; None if the store contains key groups.
         counts: The codec of the row counts of a join's keys; None for other states.
+
+    Example:
+        state: hf.NamedState = hf.state("checkpoints/visits").pick("aggregate")
+        assert state.full_name == "aggregate" and not state.ttl
+        assert (state.key.names, state.value.names) == (("customer",), ("count", "sum"))
     """
 
     operator_id: int
@@ -108,6 +113,10 @@ class NamedOperator(JsonShape):
             under the operator's name, and then each single state.
         files: The reader of the operator's files.
         keyed: The reader of a keyed operator's key groups, for rewriting them; None for other operators.
+
+    Example:
+        operators: list[hf.NamedOperator] = hf.state("checkpoints/visits").operators()
+        assert [(operator.name, operator.partitions) for operator in operators] == [("aggregate", 2)]
     """
 
     operator_id: int
@@ -121,7 +130,7 @@ class NamedOperator(JsonShape):
 
 
 @dataclass(frozen=True, slots=True)
-class Entry(JsonShape):
+class StateEntry(JsonShape):
     """A row of a state; for a list, one element.
 
     Attributes:
@@ -132,6 +141,10 @@ class Entry(JsonShape):
         expires_ms: The expiry time, in epoch milliseconds; None without a TTL.
         partition: The partition of the row.
         size_bytes: The size of the stored key and value in bytes.
+
+    Example:
+        entry: hf.StateEntry = next(hf.state("checkpoints/visits").scan("aggregate"))
+        assert entry.key == {"customer": "c1"} and entry.value == {"count": 12, "sum": 706}
     """
 
     key: Mapping[str, Any] = field(metadata=json_as(convert=plain))
@@ -151,12 +164,16 @@ class KeyState(JsonShape):
         batch_id: The batch.
         key: The key.
         entries: The rows of the key; empty if the state does not have the key.
+
+    Example:
+        regular: hf.KeyState = hf.state("checkpoints/visits").get("aggregate", "c1")
+        assert regular.exists and regular.value == {"count": 12, "sum": 706}
     """
 
     state: NamedState = field(metadata=json_spread("operator_id", "operator", "state", "form"))
     batch_id: int
     key: Mapping[str, Any] = field(metadata=json_as(convert=plain))
-    entries: tuple[Entry, ...] = field(metadata=NOT_IN_JSON)
+    entries: tuple[StateEntry, ...] = field(metadata=NOT_IN_JSON)
 
     @property
     @in_json
@@ -204,7 +221,7 @@ class KeyState(JsonShape):
             return {next(iter(entry.sub.values())): self._plain(entry) for entry in self.entries}
         return [(dict(entry.sub), self._plain(entry)) for entry in self.entries]
 
-    def _plain(self, entry: Entry) -> Any:
+    def _plain(self, entry: StateEntry) -> Any:
         return self.state.source.plain_value(self.state, entry)
 
     @property
@@ -271,10 +288,10 @@ class StateSource(Protocol):
     def notes_writes(self) -> bool:
         """Return whether the files show each write of a key, and not only changed values."""
 
-    def get(self, state: NamedState, key: Mapping[str, Any]) -> Iterable[Entry]:
+    def get(self, state: NamedState, key: Mapping[str, Any]) -> Iterable[StateEntry]:
         """Return the rows of a key, whose values have the types of its columns."""
 
-    def scan(self, state: NamedState, tell: ProgressCallback | None = None) -> Iterator[Entry]:
+    def scan(self, state: NamedState, tell: ProgressCallback | None = None) -> Iterator[StateEntry]:
         """Yield every row."""
 
     def tables(
@@ -316,7 +333,7 @@ class StateSource(Protocol):
 
     def decode(
         self, state: NamedState, key: Mapping[str, Any], stored: Iterable[tuple[StateCodec, int, Pairs]]
-    ) -> Iterable[Entry]:
+    ) -> Iterable[StateEntry]:
         """Return the rows of a key, decoded from the stored rows of each partition that `locate` finds."""
 
     def ttl_clock(self, state: NamedState) -> str:
@@ -325,7 +342,7 @@ class StateSource(Protocol):
     def key_group(self, state: NamedState, key: Mapping[str, Any]) -> int | None:
         """Return the key group of a key; None if the operator has no key groups."""
 
-    def plain_value(self, state: NamedState, entry: Entry) -> Any:
+    def plain_value(self, state: NamedState, entry: StateEntry) -> Any:
         """Return the value of a row for display: its columns, or the value itself if it has none."""
 
     def spark_reads(self, state: NamedState) -> bool:

@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, Any, Final
 from holdfast.at_rest.model import (
     EVENT,
     PROCESSING,
-    Entry,
     KeySize,
     NamedState,
     StateAges,
+    StateEntry,
     StateForm,
     by_key,
     clock_ms,
@@ -261,7 +261,7 @@ class SparkSource:
         """True, because each change of a row is a record."""
         return True
 
-    def get(self, state: NamedState, key: Mapping[str, Any]) -> Iterable[Entry]:
+    def get(self, state: NamedState, key: Mapping[str, Any]) -> Iterable[StateEntry]:
         """Return the rows of a key. Cost: reads the files of one partition that can contain the key."""
         codec = self._codec(state)
         return _in_order(
@@ -274,7 +274,7 @@ class SparkSource:
             ],
         )
 
-    def scan(self, state: NamedState, tell: ProgressCallback | None = None) -> Iterator[Entry]:
+    def scan(self, state: NamedState, tell: ProgressCallback | None = None) -> Iterator[StateEntry]:
         """Yield every row. Cost: several microseconds per row."""
         for codec, partition, pairs in self.chunks(state, tell):
             yield from _entries_of(state, codec, partition, pairs)
@@ -326,7 +326,7 @@ class SparkSource:
         state: NamedState,
         key: Mapping[str, Any],  # noqa: ARG002 - each row contains its key
         stored: Iterable[tuple[StateCodec, int, Pairs]],
-    ) -> Iterable[Entry]:
+    ) -> Iterable[StateEntry]:
         """Return the decoded form of stored rows."""
         return _in_order(state, [entry for rows in stored for entry in _entries_of(state, *rows)])
 
@@ -338,7 +338,7 @@ class SparkSource:
         """Return None, because Spark has no key groups."""
         return None
 
-    def plain_value(self, state: NamedState, entry: Entry) -> Any:  # noqa: ARG002 - all states have columns
+    def plain_value(self, state: NamedState, entry: StateEntry) -> Any:  # noqa: ARG002 - all states have columns
         """Return the columns of the value."""
         return dict(entry.value)
 
@@ -408,7 +408,7 @@ class SparkSource:
                     yield repr(list(row.key().values())), row
 
 
-def _entries_of(state: NamedState, codec: StateCodec, partition: int, pairs: Pairs) -> Iterator[Entry]:
+def _entries_of(state: NamedState, codec: StateCodec, partition: int, pairs: Pairs) -> Iterator[StateEntry]:
     """Decode stored rows.
 
     Raises:
@@ -423,7 +423,7 @@ def _entries_of(state: NamedState, codec: StateCodec, partition: int, pairs: Pai
         size = len(stored) + len(value) - sum(map(len, rows))
         for row in rows:
             fields_of_value, expires = _value_parts(state, codec.value_values(row))
-            yield Entry(key, sub, fields_of_value, expires, partition, size + len(row))
+            yield StateEntry(key, sub, fields_of_value, expires, partition, size + len(row))
             size = 0
 
 
@@ -453,7 +453,7 @@ def _value_parts(state: NamedState, fields: Any) -> tuple[dict[str, Any], int | 
     return {name: fields[name] for name in state.value.names}, expires
 
 
-def _in_order(state: NamedState, entries: list[Entry]) -> list[Entry]:
+def _in_order(state: NamedState, entries: list[StateEntry]) -> list[StateEntry]:
     """Return a key's rows in the order of their distinguishing columns."""
     if state.form in (StateForm.ROWS, StateForm.SESSIONS, StateForm.TIMERS):
         return sorted(entries, key=lambda entry: next(iter(entry.sub.values())))

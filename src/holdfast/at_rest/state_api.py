@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from holdfast.at_rest.model import Entry, KeyState, NamedOperator, NamedState
+from holdfast.at_rest.model import KeyState, NamedOperator, NamedState, StateEntry
 from holdfast.at_rest.state_reader import StateReader, key_of
 from holdfast.checkpoints.checkpoint import ProgressCallback
 from holdfast.config.checks import whole
@@ -129,7 +129,7 @@ class StatesAtRest:
 
     def scan(
         self, state: str, *, operator: str | int | None = None, tell: ProgressCallback | None = None
-    ) -> Iterator[Entry]:
+    ) -> Iterator[StateEntry]:
         """Yield every row of a state, in no particular order; `arrow` is many times faster.
 
         Raises:

@@ -16,7 +16,7 @@ from functools import cache, partial
 from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.at_rest.keys import refused, typed_key
-from holdfast.at_rest.model import Entry, KeyState, NamedOperator, NamedState, StateForm
+from holdfast.at_rest.model import KeyState, NamedOperator, NamedState, StateEntry, StateForm
 from holdfast.at_rest.spark_source import SparkSource
 from holdfast.checkpoints.checkpoint import ProgressCallback
 from holdfast.checkpoints.keyed import is_keyed
@@ -552,7 +552,7 @@ class StateReader:
 
     def scan(
         self, name: str, operator: str | int | None = None, *, tell: ProgressCallback | None = None
-    ) -> Iterator[Entry]:
+    ) -> Iterator[StateEntry]:
         """Yield every row of a state, partition by partition, in no particular order.
 
         Cost: several microseconds per row; `tables.state_table` is many times faster.

@@ -14,7 +14,7 @@ from holdfast.changes.engine import ChangePlan, Step, carry_out, state_at_rest
 from holdfast.changes.offsets.moving import OffsetRequest, SetOffsets
 from holdfast.changes.offsets.moving import plan_offsets as planned_offsets
 from holdfast.changes.partitions import MovePartitions, planned_rescale
-from holdfast.changes.reshaping import MoveToLayout, planned_migration
+from holdfast.changes.reshaping import BackendName, MoveToLayout, planned_migration
 from holdfast.changes.working_copy import WorkingCopy
 from holdfast.checkpoints.checkpoint import ProgressCallback
 from holdfast.config.checks import whole
@@ -68,6 +68,10 @@ class StepsPlan(ChangePlan, JsonShape):
     Attributes:
         steps: The plan of each step, in the order of execution.
         usage: The evidence of queries that may be using the checkpoint; None if not collected.
+
+    Example:
+        plan: hf.StepsPlan = hf.change("checkpoints/orders").partitions(4).plan("checkpoints/orders-4")
+        assert [step.step for step in plan.steps] == ["partitions"]
     """
 
     steps: tuple[StepPlan, ...]
@@ -94,13 +98,18 @@ class StepReport(JsonShape):
 
 
 @dataclass(frozen=True, slots=True)
-class Changed(JsonShape):
+class ChangeReport(JsonShape):
     """A checkpoint that a change created.
 
     Attributes:
         plan: The executed plan.
         batch_id: The newest batch of the checkpoint, which is that of the source.
         reports: The report of each step.
+
+    Example:
+        report: hf.ChangeReport = hf.change("savepoints@daily").partitions(4).to("checkpoints/visits-4")
+        assert report.batch_id == 11
+        assert [step.step for step in report.reports] == ["partitions"]
     """
 
     plan: StepsPlan = field(metadata=json_spread())
@@ -150,7 +159,7 @@ class StateChange:
         self._master = master
         return self._in_layout(partitions=number)
 
-    def backend(self, name: str) -> Self:
+    def backend(self, name: BackendName) -> Self:
         """Move the state to a backend: `rocksdb`, `memory`, `redis` or `cassandra`, as in `hf.migrate`."""
         return self._in_layout(backend=name)
 
@@ -185,13 +194,13 @@ class StateChange:
 
         asked = request(state, where, key, set, delete=delete, insert=insert, change=change)
         step = EditRows(asked, why)
-        return self.add_step(StepOrder.ROWS, _simple(step, {"state": state, "statement": asked.statement}))
+        return self._add_step(StepOrder.ROWS, _simple(step, {"state": state, "statement": asked.statement}))
 
     def drop_expired(self) -> Self:
         """Delete expired values of keyed state, as `hf.drop_expired` does."""
         from holdfast.changes.rows import DropExpired
 
-        return self.add_step(StepOrder.ROWS, _simple(DropExpired(), {}))
+        return self._add_step(StepOrder.ROWS, _simple(DropExpired(), {}))
 
     def keep_newer_than(self, when: datetime | date | str, *, column: str, state: str | None = None) -> Self:
         """Delete the rows whose time is before a given time.
@@ -209,7 +218,7 @@ class StateChange:
             states = step.expressions(source.view()[0])
             return nullcontext(({"when": str(when), "column": column, "states": list(states)}, step))
 
-        return self.add_step(StepOrder.ROWS, prepared)
+        return self._add_step(StepOrder.ROWS, prepared)
 
     def offsets(
         self, *changes: OffsetChange, skip_files: Sequence[str] = (), files_of: str | None = None
@@ -221,7 +230,7 @@ class StateChange:
             plan = planned_offsets(source, target, wanted)
             return nullcontext((plan, SetOffsets(plan)))
 
-        return self.add_step(StepOrder.OFFSETS, prepared)
+        return self._add_step(StepOrder.OFFSETS, prepared)
 
     def plan(self, checkpoint: Address | None = None) -> StepsPlan:
         """Plan the change. Changes nothing.
@@ -242,7 +251,7 @@ class StateChange:
         *,
         stopped: bool = False,
         tell: ProgressCallback | None = None,
-    ) -> Changed:
+    ) -> ChangeReport:
         """Execute the change: create a checkpoint with the changed state.
 
         The source is copied once, by hard links if possible. Each step verifies its result on the copy, and
@@ -282,9 +291,9 @@ class StateChange:
                 tell=tell,
             )
         named = tuple(StepReport(step.name, report) for step, report in zip(steps, reports, strict=True))
-        return Changed(plan, plan.batch_id, named)
+        return ChangeReport(plan, plan.batch_id, named)
 
-    def add_step(self, rank: StepOrder, prepare: Prepare) -> Self:
+    def _add_step(self, rank: StepOrder, prepare: Prepare) -> Self:
         """Add a step with a position in the order."""
         self._steps.append((rank, prepare))
         return self
@@ -292,7 +301,7 @@ class StateChange:
     def _in_layout(self, **asked: Any) -> Self:
         """Add options to the single step that moves the state to a different layout."""
         if not self._layout:
-            self.add_step(StepOrder.LAYOUT, self._layout_step)
+            self._add_step(StepOrder.LAYOUT, self._layout_step)
         self._layout.update(asked)
         return self
 

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 from holdfast.changes.edit import undoing
 from holdfast.changes.edit.deciders import TableChange
 from holdfast.changes.edit.request import Edit
-from holdfast.changes.edit.undoing import Undone, UndoPlan, change_of
+from holdfast.changes.edit.undoing import UndoPlan, UndoReport, change_of
 from holdfast.changes.erase import erasing, erasing_checkpoint
-from holdfast.changes.erase.certificate import Certificate, ErasePlan, Searched
+from holdfast.changes.erase.certificate import Certificate, ErasePlan, SearchReport
 from holdfast.changes.erase.key_places import PlaceSearch
 from holdfast.changes.erase.searching import subject
 from holdfast.checkpoints import record_of
@@ -40,7 +40,7 @@ from holdfast.storage.local import LocalStorage
 from holdfast.storage.port import Storage
 
 if TYPE_CHECKING:
-    from holdfast.changes.edit.editing import Edited, EditPlan
+    from holdfast.changes.edit.editing import EditPlan, EditReport
 
 
 SAY_STOPPED = "stop the query, and confirm it with --confirm-stopped (in Python `stopped=True`)"
@@ -61,7 +61,7 @@ def edit(
     label: str | None = None,
     who: str | None = None,
     tell: ProgressCallback | None = None,
-) -> Edited:
+) -> EditReport:
     """Create a savepoint with some rows of a state set, deleted or inserted.
 
     The original stays unchanged. The new savepoint has the same batch and query; after a restore of it, the
@@ -162,7 +162,7 @@ def undo(
     label: str | None = None,
     who: str | None = None,
     tell: ProgressCallback | None = None,
-) -> Undone:
+) -> UndoReport:
     """Undo an edit: create a savepoint with the state before it.
 
     The original savepoint and the edited one are kept.
@@ -271,7 +271,7 @@ def erase(
     """
     meant, by = subject(key, column), who or person()
     catalog, storage = _places_of(everywhere, checkpoint)
-    first: tuple[Searched, ...] = ()
+    first: tuple[SearchReport, ...] = ()
     if storage is not None:
         require_no_turn(catalog)
         with (
@@ -320,7 +320,7 @@ def plan_erase(
     """
     meant = subject(key, column)
     catalog, storage = _places_of(everywhere, checkpoint)
-    first: tuple[Searched, ...] = ()
+    first: tuple[SearchReport, ...] = ()
     if storage is not None:
         with scratch(storage) as folder:
             record = record_of(storage, home)
@@ -371,7 +371,7 @@ def apply(
     label: str | None,
     who: str | None,
     tell: ProgressCallback | None,
-) -> Edited:
+) -> EditReport:
     """Create the planned savepoint, with a working directory next to its catalog."""
     from holdfast.changes.edit import editing  # it needs Arrow, which an erasure does not
 

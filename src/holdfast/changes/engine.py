@@ -15,7 +15,7 @@ from typing import Final, Protocol, TypeVar
 from holdfast import layout
 from holdfast.changes.rewriting import StateShape
 from holdfast.changes.working_copy import WorkingCopy
-from holdfast.checkpoints.checkpoint import Checkpoint, ProgressCallback, StatefulOperator, read
+from holdfast.checkpoints.checkpoint import CheckpointReport, ProgressCallback, StatefulOperator, read
 from holdfast.checkpoints.state.contents import StateContent
 from holdfast.checkpoints.state.key_partition import KeyPartitions
 from holdfast.checkpoints.state.states import operator_states
@@ -101,7 +101,7 @@ class StateAtRest:
     source: ChangeSource
     view: Storage
     original: str
-    found: Checkpoint
+    found: CheckpointReport
     batch_id: int
     shape: StateShape
     partitions: tuple[int, ...]

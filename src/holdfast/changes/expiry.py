@@ -11,7 +11,7 @@ import os
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
 
@@ -37,6 +37,7 @@ from holdfast.savepoints.taking import Taken
 from holdfast.savepoints.view import SavepointView, workplace
 from holdfast.storage import open_storage
 from holdfast.storage.port import Storage
+from holdfast.worker.declarations.handler_arguments import Clock
 from holdfast.worker.declarations.state_descriptors import State, StateKind, Ttl
 from holdfast.worker.interface import Moment
 from holdfast.worker.runtime.ttl import expired
@@ -123,7 +124,7 @@ def without_expired(state: KeyedStateReader) -> WithoutExpired:
 def _times(form: BlobSchema) -> dict[str, Ttl]:
     """Return the TTL of each keyed state that has one."""
     return {
-        name: Ttl(int(declared["ttl_ms"]), clock=str(declared["clock"]))
+        name: Ttl(int(declared["ttl_ms"]), clock=cast("Clock", declared["clock"]))
         for name, declared in form.states.items()
         if declared.get("ttl_ms") is not None and declared["kind"] != StateKind.BROADCAST.value
     }

@@ -47,6 +47,10 @@ class RescalePlan(ChangePlan, JsonShape):
             otherwise.
         usage: The evidence of queries that may be using the checkpoint, if collected; a person must confirm
             that none is.
+
+    Example:
+        plan: hf.savepoints.RescalePlan = hf.savepoints.plan_rescale("checkpoints/visits", partitions=4)
+        assert (plan.before, plan.partitions, plan.starts_spark) == ((2,), 4, False)
     """
 
     before: tuple[int, ...] = field(metadata=json_as("partitions_before"))
@@ -86,8 +90,14 @@ class RescalePlan(ChangePlan, JsonShape):
 
 
 @dataclass(frozen=True, slots=True)
-class Rescaled(StateReport, JsonShape):
-    """A checkpoint with a different number of partitions and the newest batch of its source."""
+class RescaleReport(StateReport, JsonShape):
+    """A checkpoint with a different number of partitions and the newest batch of its source.
+
+    Example:
+        report: hf.savepoints.RescaleReport
+        report = hf.savepoints.rescale("savepoints@daily", "checkpoints/visits-4", partitions=4)
+        assert (report.batch_id, report.rows) == (11, 10)
+    """
 
     plan: RescalePlan = field(metadata=json_spread())
 
@@ -176,7 +186,7 @@ def apply_rescale(
     *,
     tell: ProgressCallback | None = None,
     guard: CheckpointGuard | None = None,
-) -> Rescaled:
+) -> RescaleReport:
     """Create the planned checkpoint.
 
     Cost: reads all state three times and writes it once.
@@ -191,7 +201,7 @@ def apply_rescale(
         source, target, plan, [step], RestoreKind.RESCALE, purpose, folder, guard=guard, tell=tell
     )
     _LOG.info("rescaled %s to %d partitions: %s", plan.source, plan.partitions, target.uri)
-    return Rescaled(plan, plan.batch_id, states.before, states.after)
+    return RescaleReport(plan, plan.batch_id, states.before, states.after)
 
 
 def rescale(
@@ -203,7 +213,7 @@ def rescale(
     stopped: bool = False,
     home: Address | None = None,
     tell: ProgressCallback | None = None,
-) -> Rescaled:
+) -> RescaleReport:
     """Create a checkpoint with the same state in a different number of partitions.
 
     The rows of every state are counted and hashed before and after; if they differ, nothing is created. The
@@ -255,7 +265,7 @@ def rescale_between_drivers(
     master: str | None,
     home: Address | None = None,
     tell: ProgressCallback | None = None,
-) -> Rescaled:
+) -> RescaleReport:
     """Rescale as `rescale` does, without confirmation, for the supervisor of a job without a driver.
 
     Raises:
@@ -274,7 +284,7 @@ def _rescaled(
     guard: CheckpointGuard | None,
     master: str | None,
     tell: ProgressCallback | None,
-) -> Rescaled:
+) -> RescaleReport:
     from holdfast.engine.spark_state import repartitioning
 
     with workplace(target, "rescale") as work:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from holdfast.changes.engine import ChangePlan, StateAtRest, StateReport, carry_out, state_at_rest
 from holdfast.changes.layouts import StatesMoved, by_files, moved
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 
 # The providers of the databases, by the names of the backends.
 _OUTSIDE: Final = {name.lower(): provider for provider, name in DATABASES.items()}
+BackendName: TypeAlias = Literal["rocksdb", "memory", "hashmap", "redis", "cassandra"]
 # Other names of Spark's store on the heap.
 _NAMES: Final = {ROCKSDB: ROCKSDB, MEMORY: MEMORY, "hashmap": MEMORY, **{name: name for name in _OUTSIDE}}
 _PREFIX: Final = "holdfast"
@@ -122,7 +123,7 @@ def migrate(
     source: Address,
     checkpoint: Address | None = None,
     *,
-    backend: str | None = None,
+    backend: BackendName | None = None,
     partitions: int | None = None,
     state_format: int | None = None,
     key_groups: int | None = None,
@@ -191,7 +192,7 @@ def plan_migrate(
     source: Address,
     checkpoint: Address | None = None,
     *,
-    backend: str | None = None,
+    backend: BackendName | None = None,
     partitions: int | None = None,
     state_format: int | None = None,
     key_groups: int | None = None,

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from holdfast import layout
-from holdfast.checkpoints.checkpoint import Checkpoint, ProgressCallback, Tree, read
+from holdfast.checkpoints.checkpoint import CheckpointReport, ProgressCallback, Tree, read
 from holdfast.checkpoints.record import Record
 from holdfast.checkpoints.state.states import operator_states
 from holdfast.errors import Conflict, HoldfastError, Internal, NotFound
@@ -49,7 +49,7 @@ class MaintenanceCommit:
     """
 
     checkpoint: Storage
-    found: Checkpoint
+    found: CheckpointReport
     before: int
     offsets: OffsetLog
 

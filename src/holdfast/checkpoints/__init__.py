@@ -15,21 +15,37 @@ Example:
 
 from __future__ import annotations
 
+import importlib
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from holdfast.external.view import open_checkpoint
 
 if TYPE_CHECKING:
-    from holdfast.checkpoints.checkpoint import Batch, Checkpoint, ProgressCallback
+    from holdfast.checkpoints.checkpoint import CheckpointReport, CommittedBatch, ProgressCallback
     from holdfast.checkpoints.record import Record
     from holdfast.checkpoints.verification.file_checks import Verification
     from holdfast.storage.port import Storage
 
-__all__ = ["history", "read", "verify"]
+__all__ = ["CheckpointReport", "CommittedBatch", "Verification", "history", "read", "verify"]
+
+_HOMES: Final = {
+    "CheckpointReport": "holdfast.checkpoints.checkpoint",
+    "CommittedBatch": "holdfast.checkpoints.checkpoint",
+    "Verification": "holdfast.checkpoints.verification.file_checks",
+}
 
 
-def read(address: str | os.PathLike[str]) -> Checkpoint:
+def __getattr__(name: str) -> object:
+    """Load a class of a result from the module that defines it, so that a worker of this room loads none."""
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value: object = getattr(importlib.import_module(_HOMES[name]), name)
+    globals()[name] = value
+    return value
+
+
+def read(address: str | os.PathLike[str]) -> CheckpointReport:
     """Return a description of a checkpoint at its newest committed batch: query, sources, operators, sizes.
 
     Cost: lists each store's directory; no rows of state are read.
@@ -56,7 +72,7 @@ def read(address: str | os.PathLike[str]) -> Checkpoint:
 
 def history(
     address: str | os.PathLike[str], last: int | None = None, tell: ProgressCallback | None = None
-) -> tuple[Batch, ...]:
+) -> tuple[CommittedBatch, ...]:
     """Return the committed batches that the checkpoint still keeps, oldest first.
 
     Args:

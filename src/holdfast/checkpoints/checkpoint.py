@@ -152,7 +152,7 @@ class StatefulOperator(JsonShape):
 
 
 @dataclass(frozen=True, slots=True)
-class Checkpoint(JsonShape):
+class CheckpointReport(JsonShape):
     """The content of a checkpoint's files.
 
     Attributes:
@@ -167,6 +167,10 @@ class Checkpoint(JsonShape):
         sources: The query's sources.
         operators: The stateful operators of the query.
         log_versions: The versions of the offset log and of the commit log.
+
+    Example:
+        report: hf.checkpoints.CheckpointReport = hf.checkpoints.read("checkpoints/visits")
+        assert (report.provider, report.uncommitted) == ("RocksDBStateStoreProvider", None)
     """
 
     uri: str = field(metadata=json_as("checkpoint"))
@@ -266,7 +270,7 @@ class BatchFailure:
 
 
 @dataclass(frozen=True, slots=True)
-class Batch(JsonShape):
+class CommittedBatch(JsonShape):
     """A committed batch, as recorded in the files that the checkpoint still keeps.
 
     Attributes:
@@ -281,6 +285,10 @@ class Batch(JsonShape):
         duration_source: `registry` if a supervisor measured it, `files` if it is estimated from the times of
             the log files, from the end of planning to the commit.
         failures: The drivers that failed before the batch was committed; None if no registry knows the batch.
+
+    Example:
+        batches: tuple[hf.checkpoints.CommittedBatch, ...] = hf.checkpoints.history("checkpoints/visits", 2)
+        assert [batch.batch_id for batch in batches] == [10, 11]
     """
 
     batch_id: int
@@ -437,7 +445,7 @@ DEFAULT_CODEC = "lz4"
 _LOOKS = 3
 
 
-def read(storage: Storage) -> Checkpoint:
+def read(storage: Storage) -> CheckpointReport:
     """Read a checkpoint, whose query may be running.
 
     Cost: lists each store's folder, and reads the newest files of the logs and the index of each store's
@@ -493,7 +501,7 @@ def listed_stores(
         yield StoreFolder(storage, store, listing, codec, unique_id, frozenset(listing.names))
 
 
-def _read(storage: Storage, logs: Logs) -> Checkpoint:
+def _read(storage: Storage, logs: Logs) -> CheckpointReport:
     query_id = read_query_id(storage, logs)
     newest = logs.newest
     offsets = None if newest is None else logs.offsets(newest)
@@ -502,7 +510,7 @@ def _read(storage: Storage, logs: Logs) -> Checkpoint:
     planned = logs.offsets(offered) if offered is not None and offered != newest else None
     shown = offsets or planned
     operators = [] if newest is None else noted_operators(storage, newest)
-    return Checkpoint(
+    return CheckpointReport(
         uri=storage.uri,
         query_id=query_id,
         offered=logs.offered,
@@ -614,7 +622,7 @@ _PLANNING_MS: Final = 60_000
 
 def history(
     storage: Storage, last: int | None = None, tell: ProgressCallback | None = None
-) -> tuple[Batch, ...]:
+) -> tuple[CommittedBatch, ...]:
     """Return the committed batches that the checkpoint still keeps, oldest first.
 
     Spark keeps the newest batches only (`spark.sql.streaming.minBatchesToRetain`, 100 by default), so this
@@ -667,7 +675,7 @@ def history(
 
 def _batch(
     storage: Storage, logs: Logs, batch_id: int, added: list[dict[int, OperatorBatch]]
-) -> Batch | None:
+) -> CommittedBatch | None:
     offsets, commit = logs.offsets(batch_id), logs.commit(batch_id)
     if offsets is None or commit is None:
         return None  # the query has deleted this batch since the logs were listed
@@ -680,7 +688,7 @@ def _batch(
             duration_ms = committed_ms - offered_ms
         else:
             committed_ms = None
-    return Batch(
+    return CommittedBatch(
         batch_id=batch_id,
         planned_ms=offsets.timestamp_ms,
         watermark_ms=offsets.watermark_ms or None,

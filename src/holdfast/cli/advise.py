@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
@@ -15,7 +15,7 @@ from holdfast.config.checks import place_word
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from holdfast.advice.advice import Advice, AdviceReport, Option
+    from holdfast.advice.advice import Advice, AdviceReport, Option, TopicName
 
 
 @examples(
@@ -81,7 +81,7 @@ def advise(
     """
     report = hf.advise(
         None if target is None else checkpoint_of(target, home),
-        topics=[name.strip() for names in topic or () for name in names.split(",")],
+        topics=[cast("TopicName", name.strip()) for names in topic or () for name in names.split(",")],
         rate=rate,
         keys=keys,
         value_bytes=value_bytes,

@@ -16,7 +16,7 @@ from holdfast.formats.operators import state_name
 from holdfast.quantities import counted
 
 if TYPE_CHECKING:
-    from holdfast.checkpoints.checkpoint import Batch, Checkpoint
+    from holdfast.checkpoints.checkpoint import CheckpointReport, CommittedBatch
     from holdfast.checkpoints.verification.file_checks import Verification
 
 app = options.group(
@@ -127,7 +127,7 @@ def _with_saved_id(found: Verification, home: str | None) -> Verification:
     return replace(found, problems=problems)
 
 
-def _after_history(checkpoint: str, batches: tuple[Batch, ...]) -> tuple[str, ...]:
+def _after_history(checkpoint: str, batches: tuple[CommittedBatch, ...]) -> tuple[str, ...]:
     """Return the next step after a history: show the newest change, or verify a checkpoint without state."""
     if len(batches) < 2 or not batches[-1].operators:
         return ("checkpoint", "verify", checkpoint) if batches else ()
@@ -144,13 +144,13 @@ def _after_verification(checkpoint: str, found: Verification, home: str | None) 
     return words if found.ok else (*words, "--batch", str(found.restorable[-1]))
 
 
-def _state(found: Checkpoint) -> str:
+def _state(found: CheckpointReport) -> str:
     if found.database is not None:
         return f"{found.size_bytes:,} bytes in the database"
     return f"{found.size_bytes:,} bytes, {found.new_bytes:,} of them new in the newest batch"
 
 
-def _show(found: Checkpoint) -> None:
+def _show(found: CheckpointReport) -> None:
     under_way = "" if found.uncommitted is None else f", {found.uncommitted} planned but not committed"
     kept = "none" if not found.committed else f"batches {found.committed[0]} to {found.committed[-1]}"
     output.fields(
@@ -210,7 +210,7 @@ def _show(found: Checkpoint) -> None:
         output.line(f"missing: {store.missing}")
 
 
-def _show_partitions(found: Checkpoint) -> None:
+def _show_partitions(found: CheckpointReport) -> None:
     output.line()
     output.table(
         [
@@ -243,7 +243,7 @@ def _show_partitions(found: Checkpoint) -> None:
     )
 
 
-def _show_history(batches: tuple[Batch, ...]) -> None:
+def _show_history(batches: tuple[CommittedBatch, ...]) -> None:
     output.table(
         [
             "BATCH",
@@ -275,14 +275,14 @@ def _show_history(batches: tuple[Batch, ...]) -> None:
     )
 
 
-def _by_operator(batch: Batch) -> str | None:
+def _by_operator(batch: CommittedBatch) -> str | None:
     """Return the new bytes of each operator as text; None for a single operator."""
     if len(batch.operators) < 2:
         return None
     return ", ".join(f"{part.named.display_name}: {part.new_bytes:,}" for part in batch.operators)
 
 
-def _took(batch: Batch) -> str:
+def _took(batch: CommittedBatch) -> str:
     """Return the duration of a batch as text; `~` marks one derived from file times."""
     about = "~" if batch.duration_source == "files" else ""
     return output.WholeText(about + output.duration(batch.duration_ms))

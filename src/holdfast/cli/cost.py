@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
@@ -18,8 +18,8 @@ from holdfast.storage import open_storage
 
 if TYPE_CHECKING:
     from holdfast.advice.cost_report import CostReport, Saving, StateCost
-    from holdfast.advice.plan_forecast import Forecast
-    from holdfast.advice.prices import Money
+    from holdfast.advice.plan_forecast import CostForecast
+    from holdfast.advice.prices import Medium, Money
     from holdfast.advice.usage import DailyRequests
 
 
@@ -122,7 +122,7 @@ def cost(
         interval=interval or "1m",
         partitions=200 if partitions is None else partitions,
         prices=prices,
-        medium=medium or "s3",
+        medium=cast("Medium", medium or "s3"),  # the forecast checks it
     )
     output.show(forecast, json, _show_forecast)
 
@@ -236,7 +236,7 @@ def _show_change(change: Saving, currency: str) -> None:
     output.prose(f"how: {change.how}", "    ")
 
 
-def _show_forecast(forecast: Forecast) -> None:
+def _show_forecast(forecast: CostForecast) -> None:
     from holdfast.advice.prices import total_text
     from holdfast.quantities import rounded_duration, rounded_size
 

@@ -13,7 +13,7 @@ from holdfast.cli.help_text import examples
 from holdfast.cli.progress import progress
 
 if TYPE_CHECKING:
-    from holdfast.jobs.trials.drill import Drilled
+    from holdfast.jobs.trials.drill import DrillReport
 
 # Maximum number of earlier drills to show.
 _SHOWN = 5
@@ -70,7 +70,7 @@ def drill(
         raise typer.Exit(1)
 
 
-def _show(drilled: Drilled) -> None:
+def _show(drilled: DrillReport) -> None:
     found = drilled.drill
     output.fields(
         [

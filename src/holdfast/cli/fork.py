@@ -20,7 +20,7 @@ from holdfast.quantities import counted
 if TYPE_CHECKING:
     from holdfast.changes.engine import StateReport
     from holdfast.changes.partitions import RescalePlan
-    from holdfast.jobs.trials.comparison import Compared, Outputs, RowSample
+    from holdfast.jobs.trials.comparison import ComparisonReport, Outputs, RowSample
     from holdfast.ownership.usage import CheckpointUsage
     from holdfast.savepoints.restoring import Restored, RestorePlan
 
@@ -81,7 +81,7 @@ def show_usage(usage: CheckpointUsage | None, emit: Callable[[str], None]) -> No
         emit(f"  {line}")
 
 
-def show_compared(compared: Compared) -> None:
+def show_compared(compared: ComparisonReport) -> None:
     """Print both verdicts and the differences."""
     first, last = compared.batches[0], compared.batches[-1]
     batches = f"batch {first}" if first == last else f"batches {first} to {last}"
@@ -104,7 +104,7 @@ def show_compared(compared: Compared) -> None:
         show_restored(compared.fork)
 
 
-def _different(compared: Compared) -> Iterable[str]:
+def _different(compared: ComparisonReport) -> Iterable[str]:
     if not compared.outputs.equal:
         yield "outputs"
     if not compared.states.equal:

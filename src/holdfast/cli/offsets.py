@@ -20,7 +20,7 @@ from holdfast.quantities import counted
 if TYPE_CHECKING:
     from holdfast.changes.offsets.moving import OffsetPlan, OffsetRequest, OffsetsMoved
     from holdfast.changes.offsets.position_changes import OffsetChange, PositionChange
-    from holdfast.changes.offsets.positions import Positions
+    from holdfast.changes.offsets.positions import SourcePositions
 
 app = typer.Typer(
     no_args_is_help=True, help="Show or change the source offsets of a query; its state is kept."
@@ -306,7 +306,7 @@ def _make(
     next_step.say_start(json, made.checkpoint, made.plan.original)
 
 
-def _show_positions(found: Positions) -> None:
+def _show_positions(found: SourcePositions) -> None:
     output.table(
         ("SOURCE", "KIND", "TOPIC", "PARTITION", "NEXT", "OFFSET"),
         [

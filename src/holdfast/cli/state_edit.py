@@ -21,8 +21,8 @@ from holdfast.errors import Conflict, Invalid, NotFound, Unavailable
 from holdfast.quantities import counted
 
 if TYPE_CHECKING:
-    from holdfast.changes.edit.editing import Edited, EditPlan
-    from holdfast.changes.edit.undoing import Undone, UndoPlan
+    from holdfast.changes.edit.editing import EditPlan, EditReport
+    from holdfast.changes.edit.undoing import UndoPlan, UndoReport
     from holdfast.changes.erase.certificate import Certificate, ErasePlan
 
 
@@ -160,7 +160,7 @@ def _show_undo_plan(plan: UndoPlan) -> None:
     output.line(f"would create a savepoint with the state of {plan.back_to}")
 
 
-def _show_undone(made: Undone) -> None:
+def _show_undone(made: UndoReport) -> None:
     output.whole(made.uri)
     output.say(f"it has the state of {made.plan.back_to}; {made.plan.savepoint} still has the edit")
 
@@ -215,7 +215,7 @@ def _change(before: dict[str, Any] | None, after: dict[str, Any] | None) -> str:
     return f"{output.compact(kept, 160)}: {changes}"
 
 
-def _show_made(made: Edited) -> None:
+def _show_made(made: EditReport) -> None:
     output.whole(made.uri)
     _preview(made.plan)
     output.say(

@@ -20,7 +20,7 @@ from holdfast.quantities import counted
 
 if TYPE_CHECKING:
     from holdfast.changes.bootstrap import Bootstrapped, BootstrapPlan
-    from holdfast.changes.change import Changed, StepsPlan
+    from holdfast.changes.change import ChangeReport, StepsPlan
     from holdfast.changes.evolving import EvolutionPlan, Evolved, OperatorChange
     from holdfast.changes.reshaping import Migrated, MigrationPlan
     from holdfast.model import PlanChange
@@ -160,7 +160,7 @@ def _show_steps(plan: StepsPlan) -> None:
     show_usage(plan.usage, output.line)
 
 
-def _show_changed(made: Changed) -> None:
+def _show_changed(made: ChangeReport) -> None:
     output.whole(made.checkpoint)
     _show_each(made.plan)
     output.say(f"every step is verified; the query continues with batch {made.batch_id + 1}")

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal, TypeAlias
 
 from holdfast.config.checks import Check, check_fields, flag, one_of, optional, refused, whole
 from holdfast.config.database_stores import Cassandra, Redis, TiKV
@@ -32,8 +32,11 @@ WRITE_BUFFER_KEY = f"{ROCKSDB}.writeBufferSizeMB"
 TRACK_ROWS_KEY = f"{ROCKSDB}.trackTotalNumberOfRows"
 LOCAL_DIR_KEY = "spark.local.dir"
 
+BlockCodec: TypeAlias = Literal["lz4", "lz4hc", "snappy", "zstd", "bzip2", "none"]
+DiskProfile: TypeAlias = Literal["ssd", "spinning-disk", "low-memory"]
+
 # RocksDB silently treats any other value as "none".
-_BLOCK_COMPRESSIONS = {
+_BLOCK_COMPRESSIONS: Final[Mapping[BlockCodec, str]] = {
     "lz4": "lz4",
     "lz4hc": "lz4hc",
     "snappy": "snappy",
@@ -50,7 +53,7 @@ class _Profile:
     why: str
 
 
-_PROFILES = {
+_PROFILES: Final[Mapping[DiskProfile, _Profile]] = {
     "ssd": _Profile("512m", (), "Spark's own settings, which suit a disk with fast random access."),
     "spinning-disk": _Profile(
         "512m",
@@ -151,10 +154,10 @@ class RocksDB:
     memory: Size | None = None
     format_version: int = 2
     row_checksum: bool = True
-    compression: str = "lz4"
+    compression: BlockCodec = "lz4"
     block_cache: Size | None = None
     write_buffer: Size | None = None
-    profile: str = "ssd"
+    profile: DiskProfile = "ssd"
     track_rows: bool = True
     local_dir: str | os.PathLike[str] | None = None
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal, TypeAlias, get_args
 
 from holdfast.config.checks import (
     Check,
@@ -37,9 +37,12 @@ from holdfast.config.spark_defaults import (
 )
 from holdfast.config.units import Duration, exact_duration, optional_ms, parse_duration
 
-MODES: Final = ("exactly_once", "at_least_once")
-ON_CANCEL: Final = ("retain", "delete")
-CODECS: Final = ("lz4", "lzf", "snappy", "zstd")
+DeliveryMode: TypeAlias = Literal["exactly_once", "at_least_once"]
+OnCancel: TypeAlias = Literal["retain", "delete"]
+UploadCodec: TypeAlias = Literal["lz4", "lzf", "snappy", "zstd"]
+MODES: Final = get_args(DeliveryMode)
+ON_CANCEL: Final = get_args(OnCancel)
+CODECS: Final = get_args(UploadCodec)
 
 # On a restart, Spark reads the last batch and the previous one.
 LEAST_RETAINED: Final = 2
@@ -77,13 +80,13 @@ class CheckpointFields:
     timeout: Duration | None = None
     tolerable_failures: int = 0
     max_concurrent: int = 1
-    mode: str = "exactly_once"
+    mode: DeliveryMode = "exactly_once"
     unaligned: bool = False
     aligned_timeout: Duration | None = None
-    on_cancel: str = "retain"
+    on_cancel: OnCancel = "retain"
     retain: int = 100
     incremental: bool = True
-    compression: str = "lz4"
+    compression: UploadCodec = "lz4"
     local_recovery: bool = True
     savepoints: str | os.PathLike[str] | None = None
     savepoint_every: Duration | None = None

@@ -8,7 +8,7 @@ import re
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 from urllib.parse import urlsplit
 
 from holdfast.errors import Invalid
@@ -19,6 +19,7 @@ MAX_INT = 2**31 - 1
 # A function that takes a value and the name of its setting, and returns the value to store or raises an
 # error.
 Check = Callable[[Any, str], object]
+Word = TypeVar("Word", bound=str)
 
 
 def check_fields(settings: object, owner: str, checks: Mapping[str, Check]) -> None:
@@ -95,15 +96,16 @@ def flag(value: object, setting: str) -> bool:
     return value
 
 
-def one_of(value: object, setting: str, allowed: Sequence[str]) -> str:
+def one_of(value: object, setting: str, allowed: Sequence[Word]) -> Word:
     """Check that a value is one of the allowed texts, and return it.
 
     Raises:
         Invalid: The value is not one of them.
     """
-    if not isinstance(value, str) or value not in allowed:
-        raise refused(setting, value, "one of " + ", ".join(f'"{word}"' for word in allowed))
-    return value
+    for word in allowed:
+        if isinstance(value, str) and value == word:
+            return word
+    raise refused(setting, value, "one of " + ", ".join(f'"{word}"' for word in allowed))
 
 
 def group_name(value: object, setting: str) -> str:

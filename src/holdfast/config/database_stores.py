@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import ClassVar, Final
+from typing import ClassVar, Final, Literal, TypeAlias, get_args
 
 from holdfast.config.checks import Check, check_fields, flag, one_of, optional, refused, whole
 from holdfast.config.setting_report import SettingOutcome, SettingReport, format_setting
@@ -296,6 +296,9 @@ def _keyspace(value: object, setting: str) -> str:
     return value
 
 
+Consistency: TypeAlias = Literal["LOCAL_QUORUM", "QUORUM"]
+
+
 @dataclass(frozen=True, slots=True)
 class Cassandra(_DatabaseStore):
     """A backend with replicated state in Cassandra, which outlives the cluster and can be read by services.
@@ -344,7 +347,7 @@ class Cassandra(_DatabaseStore):
     trust_store: str | None = None
     trust_store_password: str | None = field(default=None, repr=False)
     replication: int | None = None
-    consistency: str = "LOCAL_QUORUM"
+    consistency: Consistency = "LOCAL_QUORUM"
     prefix: str = "holdfast"
     retain: int = 10
     cache: Size = "256m"
@@ -376,7 +379,7 @@ class Cassandra(_DatabaseStore):
             "consistency",
             "cassandra.consistency",
             "The nodes of which a majority must answer: those of the data center, or all.",
-            partial(one_of, allowed=("LOCAL_QUORUM", "QUORUM")),
+            partial(one_of, allowed=get_args(Consistency)),
         ),
     )
 

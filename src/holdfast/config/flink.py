@@ -64,6 +64,13 @@ class FlinkSettings(Generic[C]):
         further_conf: Spark settings without a field of the checkpoint or the backend.
         ha: The address of the elections, in the form of `--ha`; None for a single supervisor.
         lease_ms: The time after which an unresponsive leader is replaced, in milliseconds; None if not given.
+
+    Example:
+        flink = {"execution.checkpointing.interval": "1 min", "state.backend.type": "rocksdb"}
+        settings: hf.FlinkSettings = hf.Checkpoint.from_flink(flink, storage="checkpoints/visits")
+        assert settings.checkpoint.interval_ms == 60_000
+        for report in settings.report:
+            print(report.name, report.becomes)
     """
 
     checkpoint: C

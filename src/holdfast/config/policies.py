@@ -28,7 +28,12 @@ from holdfast.errors import Invalid
 
 
 class TriggerArguments(TypedDict, total=False):
-    """The keywords of `DataStreamWriter.trigger` that Holdfast uses, exactly one at a time."""
+    """The keywords of `DataStreamWriter.trigger` that Holdfast uses, exactly one at a time.
+
+    Example:
+        arguments: hf.TriggerArguments = hf.every("1m").spark_kwargs()  # for DataStreamWriter.trigger
+        assert arguments == {"processingTime": "60000 milliseconds"}
+    """
 
     processingTime: str
     availableNow: bool
@@ -42,6 +47,10 @@ class Every:
 
     Args:
         interval: The time from one start to the next; stored in milliseconds.
+
+    Example:
+        trigger: hf.Every = hf.every("30 seconds")
+        assert trigger.interval_ms == 30_000
     """
 
     interval: Duration
@@ -64,7 +73,12 @@ class Every:
 
 @dataclass(frozen=True, slots=True)
 class AvailableNow:
-    """A trigger that processes the data available at the start in one or more batches, then ends."""
+    """A trigger that processes the data available at the start in one or more batches, then ends.
+
+    Example:
+        trigger: hf.AvailableNow = hf.available_now()
+        assert trigger.spark_kwargs() == {"availableNow": True}
+    """
 
     def spark_kwargs(self) -> TriggerArguments:
         """Return the keywords for `DataStreamWriter.trigger`."""
@@ -82,6 +96,10 @@ class RealTime:
 
     Args:
         interval: The time from one commit to the next; stored in milliseconds.
+
+    Example:
+        trigger: hf.RealTime = hf.real_time("5 minutes")
+        assert trigger.interval_ms == 300_000
     """
 
     interval: Duration
@@ -223,7 +241,12 @@ _FAILURE_RATE: Final[Mapping[str, Check]] = {
 
 @dataclass(frozen=True, slots=True)
 class NoRestart:
-    """A restart strategy that never restarts a failed job."""
+    """A restart strategy that never restarts a failed job.
+
+    Example:
+        restart: hf.NoRestart = hf.no_restart()
+        assert restart.knobs() == ()
+    """
 
     def knobs(self) -> tuple[SettingReport, ...]:
         """Return an empty tuple, because there are no fields."""
@@ -239,6 +262,10 @@ class FixedDelay:
             runs for months, prefer `exponential` or `failure_rate`, which forget old failures.
         delay: The pause before each restart; stored in milliseconds.
         same_failure: The number of identical failures in a row after which the job fails; None for no limit.
+
+    Example:
+        restart: hf.FixedDelay = hf.fixed_delay(attempts=5, delay="30s")
+        assert (restart.attempts, restart.delay_ms) == (5, 30_000)
     """
 
     attempts: int | None = 3
@@ -280,6 +307,10 @@ class Exponential:
         reset_after: The time without a failure after which the pause is reset to `initial`.
         attempts: The number of restarts until the pause is reset; None for no limit.
         same_failure: The number of identical failures in a row after which the job fails; None for no limit.
+
+    Example:
+        restart: hf.Exponential = hf.exponential(max="5m")
+        assert (restart.initial_ms, restart.max_ms) == (1_000, 300_000)
     """
 
     initial: Duration = "1s"
@@ -358,6 +389,10 @@ class FailureRate:
         per: The length of the sliding window; stored in milliseconds.
         delay: The pause before each restart; stored in milliseconds.
         same_failure: The number of identical failures in a row after which the job fails; None for no limit.
+
+    Example:
+        restart: hf.FailureRate = hf.failure_rate(failures=5, per="1h")
+        assert restart.per_ms == 3_600_000
     """
 
     failures: int = 3
@@ -517,6 +552,10 @@ class Recovery:
         verify: The maximum time for checking the checkpoint before each restart; files not checked by then
             are assumed to be undamaged. Stored in milliseconds. None disables the check and allows no
             fallback.
+
+    Example:
+        recovery: hf.Recovery = hf.recovery(fallback="batch")
+        assert (recovery.fallback, recovery.verify_ms) == ("batch", 60_000)
     """
 
     fallback: Fallback | None = None

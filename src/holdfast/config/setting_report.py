@@ -38,6 +38,11 @@ class SettingReport:
         becomes: The Spark setting with its value, the trigger, or the rule that is enforced; empty if the
             setting has no effect.
         why: The effect, or the reason why there is none, in one or two sentences.
+
+    Example:
+        settings: tuple[hf.SettingReport, ...] = hf.RocksDB(memory="512m").knobs()
+        for setting in settings:
+            print(setting.name, setting.value, setting.becomes, setting.why)
     """
 
     name: str

@@ -82,6 +82,10 @@ class Manifest:
         files: The files of the savepoint, in ascending order of their paths.
         new_bytes: The size of the files that were new to the catalog, in bytes.
         fields: All fields except the files, unchanged, including unknown ones.
+
+    Example:
+        manifest: hf.savepoints.Manifest = hf.savepoints.show("savepoints@daily")
+        assert (manifest.batch_id, manifest.changed) == (11, False)
     """
 
     savepoint_id: str

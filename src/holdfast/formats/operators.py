@@ -104,6 +104,10 @@ class OperatorName:
         spark_name: Spark's name of the operation. Spark before 4.0 does not record it; then it is inferred
             from the state's schema, and is empty if unknown.
         user_name: The name given by the user, or null without one.
+
+    Example:
+        names: dict[int, hf.OperatorName] = hf.savepoints.show("savepoints@daily").operator_names
+        assert names[0].display_name == "aggregate"
     """
 
     operator_id: int

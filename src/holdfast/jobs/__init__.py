@@ -30,11 +30,13 @@ if TYPE_CHECKING:
         status,
         stop,
     )
+    from holdfast.jobs.registry.client import JobStatus
 
 __all__ = [
     "Cancelled",
     "JobAlerts",
     "JobReport",
+    "JobStatus",
     "QuerySavepoint",
     "StopPlan",
     "Stopped",
@@ -52,6 +54,7 @@ def __getattr__(name: str) -> object:
     """Load a public name when it is first used, so that a worker of this room loads nothing else."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value: object = getattr(importlib.import_module("holdfast.jobs.jobs_api"), name)
+    home = "holdfast.jobs.registry.client" if name == "JobStatus" else "holdfast.jobs.jobs_api"
+    value: object = getattr(importlib.import_module(home), name)
     globals()[name] = value
     return value

@@ -16,7 +16,7 @@ from holdfast.jobs.state_home import StateHome
 from holdfast.model import BatchProgress
 
 if TYPE_CHECKING:
-    from holdfast.advice.advice import AdviceReport
+    from holdfast.advice.advice import AdviceReport, TopicName
 
 # As many of a query's newest batches as are looked at.
 _BATCHES = 200
@@ -25,7 +25,7 @@ _BATCHES = 200
 def advise(
     checkpoint: str | os.PathLike[str] | None = None,
     *,
-    topics: Iterable[str] = (),
+    topics: TopicName | Iterable[TopicName] = (),
     rate: float | None = None,
     keys: int | None = None,
     value_bytes: int | None = None,
@@ -80,13 +80,13 @@ def advise(
         topics_of,
     )
 
-    topics = (topics,) if isinstance(topics, str) else tuple(topics)
-    topics_of(topics)
+    asked = (topics,) if isinstance(topics, str) else tuple(topics)
+    topics_of(asked)
     planned = planned_of(rate, keys, value_bytes)
     if checkpoint is not None and planned is None:
         batches = remembered(checkpoint, home)
         needs = needs_of(latency=latency, cores=cores, shared=shared, conf=conf, own_session=bool(batches))
-        return advise_on_checkpoint(checkpoint, batches, needs, topics, prices, measured)
+        return advise_on_checkpoint(checkpoint, batches, needs, asked, prices, measured)
     if planned is None or checkpoint is not None:
         raise Invalid(
             "advice needs either a checkpoint or a planned job",
@@ -96,7 +96,7 @@ def advise(
             hint="run `holdfast advise CHECKPOINT` or `holdfast advise --rate 5000 --keys 1000000`",
         )
     needs = needs_of(latency=latency, cores=cores, shared=shared, conf=conf)
-    return advise_on_plan(planned, needs, topics, prices, measured)
+    return advise_on_plan(planned, needs, asked, prices, measured)
 
 
 def remembered(

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from holdfast.checkpoints.checkpoint import FROM_REGISTRY, Batch, BatchFailure
+from holdfast.checkpoints.checkpoint import FROM_REGISTRY, BatchFailure, CommittedBatch
 from holdfast.config.alert_settings import Alerts
 from holdfast.errors import Conflict, HoldfastError, NotFound
 from holdfast.jobs.background import Throttle
@@ -20,13 +20,15 @@ from holdfast.model import BatchProgress
 from holdfast.observe.alerting import AlertEvent, AlertStore
 from holdfast.observe.files import look
 from holdfast.observe.job_metrics import JobFacts
-from holdfast.observe.metrics import Sample
+from holdfast.observe.metrics import MetricSample
 from holdfast.observe.watcher import Watcher
 from holdfast.storage import open_storage
 from holdfast.storage.port import Storage
 
 
-def with_registry(home: StateHome, address: str, batches: Sequence[Batch]) -> tuple[Batch, ...]:
+def with_registry(
+    home: StateHome, address: str, batches: Sequence[CommittedBatch]
+) -> tuple[CommittedBatch, ...]:
     """Return a checkpoint's batches, completed from the registry of a state home.
 
     Without a job for the checkpoint they have only the facts in the files.
@@ -44,8 +46,8 @@ def with_registry(home: StateHome, address: str, batches: Sequence[Batch]) -> tu
 
 
 def measured_batches(
-    batches: Sequence[Batch], heard: Sequence[BatchProgress], attempts: Sequence[Attempt], query: str
-) -> tuple[Batch, ...]:
+    batches: Sequence[CommittedBatch], heard: Sequence[BatchProgress], attempts: Sequence[Attempt], query: str
+) -> tuple[CommittedBatch, ...]:
     """Return the batches with the durations that the driver reported, and the failures before each.
 
     A driver that failed has failed in the batch that was committed next: only one runs at a time.
@@ -82,7 +84,7 @@ def measured_batches(
     )
 
 
-def _measured(batch: Batch, heard: BatchProgress | None) -> Batch:
+def _measured(batch: CommittedBatch, heard: BatchProgress | None) -> CommittedBatch:
     if heard is None:
         return batch
     return replace(
@@ -159,7 +161,7 @@ class CheckpointWatch:
         self._delivery.now(self._watcher.alerts, events)
         return events
 
-    def samples(self) -> tuple[Sample, ...]:
+    def samples(self) -> tuple[MetricSample, ...]:
         """Return the newest metrics, with current ages."""
         return self._watcher.measure(JobFacts(self._name), self._clock())
 

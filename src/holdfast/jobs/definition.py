@@ -8,7 +8,7 @@ import os
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, cast, get_args
+from typing import TYPE_CHECKING, Any, cast, get_args
 
 from holdfast.config.alert_settings import Alerts
 from holdfast.config.backend import Backend, RocksDB
@@ -25,6 +25,9 @@ from holdfast.config.policies import (
 )
 from holdfast.config.units import exact_duration
 from holdfast.errors import Invalid
+
+if TYPE_CHECKING:
+    from holdfast.engine.session.jars import Extra
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
@@ -73,7 +76,7 @@ class Job:
     recovery: Recovery = field(default_factory=Recovery)
     master: str | None = None
     conf: Mapping[str, str] = field(default_factory=dict)
-    extras: tuple[str, ...] = ()
+    extras: tuple[Extra, ...] = ()
     py_files: tuple[str, ...] = ()
     alerts: Alerts = field(default_factory=Alerts)
     consumer_group: str | None = None
@@ -179,7 +182,7 @@ def job(
     recovery: Recovery | None = None,
     master: str | None = None,
     conf: Mapping[str, str] | None = None,
-    extras: tuple[str, ...] | list[str] = (),
+    extras: Iterable[Extra] = (),
     py_files: Iterable[str | os.PathLike[str]] = (),
     alerts: Alerts | None = None,
     consumer_group: str | None = None,

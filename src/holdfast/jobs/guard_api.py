@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
     from holdfast.config.alert_settings import Alerts
-    from holdfast.config.policies import OneBatch, Trigger
+    from holdfast.config.policies import Trigger
     from holdfast.jobs.given_query import Guarded
     from holdfast.observe.alerting import AlertEvent
 
@@ -45,7 +45,7 @@ def guard(
     *,
     checkpoint: str | os.PathLike[str] | None = None,
     name: str | None = None,
-    trigger: Trigger | OneBatch | None = None,
+    trigger: Trigger | None = None,
     verify: Duration | None = "1m",
     wait: Duration = "2m",
     lease: Duration | None = "30s",

@@ -15,7 +15,7 @@ from holdfast.advice.evidence import figures, read_evidence
 from holdfast.advice.findings import Severity
 from holdfast.advice.lint_api import lint_facts
 from holdfast.advice.prices import Prices, medium_of
-from holdfast.checkpoints.checkpoint import NAMES, Checkpoint, Source, StatefulOperator, read
+from holdfast.checkpoints.checkpoint import NAMES, CheckpointReport, Source, StatefulOperator, read
 from holdfast.checkpoints.logs import Logs, readable
 from holdfast.checkpoints.record import WrittenBy, find_record, writer_of
 from holdfast.checkpoints.verification.file_checks import Problem
@@ -305,7 +305,7 @@ def _size_of(operator: StatefulOperator) -> OperatorSize:
     return OperatorSize(operator.named, operator.partitions, operator.base_keys, operator.size_bytes)
 
 
-def _restart(checkpoint: Checkpoint, control: Control, job: JobDetails | None) -> RestartEstimate:
+def _restart(checkpoint: CheckpointReport, control: Control, job: JobDetails | None) -> RestartEstimate:
     stores = [store for operator in checkpoint.operators for store in operator.stores]
     size_bytes = sum(store.size_bytes for store in stores)
     files = sum(len(store.files) for store in stores)

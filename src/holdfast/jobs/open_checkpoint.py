@@ -14,7 +14,7 @@ from holdfast.jobs.health import health as health_of
 from holdfast.notebook import page, sparkline
 
 if TYPE_CHECKING:
-    from holdfast.checkpoints.checkpoint import Batch, Checkpoint
+    from holdfast.checkpoints.checkpoint import CheckpointReport, CommittedBatch
     from holdfast.checkpoints.verification.file_checks import Verification
 
 _SHOWN = 100
@@ -70,7 +70,7 @@ class OpenCheckpoint:
     def __repr__(self) -> str:
         return f"hf.checkpoint({self.uri!r})"
 
-    def read(self) -> Checkpoint:
+    def read(self) -> CheckpointReport:
         """Return the query, sources, operators and sizes at the newest committed batch."""
         return checkpoints.read(self.uri)
 
@@ -82,7 +82,7 @@ class OpenCheckpoint:
         """Check every file for damage, as `hf.checkpoints.verify` does."""
         return checkpoints.verify(self.uri, home=self._home)
 
-    def history(self, last: int | None = None) -> tuple[Batch, ...]:
+    def history(self, last: int | None = None) -> tuple[CommittedBatch, ...]:
         """Return the committed batches that are still kept, oldest first.
 
         Args:

@@ -36,7 +36,7 @@ from holdfast.model import BatchProgress
 from holdfast.observe.alerting import FIRING, Alert, AlertEvent, AlertStore
 from holdfast.observe.files import look
 from holdfast.observe.job_metrics import JobFacts
-from holdfast.observe.metrics import Sample
+from holdfast.observe.metrics import MetricSample
 from holdfast.observe.open_telemetry import Push, configured
 from holdfast.observe.prometheus import MetricsServer
 from holdfast.observe.watcher import Watcher
@@ -221,7 +221,7 @@ class Watch:
         """The address of the metrics for Prometheus, if a port was requested."""
         return None if self._server is None else self._server.url
 
-    def metrics(self) -> tuple[Sample, ...]:
+    def metrics(self) -> tuple[MetricSample, ...]:
         """Return the current metrics.
 
         Spark reports a batch a moment after its commit, so the newest one may be missing.

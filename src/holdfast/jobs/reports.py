@@ -27,7 +27,7 @@ from holdfast.model import JobState, SkewReport
 from holdfast.observe.alerting import THRESHOLD, Alert, AlertStore, NotedEvent
 from holdfast.observe.growth import Growth, growth, state_limit
 from holdfast.observe.lag import Lag, lags
-from holdfast.observe.metrics import BY_NAME, COUNTER, METRICS, Sample
+from holdfast.observe.metrics import BY_NAME, COUNTER, METRICS, MetricSample
 from holdfast.observe.prometheus import as_text
 from holdfast.observe.sizing import Sizing, batch_limit_ms, sizing
 
@@ -86,7 +86,7 @@ _SILENT_MS: Final = 60_000
 _STAYS: Final = frozenset({"holdfast_up", "holdfast_job_failed", "holdfast_alert_threshold"})
 
 
-def samples(home: StateHome, now_ms: int, job: str | None = None) -> tuple[Sample, ...]:
+def samples(home: StateHome, now_ms: int, job: str | None = None) -> tuple[MetricSample, ...]:
     """Return the newest metrics of all jobs or one; without a supervisor only counters and state.
 
     Args:
@@ -99,7 +99,7 @@ def samples(home: StateHome, now_ms: int, job: str | None = None) -> tuple[Sampl
         Corrupt: The registry is damaged.
     """
     supervised = {record.name for record in Registry(home.registry).jobs()}
-    listed: list[Sample] = []
+    listed: list[MetricSample] = []
     for name, (at_ms, measured) in AlertStore(home.path).numbers().items():
         if job not in (None, name):
             continue
@@ -139,11 +139,11 @@ def alert_events(home: StateHome, job: str | None = None, last: int = 100) -> li
     return AlertStore(home.path).events(job, last)
 
 
-def _said_up(measured: Iterable[Sample]) -> bool:
+def _said_up(measured: Iterable[MetricSample]) -> bool:
     return any(sample.metric == "holdfast_up" and sample.value for sample in measured)
 
 
-def _as_it_is(measured: Iterable[Sample], *, alive: bool) -> list[Sample]:
+def _as_it_is(measured: Iterable[MetricSample], *, alive: bool) -> list[MetricSample]:
     kept = [
         sample
         for sample in measured
@@ -260,7 +260,7 @@ def flink_metrics(home: StateHome, name: str, now_ms: int) -> dict[str, str]:
     }
 
 
-def _sum(samples: Iterable[Sample], metric: str) -> float | None:
+def _sum(samples: Iterable[MetricSample], metric: str) -> float | None:
     values = [sample.value for sample in samples if sample.metric == metric]
     return sum(values) if values else None
 

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from holdfast.json_shapes import JsonShape, in_json, json_as, json_spread
 from holdfast.observe.job_metrics import Key as TotalKey
-from holdfast.observe.metrics import Sample, packed, unpacked
+from holdfast.observe.metrics import MetricSample, packed, unpacked
 from holdfast.observe.rules import BY_RULE, RULES, AlertRule
 from holdfast.plain_values import from_known
 from holdfast.storage.shared_database import DatabaseShape, SharedDatabase
@@ -42,6 +42,18 @@ class Alert(JsonShape):
         right_ms: The time when the condition was first false again; None while it is true.
         value: The newest value that violated the threshold.
         threshold: The threshold.
+
+    Example:
+        from pathlib import Path
+
+        checkpoint = Path("checkpoints/drinks").absolute()
+        query = events.writeStream.format("noop").option("checkpointLocation", checkpoint).start()
+        with hf.watch(query, name="drinks") as watch:
+            query.processAllAvailable()
+            query.stop()
+            alerts: tuple[hf.Alert, ...] = watch.alerts()
+        for alert in alerts:
+            print(alert.severity, alert.text, alert.advice)
     """
 
     rule: str
@@ -111,6 +123,20 @@ class AlertEvent(JsonShape):
         kind: `firing` or `cleared`.
         at_ms: The time of the evaluation.
         alert: The alert.
+
+    Example:
+        from pathlib import Path
+
+
+        def page(event: hf.AlertEvent) -> None:
+            print(event.kind, event.text)
+
+
+        checkpoint = Path("checkpoints/drinks").absolute()
+        query = events.writeStream.format("noop").option("checkpointLocation", checkpoint).start()
+        with hf.watch(query, name="drinks", on_alert=page):
+            query.processAllAvailable()
+            query.stop()
     """
 
     kind: str = field(metadata=json_as("event"))
@@ -129,7 +155,7 @@ class AlertEvent(JsonShape):
 
 
 def evaluate(
-    samples: Iterable[Sample],
+    samples: Iterable[MetricSample],
     standing: Mapping[Key, Alert],
     now_ms: int,
     rules: Sequence[AlertRule] = RULES,
@@ -261,7 +287,7 @@ class AlertStore:
         job: str,
         at_ms: int,
         *,
-        samples: Iterable[Sample],
+        samples: Iterable[MetricSample],
         totals: Mapping[TotalKey, float],
         standing: Mapping[Key, Alert],
         events: Iterable[AlertEvent] = (),
@@ -295,7 +321,7 @@ class AlertStore:
             )
             _add_events(db, job, events, told)
 
-    def numbers(self) -> dict[str, tuple[int, tuple[Sample, ...]]]:
+    def numbers(self) -> dict[str, tuple[int, tuple[MetricSample, ...]]]:
         """Return each job's newest samples with their time."""
         rows = self._file.read("SELECT job, at_ms, samples FROM numbers ORDER BY job")
         return {row["job"]: (row["at_ms"], unpacked(json.loads(row["samples"]))) for row in rows}

@@ -17,7 +17,7 @@ from holdfast.observe.job_metrics import (
     repaired,
 )
 from holdfast.observe.lag import growing_ms, lags
-from holdfast.observe.metrics import LATELY_MS, Sample, sample, samples_of
+from holdfast.observe.metrics import LATELY_MS, MetricSample, sample, samples_of
 from holdfast.observe.sizing import Sizing, sizing
 
 
@@ -29,7 +29,7 @@ def query_samples(
     limit_bytes: float | None = None,
     limit_ms: float | None = None,
     busy_since_ms: int | None = None,
-) -> list[Sample]:
+) -> list[MetricSample]:
     """Return the metrics of one query.
 
     Args:
@@ -121,7 +121,7 @@ def _in_seconds(ms: float | None) -> float | None:
     return None if ms is None else ms / 1000
 
 
-def _sizing(labels: tuple[str, str], found: Sizing) -> list[Sample]:
+def _sizing(labels: tuple[str, str], found: Sizing) -> list[MetricSample]:
     """Return the present and the recommended resources of a query as samples."""
     return [
         sample("holdfast_provisioning", 1, *labels, found.state.value),
@@ -140,7 +140,7 @@ def _sizing(labels: tuple[str, str], found: Sizing) -> list[Sample]:
     ]
 
 
-def _lag(labels: tuple[str, str], history: Sequence[BatchProgress], now_ms: int) -> list[Sample]:
+def _lag(labels: tuple[str, str], history: Sequence[BatchProgress], now_ms: int) -> list[MetricSample]:
     """Return the lag of a query as samples, in total and by partition; empty if sources do not report it."""
     found = lags(history, now_ms)
     numbers = []
@@ -173,7 +173,7 @@ def _sum(numbers: Iterable[int | None]) -> int | None:
     return sum(known) if known else None
 
 
-def _operator(labels: tuple[str, str, str], operator: OperatorProgress, repairs: int) -> list[Sample]:
+def _operator(labels: tuple[str, str, str], operator: OperatorProgress, repairs: int) -> list[MetricSample]:
     """Return the metrics of an operator, except totals that a keyed operator has not counted."""
     load_ms = operator.store.get("rocksdbLoadLatencyMs")
     keyed = operator.keyed

@@ -6,13 +6,13 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Final
 
-from holdfast.checkpoints.checkpoint import Checkpoint, read
+from holdfast.checkpoints.checkpoint import CheckpointReport, read
 from holdfast.checkpoints.state.contents import shares
 from holdfast.config.spark_defaults import ROCKSDB_PROVIDER
 from holdfast.formats.providers import PROVIDERS
 from holdfast.json_shapes import JsonShape
 from holdfast.observe.batch_numbers import watermark_numbers
-from holdfast.observe.metrics import SKEW_FROM_BYTES, Sample, sample, samples_of
+from holdfast.observe.metrics import SKEW_FROM_BYTES, MetricSample, sample, samples_of
 from holdfast.storage.port import Storage
 
 ROCKSDB: Final = PROVIDERS[ROCKSDB_PROVIDER]
@@ -96,7 +96,7 @@ def look(storage: Storage, now_ms: int) -> FileFacts:
     )
 
 
-def file_samples(job: str, query: str, facts: FileFacts) -> list[Sample]:
+def file_samples(job: str, query: str, facts: FileFacts) -> list[MetricSample]:
     """Return the metrics of a checkpoint's files."""
     numbers = samples_of(
         (job, query),
@@ -112,7 +112,7 @@ def file_samples(job: str, query: str, facts: FileFacts) -> list[Sample]:
     return numbers
 
 
-def alone_samples(job: str, query: str, facts: FileFacts, now_ms: int) -> list[Sample]:
+def alone_samples(job: str, query: str, facts: FileFacts, now_ms: int) -> list[MetricSample]:
     """Return the metrics that files alone provide, for a query whose progress is not received."""
     sizes: Counter[str] = Counter()
     for store in facts.stores:
@@ -125,7 +125,7 @@ def alone_samples(job: str, query: str, facts: FileFacts, now_ms: int) -> list[S
     ]
 
 
-def _stores(checkpoint: Checkpoint) -> tuple[StoreFiles, ...]:
+def _stores(checkpoint: CheckpointReport) -> tuple[StoreFiles, ...]:
     return tuple(
         StoreFiles(
             store.named.label,
@@ -137,7 +137,7 @@ def _stores(checkpoint: Checkpoint) -> tuple[StoreFiles, ...]:
     )
 
 
-def _store_samples(labels: tuple[str, ...], store: StoreFiles) -> list[Sample]:
+def _store_samples(labels: tuple[str, ...], store: StoreFiles) -> list[MetricSample]:
     numbers = samples_of(labels, {"holdfast_skew_ratio": store.skew})
     total = max(sum(store.bytes), 1)
     for partition, (size, rows) in enumerate(zip(store.bytes, store.rows, strict=True)):

@@ -10,7 +10,7 @@ from typing import Final
 from holdfast.formats.operators import KEYED_WORDS, kind_in_words, short_name
 from holdfast.formats.request_times import request_times
 from holdfast.model import BatchProgress, OperatorProgress
-from holdfast.observe.metrics import LATELY_MS, Sample, sample, samples_of
+from holdfast.observe.metrics import LATELY_MS, MetricSample, sample, samples_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ class JobFacts:
     drills_ms: Mapping[str, int] = field(default_factory=dict)
 
 
-def job_samples(facts: JobFacts, now_ms: int, busy_since_ms: int | None = None) -> list[Sample]:
+def job_samples(facts: JobFacts, now_ms: int, busy_since_ms: int | None = None) -> list[MetricSample]:
     """Return the metrics of a job as a whole.
 
     Args:
@@ -230,7 +230,7 @@ class JobTotals:
             for state in () if operator.keyed is None else operator.keyed.states:
                 self._add("holdfast_state_expired_total", (*labels, state.name), state.expired)
 
-    def samples(self, job: str) -> list[Sample]:
+    def samples(self, job: str) -> list[MetricSample]:
         """Return the counters as samples."""
         return [sample(metric, value, job, *labels) for (metric, labels), value in self._sums.items()]
 

@@ -401,13 +401,24 @@ BY_NAME: Final[Mapping[str, Metric]] = {metric.name: metric for metric in METRIC
 
 
 @dataclass(frozen=True, slots=True)
-class Sample(JsonShape):
+class MetricSample(JsonShape):
     """A measured value.
 
     Attributes:
         metric: The name of the metric.
         labels: The values of the labels, in order.
         value: The measured value.
+
+    Example:
+        from pathlib import Path
+
+        checkpoint = Path("checkpoints/drinks").absolute()
+        query = events.writeStream.format("noop").option("checkpointLocation", checkpoint).start()
+        with hf.watch(query, name="drinks") as watch:
+            query.processAllAvailable()
+            query.stop()
+            samples: tuple[hf.MetricSample, ...] = watch.metrics()
+        assert "holdfast_up" in {sample.metric for sample in samples}
     """
 
     metric: str
@@ -421,36 +432,36 @@ class Sample(JsonShape):
         return dict(zip(BY_NAME[self.metric].labels, self.labels, strict=True))
 
 
-def sample(metric: str, value: float, *labels: str) -> Sample:
+def sample(metric: str, value: float, *labels: str) -> MetricSample:
     """Return a sample of a listed metric, with a value for each of its labels."""
     expected = BY_NAME[metric].labels
     if len(labels) != len(expected):
         raise ValueError(f"{metric} has the labels {', '.join(expected)}")
-    return Sample(metric, labels, float(value))
+    return MetricSample(metric, labels, float(value))
 
 
-def samples_of(labels: tuple[str, ...], values: Mapping[str, float | None]) -> list[Sample]:
+def samples_of(labels: tuple[str, ...], values: Mapping[str, float | None]) -> list[MetricSample]:
     """Return samples of several metrics with the same labels; unknown values are omitted."""
     return [sample(metric, value, *labels) for metric, value in values.items() if value is not None]
 
 
-def by_metric(samples: Iterable[Sample]) -> dict[str, list[Sample]]:
+def by_metric(samples: Iterable[MetricSample]) -> dict[str, list[MetricSample]]:
     """Group samples by metric."""
-    numbers: dict[str, list[Sample]] = {}
+    numbers: dict[str, list[MetricSample]] = {}
     for number in samples:
         numbers.setdefault(number.metric, []).append(number)
     return numbers
 
 
-def packed(samples: Iterable[Sample]) -> list[list[Any]]:
+def packed(samples: Iterable[MetricSample]) -> list[list[Any]]:
     """Return samples as compact plain values, which `unpacked` reads."""
     return [[number.metric, list(number.labels), number.value] for number in samples]
 
 
-def unpacked(rows: Iterable[Iterable[Any]]) -> tuple[Sample, ...]:
+def unpacked(rows: Iterable[Iterable[Any]]) -> tuple[MetricSample, ...]:
     """Build samples from the result of `packed`; unknown metrics of other versions are omitted."""
     return tuple(
-        Sample(metric, tuple(labels), float(value))
+        MetricSample(metric, tuple(labels), float(value))
         for metric, labels, value in rows
         if metric in BY_NAME and len(labels) == len(BY_NAME[metric].labels)
     )

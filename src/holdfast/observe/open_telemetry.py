@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 from holdfast.errors import Unsupported
-from holdfast.observe.metrics import COUNTER, METRICS, Sample, by_metric
+from holdfast.observe.metrics import COUNTER, METRICS, MetricSample, by_metric
 
 if TYPE_CHECKING:
     from opentelemetry.metrics import CallbackOptions, Observation
@@ -20,7 +20,7 @@ METRICS_ENDPOINT: Final = "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT"
 EVERY_MS: Final = 15_000
 _LAST_PUSH_MS: Final = 5_000
 
-Measure = Callable[[], Iterable[Sample]]
+Measure = Callable[[], Iterable[MetricSample]]
 
 
 def configured(environ: Mapping[str, str] | None = None) -> str | None:
@@ -59,8 +59,8 @@ class Push:
         resource = Resource.create({"service.name": "holdfast"})
         self._provider = MeterProvider(metric_readers=[reader], resource=resource, shutdown_on_exit=False)
         self._observation = Observation
-        self._seen: Iterable[Sample] = ()
-        self._by_metric: dict[str, list[Sample]] = {}
+        self._seen: Iterable[MetricSample] = ()
+        self._by_metric: dict[str, list[MetricSample]] = {}
         meter = self._provider.get_meter("holdfast")
         for metric in METRICS:
             counts = metric.kind == COUNTER
@@ -78,7 +78,7 @@ class Push:
 
         return observe
 
-    def _sorted(self) -> dict[str, list[Sample]]:
+    def _sorted(self) -> dict[str, list[MetricSample]]:
         """Group the samples by metric, once for all metrics of a push."""
         samples = self._measure()
         if samples is not self._seen:

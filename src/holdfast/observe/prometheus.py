@@ -19,7 +19,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.errors import Unavailable
-from holdfast.observe.metrics import COUNTER, METRICS, Sample, by_metric
+from holdfast.observe.metrics import COUNTER, METRICS, MetricSample, by_metric
 from holdfast.observe.rules import RULES, AlertRule
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 # The time limit for closing.
 _POLL_S = 0.1
 
-Measure = Callable[[], Iterable[Sample]]
+Measure = Callable[[], Iterable[MetricSample]]
 
 
 class Collector:
@@ -59,7 +59,7 @@ class Collector:
             yield family
 
 
-def as_text(samples: Iterable[Sample]) -> str:
+def as_text(samples: Iterable[MetricSample]) -> str:
     """Return samples in Prometheus's text format, whose content type is `CONTENT_TYPE`."""
     from prometheus_client import CollectorRegistry, generate_latest
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from holdfast.json_shapes import JsonShape, in_json
-from holdfast.observe.metrics import BY_NAME, JOB, OPERATOR, QUERY, STORE, Sample
+from holdfast.observe.metrics import BY_NAME, JOB, OPERATOR, QUERY, STORE, MetricSample
 from holdfast.quantities import rounded_duration, rounded_size
 
 WARNING: Final = "warning"
@@ -60,7 +60,7 @@ class AlertRule(JsonShape):
         """Return whether a value violates a threshold."""
         return value > threshold if self.above else value < threshold
 
-    def values(self, samples: Iterable[Sample]) -> dict[tuple[str, ...], float]:
+    def values(self, samples: Iterable[MetricSample]) -> dict[tuple[str, ...], float]:
         """Return the value of each series of the rule: the sum over its other labels."""
         sums: dict[tuple[str, ...], float] = {}
         for number in samples:

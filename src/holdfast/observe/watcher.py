@@ -15,7 +15,7 @@ from holdfast.observe.batch_numbers import query_samples
 from holdfast.observe.files import FileFacts, alone_samples, file_samples
 from holdfast.observe.growth import state_limit
 from holdfast.observe.job_metrics import JobFacts, JobTotals, job_samples
-from holdfast.observe.metrics import Sample, sample
+from holdfast.observe.metrics import MetricSample, sample
 from holdfast.observe.sizing import batch_limit_ms
 
 BATCHES_KEPT: Final = 1000
@@ -51,13 +51,13 @@ class Watcher:
         self._files: dict[str, FileFacts] = {}
         self._totals = JobTotals(None if diary is None else diary.totals(job))
         self._standing: dict[AlertKey, Alert] = {} if diary is None else diary.standing(job)
-        self._samples: tuple[Sample, ...] = ()
+        self._samples: tuple[MetricSample, ...] = ()
         self._written_ms: int | None = None
         for batch in former:
             self._remember(batch)
 
     @property
-    def samples(self) -> tuple[Sample, ...]:
+    def samples(self) -> tuple[MetricSample, ...]:
         """Return the samples of the last evaluation."""
         return self._samples
 
@@ -123,7 +123,7 @@ class Watcher:
         self._standing = left
         return (*told, *over)
 
-    def measure(self, facts: JobFacts, now_ms: int) -> tuple[Sample, ...]:
+    def measure(self, facts: JobFacts, now_ms: int) -> tuple[MetricSample, ...]:
         """Return the current metrics, without evaluating the rules."""
         thresholds = self._alerts.thresholds
         with self._lock:
@@ -153,7 +153,7 @@ class Watcher:
     def _save(
         self,
         now_ms: int,
-        samples: tuple[Sample, ...],
+        samples: tuple[MetricSample, ...],
         standing: dict[AlertKey, Alert],
         events: tuple[AlertEvent, ...],
     ) -> None:

@@ -21,15 +21,17 @@ import importlib
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from holdfast.changes.partitions import plan_rescale, rescale
+    from holdfast.changes.partitions import RescalePlan, RescaleReport, plan_rescale, rescale
     from holdfast.changes.take_and_restore import fork, restore, take
-    from holdfast.formats.manifest import LabelChange
+    from holdfast.formats.manifest import LabelChange, Manifest
     from holdfast.savepoints.catalog import Listed
     from holdfast.savepoints.digests import Digested
+    from holdfast.savepoints.key_diff import StatesDifference
     from holdfast.savepoints.manifest_diff import Difference
+    from holdfast.savepoints.planning import TakePlan
     from holdfast.savepoints.proof import Proof
     from holdfast.savepoints.removal import Removal
-    from holdfast.savepoints.restoring import Restored
+    from holdfast.savepoints.restoring import Restored, RestoreKind, RestorePlan
     from holdfast.savepoints.savepoint_api import (
         delete,
         diff,
@@ -53,9 +55,16 @@ __all__ = [
     "Digested",
     "LabelChange",
     "Listed",
+    "Manifest",
     "Proof",
     "Removal",
+    "RescalePlan",
+    "RescaleReport",
+    "RestoreKind",
+    "RestorePlan",
     "Restored",
+    "StatesDifference",
+    "TakePlan",
     "Taken",
     "delete",
     "diff",
@@ -83,9 +92,16 @@ _HOMES: Final = {
     "Digested": "holdfast.savepoints.digests",
     "LabelChange": "holdfast.savepoints.labels",
     "Listed": "holdfast.savepoints.catalog",
+    "Manifest": "holdfast.formats.manifest",
     "Proof": "holdfast.savepoints.proof",
     "Removal": "holdfast.savepoints.removal",
+    "RescalePlan": "holdfast.changes.partitions",
+    "RescaleReport": "holdfast.changes.partitions",
+    "RestoreKind": "holdfast.savepoints.restoring",
+    "RestorePlan": "holdfast.savepoints.restoring",
     "Restored": "holdfast.savepoints.restoring",
+    "StatesDifference": "holdfast.savepoints.key_diff",
+    "TakePlan": "holdfast.savepoints.planning",
     "Taken": "holdfast.savepoints.taking",
     "fork": "holdfast.changes.take_and_restore",
     "plan_rescale": "holdfast.changes.partitions",

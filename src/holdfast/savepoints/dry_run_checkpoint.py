@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from holdfast import layout
-from holdfast.checkpoints.checkpoint import Checkpoint, Tree, read
+from holdfast.checkpoints.checkpoint import CheckpointReport, Tree, read
 from holdfast.checkpoints.copy import CutFile, How
 from holdfast.checkpoints.logs import Logs
 from holdfast.checkpoints.problems import file_gone
@@ -52,7 +52,7 @@ class DryRunCheckpoint:
     uri: str
     storage: Storage
     batch_id: int
-    found: Checkpoint
+    found: CheckpointReport
     manifest: Manifest | None
     recorded: tuple[RecordedState, ...] | None = None
 

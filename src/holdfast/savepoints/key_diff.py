@@ -300,6 +300,11 @@ class StatesDifference(JsonShape):
         first: The first side.
         second: The second side.
         states: Every state of either side, ascending by operator and name.
+
+    Example:
+        difference: hf.savepoints.StatesDifference
+        difference = hf.savepoints.diff("checkpoints/visits", "savepoints@daily")
+        assert difference.same
     """
 
     first: str

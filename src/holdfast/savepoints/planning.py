@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from holdfast import layout
-from holdfast.checkpoints.checkpoint import Checkpoint, ProgressCallback, StatefulOperator, Store, read
+from holdfast.checkpoints.checkpoint import CheckpointReport, ProgressCallback, StatefulOperator, Store, read
 from holdfast.checkpoints.copy import CutFile, FileSet, How, cut
 from holdfast.checkpoints.logs import Logs
 from holdfast.checkpoints.problems import file_gone
@@ -72,7 +72,7 @@ def facts(
 def _operator(
     view: Storage,
     paths: Sequence[str],
-    found: Checkpoint,
+    found: CheckpointReport,
     operator: StatefulOperator,
     content: Sequence[StateContent] | None,
 ) -> dict[str, Any]:
@@ -96,7 +96,7 @@ def _operator(
 
 
 def _content(
-    view: Storage, found: Checkpoint, *, deep: bool, tell: ProgressCallback | None
+    view: Storage, found: CheckpointReport, *, deep: bool, tell: ProgressCallback | None
 ) -> tuple[StateContent, ...] | None:
     if not deep and found.size_bytes > SMALL_BYTES:
         return None
@@ -239,6 +239,11 @@ class TakePlan(JsonShape):
         untold: The note for a query that has no state or has lost it; None if the two can be distinguished.
         record: The integrity record of the checkpoint; None without one.
         purpose: The purpose of the savepoint, for error messages.
+
+    Example:
+        plan: hf.savepoints.TakePlan = hf.savepoints.plan_take("checkpoints/visits", "savepoints")
+        assert (plan.batch_id, len(plan.files)) == (11, 68)
+        print(plan.new_files, plan.new_bytes)  # those that the catalog does not have yet
     """
 
     checkpoint: str

@@ -106,7 +106,12 @@ _FINISHED: Final = "start the query on this checkpoint, which is whole and unuse
 
 
 class RestoreKind(str, Enum):
-    """The operation behind a checkpoint: for the same query, a new one, or with changed state or offsets."""
+    """The operation behind a checkpoint: for the same query, a new one, or with changed state or offsets.
+
+    Example:
+        plan = hf.savepoints.plan_rescale("checkpoints/visits", partitions=4)
+        assert plan.operation is hf.savepoints.RestoreKind.RESCALE
+    """
 
     RESTORE = "restore"
     FORK = "fork"
@@ -142,6 +147,11 @@ class RestorePlan(JsonShape):
         external: The database for the state; None if it stays in files.
         stores: The unique part of the store names in the database.
         table: The address of a new table whose log is prepared for the query; None without one.
+
+    Example:
+        plan: hf.savepoints.RestorePlan
+        plan = hf.savepoints.plan_fork("savepoints@daily", "checkpoints/visits-trial")
+        assert plan.query_id != plan.manifest.query_id
     """
 
     operation: RestoreKind

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from holdfast.checkpoints.checkpoint import Checkpoint
+from holdfast.checkpoints.checkpoint import CheckpointReport
 from holdfast.checkpoints.naming import BACKPORTED, PINNED, pinned_by
 from holdfast.checkpoints.record import find_record
 from holdfast.config.spark_defaults import EXTERNAL_PROVIDERS
@@ -173,6 +173,10 @@ class SparkReport(JsonShape):
         filled: The settings that the new Spark version pins and this checkpoint does not.
         findings: The findings, most severe first.
         tested: True if Holdfast's tests start checkpoints of the one version in the other.
+
+    Example:
+        report: hf.SparkReport = hf.check_spark("savepoints@daily", "4.2")
+        assert (report.verdict, report.exit_code) == ("goes on", 0)
     """
 
     against: str
@@ -410,7 +414,7 @@ def _holdfasts(what: str, fact: str, target: str) -> Iterator[SparkFinding]:
         )
 
 
-def _snapshot_version(storage: Storage, found: Checkpoint) -> int:
+def _snapshot_version(storage: Storage, found: CheckpointReport) -> int:
     """Return the highest metadata version of the RocksDB snapshots that a restart reads."""
     if found.confs.get(ENCODING) is None:
         return 1

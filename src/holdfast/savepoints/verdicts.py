@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from holdfast.checkpoints.checkpoint import Checkpoint, StatefulOperator
+from holdfast.checkpoints.checkpoint import CheckpointReport, StatefulOperator
 from holdfast.checkpoints.keyed import is_keyed, stored_groups
 from holdfast.checkpoints.state.contents import contents
 from holdfast.checkpoints.state.states import OperatorShape, OperatorStates, StoreShape, operator_states
@@ -63,7 +63,7 @@ class Sizes:
 
 def measured(
     storage: Storage,
-    found: Checkpoint,
+    found: CheckpointReport,
     recorded: Sequence[RecordedState] | None = None,
     *,
     deep: bool = False,
@@ -110,7 +110,7 @@ def _by_files(operator: StatefulOperator) -> dict[tuple[int, str], Size]:
 
 
 def _by_rows(
-    storage: Storage, found: Checkpoint, operators: Mapping[int, Size]
+    storage: Storage, found: CheckpointReport, operators: Mapping[int, Size]
 ) -> dict[tuple[int, str], Size]:
     sizes = {
         (state.state.operator_id, _state(state.state.store, state.state.family)): Size(

@@ -13,7 +13,14 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
-from holdfast.checkpoints.checkpoint import Batch, Checkpoint, Store, history, read, state_bytes
+from holdfast.checkpoints.checkpoint import (
+    CheckpointReport,
+    CommittedBatch,
+    Store,
+    history,
+    read,
+    state_bytes,
+)
 from holdfast.errors import Corrupt, NotFound, Unsupported
 from holdfast.external.named_addresses import name_databases_of
 from holdfast.external.view import open_checkpoint
@@ -278,7 +285,7 @@ class ControlPlane:
             fact, code="HF-E3056", where=job, found=names, hint="give the name of one of the job's queries"
         )
 
-    def checkpoint(self, uri: str) -> Checkpoint:
+    def checkpoint(self, uri: str) -> CheckpointReport:
         """Read a query's checkpoint at its newest committed batch.
 
         Raises:
@@ -297,7 +304,7 @@ class ControlPlane:
         """
         return self.cache.get(("cost", uri), lambda: job_cost(details, uri), SETTLED_S)
 
-    def readable(self, uri: str) -> Checkpoint | None:
+    def readable(self, uri: str) -> CheckpointReport | None:
         """Return a checkpoint; None if it does not exist yet or cannot be read."""
         try:
             return self.checkpoint(uri)
@@ -310,7 +317,9 @@ class ControlPlane:
         operators = () if checkpoint is None else checkpoint.operators
         return [store for operator in operators for store in operator.stores]
 
-    def measured(self, details: JobDetails, query: QueryStarted, last: int) -> list[tuple[Batch, int]]:
+    def measured(
+        self, details: JobDetails, query: QueryStarted, last: int
+    ) -> list[tuple[CommittedBatch, int]]:
         """Return a query's newest batches with durations and failures, and the state size after each.
 
         Raises:
@@ -322,7 +331,7 @@ class ControlPlane:
         sizes = self.sizes(query.checkpoint, tuple(batch.batch_id for batch in told))
         return [(batch, sum(sizes.get(batch.batch_id, {}).values())) for batch in told]
 
-    def batches(self, uri: str, last: int) -> tuple[Batch, ...]:
+    def batches(self, uri: str, last: int) -> tuple[CommittedBatch, ...]:
         """Return the newest committed batches of a checkpoint with the files they added, oldest first.
 
         Raises:

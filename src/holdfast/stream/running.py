@@ -15,7 +15,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, get_args
 
 import numpy as np
 import pyarrow as pa
@@ -488,7 +488,8 @@ def highest(rows: RangeRows, size: int, more: int) -> Numbers:
 
 _WHERE = "holdfast.running(…)"
 _WHY = "without one, events are kept for ever"
-EMITS = ("final", "early")
+Emit: TypeAlias = Literal["final", "early"]
+EMITS: Final = get_args(Emit)
 
 
 def running(
@@ -498,7 +499,7 @@ def running(
     time: str,
     size: Duration,
     agg: Mapping[str, str],
-    emit: str = "final",
+    emit: Emit = "final",
     watermark: Duration | None = None,
     name: str = "running",
     side_outputs: bool = False,

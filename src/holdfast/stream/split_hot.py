@@ -49,12 +49,20 @@ _KEEPS: Final[Mapping[str, str]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class SplitHot:
+class SplitStream:
     """Rows with hot keys to split, ready for an operation; returned by `hf.split_hot`.
 
     Attributes:
         frame: The rows.
         hot: The hot keys and their parts.
+
+    Example:
+        from pyspark.sql import functions as F
+
+        payments = events.select("customer", F.col("ts").alias("paid"))
+        orders: hf.SplitStream = hf.split_hot(events, by="customer", hot=["ann"])
+        matched = orders.join_within(payments, times=("ts", "paid"), bound="5 minutes")
+        assert matched.isStreaming and "paid" in matched.columns
     """
 
     frame: DataFrame
@@ -229,7 +237,7 @@ class SplitJoin:
         return None
 
 
-def split_hot(df: DataFrame, *, by: str | Iterable[str], hot: Iterable[Any], parts: int = 8) -> SplitHot:
+def split_hot(df: DataFrame, *, by: str | Iterable[str], hot: Iterable[Any], parts: int = 8) -> SplitStream:
     """Declare the hot keys of a frame, so that the next operation splits their rows, with exact results.
 
     Continue with `.agg(…)`, `.join_within(…)` or `.process(…)`.
@@ -262,7 +270,7 @@ def split_hot(df: DataFrame, *, by: str | Iterable[str], hot: Iterable[Any], par
             found=repr(hot),
             hint=f"write hot=[{hot!r}]",
         )
-    return SplitHot(df, hot_keys(df, keys, hot, parts, where=_WHERE))
+    return SplitStream(df, hot_keys(df, keys, hot, parts, where=_WHERE))
 
 
 def _side(kind: str, split: str | None) -> Side:

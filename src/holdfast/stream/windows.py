@@ -38,7 +38,7 @@ _MERGES_EARLY = "spark.sql.streaming.sessionWindow.merge.sessions.in.local.parti
 
 
 @dataclass(frozen=True, slots=True)
-class Windowed:
+class WindowedStream:
     """Rows in windows, ready for aggregates; returned by `hf.windowed`.
 
     Attributes:
@@ -48,6 +48,12 @@ class Windowed:
         name: The name of the window column.
         side_outputs: Whether late rows are returned as side outputs.
         session: For sessions, the time column and the gap in Spark's notation, otherwise None.
+
+    Example:
+        from pyspark.sql import functions as F
+
+        hours: hf.WindowedStream = hf.windowed(events, time="ts", size="1 hour")
+        assert hours.agg(F.count("*").alias("sales")).columns == ["window_start", "window_end", "sales"]
     """
 
     frame: DataFrame
@@ -128,7 +134,7 @@ def windowed(
     offset: Duration | None = None,
     watermark: Duration | None = None,
     side_outputs: bool = False,
-) -> Windowed:
+) -> WindowedStream:
     """Assign rows to windows of event time; call `.agg(…)` on the result.
 
     With `size` alone the windows are tumbling; with `size` and `slide` they are sliding, and a row is in each
@@ -190,13 +196,13 @@ def windowed(
         length = spark_interval(parse_duration(gap, f"{_WHERE}: gap"))
         if side_outputs:
             _refuse_early_merges(frame)
-        return Windowed(
+        return WindowedStream(
             frame, F.session_window(quoted(time), length), tuple(groups), "session_window",
             side_outputs, (time, length),
         )  # fmt: skip
     length, step, start = _fixed(size, slide, offset)
     window = F.window(quoted(time), length, step, start)
-    return Windowed(frame, window, tuple(groups), "window", side_outputs)
+    return WindowedStream(frame, window, tuple(groups), "window", side_outputs)
 
 
 def _refuse_early_merges(frame: DataFrame) -> None:

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from holdfast.errors import HoldfastError, Invalid, NotFound
 from holdfast.worker.arrays import whole
-from holdfast.worker.build import Options, assemble, splitter_of
+from holdfast.worker.build import LateEvents, OnError, Options, assemble, splitter_of
 from holdfast.worker.declarations.handler_arguments import Timer
 from holdfast.worker.declarations.processor import ProcessorDefinition, definition_of
 from holdfast.worker.declarations.state_descriptors import (
@@ -186,8 +186,8 @@ class Harness:
         output: Any,
         time: str | Mapping[str, str] | None = None,
         now: dt.datetime | int = 0,
-        late: str = "drop",
-        on_error: str = "fail",
+        late: LateEvents = "drop",
+        on_error: OnError = "fail",
         drop: Iterable[str] = (),
         broadcast: Broadcast | None = None,
         placement: Callable[..., int] | None = None,

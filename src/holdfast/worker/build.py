@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Literal, TypeAlias
 
 import pyarrow as pa
 
@@ -37,6 +38,9 @@ INSTANCES = "instances"
 # The names by which a handler reads the batch's time.
 TIME_WORDS = frozenset({"now", "now_ms"})
 
+LateEvents: TypeAlias = Literal["drop", "keep"]
+OnError: TypeAlias = Literal["fail", "dead-letter"]
+
 
 @dataclass(frozen=True, slots=True)
 class Options:
@@ -61,8 +65,8 @@ class Options:
     name: str
     key_groups: int
     event_time: bool
-    late: str = "drop"
-    on_error: str = "fail"
+    late: LateEvents = "drop"
+    on_error: OnError = "fail"
     side_outputs: bool = False
     drop: tuple[str, ...] = ()
     memory_bytes: int = 256 << 20

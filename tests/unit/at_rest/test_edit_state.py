@@ -14,7 +14,7 @@ from catalogs import Hands
 from mended import all_rows, counted, joined_rows, rows_of, simple, view_of
 
 from golden import KEYED, golden, golden_on_disk
-from holdfast.changes.edit.editing import Edited, EditPlan, edit, plan_edit
+from holdfast.changes.edit.editing import EditPlan, EditReport, edit, plan_edit
 from holdfast.changes.edit.request import Edit
 from holdfast.changes.edit.undoing import change_of, plan_undo, undo
 from holdfast.errors import Conflict, Corrupt, HoldfastError, Invalid, NotFound
@@ -44,10 +44,10 @@ class Bench:
     def plan(self, asked: Edit, savepoint_id: str | None = None) -> EditPlan:
         return plan_edit(self.catalog, savepoint_id or self.first, self.catalog, asked)
 
-    def edit(self, asked: Edit, savepoint_id: str | None = None) -> Edited:
+    def edit(self, asked: Edit, savepoint_id: str | None = None) -> EditReport:
         return self.apply(self.plan(asked, savepoint_id))
 
-    def apply(self, plan: EditPlan) -> Edited:
+    def apply(self, plan: EditPlan) -> EditReport:
         self._works += 1
         work = self.folder / f"work-{self._works}"
         made = edit(
@@ -63,7 +63,7 @@ class Bench:
         assert prove(self.catalog, made.taken.manifest.savepoint_id, deep=True).problems == ()
         return made
 
-    def view(self, made: Edited | None = None) -> Any:
+    def view(self, made: EditReport | None = None) -> Any:
         return view_of(self.catalog, self.first if made is None else made.taken.manifest.savepoint_id)
 
 
@@ -198,7 +198,7 @@ def test_keyed_state_is_edited_by_its_users_keys(bench: Callable[[str], Bench], 
     one = bench(name)
     label = "operator-0"
 
-    def rows(made: Edited | None) -> dict[str, tuple[int | None, int | None]]:
+    def rows(made: EditReport | None) -> dict[str, tuple[int | None, int | None]]:
         from holdfast.at_rest.keyed_reader import keyed_states
 
         (state,) = keyed_states(one.view(made))

@@ -20,7 +20,7 @@ import holdfast as hf
 from golden import KEYED, golden_on_disk
 from holdfast import savepoints
 from holdfast.at_rest.keyed_reader import keyed_states
-from holdfast.changes.erase.certificate import Searched
+from holdfast.changes.erase.certificate import SearchReport
 from holdfast.changes.erase.key_places import KEY_PLACES, Root, Treatment, WordSearch, place_at
 from holdfast.changes.erase.keyed_erasing import unsearched_keyed
 from holdfast.changes.erase.searching import subject, unsearched
@@ -351,7 +351,9 @@ def test_a_rehearsal_says_what_it_does_not_search(saved: str, tmp_path: Path) ->
 
 
 def test_a_column_that_cannot_be_searched_is_said() -> None:
-    place = Searched("file:///sp/savepoints/1", 12, (), 0, 0, "before", None, unsearched=("visits", "tags"))
+    place = SearchReport(
+        "file:///sp/savepoints/1", 12, (), 0, 0, "before", None, unsearched=("visits", "tags")
+    )
     for planned in (True, False):
         assert place.words(planned=planned) == (
             "not found in file:///sp/savepoints/1, 12 files of state; NOT searched: visits, tags"

@@ -12,7 +12,7 @@ from command import Holdfast
 from holdfast.checkpoints.state.states import StateName
 from holdfast.cli import output
 from holdfast.cli.fork import show_compared
-from holdfast.jobs.trials.comparison import BatchOutput, Compared, Outputs, RowSample
+from holdfast.jobs.trials.comparison import BatchOutput, ComparisonReport, Outputs, RowSample
 from holdfast.jobs.trials.state_diff import FinalStates
 from holdfast.savepoints.key_diff import DifferingKey, StateDifference
 from holdfast.storage.local import LocalStorage
@@ -25,8 +25,8 @@ COLUMNS = ("who string", "amount int64")
 NAME = StateName(0, "default", "default", "stateStoreSave")
 
 
-def compared(outputs: Outputs, states: FinalStates) -> Compared:
-    return Compared("file:///sp", "old.py", "new.py", (3, 4), 1234, outputs, states, None)
+def compared(outputs: Outputs, states: FinalStates) -> ComparisonReport:
+    return ComparisonReport("file:///sp", "old.py", "new.py", (3, 4), 1234, outputs, states, None)
 
 
 def same_state(rows: int) -> FinalStates:
@@ -51,7 +51,7 @@ def test_equal_is_said_in_a_few_lines(capsys: pytest.CaptureFixture[str]) -> Non
 
 def test_one_row_in_one_batch_is_said_as_one(capsys: pytest.CaptureFixture[str]) -> None:
     outputs = Outputs(COLUMNS, COLUMNS, (BatchOutput(3, 1, 1, 0, 0),), True, (), ())
-    show_compared(Compared("file:///sp", "old.py", "new.py", (3,), 1, outputs, same_state(2), None))
+    show_compared(ComparisonReport("file:///sp", "old.py", "new.py", (3,), 1, outputs, same_state(2), None))
     said = capsys.readouterr().out.splitlines()
     assert said[0] == "batch 3 over 1 row of input: original old.py, new new.py"
     assert said[2] == "outputs equal: 1 row in 1 batch"

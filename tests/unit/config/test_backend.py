@@ -64,7 +64,7 @@ def test_the_profile_gives_way_to_what_is_named() -> None:
 
 def test_a_compression_that_the_verbs_could_not_read_is_refused() -> None:
     with pytest.raises(Invalid, match=r"'zlib', which Holdfast cannot read, .* \"zstd\""):
-        RocksDB(compression="zlib")
+        RocksDB(compression="zlib")  # type: ignore[arg-type]
 
 
 def test_local_dir_is_sparks_scratch_directory() -> None:

@@ -20,7 +20,7 @@ def test_several_extras_share_the_package_list() -> None:
 
 def test_an_unknown_extra_says_which_there_are() -> None:
     with pytest.raises(Invalid, match="delta, kafka"):
-        extra_settings(["detla"], "4.2.0")
+        extra_settings(["detla"], "4.2.0")  # type: ignore[list-item]
 
 
 def test_an_extra_without_a_build_for_this_spark_says_for_which_there_is_one() -> None:

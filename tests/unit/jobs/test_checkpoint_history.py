@@ -10,7 +10,7 @@ import pytest
 
 from golden import golden_on_disk
 from holdfast.checkpoints import history
-from holdfast.checkpoints.checkpoint import Batch
+from holdfast.checkpoints.checkpoint import CommittedBatch
 from holdfast.jobs.checkpoint_watch import measured_batches
 from holdfast.jobs.registry.registry import Attempt
 from holdfast.model import BatchProgress, Failure
@@ -18,8 +18,8 @@ from holdfast.model import BatchProgress, Failure
 NAME = "4.2/aggregate-changelog"
 
 
-def batch(batch_id: int) -> Batch:
-    return Batch(batch_id, batch_id * 1000, None, None, {}, ())
+def batch(batch_id: int) -> CommittedBatch:
+    return CommittedBatch(batch_id, batch_id * 1000, None, None, {}, ())
 
 
 def heard(batch_id: int, committed_ms: int, duration_ms: int) -> BatchProgress:

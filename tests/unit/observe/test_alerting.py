@@ -23,7 +23,7 @@ from holdfast.observe.alerting import (
     evaluate,
 )
 from holdfast.observe.job_metrics import JobFacts
-from holdfast.observe.metrics import METRICS, Sample, sample
+from holdfast.observe.metrics import METRICS, MetricSample, sample
 from holdfast.observe.rules import BY_RULE, RULES, shown_value
 from holdfast.observe.watcher import Watcher
 
@@ -31,11 +31,11 @@ GIB = 1 << 30
 MINUTE = 60_000
 
 
-def threshold(rule: str, value: float, job: str = "shop") -> Sample:
+def threshold(rule: str, value: float, job: str = "shop") -> MetricSample:
     return sample("holdfast_alert_threshold", value, job, rule)
 
 
-def state(size: float, query: str = "visits", operator: str = "0 dedupe", job: str = "shop") -> Sample:
+def state(size: float, query: str = "visits", operator: str = "0 dedupe", job: str = "shop") -> MetricSample:
     return sample("holdfast_state_bytes", size, job, query, operator)
 
 

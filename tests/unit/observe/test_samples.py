@@ -29,7 +29,7 @@ from holdfast.model import (
 from holdfast.observe.batch_numbers import query_samples
 from holdfast.observe.files import FileFacts, StoreFiles, alone_samples, file_samples, look
 from holdfast.observe.job_metrics import JobFacts, JobTotals, TakenSavepoint, job_samples
-from holdfast.observe.metrics import BY_NAME, METRICS, Sample, packed, sample, unpacked
+from holdfast.observe.metrics import BY_NAME, METRICS, MetricSample, packed, sample, unpacked
 from holdfast.observe.prometheus import MetricsServer, ScrapeBounds, as_text
 from holdfast.storage.local import LocalStorage
 
@@ -81,11 +81,11 @@ def batch(number: int = 0, at_ms: int = MORNING, **changed: Any) -> BatchProgres
     return BatchProgress(**{**fields, **changed})
 
 
-def found(samples: Iterable[Sample], metric: str) -> dict[tuple[str, ...], float]:
+def found(samples: Iterable[MetricSample], metric: str) -> dict[tuple[str, ...], float]:
     return {each.labels: each.value for each in samples if each.metric == metric}
 
 
-def one(samples: Iterable[Sample], metric: str) -> float:
+def one(samples: Iterable[MetricSample], metric: str) -> float:
     [value] = found(samples, metric).values()
     return value
 
@@ -414,9 +414,9 @@ def test_skew_is_told_of_stores_large_enough() -> None:
     assert one(samples, "holdfast_batch_id") == 3
 
 
-def all_metrics() -> list[Sample]:
+def all_metrics() -> list[MetricSample]:
     return [
-        Sample(metric.name, tuple(f'{label} "of" \\ it\n' for label in metric.labels), number + 0.5)
+        MetricSample(metric.name, tuple(f'{label} "of" \\ it\n' for label in metric.labels), number + 0.5)
         for number, metric in enumerate(METRICS)
     ]
 
@@ -518,7 +518,7 @@ def test_where_all_connections_are_taken_the_oldest_silent_one_makes_room() -> N
 
 
 def test_an_error_in_measuring_is_answered_and_reported(capfd: pytest.CaptureFixture[str]) -> None:
-    def broken() -> list[Sample]:
+    def broken() -> list[MetricSample]:
         raise ArithmeticError("no numbers today")
 
     server = MetricsServer(broken, 0)

@@ -11,7 +11,7 @@ from catalogs import START_MS, Hands, catalog, file_query
 from command import Holdfast
 
 from holdfast.errors import NotFound
-from holdfast.jobs.trials.drill import Drilled
+from holdfast.jobs.trials.drill import DrillReport
 from holdfast.savepoints.catalog import Drill, drills, has_grown, note, usual_ms
 from holdfast.storage.local import LocalStorage
 from holdfast.storage.memory import MemoryStorage
@@ -100,9 +100,11 @@ def test_only_drills_of_the_same_kind_are_compared() -> None:
 
 
 def test_warnings_say_what_is_wrong() -> None:
-    fine = Drilled(taking(1000), (taking(900),), 300_000, None)
+    fine = DrillReport(taking(1000), (taking(900),), 300_000, None)
     assert (fine.ok, fine.grown, fine.warnings) == (True, False, ())
-    slow = Drilled(taking(2000, job=None, empty=True), (taking(1000, job=None),), 1999, "the disk is full")
+    slow = DrillReport(
+        taking(2000, job=None, empty=True), (taking(1000, job=None),), 1999, "the disk is full"
+    )
     assert (slow.ok, slow.grown) == (False, True)
     text = "; ".join(slow.warnings)
     for words in (

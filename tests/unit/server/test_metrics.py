@@ -10,7 +10,7 @@ from served import NOW_MS, SHOP, Served, batch
 
 from holdfast.model import JobState, PartitionPosition, SourceProgress, TaskTimes
 from holdfast.observe.alerting import AlertStore
-from holdfast.observe.metrics import METRICS, Sample
+from holdfast.observe.metrics import METRICS, MetricSample
 from holdfast.server.server_settings import ServerSettings
 
 PAGE = {"accept": "text/html"}
@@ -67,7 +67,7 @@ def test_a_job_that_has_ended_is_judged_as_it_was_then(shop: Served) -> None:
 
 
 def test_a_day_without_a_limit_is_no_day(shop: Served) -> None:
-    threshold = Sample("holdfast_alert_threshold", ("shop", "skew"), 4.0)
+    threshold = MetricSample("holdfast_alert_threshold", ("shop", "skew"), 4.0)
     AlertStore(shop.home.path).save("shop", NOW_MS, samples=(threshold,), totals={}, standing={})
     with shop.supervised():
         (found,) = get(shop, "/api/v1/jobs/shop/sizing")["queries"]
@@ -77,7 +77,7 @@ def test_a_day_without_a_limit_is_no_day(shop: Served) -> None:
 
 def test_numbers_for_prometheus_and_as_json(shop: Served) -> None:
     labels = tuple("shop" if "job" in each else "visits" for each in ROWS.labels)
-    sample = Sample(ROWS.name, labels, 3.0)
+    sample = MetricSample(ROWS.name, labels, 3.0)
     AlertStore(shop.home.path).save("shop", NOW_MS, samples=(sample,), totals={}, standing={})
     answer = shop.client().get("/metrics")
     assert answer.headers["content-type"].startswith("text/plain; version=0.0.4")

@@ -1,21 +1,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, Final
 
 import pyarrow as pa
 import pytest
 from passes import EVENTS, Passes, event
 
 from holdfast.errors import Failed
+from holdfast.worker.declarations.handler_arguments import Clock
 from holdfast.worker.declarations.processor import Keyed
-from holdfast.worker.declarations.state_descriptors import State, StateKind, Ttl, add
+from holdfast.worker.declarations.state_descriptors import AgeFrom, State, StateKind, Ttl, add
 
 LONG, DOUBLE, TEXT = pa.int64(), pa.float64(), pa.string()
 SEEN = {"seen": TEXT}
 A, B = ("a",), ("b",)
-SHOWS = "return_if_not_cleaned_up"
-REFRESH = "read_and_write"
+SHOWS: Final = "return_if_not_cleaned_up"
+REFRESH: Final = "read_and_write"
 
 
 def stepping(ttl: Ttl) -> type[Keyed]:
@@ -67,7 +68,7 @@ CLOCKS = ["processing", "event"]
 
 
 @pytest.mark.parametrize("clock", CLOCKS)
-def test_vector_1_and_4(clock: str) -> None:
+def test_vector_1_and_4(clock: Clock) -> None:
     line = Timeline(Ttl(10, clock=clock))
     line.at(0, put)
     assert line.at(9, get) == 5
@@ -79,7 +80,7 @@ def test_vector_1_and_4(clock: str) -> None:
 
 
 @pytest.mark.parametrize("clock", CLOCKS)
-def test_vector_2(clock: str) -> None:
+def test_vector_2(clock: Clock) -> None:
     line = Timeline(Ttl(10, clock=clock, visibility=SHOWS))
     line.at(0, put)
     assert (line.at(10, get), line.at(10, get)) == (5, 0)
@@ -88,7 +89,7 @@ def test_vector_2(clock: str) -> None:
 
 
 @pytest.mark.parametrize("clock", CLOCKS)
-def test_vector_3(clock: str) -> None:
+def test_vector_3(clock: Clock) -> None:
     line = Timeline(Ttl(10, clock=clock, update=REFRESH))
     line.at(0, put)
     assert [line.at(9, get), line.stamp] == [5, 9]
@@ -97,7 +98,7 @@ def test_vector_3(clock: str) -> None:
 
 
 @pytest.mark.parametrize("clock", CLOCKS)
-def test_vector_5(clock: str) -> None:
+def test_vector_5(clock: Clock) -> None:
     line = Timeline(Ttl(10, clock=clock))
     line.at(0, lambda s: s.basket.append("a"))
     line.at(5, lambda s: s.basket.append("b"))
@@ -127,7 +128,7 @@ def test_setting_a_list_stamps_it_anew() -> None:
 
 
 @pytest.mark.parametrize("clock", CLOCKS)
-def test_vector_6(clock: str) -> None:
+def test_vector_6(clock: Clock) -> None:
     line = Timeline(Ttl(10, clock=clock))
     line.at(0, lambda s: s.drinks.update(tea=1))
     line.at(5, lambda s: s.drinks.update(milk=2))
@@ -174,7 +175,7 @@ def test_vector_7() -> None:
 
 # The state was written before it had a TTL, so it has no stamp.
 @pytest.mark.parametrize(("age_from", "last"), [("restore", 109), (95, 104)])
-def test_vector_8(age_from: str | int, last: int) -> None:
+def test_vector_8(age_from: AgeFrom, last: int) -> None:
     line = Timeline(Ttl(10, age_from=age_from))
     line.passes.memory.rows[A] = {"s:value": 5, "s:total": 1.0}
     assert line.at(100, lambda s: (s.value, s.total.get())) == (5, 1.0)

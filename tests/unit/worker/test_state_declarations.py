@@ -216,10 +216,11 @@ def test_an_aggregate_fits_where_its_accumulator_is_of_the_declared_type(type_te
 @pytest.mark.parametrize(
     "wrong", [{"update": "read"}, {"visibility": "x"}, {"clock": "x"}, {"on_disable": "x"}]
 )
-def test_a_word_of_a_ttl_is_one_of_the_allowed(wrong: dict[str, str]) -> None:
+def test_a_word_of_a_ttl_is_one_of_the_allowed(wrong: dict[str, Any]) -> None:
     with pytest.raises(Invalid, match="unknown value of"):
         check_ttl(Ttl(1, **wrong), "P.x")
-    for age in ("yesterday", -1, True):
+    ages: tuple[Any, ...] = ("yesterday", -1, True)
+    for age in ages:
         with pytest.raises(Invalid, match="age_from"):
             check_ttl(Ttl(1, age_from=age), "P.x")
     check_ttl(Ttl(2**63 - 1, age_from=0), "P.x")

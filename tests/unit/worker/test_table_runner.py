@@ -3,7 +3,7 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -11,8 +11,10 @@ import pytest
 from passes import EVENTS, INSTANT, KEYS, Passes, event
 
 from holdfast.errors import Failed, Invalid
+from holdfast.worker.declarations.handler_arguments import Clock
 from holdfast.worker.declarations.processor import KeyedTable, definition_of
 from holdfast.worker.declarations.state_descriptors import (
+    AgeFrom,
     Aggregate,
     State,
     StateKind,
@@ -27,7 +29,8 @@ from holdfast.worker.runtime.table_runner import TableRunner
 LONG, DOUBLE, TEXT = pa.int64(), pa.float64(), pa.string()
 OUT = {"user": TEXT, "visits": LONG, "spend": DOUBLE}
 A, B, C = ("a",), ("b",), ("c",)
-SHOWS, REFRESH = "return_if_not_cleaned_up", "read_and_write"
+SHOWS: Final = "return_if_not_cleaned_up"
+REFRESH: Final = "read_and_write"
 
 
 class Totals(KeyedTable):
@@ -392,7 +395,7 @@ CLOCKS = ["processing", "event"]
 
 
 @pytest.mark.parametrize("clock", CLOCKS)
-def test_ttl_of_values(clock: str) -> None:
+def test_ttl_of_values(clock: Clock) -> None:
     line = Line(Ttl(10, clock=clock))
     line.at(0, lambda s: s.n.set(5))
     assert line.at(9, lambda s: s.n.get().tolist()) == [5]
@@ -407,7 +410,7 @@ def test_ttl_of_values(clock: str) -> None:
 
 
 @pytest.mark.parametrize("clock", CLOCKS)
-def test_ttl_of_reducing_states(clock: str) -> None:
+def test_ttl_of_reducing_states(clock: Clock) -> None:
     line = Line(Ttl(10, clock=clock))
 
     def take(amount: int) -> Callable[[Any], Any]:
@@ -423,7 +426,7 @@ def test_ttl_of_reducing_states(clock: str) -> None:
 
 
 @pytest.mark.parametrize("clock", CLOCKS)
-def test_ttl_of_lists(clock: str) -> None:
+def test_ttl_of_lists(clock: Clock) -> None:
     line = Line(Ttl(10, clock=clock))
     line.at(0, lambda s: s.basket.append(["a"]))
     line.at(5, lambda s: s.basket.append(["b"]))
@@ -442,7 +445,7 @@ def test_ttl_of_lists(clock: str) -> None:
 
 
 @pytest.mark.parametrize("clock", CLOCKS)
-def test_ttl_of_maps(clock: str) -> None:
+def test_ttl_of_maps(clock: Clock) -> None:
     line = Line(Ttl(10, clock=clock))
     line.at(0, lambda s: s.drinks.put(["tea"], [1]))
     line.at(5, lambda s: s.drinks.put(["milk"], [2]))
@@ -480,7 +483,7 @@ def test_event_time_stamps_by_the_latest_event_and_never_goes_back() -> None:
 
 
 @pytest.mark.parametrize(("age_from", "stamp"), [("restore", 100), (95, 95)])
-def test_values_without_a_stamp_get_the_age_that_was_chosen(age_from: str | int, stamp: int) -> None:
+def test_values_without_a_stamp_get_the_age_that_was_chosen(age_from: AgeFrom, stamp: int) -> None:
     line = Line(Ttl(10, age_from=age_from))
     line.passes.memory.rows[A] = {"s:n": 5}
     assert line.at(100, lambda s: s.n.get().tolist()) == [5]

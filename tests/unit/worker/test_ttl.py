@@ -1,19 +1,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
 from holdfast.errors import Invalid
-from holdfast.worker.declarations.state_descriptors import MAX_MS, UNSTAMPED, Ttl, cutoff_ms
+from holdfast.worker.declarations.state_descriptors import MAX_MS, UNSTAMPED, AgeFrom, Ttl, cutoff_ms
 from holdfast.worker.interface import Moment
 from holdfast.worker.runtime.ttl import Clocks, TtlRule, expired, read, read_list, times_ms
 
 MIN_MS = -(2**63)
-SHOWS = "return_if_not_cleaned_up"
+SHOWS: Final = "return_if_not_cleaned_up"
 
 
 def rule_at(ttl: Ttl, now_ms: int, watermark_ms: int | None = None) -> TtlRule:
@@ -151,7 +151,7 @@ def test_processing_time_stamps_by_the_batch() -> None:
 
 # Vector 8: switched on at 100 with 10, a value lives until 109.
 @pytest.mark.parametrize(("age_from", "origin"), [("restore", 100), (95, 95)])
-def test_a_value_without_a_stamp_has_the_age_that_was_chosen(age_from: str | int, origin: int) -> None:
+def test_a_value_without_a_stamp_has_the_age_that_was_chosen(age_from: AgeFrom, origin: int) -> None:
     rule = rule_at(Ttl(10, age_from=age_from), 100)
     assert rule.origin == origin
     assert not expired(rule.origin, 10, origin + 9)

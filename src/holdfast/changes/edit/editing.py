@@ -60,6 +60,10 @@ class EditPlan(JsonShape):
         columns: The columns of the state.
         tally: The numbers of rows, and of changed, deleted and inserted rows.
         changes: The rows to write and delete, by store, including Spark's internal rows.
+
+    Example:
+        plan: hf.EditPlan = hf.plan_edit("savepoints@daily", "aggregate", where="sum < 710", delete=True)
+        assert (plan.tally.deleted, len(plan.samples)) == (2, 2)
     """
 
     savepoint: str
@@ -86,8 +90,14 @@ class EditPlan(JsonShape):
         return tuple(self.tally.samples)
 
 
-class Edited(ChangedSavepoint[EditPlan]):
-    """A savepoint that was created by an edit."""
+class EditReport(ChangedSavepoint[EditPlan]):
+    """A savepoint that was created by an edit.
+
+    Example:
+        report: hf.EditReport = hf.edit("savepoints@daily", "aggregate", key="c1", set={"count": 0})
+        assert report.plan.tally.changed == 1
+        assert hf.state(report.uri).get("aggregate", "c1").value["count"] == 0
+    """
 
     verb = "edited"
 
@@ -166,7 +176,7 @@ def edit(
     clock: Clock = now_ms,
     chance: Chance = os.urandom,
     tell: ProgressCallback | None = None,
-) -> Edited:
+) -> EditReport:
     """Create the planned savepoint; the original stays unchanged.
 
     The rows of the new savepoint are verified before it is published; see `derive_changed`.
@@ -217,7 +227,7 @@ def edit(
         chance=chance,
         tell=tell,
     )
-    return Edited(plan, taken, audit)
+    return EditReport(plan, taken, audit)
 
 
 @dataclass(frozen=True, slots=True)

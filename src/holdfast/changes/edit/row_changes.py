@@ -44,7 +44,14 @@ _BEGUN: Final = "sessionStartTime"
 
 @dataclass(frozen=True, slots=True)
 class EditedRow:
-    """A row before and after an edit; None before an insert or after a delete."""
+    """A row before and after an edit; None before an insert or after a delete.
+
+    Example:
+        plan = hf.plan_edit("savepoints@daily", "aggregate", key="c1", delete=True)
+        row: hf.EditedRow = plan.samples[0]
+        print(row.before)
+        assert row.after is None
+    """
 
     before: Values | None
     after: Values | None

@@ -30,6 +30,11 @@ class UndoPlan(JsonShape):
         catalog: The catalog for the new savepoint.
         change: The record of the edit.
         manifest: The manifest of the restored state.
+
+    Example:
+        hf.edit("savepoints@daily", "aggregate", key="c1", set={"count": 0}, label="reset")
+        plan: hf.UndoPlan = hf.plan_undo("savepoints@reset")
+        assert plan.change.statement == "set count = 0 with key c1"
     """
 
     savepoint: str
@@ -39,8 +44,14 @@ class UndoPlan(JsonShape):
     manifest: Manifest = field(repr=False, metadata=json_spread("batch_id", "query_id"))
 
 
-class Undone(ChangedSavepoint[UndoPlan]):
-    """A savepoint with the state before an edit."""
+class UndoReport(ChangedSavepoint[UndoPlan]):
+    """A savepoint with the state before an edit.
+
+    Example:
+        hf.edit("savepoints@daily", "aggregate", key="c1", set={"count": 0}, label="reset")
+        report: hf.UndoReport = hf.undo("savepoints@reset")
+        assert hf.state(report.uri).get("aggregate", "c1").value["count"] == 12
+    """
 
     verb = "undone"
 
@@ -122,7 +133,7 @@ def undo(
     clock: Clock = now_ms,
     chance: Chance = os.urandom,
     tell: ProgressCallback | None = None,
-) -> Undone:
+) -> UndoReport:
     """Create a savepoint with the state before an edit; keep the two existing savepoints.
 
     The new savepoint becomes the newest of the catalog. In the catalog of the edit, it needs only the space
@@ -153,4 +164,4 @@ def undo(
         chance=chance,
         tell=tell,
     )
-    return Undone(plan, taken, audit)
+    return UndoReport(plan, taken, audit)

@@ -32,7 +32,7 @@ class ErasureFinding:
 
 
 @dataclass(frozen=True, slots=True)
-class Searched:
+class SearchReport:
     """A savepoint or checkpoint whose state was searched.
 
     Attributes:
@@ -49,6 +49,10 @@ class Searched:
         given_up: For a checkpoint, the number of older batches that are deleted because they may contain the
             key.
         strays: For a checkpoint, the number of deleted files that belong to no restorable batch.
+
+    Example:
+        searched: tuple[hf.SearchReport, ...] = hf.plan_erase("c7", everywhere="savepoints").searched
+        assert [(report.rows, report.holds) for report in searched] == [(1, True)]
     """
 
     place: str
@@ -105,7 +109,7 @@ class Searched:
 
 
 @dataclass(frozen=True, slots=True)
-class PlaceReport:
+class LocationReport:
     """A location outside state that may contain the key.
 
     Attributes:
@@ -116,6 +120,11 @@ class PlaceReport:
         found: The files that contain the key's text, which were not changed.
         why: The reason why a key can occur there.
         advice: The recommended action if the key was found there, or if the location was not searched.
+
+    Example:
+        locations: tuple[hf.LocationReport, ...] = hf.plan_erase("c7", everywhere="savepoints").elsewhere
+        for location in locations:
+            print(location.name, location.where, location.found, location.advice)
     """
 
     name: str
@@ -138,7 +147,7 @@ class PlaceReport:
         ]
 
 
-def _places(searched: tuple[Searched, ...]) -> list[str]:
+def _places(searched: tuple[SearchReport, ...]) -> list[str]:
     return [place.place for place in searched]
 
 
@@ -162,12 +171,16 @@ class Certificate(JsonShape):
         proved: Whether a second search of all savepoints found the key in no row, label or edit record, and
             all rewritten savepoints were verified.
         elsewhere: The other locations that may contain the key, both searched and not searched.
+
+    Example:
+        certificate: hf.Certificate = hf.erase("c7", everywhere="savepoints", column="customer")
+        assert certificate.proved and certificate.rows == 1
     """
 
     key_sha256: str
     columns: tuple[str, ...]
     catalog: str
-    searched: tuple[Searched, ...]
+    searched: tuple[SearchReport, ...]
     removed_files: int
     removed_bytes: int
     linked: int
@@ -176,7 +189,7 @@ class Certificate(JsonShape):
     begun_ms: int
     ended_ms: int
     proved: bool
-    elsewhere: tuple[PlaceReport, ...] = ()
+    elsewhere: tuple[LocationReport, ...] = ()
 
     @property
     @in_json
@@ -197,12 +210,12 @@ class Certificate(JsonShape):
 
     @property
     @in_json_as(convert=_places)
-    def rewritten(self) -> tuple[Searched, ...]:
+    def rewritten(self) -> tuple[SearchReport, ...]:
         """The savepoints and the checkpoint that were rewritten."""
         return tuple(place for place in self.searched if place.touched)
 
     @property
-    def left_in(self) -> tuple[PlaceReport, ...]:
+    def left_in(self) -> tuple[LocationReport, ...]:
         """Return the locations outside state that contain the key's text, and were not changed."""
         return tuple(report for report in self.elsewhere if report.found)
 
@@ -246,7 +259,7 @@ class Certificate(JsonShape):
         return [*lines, *(line for report in self.elsewhere for line in report.words())]
 
 
-def outcome_of(searched: Sequence[Searched]) -> str:
+def outcome_of(searched: Sequence[SearchReport]) -> str:
     """Return the outcome of a search: `erased`, `erased before`, or `not found`."""
     if any(place.holds for place in searched):
         return ERASED
@@ -289,12 +302,16 @@ class ErasePlan(JsonShape):
         elsewhere: The other locations that may contain the key, both searched and not searched.
         usage: The evidence of queries that may be using the checkpoint, if one was given; a person must
             confirm that none is.
+
+    Example:
+        plan: hf.ErasePlan = hf.plan_erase("c7", everywhere="savepoints", column="customer")
+        assert (plan.savepoints, plan.rows) == (1, 1)
     """
 
     catalog: str
     key_sha256: str
-    searched: tuple[Searched, ...]
-    elsewhere: tuple[PlaceReport, ...] = ()
+    searched: tuple[SearchReport, ...]
+    elsewhere: tuple[LocationReport, ...] = ()
     usage: CheckpointUsage | None = None
 
     @property

@@ -24,7 +24,7 @@ from holdfast.changes.erase.certificate import (
     Certificate,
     ErasePlan,
     ErasureFinding,
-    Searched,
+    SearchReport,
     key_hash,
     merged,
 )
@@ -241,7 +241,7 @@ class _Erasure:
         """The catalog of the savepoints."""
         return self.work.catalog
 
-    def savepoint(self, hits: SavepointHits) -> Searched:
+    def savepoint(self, hits: SavepointHits) -> SearchReport:
         """Rewrite a savepoint without the key, if it contains the key."""
         searched = _searched(self.catalog, hits, self.subject)
         if not hits.any:
@@ -400,9 +400,9 @@ def _files(manifest: Manifest, replaced: Sequence[ReplacedFiles]) -> list[SavedF
     return [files[path] for path in sorted(files)]
 
 
-def _searched(catalog: Storage, hits: SavepointHits, subject: Subject) -> Searched:
+def _searched(catalog: Storage, hits: SavepointHits, subject: Subject) -> SearchReport:
     own = key_hash(subject.values)
-    return Searched(
+    return SearchReport(
         place=savepoint_uri(catalog, hits.manifest.savepoint_id),
         files=hits.files,
         found=(),
@@ -424,7 +424,7 @@ def _searched(catalog: Storage, hits: SavepointHits, subject: Subject) -> Search
 
 
 def _prove(
-    catalog: Storage, search: _Search, rewritten: Sequence[Searched], tell: ProgressCallback | None
+    catalog: Storage, search: _Search, rewritten: Sequence[SearchReport], tell: ProgressCallback | None
 ) -> None:
     """Search all savepoints again, and verify the rewritten ones.
 

@@ -15,7 +15,7 @@ from typing import Final
 
 from holdfast import layout
 from holdfast.at_rest.state_reader import named_operators
-from holdfast.changes.erase.certificate import Searched, merged
+from holdfast.changes.erase.certificate import SearchReport, merged
 from holdfast.changes.erase.checkpoint_swap import replace_checkpoint
 from holdfast.changes.erase.erasing import erase, plan_erase
 from holdfast.changes.erase.searching import Subject
@@ -53,7 +53,7 @@ def erase_checkpoint(
     why: str | None,
     record: Record | None = None,
     tell: ProgressCallback | None = None,
-) -> Searched:
+) -> SearchReport:
     """Erase a key from a checkpoint that no query uses.
 
     If a kept batch contains the key, or an unreferenced file may contain it, only the newest batch is kept,
@@ -110,7 +110,7 @@ def plan_erase_checkpoint(
     *,
     record: Record | None = None,
     tell: ProgressCallback | None = None,
-) -> Searched:
+) -> SearchReport:
     """Plan an erasure from a checkpoint; the checkpoint is not changed.
 
     Every batch is searched in temporary savepoints in the working directory.
@@ -199,13 +199,17 @@ def _state_files(place: Path) -> list[str]:
 
 
 def _summary(
-    checkpoint: Storage, subject: Subject, searched: Sequence[Searched], newest: str, needed: Collection[str]
-) -> Searched:
+    checkpoint: Storage,
+    subject: Subject,
+    searched: Sequence[SearchReport],
+    newest: str,
+    needed: Collection[str],
+) -> SearchReport:
     """Return a summary of all batches; a row that occurs in several batches is counted once."""
     paths = _state_files(_place(checkpoint))
     strays = [path for path in paths if path not in needed]
     most = max(searched, key=lambda savepoint: savepoint.rows)
-    summary = Searched(
+    summary = SearchReport(
         place=checkpoint.uri,
         files=len(paths),
         found=merged(most.found),

@@ -22,7 +22,7 @@ from typing import Any, Final
 from urllib.parse import quote
 
 from holdfast import layout
-from holdfast.changes.erase.certificate import PlaceReport
+from holdfast.changes.erase.certificate import LocationReport
 from holdfast.changes.erase.erasing import redacted
 from holdfast.changes.erase.searching import Subject
 from holdfast.checkpoints.checkpoint import Tree
@@ -365,7 +365,7 @@ class PlaceSearch:
         roots = [local_path(storage.uri) for storage in (catalog, checkpoint) if storage is not None]
         self._roots = tuple(root.resolve() for root in roots if root is not None)
 
-    def reports(self) -> tuple[PlaceReport, ...]:
+    def reports(self) -> tuple[LocationReport, ...]:
         """Return a report on every location: the catalog and its savepoints, the state home, and others."""
         return (
             *self._in_catalog(),
@@ -378,7 +378,7 @@ class PlaceSearch:
 
     # Savepoints and checkpoints
 
-    def _in_catalog(self) -> Iterator[PlaceReport]:
+    def _in_catalog(self) -> Iterator[LocationReport]:
         """Search the catalog's files other than state; unknown files are listed but not searched."""
         files: dict[str, _Files] = {}
         strange = []
@@ -399,7 +399,7 @@ class PlaceSearch:
             where, names = self._redact(full(self._catalog.uri, "")), self._redact(", ".join(strange))
             yield _not_searched("unknown files in the catalog", where, names, "check them")
 
-    def _in_notes(self) -> Iterator[PlaceReport]:
+    def _in_notes(self) -> Iterator[LocationReport]:
         """Search the manifests, logs and notes of all savepoints and the checkpoint, each content once."""
         one = _Files()
         known: dict[str, bool] = {}
@@ -434,7 +434,7 @@ class PlaceSearch:
         """Return a manifest's fields without those that the erasure itself handles."""
         return {name: value for name, value in fields.items() if name not in ("label", CHANGE, ERASURES)}
 
-    def _unnamed_checkpoints(self) -> Iterator[PlaceReport]:
+    def _unnamed_checkpoints(self) -> Iterator[LocationReport]:
         """Yield reports on the checkpoints of savepoints that the user did not name."""
         named = None if self._checkpoint is None else self._checkpoint.uri
         for uri in sorted({manifest.checkpoint for manifest in self._manifests()}):
@@ -447,7 +447,7 @@ class PlaceSearch:
                     "stop its query, and give it with --checkpoint",
                 )
 
-    def _work(self) -> Iterator[PlaceReport]:
+    def _work(self) -> Iterator[LocationReport]:
         """Yield reports on working directories in use; those of killed processes are deleted."""
         folders = {root.parent for root in self._roots}
         if local_path(self._catalog.uri) is None:
@@ -455,7 +455,7 @@ class PlaceSearch:
         for folder in sorted(folders):
             yield from self._sandboxes(folder, place_named(_WORK))
 
-    def _sandboxes(self, folder: Path, place: KeyPlace) -> Iterator[PlaceReport]:
+    def _sandboxes(self, folder: Path, place: KeyPlace) -> Iterator[LocationReport]:
         if not folder.is_dir():
             return
         if self._changing:
@@ -466,7 +466,7 @@ class PlaceSearch:
 
     # The state home
 
-    def _in_home(self) -> Iterator[PlaceReport]:
+    def _in_home(self) -> Iterator[LocationReport]:
         home = self._home
         if home is None or not home.is_dir():
             yield _not_searched(
@@ -524,9 +524,9 @@ class PlaceSearch:
             if hit:
                 one.found.append(full(storage.uri, path))
 
-    def _report(self, place: KeyPlace, where: str, one: _Files) -> Iterator[PlaceReport]:
+    def _report(self, place: KeyPlace, where: str, one: _Files) -> Iterator[LocationReport]:
         found = tuple(self._redact(file) for file in one.found)
-        yield PlaceReport(
+        yield LocationReport(
             place.name, self._redact(where), True, one.searched, found, place.holds, place.advice
         )
         for file in one.unreadable:
@@ -538,12 +538,12 @@ class PlaceSearch:
         return self._words.without(str(redacted(text, self._subject)))
 
 
-def _unsearched(place: KeyPlace, where: str) -> PlaceReport:
+def _unsearched(place: KeyPlace, where: str) -> LocationReport:
     return _not_searched(place.name, where, place.holds, place.advice)
 
 
-def _not_searched(name: str, where: str, why: str, advice: str) -> PlaceReport:
-    return PlaceReport(name, where, searched=False, files=0, found=(), why=why, advice=advice)
+def _not_searched(name: str, where: str, why: str, advice: str) -> LocationReport:
+    return LocationReport(name, where, searched=False, files=0, found=(), why=why, advice=advice)
 
 
 def _walk(folder: Path) -> Iterator[Path]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from holdfast.changes.offsets.moving import OffsetPlan, OffsetRequest, OffsetsMoved
 from holdfast.changes.offsets.moving import move_offsets as moved
 from holdfast.changes.offsets.moving import plan_offsets as planned
-from holdfast.changes.offsets.positions import Positions, read_positions
+from holdfast.changes.offsets.positions import SourcePositions, read_positions
 from holdfast.savepoints.access import move_of, source_guard, source_of, source_usage
 from holdfast.savepoints.address import Address
 from holdfast.savepoints.view import workplace
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _ENDING = "moved"
 
 
-def offsets(address: Address) -> Positions:
+def offsets(address: Address) -> SourcePositions:
     """Return the position from which each source of a query continues after its newest committed batch.
 
     Args:

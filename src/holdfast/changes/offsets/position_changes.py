@@ -22,7 +22,13 @@ _HINT = "list the offsets of each source with `holdfast offsets show`"
 
 
 class OffsetChange(Protocol):
-    """A change to the offsets of a query's sources."""
+    """A change to the offsets of a query's sources.
+
+    Example:
+        changes: list[hf.OffsetChange] = [hf.ToRecord("orders", 0, at=12), hf.SkipRecords("refunds", 0, 1)]
+        plan = hf.plan_offsets("checkpoints/orders", changes=changes)
+        assert (plan.repeated, plan.skipped) == (28, 1)
+    """
 
     def apply(self, offsets: Offsets, where: str) -> Renamed:
         """Change the offsets of all sources, by name.

@@ -51,13 +51,18 @@ class SourcePosition(JsonShape):
 
 
 @dataclass(frozen=True, slots=True)
-class Positions(JsonShape):
+class SourcePositions(JsonShape):
     """The positions of a query's sources after a batch.
 
     Attributes:
         place: The address of the checkpoint or savepoint.
         batch_id: The batch.
         sources: The position of every source; for Kafka, of every topic and partition.
+
+    Example:
+        positions: hf.SourcePositions = hf.offsets("checkpoints/orders")
+        assert positions.batch_id == 11
+        assert {source.topic for source in positions.sources} == {"orders", "refunds"}
     """
 
     place: str
@@ -65,7 +70,7 @@ class Positions(JsonShape):
     sources: tuple[SourcePosition, ...]
 
 
-def read_positions(view: Storage, place: str) -> Positions:
+def read_positions(view: Storage, place: str) -> SourcePositions:
     """Return the positions of the sources after the newest committed batch.
 
     Args:
@@ -77,7 +82,7 @@ def read_positions(view: Storage, place: str) -> Positions:
         Corrupt: A log is damaged.
     """
     batch_id, offsets = newest_offsets(view)
-    return Positions(place, batch_id, positions_of(offsets.offsets))
+    return SourcePositions(place, batch_id, positions_of(offsets.offsets))
 
 
 def newest_offsets(view: Storage) -> tuple[int, OffsetLog]:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from holdfast.checkpoints.checkpoint import NAMES, Checkpoint, ProgressCallback, Store
+from holdfast.checkpoints.checkpoint import NAMES, CheckpointReport, ProgressCallback, Store
 from holdfast.checkpoints.problems import taking_rows_apart
 from holdfast.checkpoints.state.key_partition import PartitionCheck
 from holdfast.checkpoints.state.rocksdb import Pairs
@@ -40,6 +40,12 @@ class StateContent(JsonShape):
             of column families, checksums and the provider: it changes if and only if a key or a value
             changes.
         size_bytes: The bytes of keys and values.
+
+    Example:
+        report = hf.savepoints.rescale("savepoints@daily", "checkpoints/visits-4", partitions=4)
+        states: tuple[hf.StateContent, ...] = report.states
+        assert [content.rows for content in states] == [10]
+        assert report.before == report.after  # the same rows and the same digest
     """
 
     state: StateName = field(metadata=json_spread())
@@ -293,7 +299,7 @@ class StoreShares(JsonShape):
         return 0.0 if self.largest is None else self.largest.bytes / max(1, self.bytes)
 
 
-def shares(checkpoint: Checkpoint) -> list[StoreShares]:
+def shares(checkpoint: CheckpointReport) -> list[StoreShares]:
     """Return the stores of a checkpoint at its newest committed batch, by operator and name."""
     found = []
     for operator in checkpoint.operators:

@@ -102,6 +102,10 @@ class Verification(JsonShape):
         compared: The number of files that were compared with the record.
         stateful: Whether the query keeps state; None if there are no state files and they may have been lost.
         damage: The damaged files, for making a copy without them.
+
+    Example:
+        verification: hf.checkpoints.Verification = hf.checkpoints.verify("checkpoints/visits")
+        assert verification.ok and verification.batch_id == 11
     """
 
     uri: str = field(metadata=json_as("checkpoint"))

@@ -21,7 +21,7 @@ from holdfast.config.spark_defaults import ABORTABLE_MANAGER, FILE_MANAGER_KEY
 from holdfast.config.spark_versions import installed, minor, spark_version
 from holdfast.engine.cluster import ClusterFit, executor_slots, fit_of
 from holdfast.engine.session import jars
-from holdfast.engine.session.jars import EXTRAS, has_build
+from holdfast.engine.session.jars import EXTRAS, Extra, has_build
 from holdfast.engine.session.java import VECTOR_MODULE, find_java
 from holdfast.engine.session.session import LOCAL, WORKERS_KEY, defaults_for, session
 from holdfast.engine.worker_probe import OWN, PACKAGES, Seen, look_at_workers
@@ -263,7 +263,7 @@ def _package(name: str, package: str, hint: str, *, needed: bool = True) -> Chec
     return Check(name, True, version, needed=needed)
 
 
-def _jars(extra: str) -> Check:
+def _jars(extra: Extra) -> Check:
     builds = EXTRAS[extra]
     version = installed("pyspark")
     if version is None or not has_build(extra):

@@ -14,7 +14,7 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 from holdfast.config.installed_spark import given_settings, jars_of_spark
 from holdfast.config.spark_defaults import (
@@ -81,8 +81,9 @@ _DELTA = {
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
 }
 
+Extra: TypeAlias = Literal["delta", "kafka"]
 # No build is known to work with a version that is not listed.
-EXTRAS: dict[str, dict[tuple[int, int], dict[str, str]]] = {
+EXTRAS: dict[Extra, dict[tuple[int, int], dict[str, str]]] = {
     "delta": {(4, 2): _DELTA},
     "kafka": {
         (4, 2): {"spark.jars.packages": "org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0"},
@@ -91,7 +92,7 @@ EXTRAS: dict[str, dict[tuple[int, int], dict[str, str]]] = {
 }
 
 
-def extra_settings(extras: Iterable[str], spark: str) -> dict[str, str]:
+def extra_settings(extras: Iterable[Extra], spark: str) -> dict[str, str]:
     """Return the Spark settings for the jars of the given extras.
 
     Spark fetches them from Maven Central at the first start and caches them.
@@ -127,7 +128,7 @@ def extra_settings(extras: Iterable[str], spark: str) -> dict[str, str]:
     return settings
 
 
-def has_build(extra: str) -> bool:
+def has_build(extra: Extra) -> bool:
     """Return whether a build of an extra works with the installed version of Spark."""
     version = installed("pyspark")
     return version is not None and minor(version) in EXTRAS[extra]

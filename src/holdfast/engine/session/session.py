@@ -35,6 +35,7 @@ from holdfast.engine.session.class_archive import jvm_options
 from holdfast.engine.session.jars import (
     APPENDED,
     PACKAGES_KEY,
+    Extra,
     check_state_jar,
     external_settings,
     extra_settings,
@@ -65,7 +66,7 @@ def session(
     *,
     master: str | None = None,
     conf: Mapping[str, str] | None = None,
-    extras: Iterable[str] = (),
+    extras: Iterable[Extra] = (),
     home: str | Path | None = None,
     backend: Backend | None = None,
     py_files: Iterable[str | os.PathLike[str]] = (),
@@ -151,7 +152,7 @@ def running_session() -> SparkSession | None:
 
 
 def configure(
-    builder: SparkSession.Builder, *, extras: Iterable[str] = (), home: str | Path | None = None
+    builder: SparkSession.Builder, *, extras: Iterable[Extra] = (), home: str | Path | None = None
 ) -> SparkSession.Builder:
     """Add Holdfast's defaults to your own builder; your settings, on the builder or elsewhere, take
     precedence.
@@ -181,7 +182,7 @@ def configure(
 
 
 def _configured(
-    builder: SparkSession.Builder, extras: Iterable[str], home: str | Path | None
+    builder: SparkSession.Builder, extras: Iterable[Extra], home: str | Path | None
 ) -> tuple[SparkSession.Builder, dict[str, str]]:
     """Return the configured builder, and all settings of the user, on the builder or elsewhere."""
     # The builder has no public method that returns its settings.

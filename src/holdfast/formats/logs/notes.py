@@ -134,6 +134,10 @@ class QueryPlan:
         operators: The names of Holdfast's keyed operators, in the order of Spark's numbers.
         sink: The sink, or None.
         trigger: The trigger, or None if the code sets none.
+
+    Example:
+        plan: hf.QueryPlan | None = hf.sink(events, name="sales").parquet("tables/sales").plan()
+        assert plan is not None and len(plan.sources) == 1
     """
 
     sources: tuple[PlanSource, ...]

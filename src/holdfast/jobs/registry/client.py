@@ -33,6 +33,10 @@ class JobStatus(JsonShape):
     Attributes:
         job: The job's record in the registry.
         supervised: True if the process of its supervisor lives.
+
+    Example:
+        statuses: tuple[hf.jobs.JobStatus, ...] = hf.jobs.list()
+        assert [(status.job.name, status.supervised) for status in statuses] == [("visits", True)]
     """
 
     job: JobRecord = field(metadata=json_spread())

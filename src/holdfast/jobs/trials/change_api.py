@@ -70,7 +70,7 @@ class Change(StateChange):
             ) as ready:
                 yield ready.plan, ConvertState(ready.plan, ready.code, ready.shape, ready.accepts)
 
-        return self.add_step(StepOrder.CODE, prepared)
+        return self._add_step(StepOrder.CODE, prepared)
 
 
 def change(source: Address, *, home: Address | None = None) -> Change:

@@ -270,7 +270,7 @@ Tell = Callable[[int, int, str], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Compared(JsonShape):
+class ComparisonReport(JsonShape):
     """The verdict on two runs over the same input.
 
     Attributes:
@@ -282,6 +282,11 @@ class Compared(JsonShape):
         outputs: The comparison of the outputs.
         states: The comparison of the states.
         fork: The checkpoint created for the new code, if requested.
+
+    Example:
+        def test_new_code_has_the_same_results():
+            report: hf.ComparisonReport = hf.compare("savepoints@daily", original="old.py", new="new.py")
+            assert report.equal, report.outputs
     """
 
     savepoint: str
@@ -313,7 +318,7 @@ def compare(
     conf: Mapping[str, str] | None = None,
     home: str | Path | None = None,
     tell: Tell | None = None,
-) -> Compared:
+) -> ComparisonReport:
     """Run two versions of a query from a savepoint over the same input, and compare outputs and state.
 
     The original reads the input that follows the savepoint; the new code then runs the same batches with the
@@ -380,7 +385,7 @@ def compare(
     if wanted is not None and target is not None:
         fork = restore(catalog, target, wanted)
     rows = sum(batch.input_rows for batch in one.batches)
-    return Compared(plan.savepoint, original, new, ran, rows, outputs, states, fork)
+    return ComparisonReport(plan.savepoint, original, new, ran, rows, outputs, states, fork)
 
 
 @dataclass(frozen=True, slots=True)

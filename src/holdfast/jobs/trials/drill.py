@@ -34,7 +34,7 @@ Tell = Callable[[int, int, str], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Drilled(JsonShape):
+class DrillReport(JsonShape):
     """A drill, compared with earlier ones.
 
     Attributes:
@@ -42,6 +42,10 @@ class Drilled(JsonShape):
         earlier: Earlier drills of the same query with the same job, oldest first.
         max_ms: The maximum duration of a recovery.
         problem: The error if the drill could not be recorded.
+
+    Example:
+        report: hf.DrillReport = hf.drill("savepoints@daily")
+        assert report.ok and report.drill.recovery_ms <= report.max_ms
     """
 
     drill: Drill = field(metadata=json_spread())
@@ -93,7 +97,7 @@ def drill(
     longest: Duration = LONGEST_MS,
     home: str | Path | None = None,
     tell: Tell | None = None,
-) -> Drilled:
+) -> DrillReport:
     """Restore a savepoint in a sandbox, run its job there to the first committed batch, and measure it.
 
     The savepoint is not changed, the job's sink is not written to, and the sandbox is removed.
@@ -210,14 +214,14 @@ def _phases(outcome: TrialOutcome) -> dict[str, int]:
     }
 
 
-def _note_drill(catalog: Storage, found: Drill, max_ms: int) -> Drilled:
+def _note_drill(catalog: Storage, found: Drill, max_ms: int) -> DrillReport:
     earlier = tuple(drill for drill in drills(catalog) if drill.is_like(found))
     problem = None
     try:
         note(catalog, found, os.urandom(4))
     except HoldfastError as error:
         problem = error.fact
-    return Drilled(found, earlier, max_ms, problem)
+    return DrillReport(found, earlier, max_ms, problem)
 
 
 def _ms(since_s: float, until_s: float) -> int:

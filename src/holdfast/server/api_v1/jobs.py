@@ -109,7 +109,7 @@ class MetricBody(Shape, of=metrics.Metric, schema="Metric"):
     """A metric."""
 
 
-class SampleBody(Shape, of=metrics.Sample, schema="Sample"):
+class SampleBody(Shape, of=metrics.MetricSample, schema="Sample"):
     """One sample of a metric."""
 
 

@@ -178,7 +178,7 @@ class CheckpointOperator(Measured, of=checkpoint.StatefulOperator):
     """A stateful operator of a checkpoint."""
 
 
-class CheckpointBody(Shape, of=checkpoint.Checkpoint, schema="Checkpoint"):
+class CheckpointBody(Shape, of=checkpoint.CheckpointReport, schema="Checkpoint"):
     """A query's checkpoint at its newest committed batch, read from its files."""
 
 
@@ -186,7 +186,7 @@ class BatchFailureBody(Shape, of=checkpoint.BatchFailure, schema="BatchFailure")
     """A driver that failed before a batch was committed."""
 
 
-class BatchFiles(Shape, of=checkpoint.Batch):
+class BatchFiles(Shape, of=checkpoint.CommittedBatch):
     """The files that a committed batch added to a checkpoint."""
 
     size_bytes: int = Field(description="The bytes of state after the batch.")

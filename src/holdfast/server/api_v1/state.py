@@ -16,7 +16,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import StreamingResponse
 
-from holdfast.at_rest.model import Entry, KeyState, NamedOperator, NamedState
+from holdfast.at_rest.model import KeyState, NamedOperator, NamedState, StateEntry
 from holdfast.at_rest.state_reader import StateReader
 from holdfast.checkpoints.checkpoint import read
 from holdfast.errors import Invalid, NotFound, Unavailable
@@ -77,7 +77,7 @@ class Value(At, of=KeyState):
     """The state of one key."""
 
 
-class Row(Shape, of=Entry):
+class Row(Shape, of=StateEntry):
     """A row of a state; for a list state, one element."""
 
 

@@ -10,9 +10,9 @@ from typing import Any, Final
 
 from holdfast.advice.cost_report import CostReport
 from holdfast.at_rest.insight import key_history
-from holdfast.at_rest.model import Entry, KeyState, NamedOperator, NamedState
+from holdfast.at_rest.model import KeyState, NamedOperator, NamedState, StateEntry
 from holdfast.at_rest.state_reader import StateReader, key_in, sample_key, written_key
-from holdfast.checkpoints.checkpoint import FROM_FILES, Batch, Checkpoint
+from holdfast.checkpoints.checkpoint import FROM_FILES, CheckpointReport, CommittedBatch
 from holdfast.checkpoints.logs import Logs
 from holdfast.checkpoints.state.contents import StoreShares, shares
 from holdfast.errors import HoldfastError, Invalid, NotFound, Unsupported
@@ -85,7 +85,7 @@ def _cost(plane: ControlPlane, details: JobDetails, checkpoint: str) -> CostRepo
         return None
 
 
-def _with_files(view: CheckpointsView, checkpoint: Checkpoint) -> CheckpointsView:
+def _with_files(view: CheckpointsView, checkpoint: CheckpointReport) -> CheckpointsView:
     """Return the view with the data of the newest batch added."""
     return replace(
         view,
@@ -105,7 +105,7 @@ def _with_files(view: CheckpointsView, checkpoint: Checkpoint) -> CheckpointsVie
     )
 
 
-def _files(batch: Batch, size_bytes: int) -> FilesLine:
+def _files(batch: CommittedBatch, size_bytes: int) -> FilesLine:
     return view_of(
         FilesLine,
         batch,
@@ -126,7 +126,7 @@ def _charts(files: Sequence[FilesLine]) -> tuple[Chart, ...]:
     )
 
 
-def _store(store: StoreShares, checkpoint: Checkpoint) -> StoreLine:
+def _store(store: StoreShares, checkpoint: CheckpointReport) -> StoreLine:
     versions = {operator.operator_id: operator.format_version for operator in checkpoint.operators}
     count = len(store.partitions)
     return StoreLine(
@@ -399,7 +399,7 @@ def _line_of(known: KeyState) -> FoundLine:
     return view_of(FoundLine, known, key=plain(known.key), value=plain(known.value), expires_ms=earliest)
 
 
-def _row(state: NamedState, entry: Entry) -> RowLine:
+def _row(state: NamedState, entry: StateEntry) -> RowLine:
     key, sub, value = plain(entry.key), plain(entry.sub), plain(entry.value)
     written = written_key(state, entry.key)
     return view_of(RowLine, entry, key=key, sub=sub, value=value, written=written)

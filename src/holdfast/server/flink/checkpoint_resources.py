@@ -10,7 +10,7 @@ from functools import partial
 from itertools import pairwise
 from typing import Any, Final
 
-from holdfast.checkpoints.checkpoint import Batch
+from holdfast.checkpoints.checkpoint import CommittedBatch
 from holdfast.config.spark_defaults import MEMORY_PROVIDER, ROCKSDB_PROVIDER
 from holdfast.errors import Corrupt, NotFound, Unsupported
 from holdfast.formats.providers import DATABASES, provider_name
@@ -287,7 +287,7 @@ def _commit_ms(details: JobDetails, one: FlinkCheckpoint) -> int:
     return 0
 
 
-def _times(batch: Batch, heard: BatchProgress | None) -> tuple[int, int]:
+def _times(batch: CommittedBatch, heard: BatchProgress | None) -> tuple[int, int]:
     """Return the start and end of a batch; if its progress is unknown, from the times of its log files."""
     if heard is None:
         return batch.planned_ms, batch.committed_ms or batch.planned_ms

@@ -35,21 +35,18 @@ class BroadcastStream:
     Attributes:
         frame: The rows of the stream.
         described: The definition of the stream for the workers.
+
+    Example:
+        from pathlib import Path
+
+        Path("prices").mkdir()
+        frame = spark.readStream.schema("drink string, price double, version long").json("prices")
+        prices: hf.BroadcastStream = hf.broadcast(frame, key="drink", version="version")
+        assert prices.frame is frame
     """
 
     frame: DataFrame
     described: Broadcast
-
-    def packed(self, layout: Layout, number: int) -> DataFrame:
-        """Return the rows as packets for every key group."""
-        from pyspark.sql import functions as F  # noqa: N812 - the package imports without Spark
-
-        from holdfast.worker.packets import Spreader, packet_columns
-
-        schema = self.described.schema
-        rows = self.frame.select(*(F.col(quoted(name)) for name in schema.names))
-        spreader = Spreader(schema, number, layout)
-        return rows.mapInArrow(spreader.__call__, packet_columns(layout.numbering))
 
 
 def broadcast(
@@ -160,3 +157,15 @@ def not_an_identifier(name: str, where: str) -> Invalid:
         expected="a Python identifier",
         hint='use letters, digits and underscores, as in name="orders"',
     )
+
+
+def pack_rows(stream: BroadcastStream, layout: Layout, number: int) -> DataFrame:
+    """Return the rows of a broadcast stream as packets for every key group."""
+    from pyspark.sql import functions as F  # noqa: N812 - the package imports without Spark
+
+    from holdfast.worker.packets import Spreader, packet_columns
+
+    schema = stream.described.schema
+    rows = stream.frame.select(*(F.col(quoted(name)) for name in schema.names))
+    spreader = Spreader(schema, number, layout)
+    return rows.mapInArrow(spreader.__call__, packet_columns(layout.numbering))

@@ -61,7 +61,7 @@ class StateExplanation(JsonShape):
 
 
 @dataclass(frozen=True, slots=True)
-class Explanation(JsonShape):
+class ProcessorExplanation(JsonShape):
     """The description of a processor's state; `str()` returns it as text, `as_dict()` as values for JSON.
 
     Attributes:
@@ -72,6 +72,17 @@ class Explanation(JsonShape):
         timers: The cost of timers, or "none".
         key_bytes: The estimated size of a key without its states, in bytes.
         assumptions: The assumptions behind the estimates, as text.
+
+    Example:
+        class Visits(hf.Keyed):
+            visits = hf.value(int, default=0)
+
+            def on_event(self, event, state, ctx):
+                state.visits += 1
+
+
+        explanation: hf.ProcessorExplanation = hf.explain(Visits(), key="customer string")
+        assert [state.name for state in explanation.states] == ["visits"]
     """
 
     name: str
@@ -123,7 +134,7 @@ def explain(
     text_bytes: int = 16,
     elements: int = 10,
     nested: int = 4,
-) -> Explanation:
+) -> ProcessorExplanation:
     """Describe a processor's state: its contents and size per key, and the cost of each access.
 
     The class is inspected and nothing is started. Sizes are those of Arrow columns, before compression and
@@ -161,7 +172,7 @@ def explain(
     definition = definition_of(processor, streams if len(streams) > 1 else ("events",))
     columns = parse_schema(key)
     timer_bytes = TIMER_BYTES if definition.has_timers else 0
-    return Explanation(
+    return ProcessorExplanation(
         definition.name,
         definition.kind,
         _handlers(definition),

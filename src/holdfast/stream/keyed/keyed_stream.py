@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, get_args
 
 from holdfast.clock import now_ms
 from holdfast.config.checks import one_of, whole
@@ -25,7 +25,7 @@ from holdfast.stream.event_time import (
     watermarks,
 )
 from holdfast.stream.keyed.blobs_in_database import BLOBS_FROM, blobs_of, refuse_external_provider
-from holdfast.stream.keyed.broadcast_stream import BroadcastStream, not_an_identifier
+from holdfast.stream.keyed.broadcast_stream import BroadcastStream, not_an_identifier, pack_rows
 from holdfast.stream.keyed.hot_keys import checked_key
 from holdfast.stream.operator_check import SPREAD_KEY, Defined, checked_name, define, same_name
 from holdfast.worker.state.group_numbers import MOST_GROUPS, Numbering
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
     from holdfast.config.database_stores import Cassandra, Redis
-    from holdfast.worker.build import Options
+    from holdfast.worker.build import LateEvents, OnError, Options
     from holdfast.worker.declarations.state_descriptors import Keyed, KeyedTable
     from holdfast.worker.operator import TaskOperator
     from holdfast.worker.packets import Combiner, InputStream, Lane, Packer
@@ -166,7 +166,12 @@ class Hot:
 
 @dataclass(frozen=True, slots=True)
 class KeyedStream:
-    """One or more streams with a key, ready for a processor; returned by `hf.keyed`."""
+    """One or more streams with a key, ready for a processor; returned by `hf.keyed`.
+
+    Example:
+        stream: hf.KeyedStream = hf.keyed(events, by="customer")
+        stream = stream.connect(events, by="customer", name="again")
+    """
 
     inputs: tuple[Input, ...]
     key_groups: int
@@ -261,8 +266,8 @@ class KeyedStream:
         output: Any,
         name: str,
         ticks: bool | None = None,
-        late: str = "drop",
-        on_error: str = "fail",
+        late: LateEvents = "drop",
+        on_error: OnError = "fail",
         side_outputs: bool = False,
         drop: Iterable[str] = (),
         memory: Size = MEMORY,
@@ -307,7 +312,7 @@ class KeyedStream:
         from pyspark.sql import DataFrame
 
         from holdfast.engine.keyed_operator import grafts_into, has_operator, mark, stateful
-        from holdfast.worker.build import Options
+        from holdfast.worker.build import LateEvents, OnError, Options
         from holdfast.worker.packets import Placement
         from holdfast.worker.runtime.runner_spec import Instances
 
@@ -339,8 +344,8 @@ class KeyedStream:
             checked_name(name, where=f"{_WHERE}.process(…, name=…)"),
             self.key_groups,
             event_time=any(watermarks(source.frame) for source in self.inputs),
-            late=one_of(late, f"{_WHERE}.process: late", ("drop", "keep")),
-            on_error=one_of(on_error, f"{_WHERE}.process: on_error", ("fail", "dead-letter")),
+            late=one_of(late, f"{_WHERE}.process: late", get_args(LateEvents)),
+            on_error=one_of(on_error, f"{_WHERE}.process: on_error", get_args(OnError)),
             side_outputs=side_outputs,
             drop=tuple(names_of(drop, where=f"{_WHERE}.process: drop")),
             memory_bytes=parse_size(memory, f"{_WHERE}.process: memory"),
@@ -361,7 +366,7 @@ class KeyedStream:
             for source, (packer, combiner) in zip(self.inputs, packers, strict=True)
         ]
         if self.broadcast is not None:
-            inputs.append(self.broadcast.packed(lane.layout, len(lane.streams)))
+            inputs.append(pack_rows(self.broadcast, lane.layout, len(lane.streams)))
         if ticking:
             inputs.append(ticks_of(self.inputs[0].frame, packers[0][0]))
         together = reduce(DataFrame.union, inputs)

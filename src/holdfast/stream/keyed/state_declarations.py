@@ -20,11 +20,16 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 from holdfast.config.checks import refused
 from holdfast.config.units import Duration, parse_duration
 from holdfast.worker.declarations.declaration import check_state, check_ttl
+from holdfast.worker.declarations.handler_arguments import Clock
 from holdfast.worker.declarations.state_descriptors import (
+    AgeFrom,
     Aggregate,
+    OnDisable,
     State,
     StateKind,
     Ttl,
+    TtlUpdate,
+    TtlVisibility,
     add,
     greatest,
     least,
@@ -435,11 +440,11 @@ def aggregating(
 def ttl(
     duration: Duration,
     *,
-    update: str = "create_and_write",
-    visibility: str = "never_return_expired",
-    clock: str = "processing",
-    age_from: str | int | dt.datetime = "restore",
-    on_disable: str = "keep",
+    update: TtlUpdate = "create_and_write",
+    visibility: TtlVisibility = "never_return_expired",
+    clock: Clock = "processing",
+    age_from: AgeFrom | dt.datetime = "restore",
+    on_disable: OnDisable = "keep",
 ) -> Ttl:
     """Return a TTL for the values of a state, with all options.
 

@@ -43,8 +43,15 @@ _BEGINNING = "holdfast_batch"
 
 
 @dataclass(frozen=True, slots=True)
-class Fence:
-    """The owner of a sink and its token."""
+class SinkOwner:
+    """The owner of a sink and its token.
+
+    Example:
+        ledger = hf.ledger("sqlite:///shop.db")
+        token = ledger.claim("till", "host pid 1")
+        owner: hf.SinkOwner | None = ledger.holder("till")
+        assert owner is not None and (owner.owner, owner.token) == ("host pid 1", token)
+    """
 
     sink: str
     token: int
@@ -54,7 +61,16 @@ class Fence:
 
 @dataclass(frozen=True, slots=True)
 class BatchRecord:
-    """The record of a written batch; `rows` is None if the writer did not count them."""
+    """The record of a written batch; `rows` is None if the writer did not count them.
+
+    Example:
+        ledger = hf.ledger("sqlite:///shop.db")
+        token = ledger.claim("till", "host pid 1")
+        with ledger.transaction("till", "query-1", 0, token) as transaction:
+            transaction.execute("create table sales (drink text)")
+        records: list[hf.BatchRecord] = ledger.history("till")
+        assert [(record.batch_id, record.token) for record in records] == [(0, token)]
+    """
 
     sink: str
     query_id: str
@@ -77,6 +93,24 @@ class Transaction:
         token: The token of the writer.
         batch_id: The id of the batch.
         afterwards: The steps after the commit, whose errors are ignored.
+
+    Example:
+        import sqlite3
+
+        connection = sqlite3.connect("shop.db")
+        connection.execute("create table sales (drink text, amount double)")
+        connection.close()
+
+
+        def write(batch, batch_id: int, tx: hf.Transaction) -> None:
+            for row in batch.select("drink", "amount").collect():
+                tx.execute("insert into sales values (?, ?)", tuple(row))
+
+
+        sink = hf.sink(events, name="sales").foreach_batch(write, ledger="sqlite:///shop.db")
+        query = sink.start(checkpoint="checkpoints/sales", trigger=hf.available_now())
+        query.awaitTermination()
+        assert [record.batch_id for record in hf.ledger("sqlite:///shop.db").history("sales")] == [0]
     """
 
     def __init__(
@@ -325,7 +359,7 @@ class Ledger:
                 )
             return fence.token
 
-    def holder(self, sink: str) -> Fence | None:
+    def holder(self, sink: str) -> SinkOwner | None:
         """Return the owner of a sink, or None if it was never claimed."""
         with self._connected(sink) as connection, translated(self.database):
             return self._fence(connection, sink)
@@ -473,16 +507,16 @@ class Ledger:
         yield
         self.database.run(connection, "COMMIT")
 
-    def _fence(self, connection: Connection, sink: str, *, lock: bool = False) -> Fence | None:
+    def _fence(self, connection: Connection, sink: str, *, lock: bool = False) -> SinkOwner | None:
         suffix = self.database.row_lock if lock else ""
         row = self.database.run(
             connection,
             "SELECT sink, token, claimed_ms, owner FROM holdfast_fence WHERE sink = ?" + suffix,  # noqa: S608
             (sink,),
         ).fetchone()
-        return Fence(*row) if row else None
+        return SinkOwner(*row) if row else None
 
-    def _admit(self, fence: Fence | None, sink: str, token: int) -> None:
+    def _admit(self, fence: SinkOwner | None, sink: str, token: int) -> None:
         if fence is None:
             raise Conflict(
                 f"the sink {sink!r} is not claimed",

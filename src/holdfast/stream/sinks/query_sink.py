@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from enum import Enum
 from threading import Event
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias, get_args
 
 from holdfast.engine.connect import refuse_connect
 from holdfast.engine.file_manager import choose_file_manager
@@ -32,11 +32,17 @@ if TYPE_CHECKING:
     from holdfast.config.policies import OneBatch, Trigger
 
 
-FILE_FORMATS = ("avro", "csv", "json", "orc", "parquet", "text")
+FileFormat: TypeAlias = Literal["avro", "csv", "json", "orc", "parquet", "text"]
+FILE_FORMATS: Final = get_args(FileFormat)
 
 
-class Level(str, Enum):
-    """The delivery guarantee for a row after crashes and restarts."""
+class PromiseLevel(str, Enum):
+    """The delivery guarantee for a row after crashes and restarts.
+
+    Example:
+        sink = hf.sink(events).parquet("tables/sales")
+        assert sink.promise.level is hf.PromiseLevel.EXACTLY_ONCE
+    """
 
     EXACTLY_ONCE = "exactly once"
     AT_LEAST_ONCE = "at least once"
@@ -59,57 +65,57 @@ class Promise:
         print(promise.why)
     """
 
-    level: Level
+    level: PromiseLevel
     why: str
     reader_rule: str = "none"
 
 
 FILES = Promise(
-    Level.EXACTLY_ONCE,
+    PromiseLevel.EXACTLY_ONCE,
     "the query logs the files of each batch in `_spark_metadata`; files of a failed attempt are not logged",
     "read with Spark, or the files that `hf.committed_files` lists; a bare glob of the directory also finds"
     " files of failed attempts",
 )
 DELTA = Promise(
-    Level.EXACTLY_ONCE,
+    PromiseLevel.EXACTLY_ONCE,
     "each commit to the table carries query id and batch, and Delta skips one that it already has; a query"
     " on a new checkpoint has a new id and writes everything again",
     "read it as a Delta table",
 )
 MERGED = Promise(
-    Level.EXACTLY_ONCE,
+    PromiseLevel.EXACTLY_ONCE,
     "each MERGE carries query id and batch in its commit, and Delta skips one that it already has; a query"
     " on a new checkpoint has a new id and merges everything again, which leaves the same rows",
     "read it as a Delta table",
 )
-CONSOLE = Promise(Level.NONE, "rows are only printed; a batch that runs again is printed again")
-MEMORY = Promise(Level.NONE, "rows are kept in the driver's memory and lost with it; use it for tests")
+CONSOLE = Promise(PromiseLevel.NONE, "rows are only printed; a batch that runs again is printed again")
+MEMORY = Promise(PromiseLevel.NONE, "rows are kept in the driver's memory and lost with it; use it for tests")
 BATCH = Promise(
-    Level.AT_LEAST_ONCE,
+    PromiseLevel.AT_LEAST_ONCE,
     "a batch whose process dies before Spark has committed it runs again, and so does the function",
     "expect a batch twice, unless the function is idempotent",
 )
 RECORDED = Promise(
-    Level.AT_LEAST_ONCE,
+    PromiseLevel.AT_LEAST_ONCE,
     "a recorded batch never runs again, but one whose process died between the write and the record does:"
     " exactly once only if the function is idempotent. Add a third argument to the function to write in"
     " the ledger's transaction",
     "expect the newest batch twice, unless the function is idempotent",
 )
 TRANSACTED = Promise(
-    Level.EXACTLY_ONCE,
+    PromiseLevel.EXACTLY_ONCE,
     "rows and the record of their batch are committed in one transaction, and a stale owner is refused;"
     " the guarantee covers only the function's writes through that transaction",
     "read committed rows, the default of every database",
 )
 TABLE = Promise(
-    Level.EXACTLY_ONCE,
+    PromiseLevel.EXACTLY_ONCE,
     "rows and the record of their batch are committed in one transaction, and a stale owner is refused; a"
     " query on a new checkpoint has a new id and writes everything again",
     "read committed rows, the default of every database",
 )
 SENT = Promise(
-    Level.AT_LEAST_ONCE,
+    PromiseLevel.AT_LEAST_ONCE,
     "a repeated batch or task sends its rows again; a header identifies each record. A query on a new"
     " checkpoint has a new id and sends everything again",
     "read with `hf.without_repeats` or `hf.RepeatFilter`, which return each record once; any other"
@@ -121,15 +127,15 @@ BY_FORMAT: Mapping[str, Promise] = {
     "delta": DELTA,
     "console": CONSOLE,
     "memory": MEMORY,
-    "noop": Promise(Level.NONE, "rows are discarded"),
+    "noop": Promise(PromiseLevel.NONE, "rows are discarded"),
     "foreachBatch": BATCH,
     "foreach": Promise(
-        Level.AT_LEAST_ONCE,
+        PromiseLevel.AT_LEAST_ONCE,
         "a repeated task or batch passes its rows again",
         "expect a row twice, unless the function is idempotent",
     ),
     "kafka": Promise(
-        Level.AT_LEAST_ONCE,
+        PromiseLevel.AT_LEAST_ONCE,
         "Spark writes to Kafka without transactions; a repeated task or batch sends its rows again",
         "drop duplicates by a key of the message",
     ),

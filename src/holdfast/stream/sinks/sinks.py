@@ -46,9 +46,10 @@ from holdfast.stream.sinks.query_sink import (
     SENT,
     TABLE,
     TRANSACTED,
-    Level,
+    FileFormat,
     Mode,
     Promise,
+    PromiseLevel,
     Sink,
     has_source,
 )
@@ -66,7 +67,12 @@ KAFKA = "kafka"
 
 @dataclass(frozen=True, slots=True)
 class DeltaSink(Sink):
-    """A sink that appends to a Delta table, and whose `upsert` replaces rows by key."""
+    """A sink that appends to a Delta table, and whose `upsert` replaces rows by key.
+
+    Example:
+        sink: hf.DeltaSink = hf.sink(events, name="sales").delta("tables/sales")
+        assert sink.kind == "delta" and sink.promise.level is hf.PromiseLevel.EXACTLY_ONCE
+    """
 
     partition_by: tuple[str, ...] = field(default=(), kw_only=True, repr=False)
     options: Mapping[str, str] = field(default_factory=dict, kw_only=True, repr=False)
@@ -118,7 +124,12 @@ class DeltaSink(Sink):
 
 @dataclass(frozen=True, slots=True)
 class SinkBuilder:
-    """A builder of sinks; each method sets a target and returns the sink."""
+    """A builder of sinks; each method sets a target and returns the sink.
+
+    Example:
+        builder: hf.SinkBuilder = hf.sink(events, name="sales")
+        assert builder.files("json", "tables/sales").kind == "json"
+    """
 
     frame: DataFrame
     name: str | None = None
@@ -130,7 +141,7 @@ class SinkBuilder:
 
     def files(
         self,
-        format: str,  # noqa: A002  Spark's own word
+        format: FileFormat,  # noqa: A002  Spark's own word
         path: str | Path,
         partition_by: Sequence[str] = (),
         **options: str,
@@ -455,7 +466,8 @@ def adopt(writer: DataStreamWriter, name: str | None = None) -> Sink:
     require_package("pyspark")
     kind = written_format(writer)
     unknown = Promise(
-        Level.NONE, f"unknown format {kind!r}" if kind else "the format of the writer cannot be determined"
+        PromiseLevel.NONE,
+        f"unknown format {kind!r}" if kind else "the format of the writer cannot be determined",
     )
     promise = BY_FORMAT.get(kind or "", unknown)
 

@@ -5,19 +5,28 @@ from __future__ import annotations
 import dataclasses
 import inspect
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 import pyarrow as pa
 import pyarrow.types as kinds
 
 from holdfast.errors import Invalid
-from holdfast.worker.declarations.state_descriptors import Aggregate, State, StateKind, Ttl
+from holdfast.worker.declarations.handler_arguments import Clock
+from holdfast.worker.declarations.state_descriptors import (
+    Aggregate,
+    OnDisable,
+    State,
+    StateKind,
+    Ttl,
+    TtlUpdate,
+    TtlVisibility,
+)
 from holdfast.worker.declarations.types import check_paths, check_value, type_text
 
-UPDATES: Final = ("create_and_write", "read_and_write")
-VISIBILITIES: Final = ("never_return_expired", "return_if_not_cleaned_up")
-CLOCKS: Final = ("processing", "event")
-ON_DISABLE: Final = ("keep", "drop_expired")
+UPDATES: Final = get_args(TtlUpdate)
+VISIBILITIES: Final = get_args(TtlVisibility)
+CLOCKS: Final = get_args(Clock)
+ON_DISABLE: Final = get_args(OnDisable)
 # Attributes of the base classes and of the `state` argument; a state cannot have their names.
 RESERVED: Final = ("clear", "combined")
 

@@ -7,7 +7,9 @@ from abc import ABC, abstractmethod
 from collections import namedtuple
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple, TypeAlias
+
+Clock: TypeAlias = Literal["processing", "event"]
 
 
 class Event(tuple[Any, ...]):
@@ -82,7 +84,7 @@ class Timer(NamedTuple):
     name: str
     at: dt.datetime
     at_ms: int
-    clock: str
+    clock: Clock
 
 
 class Context(ABC):
@@ -131,7 +133,7 @@ class Context(ABC):
         """Return the batch's watermark in UTC, or None without a watermark."""
 
     @abstractmethod
-    def timer(self, at: Any, name: str = "", clock: str | None = None) -> None:
+    def timer(self, at: Any, name: str = "", clock: Clock | None = None) -> None:
         """Set a timer of the key; an existing timer with the same name and clock is moved.
 
         Args:
@@ -146,7 +148,7 @@ class Context(ABC):
         """
 
     @abstractmethod
-    def cancel_timer(self, name: str = "", clock: str | None = None) -> None:
+    def cancel_timer(self, name: str = "", clock: Clock | None = None) -> None:
         """Cancel a timer of the key by name and clock; do nothing if no such timer is set."""
 
     @abstractmethod

@@ -12,13 +12,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Container, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Final, Generic, overload
+from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypeAlias, overload
 
 import numpy as np
 import pyarrow as pa
 
 from holdfast.errors import Invalid
-from holdfast.worker.declarations.handler_arguments import Context, Event, Timer
+from holdfast.worker.declarations.handler_arguments import Clock, Context, Event, Timer
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar
@@ -38,6 +38,12 @@ _LEAST_LETTERS = 7
 NEVER_EXPIRED = -(2**63) - 1
 # Stands for a missing timestamp within a pass, while its clock has no time yet; stored as null.
 UNSTAMPED = -(2**63)
+
+TtlUpdate: TypeAlias = Literal["create_and_write", "read_and_write"]
+TtlVisibility: TypeAlias = Literal["never_return_expired", "return_if_not_cleaned_up"]
+OnDisable: TypeAlias = Literal["keep", "drop_expired"]
+# A number is a time in epoch milliseconds.
+AgeFrom: TypeAlias = Literal["restore"] | int
 
 
 class StateKind(str, Enum):
@@ -83,11 +89,11 @@ class Ttl:
     """
 
     duration_ms: int
-    update: str = "create_and_write"
-    visibility: str = "never_return_expired"
-    clock: str = "processing"
-    age_from: str | int = "restore"
-    on_disable: str = "keep"
+    update: TtlUpdate = "create_and_write"
+    visibility: TtlVisibility = "never_return_expired"
+    clock: Clock = "processing"
+    age_from: AgeFrom = "restore"
+    on_disable: OnDisable = "keep"
 
 
 def cutoff_ms(duration_ms: int, now_ms: int | None) -> int:
@@ -101,7 +107,7 @@ def cutoff_ms(duration_ms: int, now_ms: int | None) -> int:
     return now_ms - duration_ms if now_ms < MAX_MS else MAX_MS
 
 
-def origin_ms(age_from: str | int, now_ms: int | None) -> int | None:
+def origin_ms(age_from: AgeFrom, now_ms: int | None) -> int | None:
     """Return the timestamp to give a value that has none, or None while its clock has no time."""
     return age_from if isinstance(age_from, int) else now_ms
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from holdfast.errors import Invalid
-from holdfast.worker.declarations.handler_arguments import Context, Event, Timer
+from holdfast.worker.declarations.handler_arguments import Clock, Context, Event, Timer
 from holdfast.worker.interface import Moment, Shared
 from holdfast.worker.runtime.timers import (
     EPOCH,
@@ -105,7 +105,7 @@ class KeyContext(Context):
         """See `Context`."""
         return None if self.watermark_ms is None else moment_of(self.watermark_ms)
 
-    def timer(self, at: Any, name: str = "", clock: str | None = None) -> None:
+    def timer(self, at: Any, name: str = "", clock: Clock | None = None) -> None:
         """See `Context`."""
         if type(at) is int and FIRST_MS <= at <= LAST_MS:
             at_ms = at
@@ -122,7 +122,7 @@ class KeyContext(Context):
         if at_ms <= (self._event_limit if key[0] == "e" else self._processing_limit):
             self._due = True
 
-    def cancel_timer(self, name: str = "", clock: str | None = None) -> None:
+    def cancel_timer(self, name: str = "", clock: Clock | None = None) -> None:
         """See `Context`."""
         letter = self._default if clock is None else letter_of(clock)
         self._open().pop(letter + name, None)
@@ -131,7 +131,7 @@ class KeyContext(Context):
         """See `Context`."""
         return tuple(timer_of(key, at) for at, key in sorted((at, key) for key, at in self._open().items()))
 
-    def _key_of(self, clock: str | None, name: str) -> str:
+    def _key_of(self, clock: Clock | None, name: str) -> str:
         """Return the key of a timer in a dict of timers, and cache it."""
         key = (self._default if clock is None else letter_of(clock)) + name
         if clock == EVENT and self._default != key[0]:

@@ -20,7 +20,7 @@ from pyarrow.types import is_floating
 
 from holdfast.errors import Invalid, Unsupported
 from holdfast.worker.arrays import distinct, numbers, offsets_of, whole
-from holdfast.worker.declarations.handler_arguments import Event
+from holdfast.worker.declarations.handler_arguments import Clock, Event
 from holdfast.worker.declarations.processor import no_rows
 from holdfast.worker.declarations.state_descriptors import State, ufunc_of
 from holdfast.worker.interface import SLOT_PREFIX, VALUE_PREFIX, Arrivals, Elements, Moment, Outcome
@@ -192,11 +192,11 @@ class PartContext(KeyContext):
         """Raise `Invalid`: a broadcast stream is not available before the shuffle."""
         self._refuse("rows of a broadcast stream are")
 
-    def timer(self, at: Any, name: str = "", clock: str | None = None) -> None:  # noqa: ARG002 - as the base
+    def timer(self, at: Any, name: str = "", clock: Clock | None = None) -> None:  # noqa: ARG002 - as the base
         """Raise `Invalid`: timers are not available before the shuffle."""
         self._refuse("timers are")
 
-    def cancel_timer(self, name: str = "", clock: str | None = None) -> None:  # noqa: ARG002 - as the base
+    def cancel_timer(self, name: str = "", clock: Clock | None = None) -> None:  # noqa: ARG002 - as the base
         """Raise `Invalid`: timers are not available before the shuffle."""
         self._refuse("timers are")
 

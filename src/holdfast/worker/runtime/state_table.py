@@ -11,6 +11,7 @@ import pyarrow.types as kinds
 
 from holdfast.errors import Invalid
 from holdfast.worker.arrays import first_rows, last_rows, placed, whole
+from holdfast.worker.declarations.handler_arguments import Clock
 from holdfast.worker.declarations.state_descriptors import StateKind
 from holdfast.worker.interface import DUE_EVENT, DUE_PROCESSING, TIMERS, Moment, Shared, Touched
 from holdfast.worker.runtime.context import NO_BROADCAST
@@ -339,7 +340,7 @@ class StateTable:
         """
         return self._extreme(column, np.maximum, default)
 
-    def timer(self, at: Any, name: str = "", clock: str | None = None, where: Any = None) -> None:
+    def timer(self, at: Any, name: str = "", clock: Clock | None = None, where: Any = None) -> None:
         """Set a timer of each key, or of those in a mask; an existing timer with the same name and clock is
         moved.
 
@@ -356,7 +357,7 @@ class StateTable:
             ms_of(int(time))
         timers.set(key, self._view.whole_positions(chosen), times[chosen])
 
-    def cancel_timer(self, name: str = "", clock: str | None = None, where: Any = None) -> None:
+    def cancel_timer(self, name: str = "", clock: Clock | None = None, where: Any = None) -> None:
         """Cancel a timer of each key, or of those in a mask."""
         timers, key = self._timer_key(name, clock)
         timers.cancel(key, self._view.whole_positions(self._chosen(where)))
@@ -437,7 +438,9 @@ class StateTable:
             raise another_length(given, self.size, "the times of a timer")
         return given
 
-    def _timer_key(self, name: str, clock: str | None, *, setting: bool = False) -> tuple[TimerColumns, str]:
+    def _timer_key(
+        self, name: str, clock: Clock | None, *, setting: bool = False
+    ) -> tuple[TimerColumns, str]:
         if self._timers is None:
             raise Invalid(
                 "the processor cannot use timers, because it has no on_timers",

@@ -11,7 +11,7 @@ import datetime as dt
 import operator
 import re
 from collections.abc import Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 
 from holdfast.errors import Invalid
 from holdfast.worker.arrays import numbers, placed, whole
-from holdfast.worker.declarations.handler_arguments import Timer
+from holdfast.worker.declarations.handler_arguments import Clock, Timer
 from holdfast.worker.interface import DUE_EVENT, DUE_PROCESSING, TIMERS, Moment, Touched
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ LAST_MS = 253_402_300_799_999
 MOST_FIRINGS = 1_000_000
 
 _LETTERS = {EVENT: "e", PROCESSING: "p"}
-_CLOCKS = {"e": EVENT, "p": PROCESSING}
+_CLOCKS: Final[Mapping[str, Clock]] = {"e": "event", "p": "processing"}
 BEFORE_ALL = -(2**63)
 
 
