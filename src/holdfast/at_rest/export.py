@@ -98,7 +98,7 @@ def check_target(target: Path) -> None:
         )
     if target.exists():
         raise Conflict(
-            "the output file exists already",
+            "the output file already exists",
             code="HF-E4001",
             where=str(target),
             hint="give a different file, or delete the existing one",
@@ -108,7 +108,7 @@ def check_target(target: Path) -> None:
             "the directory of the output file does not exist",
             code="HF-E5001",
             where=str(target.parent),
-            hint="create the directory first",
+            hint="create the directory, or give a file in an existing directory",
         )
 
 
@@ -142,7 +142,7 @@ def _beside(target: Path) -> Iterator[Path]:
         os.link(part, target)
     except FileExistsError as error:
         raise Conflict(
-            "the output file exists already",
+            "the output file already exists",
             code="HF-E4001",
             where=str(target),
             hint="give a different file, or delete the existing one",

@@ -327,7 +327,6 @@ def digest(
                 "the directory is not a savepoint catalog",
                 code="HF-E3027",
                 where=catalog.uri,
-                found=f"no {SAVEPOINTS}/ in the directory",
                 hint="give the DIR of `holdfast savepoint take`, or a savepoint",
             )
         wanted = pending(catalog)

@@ -297,7 +297,10 @@ class Candidacy:
         """
         if self.lease is None:
             raise LeadershipLost(
-                "the supervisor does not lead the job", code="HF-E4014", where=self._election.address
+                "the supervisor does not lead the job",
+                code="HF-E4014",
+                hint="see the leader of the job with `holdfast status`",
+                where=self._election.address,
             )
         self.lease.require()
 

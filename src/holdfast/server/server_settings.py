@@ -49,6 +49,7 @@ class ServerSettings:
             raise Invalid(
                 "invalid port",
                 code="HF-E2279",
+                hint="give a port in this range; 0 picks a free port",
                 where="--port",
                 found=str(self.port),
                 expected="0 to 65535",

@@ -76,7 +76,7 @@ def require_watermark(frame: DataFrame, time: str, *, where: str, why: str) -> N
         f"the stream has no watermark on `{time}`",
         code="HF-E2291",
         where=where,
-        found=f"a watermark on {_list_names(present)}" if present else "none",
+        found=f"a watermark on {_list_names(present)}" if present else None,
         expected=f"a watermark on `{time}`, because {why}",
         hint=f"use `{next(iter(present))}` as the time"
         if present
@@ -175,7 +175,6 @@ def key_columns(
             "no key column given",
             code="HF-E2296",
             where=where,
-            found="none",
             expected=f"{argument}=… with at least one column",
             hint=f'name the key columns, as in {argument}="customer"',
         )
@@ -183,11 +182,10 @@ def key_columns(
     for key in keys:
         if type_of(frame, key).startswith(refused):
             raise Invalid(
-                "a column of this type cannot be a key",
+                f"a column of type {type_of(frame, key)} cannot be a key",
                 code="HF-E2297",
                 where=f"{where}: {argument}={key!r}",
-                found=type_of(frame, key),
-                expected="a simple type",
+                expected="a simple type, such as string, long or date",
                 hint="extract the fields of the key into separate columns",
             )
     return keys

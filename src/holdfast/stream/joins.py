@@ -157,7 +157,6 @@ def enrich(
             "the table to join is a stream, not a batch frame",
             code="HF-E2306",
             where=_ENRICH,
-            expected="a batch frame",
             hint="to join two streams, use holdfast.join_within(left, right, by=…, times=…, bound=…)",
         )
     keys = key_columns(stream, by, where=_ENRICH)

@@ -82,7 +82,6 @@ class Windowed:
                 "no aggregate given",
                 code="HF-E2398",
                 where=f"{_WHERE}.agg(…)",
-                found="none",
                 hint='give at least one aggregate, as in .agg(F.count("*").alias("visits"))',
             )
         groups = [F.col(quoted(name)) for name in self.by]
@@ -182,7 +181,7 @@ def windowed(
                 "gap cannot be combined with size, slide or offset",
                 code="HF-E2399",
                 where=_WHERE,
-                found="`gap` with at least one of them",
+                found="`gap` with `size`, `slide` or `offset`",
                 expected="`gap` alone, or `size` with optional `slide` and `offset`",
                 hint="for sessions, keep only `gap`; for windows of a fixed length, remove `gap`",
             )
@@ -202,7 +201,10 @@ def _refuse_early_merges(frame: DataFrame) -> None:
     """Raise an error if Spark merges sessions before it drops late rows: then no single row is late."""
     if (frame.sparkSession.conf.get(_MERGES_EARLY, None) or "false").lower() == "true":
         raise Invalid(
-            "side_outputs=True cannot identify late rows: Spark merges sessions before it drops late ones",
+            (
+                "side_outputs=True cannot identify late rows, because Spark merges sessions before it"
+                " drops late rows"
+            ),
             code="HF-E2400",
             where=_WHERE,
             found=f"{_MERGES_EARLY}=true",

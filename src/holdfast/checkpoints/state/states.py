@@ -183,10 +183,9 @@ class StateCodec:
         """
         if self.schema is None:
             raise Corrupt(
-                "a state has no schema",
+                f"the schema of state {self.name.label!r} is missing",
                 code="HF-E6014",
                 where=self.where,
-                found=self.name.label,
                 expected=f"a schema in {layout.STATE_SCHEMA}",
                 hint="list all damage with `holdfast checkpoint verify`",
             )

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 OLDEST = 17
 VECTOR_MODULE = "jdk.incubator.vector"
-WAYS_OUT = "install Java 17, 21 or 25 and set JAVA_HOME, or run: pip install 'holdfast[java]'"
+WAYS_OUT = "install Java 17, 21 or 25 and set JAVA_HOME, or run `pip install 'holdfast[java]'`"
 
 # Spark's launcher always asks for the vector module. A trimmed runtime without it refuses to start,
 # although Spark works without it, so this stand-in leaves the request out.

@@ -208,6 +208,6 @@ def frame_of_target(target: Any) -> DataFrame:
         raise Unsupported(
             "the DataFrame of the query's DataStreamWriter is not accessible",
             code="HF-E7084",
-            hint="return hf.sink(frame) in place of frame.writeStream",
+            hint="return hf.sink(frame) instead of frame.writeStream",
         )
     return frame

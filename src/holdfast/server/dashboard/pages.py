@@ -125,7 +125,7 @@ def _diff(plane: ControlPlane, fields: Fields, _: JobDetails) -> Diff:
             "a comparison needs exactly two savepoints",
             code="HF-E2272",
             found=f"{len(chosen)} chosen",
-            expected="2",
+            expected="2 chosen",
         )
     # Their ids begin with the time, so the older one is the first.
     first, second = sorted(chosen, key=lambda address: address.rpartition("/")[2])

@@ -193,8 +193,10 @@ class DeltaUpsert:
                         code="HF-E5056",
                         where=self.target,
                         found=f"{counted(tried, 'conflict')}, the last: {str(error).partition(chr(10))[0]}",
-                        hint="keep OPTIMIZE and other jobs off the partitions that this query writes, or run"
-                        " them less often",
+                        hint=(
+                            "do not run OPTIMIZE or other jobs on the partitions that this query writes,"
+                            " or run them less often"
+                        ),
                     ) from error
             else:
                 return

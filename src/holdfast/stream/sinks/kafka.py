@@ -213,7 +213,9 @@ class KafkaTopic:
                 code="HF-E4063",
                 where=self.topic,
                 found=f"batch {written.batch_id}",
-                expected=f"none after batch {first - 1}" if first else "none: the checkpoint is new",
+                expected=f"no batch after batch {first - 1}"
+                if first
+                else "no batch, because the checkpoint is new",
                 hint="continue under a new query id, as a fork does, or write to a separate topic; otherwise"
                 " readers that drop repeats would drop the next batches",
             )
