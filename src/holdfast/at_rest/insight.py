@@ -631,7 +631,6 @@ def what_if(
         raise Invalid(
             "the estimate needs either a TTL or a watermark delay",
             code="HF-E2018",
-            expected="a TTL or a watermark delay",
             found="neither" if ttl_ms is None else "both",
             hint="give only a TTL, or only a watermark delay",
         )

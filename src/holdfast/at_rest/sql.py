@@ -73,7 +73,6 @@ def _no_select(query: str) -> Invalid:
         "the SQL query is not a single SELECT statement",
         code="HF-E2027",
         found=query[:200],
-        expected="one SELECT statement",
         hint="write one SELECT statement; it may begin with a WITH clause: `with t as (…) select …`",
     )
 

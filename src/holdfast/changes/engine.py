@@ -183,7 +183,7 @@ def state_at_rest(
             code="HF-E2070",
             where=source.uri,
             found="no committed batch" if found.batch_id is None else "a query without stateful operators",
-            hint="let the query commit a batch"
+            hint="run the query until it commits a batch"
             if found.batch_id is None
             else "set spark.sql.shuffle.partitions in the session: without state no partitions are stored",
         )

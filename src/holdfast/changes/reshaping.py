@@ -382,7 +382,6 @@ def _planned(
         raise Invalid(
             "no change was requested",
             code="HF-E2109",
-            expected="a backend, a number of partitions or of key groups, or a format",
             hint="give --backend, --partitions, --key-groups or --state-format",
         )
     if partitions is not None:

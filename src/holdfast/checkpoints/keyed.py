@@ -232,10 +232,9 @@ class KeyGroup:
         """
         if self.meta is None:
             raise Corrupt(
-                "the metadata of a key group is missing",
+                f"the metadata of key group {self.group} is missing",
                 code="HF-E6008",
                 where=where,
-                found=f"key group {self.group}",
                 hint=SEE_DAMAGE,
             )
         return Meta.decode(self.meta)
@@ -254,10 +253,10 @@ class KeyGroup:
     def unreadable(self, where: str, error: Exception) -> Corrupt:
         """Return the error for a group that cannot be decoded."""
         return Corrupt(
-            "a key group cannot be read",
+            f"key group {self.group} cannot be read",
             code="HF-E6009",
             where=where,
-            found=f"key group {self.group}: {error}",
+            found=str(error),
             hint=SEE_DAMAGE,
         )
 

@@ -153,7 +153,6 @@ def checkpoint_of(given: str, home: str | None, query: str | None = None) -> str
             f" {len(checkpoints)} queries",
             code="HF-E2115",
             found=", ".join(checkpoints),
-            expected="a job with one query, or a checkpoint",
             hint=f"give the checkpoint of one query: {' or '.join(checkpoints.values())}",
         )
     return next(iter(checkpoints.values()), details.status.job.checkpoint)

@@ -373,7 +373,6 @@ def label(
             "`savepoint label` needs either a label or --remove",
             code="HF-E2146",
             found="both" if remove else "no label",
-            expected="LABEL or --remove",
             hint="run `holdfast savepoint label SP LABEL` or `holdfast savepoint label SP --remove`",
         )
     catalog, savepoint_id = open_savepoint(savepoint)

@@ -59,7 +59,6 @@ def ttl(
         raise Invalid(
             "the estimate needs either a TTL or a watermark delay",
             code="HF-E2018",
-            expected="--what-if or --watermark",
             found="neither" if what_if is None else "both",
             hint="run `holdfast ttl CHECKPOINT --what-if 24h` or `holdfast ttl CHECKPOINT --watermark 2h`",
         )

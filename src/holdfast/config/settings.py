@@ -409,7 +409,6 @@ def _table(path: Path) -> Mapping[str, object]:
             hint=f"write the settings below a line [{TABLE}]",
             where=str(path),
             found=repr(table),
-            expected=f"[{TABLE}]",
         )
     _only_known(table, f"[{TABLE}] of {path}")
     return table

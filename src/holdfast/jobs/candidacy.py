@@ -96,7 +96,7 @@ class LeaderRecord:
             return from_known(cls, values)
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise Unsupported(
-                "the leader's record of the job cannot be read",
+                "the record of the job's leader cannot be read",
                 code="HF-E7081",
                 where=where,
                 found=str(error),

@@ -350,7 +350,6 @@ def _make(way: Rollback) -> None:
             "the fallback cannot be put in place, because the checkpoint's path is a symbolic link",
             code="HF-E6036",
             where=str(place),
-            expected="a directory or nothing",
             hint="remove the link, then run the job again",
         )
     savepoints.restore_once(way.savepoint, way.checkpoint)

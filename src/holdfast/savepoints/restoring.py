@@ -587,7 +587,6 @@ def _target_in_use(target: Storage, found: str, hint: str = _NEW) -> Conflict:
         code="HF-E4059",
         where=target.uri,
         found=found,
-        expected="an empty or missing directory",
         hint=hint,
     )
 

@@ -313,7 +313,7 @@ def _release(spark: str) -> str:
             where="--spark",
             found=spark,
             expected="a release such as 4.2",
-            hint="write a release with two numbers, as in --spark 4.2",
+            hint="write the first two numbers of the release, as in --spark 4.2",
         )
     release = ".".join(parts[:2])
     if release not in RELEASES:

@@ -88,7 +88,6 @@ class ServerSettings:
                 "an address other than loopback needs a token",
                 code="HF-E2283",
                 where=f"--host {self.host}",
-                found="no token",
                 expected=f"--token-file FILE, or {TOKEN_VARIABLE} in the environment",
                 hint="set a token, or listen on 127.0.0.1",
             )

@@ -56,7 +56,6 @@ def with_watermark(frame: DataFrame, time: str, delay: Duration | None, *, where
             code="HF-E2290",
             where=where,
             found=f"a watermark of {spark_interval(ms)} on `{column}`, and watermark={delay!r}",
-            expected="one watermark",
             hint="remove `watermark=`, or remove `.withWatermark(…)` from the frame",
         )
     ms = parse_duration(delay, f"{where}: watermark", allow_zero=True)
@@ -143,7 +142,6 @@ def names_of(names: str | Iterable[str], *, where: str) -> list[str]:
                 code="HF-E2295",
                 where=where,
                 found=type(name).__name__,
-                expected="a column name",
                 hint="turn the expression into a named column first: .withColumn(…)",
             )
     return listed
@@ -180,9 +178,10 @@ def key_columns(
         )
     require_columns(frame, keys, where=where)
     for key in keys:
-        if type_of(frame, key).startswith(refused):
+        kind = type_of(frame, key)
+        if kind.startswith(refused):
             raise Invalid(
-                f"a column of type {type_of(frame, key)} cannot be a key",
+                f"a column of type {kind} cannot be a key",
                 code="HF-E2297",
                 where=f"{where}: {argument}={key!r}",
                 expected="a simple type, such as string, long or date",

@@ -350,7 +350,6 @@ def _check_pair(left: DataFrame, right: DataFrame) -> None:
             found="a stream on the left, a batch frame on the right"
             if left.isStreaming
             else "a batch frame on the left, a stream on the right",
-            expected="two streams, or two batch frames",
             hint="to join a stream with a table, use holdfast.enrich(stream, table, by=…)",
         )
 

@@ -194,7 +194,6 @@ def aggregate_stream(frame: DataFrame, hot: HotKeys, aggregates: Sequence[Aggreg
             code="HF-E2389",
             where=_WHERE,
             found=", ".join(aggregate.name for aggregate in aggregates),
-            expected="count_distinct alone",
             hint="compute the other aggregates in a separate query",
         )
     if distinct:
@@ -219,7 +218,6 @@ def aggregate_table(frame: DataFrame, hot: HotKeys, aggregates: Sequence[Aggrega
             code="HF-E2390",
             where=_WHERE,
             found=", ".join(aggregate.name for aggregate in distinct),
-            expected="one count_distinct",
             hint="call agg once per column, and join the results by the key",
         )
     taken = [_taken_apart(frame, aggregate, at) for at, aggregate in enumerate(aggregates)]

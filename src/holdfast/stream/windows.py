@@ -181,7 +181,6 @@ def windowed(
                 "gap cannot be combined with size, slide or offset",
                 code="HF-E2399",
                 where=_WHERE,
-                found="`gap` with `size`, `slide` or `offset`",
                 expected="`gap` alone, or `size` with optional `slide` and `offset`",
                 hint="for sessions, keep only `gap`; for windows of a fixed length, remove `gap`",
             )

@@ -183,8 +183,7 @@ def _chosen(sinks: list[Sink], query: str | None) -> Sink:
             "the job has several queries, and none was chosen",
             code="HF-E2236",
             found=names,
-            expected="the name of one query",
-            hint="choose a query with --query",
+            hint="choose one of the queries with --query",
         )
     for sink in sinks:
         if sink.name == query:

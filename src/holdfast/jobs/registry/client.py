@@ -244,7 +244,6 @@ class Control:
                 code="HF-E4026",
                 where=str(self._home.path),
                 found=status.job.state.value,
-                expected="a running job",
                 hint=f"start the job again with `holdfast run {status.job.target}`",
             )
         leader = self._registry.leader(status.job.name)

@@ -137,9 +137,10 @@ def broadcast(
 
 
 def _check_type(df: DataFrame, column: str, refused: tuple[str, ...], use: str) -> None:
-    if type_of(df, column).startswith(refused):
+    kind = type_of(df, column)
+    if kind.startswith(refused):
         raise Invalid(
-            f"a column of type {type_of(df, column)} cannot {use}",
+            f"a column of type {kind} cannot {use}",
             code="HF-E2316",
             where=f"{_WHERE}: {column}",
             expected="text, a whole number, a date or a time",

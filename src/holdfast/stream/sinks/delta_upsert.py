@@ -59,7 +59,7 @@ def repeated_key(where: str, rows: int, key: str) -> Invalid:
         code="HF-E2357",
         where=where,
         found=f"{rows} rows for {key}",
-        expected="one row per key, because their order is undefined",
+        expected="one row per key, because the order of rows is undefined",
         hint="aggregate by the key first, or add a column to the key",
     )
 

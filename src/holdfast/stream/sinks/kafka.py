@@ -105,7 +105,6 @@ class KafkaTopic:
                 "a topic column is not supported: .kafka(…) writes all records to one topic",
                 code="HF-E2362",
                 where=_WHERE,
-                found="a column `topic`",
                 hint="drop the column, and write one sink for each topic",
             )
         made = cls(topic, {**options, SERVERS: servers}, columns, key, tuple(identify_by))
