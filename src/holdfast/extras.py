@@ -134,9 +134,8 @@ def _extra_of(package: str, *, for_jobs: bool) -> str:
 
 def _missing(package: str, extra: str | None, where: str | None = None) -> MissingPackage:
     return MissingPackage(
-        "a required package is not installed",
+        f"the package {package} is not installed",
         code="HF-E7062",
         where=where,
-        found=f"no {package}",
-        hint=f"pip install {package}" if extra is None else f"pip install 'holdfast[{extra}]'",
+        hint=f"run `pip install {package}`" if extra is None else f"run `pip install 'holdfast[{extra}]'`",
     )

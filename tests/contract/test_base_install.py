@@ -212,9 +212,7 @@ def test_a_job_is_refused_before_anything_begins(base: Base) -> None:
 
     assert (done.returncode, done.stdout) == (7, "")
     assert done.stderr == (
-        "error: a required package is not installed [HF-E7062]\n"
-        "  found no pyspark\n"
-        "hint: pip install 'holdfast[spark]'\n"
+        "error: the package pyspark is not installed [HF-E7062]\nhint: run `pip install 'holdfast[spark]'`\n"
     )
     assert not list(base.folder.glob(".holdfast/*"))
 
@@ -308,7 +306,8 @@ print(json.dumps(said))
     said = json.loads(said_by(python, program, json.dumps(list(USES)), folder=tmp_path))
 
     assert said == {
-        use: None if extra is None else f"pip install 'holdfast[{extra}]'" for use, extra in USES.items()
+        use: None if extra is None else f"run `pip install 'holdfast[{extra}]'`"
+        for use, extra in USES.items()
     }
 
 
@@ -316,10 +315,9 @@ def test_a_missing_extra_is_an_import_error_too(python: Path) -> None:
     program = "try: import holdfast.testing\nexcept ImportError as error: print(error)"
 
     assert said_by(python, program) == (
-        "a required package is not installed [HF-E7062]\n"
+        "the package pyarrow is not installed [HF-E7062]\n"
         "  in holdfast.testing\n"
-        "  found no pyarrow\n"
-        "hint: pip install 'holdfast[spark]'\n"
+        "hint: run `pip install 'holdfast[spark]'`\n"
     )
 
 

@@ -189,7 +189,7 @@ def test_of_two_who_claimed_one_term_the_one_whose_claim_is_gone_leads_no_longer
     assert [term.token for term in terms] == [later.token]
     with pytest.raises(LeadershipLost) as caught:
         first.renew(terms[0])
-    assert caught.value.found == "a claim of a different process"
+    assert caught.value.found == f"term {later.token}, claimed by a different process"
     with pytest.raises(LeadershipLost):
         first.write_record(terms[0], b"late")
     first.resign(terms[0])  # takes nothing from the other

@@ -150,9 +150,10 @@ def test_a_part_that_something_else_has_deleted(
         assert (done.returncode, "rows were deleted outside Holdfast" in said) == (6, True), said
     own_database.delete_all()
     done = holdfast("checkpoint", "show", str(moved))
-    assert (done.returncode, f"the state is missing from {own_database.title}" in done.stderr) == (6, True), (
-        done.stderr
-    )
+    assert (
+        done.returncode,
+        f"the store that the checkpoint names is missing from {own_database.title}" in done.stderr,
+    ) == (6, True), done.stderr
 
 
 def test_a_server_that_is_gone(
@@ -180,7 +181,7 @@ def test_a_version_that_is_not_kept(holdfast: Holdfast, own_database: StateDatab
     for store in stores_of(moved):
         own_database.forget_versions(store)
     done = holdfast("savepoint", "take", str(moved), str(moved) + ".savepoints")
-    assert (done.returncode, "no longer holds the state of batch" in done.stderr) == (3, True), done.stderr
+    assert (done.returncode, "no longer has the state of batch" in done.stderr) == (3, True), done.stderr
 
 
 def test_passwords_come_from_the_environment_and_are_not_shown(

@@ -371,7 +371,10 @@ def test_a_checkpoint_that_was_put_back_under_a_table_of_files_is_refused(
     shop.run(to())
     shop.run(to())  # as it is, it goes on
     shutil.rmtree(shop.checkpoint)
-    for put_back, expected in ((None, "none: the checkpoint is new"), (before, "none after batch 0")):
+    for put_back, expected in (
+        (None, "no batch, because the checkpoint is new"),
+        (before, "no batch after batch 0"),
+    ):
         if put_back is not None:
             shutil.copytree(put_back, shop.checkpoint, dirs_exist_ok=True)
         with pytest.raises(Conflict, match="batches that the checkpoint does not have") as caught:

@@ -91,7 +91,7 @@ def test_without_polars_the_error_names_the_package(tmp_path: Path, monkeypatch:
     monkeypatch.setattr("holdfast.at_rest.state_api.StatesAtRest.pick", lambda *_: None)
     with pytest.raises(Unsupported) as refused:
         states.state("aggregate").to_polars()
-    assert refused.value.hint == "pip install polars"
+    assert refused.value.hint == "run `pip install polars`"
 
 
 def test_no_link_and_no_script_comes_from_elsewhere(tmp_path: Path) -> None:

@@ -68,7 +68,7 @@ HEAP_OUTGROWN = AdviceKind(
     "State on the heap, at least 100 MB in the checkpoint.",
     "The memory that a job's newest batch reports, which is certain; otherwise two versions of the state in"
     " the checkpoint, which is a minimum and likely.",
-    "Move it to RocksDB; the move verifies every row.",
+    "Move the state to RocksDB; the move verifies every row.",
     "HF301",
 )
 SHARED = AdviceKind(
@@ -79,7 +79,7 @@ SHARED = AdviceKind(
     Confidence.CERTAIN,
     "`--shared`, and state in files of the checkpoint, which other services cannot read.",
     "The size of the state in that database, from the backend measurements.",
-    "Move it to Redis, or to Cassandra if it would exceed 64 GiB there.",
+    "Move the state to Redis, or to Cassandra if the state would exceed 64 GiB.",
 )
 SLOW_RESTART = AdviceKind(
     "AD103",
@@ -89,7 +89,7 @@ SLOW_RESTART = AdviceKind(
     Confidence.LIKELY,
     "State in files that takes at least one minute to load, estimated from its rows (or its bytes), the"
     " number of parallel tasks, and the backend measurements.",
-    "That time, per restart.",
+    "The time to load the state, per restart.",
     "Use more partitions and cores to load in parallel; with Redis or Cassandra nothing is loaded.",
 )
 KEY_BY_KEY = AdviceKind(
@@ -99,9 +99,9 @@ KEY_BY_KEY = AdviceKind(
     Severity.WARNING,
     Confidence.LIKELY,
     "For a job: state in Cassandra, of which a median batch changes at least half of the rows.",
-    "How many times longer a batch takes than on RocksDB, from the measurements of both, applied to the"
+    "The factor by which a batch takes longer than on RocksDB, from the measurements of both, applied to the"
     " time of its tasks.",
-    "Move it to RocksDB.",
+    "Move the state to RocksDB.",
 )
 KINDS: Final = (HEAP_OUTGROWN, SHARED, SLOW_RESTART, KEY_BY_KEY)
 
@@ -184,7 +184,7 @@ def backend_advice(evidence: Evidence) -> Iterator[Advice]:
             memory_bytes=reported or _VERSIONS * evidence.checkpoint.size_bytes,
         )
         sureness = None if reported else Confidence.LIKELY
-        do = "move it to RocksDB; the move counts and compares every row"
+        do = "move the state to RocksDB; the move counts and compares every row"
         yield HEAP_OUTGROWN.advice(heap, cost, do, [migrate(uri, ROCKSDB)], sureness=sureness)
     if load.shared and backend in (MEMORY, ROCKSDB):
         yield _not_shared(evidence, load)
@@ -285,14 +285,14 @@ def _not_shared(evidence: Evidence, load: Load) -> Advice:
     best = _best(load, evidence.figures)
     if load.carried == OWN:
         do, commands = (
-            "keep it in an operator of `hf.keyed`; transformWithState works only with RocksDB",
+            "keep the state in an operator of `hf.keyed`; transformWithState works only with RocksDB",
             [],
         )
     elif load.carried == KEYED:
         do = f"keep its rows in {best.capitalize()}, where `holdfast.shared` reads them"
         commands = [f'.process(…, blobs=hf.{best.capitalize()}("HOST"))']
     else:
-        do = f"move it to {best.capitalize()}, where `holdfast.shared` reads it"
+        do = f"move the state to {best.capitalize()}, where `holdfast.shared` reads it"
         commands = [migrate(evidence.checkpoint.uri, best)]
     takes = rounded_size(evidence.figures.of(best).state_bytes(load.keys, load.value_bytes))
     return SHARED.advice(
@@ -328,10 +328,10 @@ def _key_by_key(evidence: Evidence) -> Advice:
     return KEY_BY_KEY.advice(
         f"a batch changes {_changed(evidence) or 0:.0%} of the rows of state in Cassandra",
         Cost(
-            f"it takes {times:.1f} times as long as on RocksDB",
+            f"the batch takes {times:.1f} times as long as on RocksDB",
             batch_ms=None if work_ms is None else work_ms * (1 - 1 / times),
         ),
-        "move it to RocksDB, unless other services read it",
+        "move the state to RocksDB, unless other services read it",
         [migrate(evidence.checkpoint.uri, ROCKSDB)],
     )
 

@@ -55,7 +55,7 @@ NOT_DURABLE: Final = AdviceKind(
     " according to `/proc/mounts`. In a temporary directory or in memory it is an error. On a local disk it"
     " is likely, because the disk may be attached to a different machine later.",
     "The state that would be lost with the location.",
-    "Move it to storage that outlives the machine: take a savepoint there and restore it.",
+    "Move the checkpoint to storage that outlives the machine: take a savepoint there and restore it.",
 )
 SMALL_FILES = AdviceKind(
     "AD202",
@@ -78,7 +78,7 @@ NO_CHANGELOG = AdviceKind(
     Confidence.CERTAIN,
     "RocksDB without changelog checkpointing: the state has snapshots and no changelog.",
     "The bytes of snapshots uploaded per day, from the newest batch.",
-    "Turn it on; the checkpoint continues with it.",
+    "Turn on changelog checkpointing; the existing checkpoint continues with it.",
     "HF308",
 )
 LONG_REPLAY = AdviceKind(
@@ -123,7 +123,7 @@ SLOW_LOGS = AdviceKind(
     Confidence.CERTAIN,
     "For a job: at least 30 % of a batch, and at least 200 ms, is spent writing the offset log and the"
     " commit log.",
-    "That time, per batch.",
+    "The time spent on the logs, per batch.",
     "Use faster storage for the checkpoint, or a longer trigger: the logs cost the same for a batch of any"
     " size.",
 )
@@ -249,7 +249,7 @@ def _no_changelog(evidence: Evidence) -> Iterator[Advice]:
             Cost(
                 f"each batch uploads {rounded_size(operator.new_bytes)}{uploaded}, however little has changed"
             ),
-            "upload only the changes of each batch; the checkpoint continues with it",
+            "upload only the changes of each batch; the existing checkpoint continues with changelogs",
             [conf(CHANGELOG_KEY, "true")],
         )
 

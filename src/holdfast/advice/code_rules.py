@@ -223,7 +223,7 @@ SINK_RULES: Final = (
         "A checkpoint on S3 in a session built without `spark.sql.streaming.checkpointFileManagerClass`.",
         "Spark then writes each file under a temporary name and renames it. On S3 a rename is a copy, and"
         " readers can see it half done.",
-        f"set it to {ABORTABLE_MANAGER}",
+        f"set `spark.sql.streaming.checkpointFileManagerClass` to {ABORTABLE_MANAGER}",
         "from pyspark.sql import SparkSession\n"
         "spark = SparkSession.builder.getOrCreate()\n"
         'spark.readStream.table("events").writeStream.trigger(processingTime="1 minute")\\\n'
@@ -524,7 +524,7 @@ TIME_RULES: Final = (
         _SOURCE,
         "A watermark declared after the aggregate that needs it.",
         "A watermark affects only the operators after it. The aggregate before it keeps its state forever.",
-        "declare it before groupBy",
+        "declare the watermark before groupBy",
         'counts = events.groupBy(F.window("ts", "5 minutes")).count().withWatermark("window", "10 minutes")',
         'events.withWatermark("ts", "10 minutes").groupBy(F.window("ts", "5 minutes")).count()',
     ),
@@ -547,7 +547,7 @@ TIME_RULES: Final = (
         _SOURCE,
         "A second watermark on a stream that already has one, with no stateful operator between them.",
         "Spark 4 refuses to start such a query. In Spark 3 it is unclear which of the two applies.",
-        "keep only one of them",
+        "keep only one watermark",
         'events.withWatermark("ts", "1 hour").withWatermark("seen_at", "1'
         ' hour").groupBy(F.window("ts", "1 hour")).count()',
         'events.withWatermark("ts", "1 hour").groupBy(F.window("ts", "1 hour")).count()',
@@ -560,7 +560,7 @@ TIME_RULES: Final = (
         "An operator after two or more streams that each have a watermark.",
         "Spark uses the slowest watermark: a silent stream holds back all others, and their state grows. A"
         " restart resumes with the one saved watermark, so rows that were on time may count as late.",
-        "keep rows coming on each stream, for example heartbeats, and monitor the watermark's lag",
+        "send rows on each stream at all times, for example heartbeats, and monitor the watermark's lag",
         'orders.withWatermark("ordered_at", "1 hour").join(payments.withWatermark("paid_at", "1 hour"),\n'
         '    F.expr("order_id = paid_order and paid_at between ordered_at and ordered_at + interval 1'
         ' hour"))',
@@ -574,7 +574,7 @@ TIME_RULES: Final = (
         "`spark.sql.streaming.multipleWatermarkPolicy` is max.",
         "The fastest stream sets the watermark: rows of all slower streams are dropped as late, without an"
         " error.",
-        "leave it at min, and send heartbeats on silent streams",
+        "leave the policy at min, and send heartbeats on silent streams",
         'spark.conf.set("spark.sql.streaming.multipleWatermarkPolicy", "max")',
         'spark.conf.set("spark.sql.streaming.multipleWatermarkPolicy", "min")',
     ),

@@ -102,10 +102,11 @@ def explain_code(code: str) -> CodeExplanation:
     raise NotFound(
         f"unknown code {code!r}",
         code="HF-E3001",
-        found=f"similar: {', '.join(near)}" if near else None,
-        expected="the code of an error, a lint rule or a piece of advice, such as HF-E2001",
+        expected="one of the similar codes " + ", ".join(near)
+        if near
+        else "the code of an error, a lint rule or a piece of advice, such as HF-E2001",
         hint=(
-            "look up error codes in docs/reference/errors.md; `holdfast lint` and `holdfast advise`"
-            " print theirs"
+            "look up error codes in docs/reference/errors.md, and other codes in the output of"
+            " `holdfast lint` and `holdfast advise`"
         ),
     )

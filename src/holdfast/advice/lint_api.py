@@ -81,10 +81,10 @@ def _lint_source(path: Path, place: str) -> LintReport:
         return lint_checkpoint(place)
     if not _is_there_as_file(path):
         raise NotFound(
-            "the file does not exist",
+            "the file to lint does not exist",
             code="HF-E3003",
             where=place,
-            hint="check the path; `holdfast lint` takes a Python file or a checkpoint",
+            hint="give the path of a Python file, or the directory of a checkpoint",
         )
     if path.suffix != _SUFFIX or not path.is_file():
         raise Invalid(

@@ -139,7 +139,7 @@ def _content(file: Path, where: str) -> dict[str, Any]:
             )
         if not file.is_file() or file.stat().st_size > _LARGEST_FILE:
             raise Invalid(
-                "the price file is not a regular file, or is too large",
+                "the price file is too large" if file.is_file() else "the price file is not a regular file",
                 code="HF-E2007",
                 where=where,
                 expected=f"a TOML file of at most {_LARGEST_FILE >> 20} MB",

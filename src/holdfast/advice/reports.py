@@ -76,7 +76,7 @@ def _read(file: Path) -> LintConfiguration:
             code="HF-E2011",
             where=str(file),
             found=str(error),
-            hint="fix the TOML syntax",
+            hint="fix the TOML syntax at the position shown",
         ) from error
     table: Any = content
     for name in TABLE.split("."):

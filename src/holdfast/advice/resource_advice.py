@@ -50,9 +50,9 @@ UNBOUNDED = AdviceKind(
     "RocksDB with so many stores that their caches and write buffers may take at least 1 GiB, where"
     " `boundedMemoryUsage` may be off. Checkpoints do not record this setting: give it with `--conf`; if it"
     " is `false`, the advice is certain. Holdfast's own sessions turn it on.",
-    "The most that all stores may take: for each its block cache (8 MiB, or `blockCacheSizeMB`) and its"
+    "The maximum memory of all stores: for each its block cache (8 MiB, or `blockCacheSizeMB`) and its"
     " write buffers (2 of 64 MiB, or `maxWriteBufferNumber` of `writeBufferSizeMB`).",
-    "Bound it before the query starts.",
+    "Set a limit before the query starts.",
 )
 MISSES = AdviceKind(
     "AD402",
@@ -72,7 +72,7 @@ STALLS = AdviceKind(
     Severity.WARNING,
     Confidence.CERTAIN,
     "For a job: RocksDB stalled writers for at least a twentieth of a median batch.",
-    "That time, per batch.",
+    "The time for which writers are stalled, per batch.",
     "Use more write buffers, or a faster disk.",
 )
 ENDLESS = AdviceKind(
@@ -84,7 +84,7 @@ ENDLESS = AdviceKind(
     "State that was larger in each third of the kept batches, without a watermark that moves; or a"
     " deduplication or a join that has had no watermark for ten batches.",
     "The growth per day at this pace, and the time until it reaches the 10 GB at which the alert fires.",
-    "Bound it with a watermark or a TTL; first estimate what a TTL would free.",
+    "Bound the state with a watermark or a TTL; first estimate what a TTL would free.",
     "HF602",
 )
 MEMORY_KINDS: Final = (UNBOUNDED, MISSES, STALLS, ENDLESS)
@@ -116,7 +116,7 @@ def _endless(evidence: Evidence, operator: StatefulOperator) -> Iterator[Advice]
     yield ENDLESS.advice(
         "; ".join(seen for seen in (growth, lacking) if seen is not None),
         Cost(what, disk_bytes=a_day),
-        "bound it with a watermark or a TTL; this command estimates what a TTL would free",
+        "bound the state with a watermark or a TTL; this command estimates what a TTL would free",
         [f"holdfast ttl {place_word(evidence.checkpoint.uri)} --what-if 24h"],
         sureness=Confidence.CERTAIN if lacking is not None else None,
         rule=LACKS_WATERMARK if growth is None else None,
@@ -244,7 +244,7 @@ LAST_WAVE = AdviceKind(
     Confidence.LIKELY,
     "More partitions than cores, but not a multiple of the cores, so that over a quarter of the cores' time"
     " is idle while the last tasks run.",
-    "That share of the time of a batch's tasks.",
+    "The idle share of the time of a batch's tasks.",
     "Use a multiple of the number of cores.",
 )
 UNEVEN = AdviceKind(
@@ -278,7 +278,7 @@ BACKLOG = AdviceKind(
     Confidence.CERTAIN,
     "For a job: in four of five of its newest batches, more rows arrived than were processed.",
     "The backlog added per day, at this pace.",
-    "Use more cores, and one partition per core; check whether one hot key limits it.",
+    "Use more cores, and one partition per core; check whether a hot key limits the query.",
 )
 FAR = AdviceKind(
     "AD307",
@@ -288,7 +288,7 @@ FAR = AdviceKind(
     Confidence.LIKELY,
     "For a job: the tasks of a median batch spend at least a tenth of it loading state, and not only after"
     " a start: they run on executors that do not hold the store.",
-    "That time, per batch.",
+    "The time that tasks spend loading state, per batch.",
     "Let tasks wait for the executor that holds their store, and keep a fixed number of executors.",
 )
 TOO_FEW_CORES = AdviceKind(
@@ -299,7 +299,7 @@ TOO_FEW_CORES = AdviceKind(
     Confidence.LIKELY,
     "For a plan: a `--rate` above what `--cores` process, from the measurements of the advised backend.",
     "The backlog added per day.",
-    "Use the cores for twice the rate: the other half is for catching up.",
+    "Use enough cores for twice the rate, so that the query can catch up.",
 )
 PARTITION_KINDS: Final = (TINY, IDLE, LAST_WAVE, UNEVEN, LARGE, BACKLOG, FAR, TOO_FEW_CORES)
 
@@ -357,7 +357,7 @@ def _tiny(evidence: Evidence, operator: StatefulOperator) -> Advice:
         files_a_day=None if a_day is None else fewer * len(operator.store_names) * a_day,
         batch_ms=batch_ms,
     )
-    fits = "one per core" if cores else "enough for eight cores; set --cores to yours"
+    fits = "one per core" if cores else "enough for eight cores; give your number of cores with --cores"
     do = f"use {wanted} partitions, {fits}"
     return TINY.advice(tiny_partitions(operator) or "", cost, do, [rescale(evidence.checkpoint.uri, wanted)])
 
@@ -458,7 +458,7 @@ def _backlog(evidence: Evidence) -> Iterator[Advice]:
         f"in {len(behind)} of {len(rates)} batches more rows arrived than were processed, {count(missing)}"
         " per second too many",
         Cost(f"the backlog grows by {count(missing * 86400)} rows a day"),
-        "use more cores, and one partition per core; check whether one hot key limits it",
+        "use more cores, and one partition per core; check whether a hot key limits the query",
         commands,
     )
 

@@ -83,8 +83,8 @@ PROGRESS_RULES: Final = (
         "An operator with at least 1000 rows that has lost none in at least 20 batches with input, and has"
         " grown by a fifth in the second half of them.",
         "No row was removed in all these batches. A watermark or TTL that works removes rows.",
-        "bound it with a watermark or a TTL, unless the keys are few; `holdfast ttl CHECKPOINT --what-if"
-        " 24h` estimates what a TTL would free",
+        "bound the state with a watermark or a TTL, unless the keys are few; `holdfast ttl CHECKPOINT"
+        " --what-if 24h` estimates what a TTL would free",
         "keys that never expire",
         "a watermark, or state with a TTL",
     ),
@@ -95,7 +95,7 @@ PROGRESS_RULES: Final = (
         _FACTS,
         "A key with at least 30 % of the rows of the newest batch, in a query that `hf.skew.watch` observes.",
         "The task of its partition sets the duration of each batch, however many cores are added.",
-        "split it with `hf.skew.split_hot`; see the guide on hot keys",
+        "split the key with `hf.skew.split_hot`; see the guide on hot keys",
         "one key far more frequent than all others",
         "evenly distributed or split keys",
     ),
@@ -197,8 +197,8 @@ SETTING_RULES: Final = (
         "A session built without `spark.sql.shuffle.partitions`, for a stateful query.",
         "Spark uses 200, and the checkpoint is bound to that: 200 tasks, stores and commits per operator"
         " and batch, however little data there is.",
-        "set it to one to three times the number of cores before the first start; `holdfast rescale`"
-        " changes it later",
+        "set `spark.sql.shuffle.partitions` to one to three times the number of cores before the first start;"
+        " `holdfast rescale` changes an existing checkpoint",
         f"{_BUILDER}.config({_ROCKSDB}){_BOUNDED}.getOrCreate()\n{_STATEFUL}",
         f"{_BUILDER}{_PARTITIONS}.config({_ROCKSDB}){_BOUNDED}.getOrCreate()\n{_STATEFUL}",
     ),
@@ -222,7 +222,7 @@ SETTING_RULES: Final = (
         "A source with failOnDataLoss=false.",
         "Rows that the topic deleted before they were read are skipped. The query continues, and its"
         " results lack them.",
-        "leave it on, and keep the topic's rows longer than the longest recovery takes",
+        "leave failOnDataLoss on, and retain the topic's rows for longer than the longest recovery",
         'spark.readStream.format("kafka").option("failOnDataLoss", "false").load()',
         'spark.readStream.format("kafka").option("subscribe", "orders").load()',
     ),
@@ -257,7 +257,7 @@ SETTING_RULES: Final = (
         _ALL,
         "`spark.sql.streaming.stateStore.rowChecksum.enabled` is false (Spark 4.1 and later).",
         "A damaged state row is read without an error.",
-        "set it to true before the first start; the checkpoint is bound to it",
+        "set the setting to true before the first start, which binds the checkpoint to the value",
         'spark.conf.set("spark.sql.streaming.stateStore.rowChecksum.enabled", "false")',
         'spark.conf.set("spark.sql.streaming.stateStore.rowChecksum.enabled", "true")',
     ),

@@ -99,7 +99,7 @@ def check_target(target: Path) -> None:
         )
     if target.exists():
         raise Conflict(
-            "the output file exists already",
+            "the output file already exists",
             code="HF-E4001",
             where=str(target),
             hint="give a different file, or delete the existing one",
@@ -109,7 +109,7 @@ def check_target(target: Path) -> None:
             "the directory of the output file does not exist",
             code="HF-E5001",
             where=str(target.parent),
-            hint="create the directory first",
+            hint="create the directory, or give a file in an existing directory",
         )
 
 
@@ -143,7 +143,7 @@ def _beside(target: Path) -> Iterator[Path]:
         os.link(part, target)
     except FileExistsError as error:
         raise Conflict(
-            "the output file exists already",
+            "the output file already exists",
             code="HF-E4001",
             where=str(target),
             hint="give a different file, or delete the existing one",

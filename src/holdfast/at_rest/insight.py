@@ -652,14 +652,14 @@ def what_if(
         raise Invalid(
             "the estimate needs either a TTL or a watermark delay",
             code="HF-E2018",
-            hint="give a TTL or a watermark delay, but not both",
+            found="neither" if ttl_ms is None else "both",
+            hint="give only a TTL, or only a watermark delay",
         )
     if by is not None and state is None:
         raise Invalid(
-            "a time column was given without its state",
+            f"the time column {by!r} was given without its state",
             code="HF-E2019",
-            found=by,
-            hint="give the state that has the column",
+            hint="give the name of the state that has the column",
         )
     asked: NamedState | None = None
     if state is None:

@@ -169,9 +169,8 @@ def fitted(column: pa.Array, kind: pa.DataType | None, name: str) -> pa.Array:
         return column.cast(kind)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:
         raise Unsupported(
-            "a state has rows of an earlier type that have not been converted yet",
+            f"state {name!r} has rows of an earlier type that have not been converted yet",
             code="HF-E7002",
-            where=f"state {name}",
             found=str(column.type),
             expected=str(kind),
             hint="run the query until its batches have rewritten all key groups, then try again",
@@ -388,8 +387,8 @@ def _key_column(value: Any, column: pa.Field, where: str) -> pa.Array:
             code="HF-E2022",
             where=f"{where}, key column {column.name}",
             found=repr(value),
-            expected=type_text(column.type),
-            hint="give a value of this type",
+            expected=f"a value of type {type_text(column.type)}",
+            hint="convert the value to the type of the key column",
         ) from error
 
 

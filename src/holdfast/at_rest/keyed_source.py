@@ -350,9 +350,8 @@ def spark_type(type_: pa.DataType) -> DataType:
         name = "micros"
     if name is None:
         raise Unsupported(
-            "a column of this type cannot be displayed",
+            f"a column of type {type_} cannot be displayed",
             code="HF-E7003",
-            found=str(type_),
             hint="read the column in the query itself",
         )
     return Atom(name)

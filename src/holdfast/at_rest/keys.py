@@ -319,7 +319,7 @@ def typed_key(
     elif len(columns.names) == 1:
         values = {columns.names[0]: given}
     else:
-        raise refused("not a valid key of the state", where, repr(given), columns, sample)
+        raise refused("the value is not a valid key of the state", where, repr(given), columns, sample)
     if set(values) != set(columns.names):
         missing = [name for name in columns.names if name not in values]
         extra = [str(name) for name in values if name not in columns.names]
@@ -336,7 +336,7 @@ def typed_key(
             columns_of_key[name] = typed(values[name], type_, written=written)
     except _Unfit as unfit:
         raise Invalid(
-            f"invalid value for key column {name}",
+            f"invalid value for the key column {name!r}",
             code="HF-E2024",
             where=where,
             found=unfit.found,

@@ -73,7 +73,6 @@ def _no_select(query: str) -> Invalid:
         "the SQL query is not a single SELECT statement",
         code="HF-E2027",
         found=query[:200],
-        expected="one SELECT statement",
         hint="write one SELECT statement; it may begin with a WITH clause: `with t as (…) select …`",
     )
 
@@ -226,8 +225,11 @@ def _within(connection: duckdb.DuckDBPyConnection, timeout_s: float | None) -> I
         raise Unavailable(
             "the SQL query exceeded its time limit",
             code="HF-E5003",
-            found=f"more than {timeout_s:g} s",
-            hint="query less data; or take a savepoint, and query it with `holdfast state scan --sql`",
+            expected=f"at most {timeout_s:g} s",
+            hint=(
+                "select fewer states or rows; or take a savepoint, and query it with `holdfast state"
+                " scan --sql`"
+            ),
         ) from error
     finally:
         clock.cancel()
@@ -262,8 +264,10 @@ def _as_ours(
             code="HF-E5004",
             found=_first(error),
             expected=f"at most {_MEMORY}",
-            hint="query less data; or export the state with `holdfast state scan --output FILE` and query "
-            "the file",
+            hint=(
+                "select fewer states or rows; or export the state with `holdfast state scan --output"
+                " FILE` and query the file"
+            ),
         )
     return Invalid(
         "the SQL query is not valid",

@@ -115,17 +115,16 @@ def pick(
         fits = [fit for fit in fits if fit[1].form is StateForm.KEYED] or fits
     if not name and len(fits) != 1:
         raise Invalid(
-            "no state was given, and the query does not have exactly one",
+            "no state name was given, and the query has several states" if fits else "the query has no state",
             code="HF-E2029",
-            found=f"{len(fits)} states",
-            expected=listed or "a query that keeps state",
+            expected="one of " + listed if listed else "a query with state",
             hint="give the name of a state before the key, as in `holdfast state get CHECKPOINT STATE KEY`",
         )
     if not fits:
         raise NotFound(
             f"unknown state {name!r}" if operator is None else f"operator {operator!r} has no state {name!r}",
             code="HF-E3006",
-            expected=listed or "a query that keeps state",
+            expected=listed or "a query with state",
             hint="list the states with `holdfast state list`",
         )
     if len(fits) > 1:
@@ -133,7 +132,7 @@ def pick(
         raise Invalid(
             f"several operators have a state {name!r}",
             code="HF-E2030",
-            expected=numbered,
+            expected=f"one of {numbered}",
             hint="write OPERATOR.STATE, with the name or the number of the operator",
         )
     return fits[0]
@@ -151,7 +150,7 @@ def pick_operators(operators: Sequence[NamedOperator], operator: str | int | Non
             f"unknown operator {operator!r}",
             code="HF-E3007",
             expected=", ".join(f"{each.operator_id} {each.name}" for each in operators)
-            or "a query that keeps state",
+            or "a query with state",
             hint="list the operators with `holdfast state list`",
         )
     return chosen

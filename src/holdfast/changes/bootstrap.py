@@ -178,7 +178,7 @@ def _moved(offsets: OffsetLog, beginnings: Sequence[Beginning]) -> OffsetLog:
             "the number of starting offsets differs from the number of sources",
             code="HF-E2032",
             found=str(len(beginnings)),
-            expected=str(len(offsets.offsets)),
+            expected=f"{len(offsets.offsets)}, one for each source",
             hint="give a starting offset for each source",
         )
     moved: Mapping[str, str | None] = {
@@ -663,7 +663,7 @@ def _by_source(given: Any, sources: Sequence[tuple[SourceRead, StructType]], wha
     if not isinstance(given, Mapping) or (what == "start" and not _names_sources(given, sources)):
         if len(sources) != 1:
             raise Invalid(
-                "the query has several sources, but the value names none of them",
+                "the value does not say which of the sources it is for",
                 code="HF-E2040",
                 where=where,
                 expected=f"a dictionary with the keys {_choices(sources)}",

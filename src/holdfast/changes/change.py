@@ -318,6 +318,7 @@ class StateChange:
             raise Invalid(
                 "the change has no step",
                 code="HF-E2044",
+                hint="add a step before .plan()",
                 where=source.uri,
                 expected="at least one step, such as .partitions(64) or .code('new.py')",
             )

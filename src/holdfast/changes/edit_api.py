@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from holdfast.changes.edit.editing import EditPlan, EditReport
 
 
-SAY_STOPPED = "stop the query, and confirm it with --confirm-stopped (in Python `stopped=True`)"
+SAY_STOPPED = "stop the query, then confirm with --confirm-stopped (in Python `stopped=True`)"
 
 
 def edit(
@@ -424,7 +424,6 @@ def source_of(
             "editing a checkpoint needs a catalog for the new savepoint",
             code="HF-E2068",
             where=checkpoint.uri,
-            found="no catalog",
             hint="give a catalog with --to DIR, or `to=` in Python",
         )
     require_stopped(checkpoint)

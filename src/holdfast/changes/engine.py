@@ -186,7 +186,9 @@ def state_at_rest(
             code="HF-E2070",
             where=source.uri,
             found="no committed batch" if found.batch_id is None else "a query without stateful operators",
-            hint="let the query commit a batch; a query without state takes its partitions from the session",
+            hint="run the query until it commits a batch"
+            if found.batch_id is None
+            else "set spark.sql.shuffle.partitions in the session: without state no partitions are stored",
         )
     if source.savepoint_id is None and found.uncommitted is not None:
         raise Conflict(

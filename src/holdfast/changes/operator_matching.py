@@ -99,7 +99,7 @@ class Wishes:
             return
         word, name = left
         raise Invalid(
-            "the option names no operator or column that changes",
+            "the option does not name an operator or a column that changes",
             code="HF-E2102",
             where=f"--{word}",
             found=f"{name}={self.renames[name]}" if word == "map" else name,

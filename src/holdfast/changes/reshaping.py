@@ -386,7 +386,6 @@ def _planned(
         raise Invalid(
             "no change was requested",
             code="HF-E2109",
-            expected="a backend, a number of partitions or of key groups, or a format",
             hint="give --backend, --partitions, --key-groups or --state-format",
         )
     if partitions is not None:
@@ -406,11 +405,10 @@ def _backend(name: str | None) -> str | None:
     if text.lower() in _NAMES:
         return _NAMES[text.lower()]
     raise Unsupported(
-        "state cannot be moved to this backend",
+        f"state cannot be moved to the backend {text!r}",
         code="HF-E7030",
-        found=text,
         expected=f"{ROCKSDB}, {MEMORY} (hashmap), {' or '.join(_OUTSIDE)}",
-        hint="move state of other stores with the tools of their providers",
+        hint="move the state with the tools of that backend",
     )
 
 
@@ -463,7 +461,7 @@ def _refuse_impossible(state: StateAtRest, after: StateShape) -> None:
             refuse_unfit(operator, after.external)
         if operator.values.avro and state.shape.rocksdb != after.rocksdb:
             raise Unsupported(
-                "rows in Avro encoding cannot be moved to a different backend",
+                "state rows in Avro encoding cannot be moved to a different backend",
                 code="HF-E7033",
                 where=state.source.uri,
                 found=f"operator {operator.named.label}",

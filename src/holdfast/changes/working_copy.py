@@ -188,7 +188,10 @@ def no_batch(checkpoint: Storage) -> NotFound:
         "the query has not committed a batch yet",
         code="HF-E3015",
         where=checkpoint.uri,
-        hint="let the query commit a batch; list the committed batches with `holdfast checkpoint show`",
+        hint=(
+            "run the query until it commits a batch; list the committed batches with `holdfast"
+            " checkpoint show`"
+        ),
     )
 
 

@@ -537,11 +537,9 @@ def read_query_id(storage: Storage, logs: Logs) -> str:
     except NotFound as error:
         if logs.offered or logs.committed:
             raise Corrupt(
-                "the checkpoint's query id is missing",
+                "the file with the query's id is missing from the checkpoint",
                 code="HF-E6004",
                 where=layout.METADATA,
-                found="no such file",
-                expected="a file with the query's id",
                 hint="list all damage with `holdfast checkpoint verify`",
             ) from error
         raise no_checkpoint(storage) from error

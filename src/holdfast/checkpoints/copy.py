@@ -128,7 +128,7 @@ def require_state(
     if evidence.lost:
         path, what = evidence.lost[0]
         raise Corrupt(
-            "state is missing from the checkpoint",
+            "state files are missing from the checkpoint",
             code="HF-E6005",
             where=full(storage.uri, path),
             found=what,
@@ -617,6 +617,5 @@ def _missing(checkpoint: Storage, file: LogFile) -> NotFound:
         "a batch cannot be run again, because a log file is missing",
         code="HF-E3016",
         where=full(checkpoint.uri, file.render()),
-        found="no such file",
         hint="list all missing files with `holdfast checkpoint verify`",
     )

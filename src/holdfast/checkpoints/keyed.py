@@ -112,7 +112,7 @@ def _server(note: Mapping[str, Any] | None, operator: str, where: str) -> BlobSe
         return _with_password(_cassandra_at(note))
     if note is None:
         raise Invalid(
-            "keyed state of this checkpoint is in a database whose address is not known",
+            "no address is set for the database that has the keyed state of this checkpoint",
             code="HF-E2111",
             where=f"{where}, operator {operator}",
             hint=f"set {ADDRESS}=redis://HOST:PORT/DATABASE and {REDIS_PASSWORD_VARIABLE}, or "
@@ -233,10 +233,9 @@ class KeyGroup:
         """
         if self.meta is None:
             raise Corrupt(
-                "the metadata of a key group is missing",
+                f"the metadata of key group {self.group} is missing",
                 code="HF-E6008",
                 where=where,
-                found=f"key group {self.group}",
                 hint=SEE_DAMAGE,
             )
         return Meta.decode(self.meta)
@@ -255,10 +254,10 @@ class KeyGroup:
     def unreadable(self, where: str, error: Exception) -> Corrupt:
         """Return the error for a group that cannot be decoded."""
         return Corrupt(
-            "a key group cannot be read",
+            f"key group {self.group} cannot be read",
             code="HF-E6009",
             where=where,
-            found=f"key group {self.group}: {error}",
+            found=str(error),
             hint=SEE_DAMAGE,
         )
 

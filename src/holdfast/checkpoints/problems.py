@@ -29,11 +29,13 @@ def no_checkpoint(storage: Storage) -> NotFound:
 def batch_not_kept(storage: Storage, committed: Sequence[int], batch_id: int | None) -> NotFound:
     """Return the error for a batch that is not among the committed ones."""
     return NotFound(
-        "the batch is not committed, or no longer kept",
+        "the checkpoint has no committed batch"
+        if batch_id is None
+        else "the batch is not committed, or is no longer kept",
         code="HF-E3018",
         where=storage.uri,
-        found="no committed batch" if batch_id is None else f"batch {batch_id}",
-        expected=f"batches {committed[0]} to {committed[-1]}" if committed else "a committed batch",
+        found=None if batch_id is None else f"batch {batch_id}",
+        expected=f"a batch from {committed[0]} to {committed[-1]}" if committed else None,
         hint=f"list the kept batches with `holdfast checkpoint history {place_word(storage.uri)}`",
     )
 
@@ -43,11 +45,14 @@ def file_gone(storage: Storage, path: str, batch_id: int) -> NotFound:
     place = layout.state_file(path)
     if is_external(storage) and isinstance(place, layout.StoreFile):
         return NotFound(
-            f"the database no longer holds the state of batch {batch_id}",
+            f"the database no longer has the state of batch {batch_id}",
             code="HF-E3019",
             where=full(storage.uri, place.store.folder),
             expected=f"version {batch_id + 1} of the store that {DESCRIPTION} names",
-            hint="choose a newer batch, or restore a savepoint; the backend's retain=… sets the number",
+            hint=(
+                "choose a newer batch, or restore a savepoint; retain=… of the backend sets how many"
+                " batches are kept"
+            ),
         )
     return NotFound(
         f"a file that batch {batch_id} needs is missing",

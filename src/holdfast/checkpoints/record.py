@@ -52,8 +52,10 @@ from holdfast.storage.hashing import hash_file, hash_of
 from holdfast.storage.port import Storage
 
 FORMAT: Final = 1
-_READABLE: Final = "let the current user read the file, or give a different state home with --home"
-_WRITABLE: Final = "free space on that disk, or let the current user write to the state home"
+_READABLE: Final = (
+    "give the current user read permission on the file, or give a different state home with --home"
+)
+_WRITABLE: Final = "free space on the disk of the state home, or give the current user write permission there"
 _FOLDER: Final = "records"
 
 # The size and SHA-256 of a file.
@@ -441,8 +443,10 @@ class WrittenBy(JsonShape):
         if self.newer:
             settings = ", ".join(self.unknown_settings)
             raise Unsupported(
-                "the installed Spark is older than the Spark that wrote this state, and may be unable to "
-                "read the state",
+                (
+                    "the Spark installed here is older than the Spark that wrote the state, and may not"
+                    " be able to read the state"
+                ),
                 code="HF-E7035",
                 where=self.checkpoint,
                 found=self.text + (f"; Spark {self.installed} does not know {settings}" if settings else ""),

@@ -178,9 +178,17 @@ def _translate_error(error: Exception) -> HoldfastError:
             return NotFound(
                 "the working directory was deleted", code="HF-E3022", hint="change to an existing directory"
             )
-        kind = Invalid if error.errno in _WRONG_PATHS else Unavailable
-        return kind(
-            "a system call failed",
+        if error.errno in _WRONG_PATHS:
+            return Invalid(
+                "the operating system rejected a path",
+                code="HF-E2528",
+                where=where,
+                found=error.strerror,
+                hint="check the path and its permissions",
+            )
+        return Unavailable(
+            "an operation of the operating system failed",
+            code="HF-E5068",
             where=where,
             found=error.strerror,
             hint="check the path, its permissions and the free disk space",
@@ -189,7 +197,7 @@ def _translate_error(error: Exception) -> HoldfastError:
         "internal error",
         code="HF-E9016",
         found=f"{type(error).__name__}: {error}",
-        hint=f"report it with the traceback that `{TRACEBACK}=1` adds to this message",
+        hint=f"run the command again with {TRACEBACK}=1, and report the traceback that it prints",
     )
 
 

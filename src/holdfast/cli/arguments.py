@@ -141,8 +141,8 @@ def checkpoint_of(given: str, home: str | None, query: str | None = None) -> str
             raise NotFound(
                 f"job {details.status.job.name!r} has no query {query!r}",
                 code="HF-E3023",
-                found=", ".join(checkpoints),
-                hint=f"name a query of the job; `holdfast status {details.status.job.name}` shows them",
+                expected=", ".join(checkpoints),
+                hint=f"list the job's queries with `holdfast status {details.status.job.name}`",
             )
         return checkpoints[query]
     if len(checkpoints) > 1:
@@ -151,7 +151,6 @@ def checkpoint_of(given: str, home: str | None, query: str | None = None) -> str
             f" {len(checkpoints)} queries",
             code="HF-E2115",
             found=", ".join(checkpoints),
-            expected="a job with one query, or a checkpoint",
             hint=f"give the checkpoint of one query: {' or '.join(checkpoints.values())}",
         )
     return next(iter(checkpoints.values()), details.status.job.checkpoint)
@@ -195,10 +194,13 @@ def catalog_for(given: str, home: str | None) -> str:
     place = beside(uri, SAVEPOINTS_BESIDE)
     if place is None:
         raise Invalid(
-            "no directory given for savepoints",
+            (
+                "no directory given for savepoints, and a checkpoint at the root of a bucket or disk"
+                " has no default"
+            ),
             code="HF-E2116",
-            found=f"{uri} is the root of a bucket or disk, so there is no default",
-            hint="give the directory after the checkpoint",
+            where=uri,
+            hint="give the directory for savepoints after the checkpoint",
         )
     return place
 
@@ -239,5 +241,5 @@ def job_details(given: str, home: str | None) -> JobDetails:
             code="HF-E3024",
             where=error.where,
             found=error.found,
-            hint="`holdfast list` shows the jobs; write a path with a slash, such as ./checkpoint",
+            hint="list the jobs with `holdfast list`; write a path with a slash, such as ./checkpoint",
         ) from error

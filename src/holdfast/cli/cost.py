@@ -91,7 +91,6 @@ def cost(
             "--savepoints can only be combined with a checkpoint or a job",
             code="HF-E2119",
             found="no checkpoint" if place is None else place,
-            expected="a checkpoint or a job",
             hint="omit --savepoints, or give a checkpoint or a job",
         )
     options.on_this_machine(prices)
@@ -101,7 +100,6 @@ def cost(
                 "options of a planned job cannot be combined with a checkpoint or savepoint",
                 code="HF-E2120",
                 found=f"{place} and {', '.join(given)}",
-                expected="a checkpoint or savepoint, or a planned job",
                 hint=f"omit {place}, or omit {', '.join(given)}",
             )
         output.show(_cost(place, home, prices, interval, savepoints), json, _show)

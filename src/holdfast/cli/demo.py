@@ -67,7 +67,7 @@ def demo(
             "the path is a file, not a directory",
             code="HF-E4006",
             where=str(keep),
-            hint="name a different directory",
+            hint="give --keep a different directory",
         )
     if keep is not None and keep.exists() and any(keep.iterdir()):
         raise Conflict(

@@ -368,8 +368,8 @@ def _of_stores(given: list[str], explained: JobExplained | None, conf: dict[str,
     for uri in places:
         if not can_keep_leases(uri):
             scheme = uri.partition(":")[0]
-            hint = "see that only one machine runs the job, or elect its leader with --ha"
-            lacks = f"none can be kept at {scheme}: nothing keeps two machines apart"
+            hint = "make sure that only one machine runs the job, or elect its leader with --ha"
+            lacks = f"not supported at {scheme}: two machines could use the checkpoint at once"
             checks.append(Check("lease of the checkpoint", False, lacks, hint, needed=False))
     return list({check.name: check for check in checks}.values())
 
@@ -399,7 +399,7 @@ def _cluster(settings: Settings, master: str | None, conf: dict[str, str]) -> Cl
             code="HF-E2123",
             where=f"--master {master}",
             expected="spark://HOST:PORT, yarn or k8s://…",
-            hint="leave --master out, or test this machine with `holdfast doctor --start-spark`",
+            hint="omit --master, or test this machine with `holdfast doctor --start-spark`",
         )
     output.say(f"starting a session on {master} …")
     with without_sparks_words():

@@ -61,8 +61,8 @@ def lint(
             "invalid output format",
             code="HF-E2130",
             where=f"--format {format_}",
-            expected="--json, or --format text or sarif",
-            hint="write --format text, --format sarif or --json",
+            expected="text or sarif",
+            hint="write --format text or --format sarif; for JSON, write --json",
         )
     pairs, settings = options.pairs("--set", set_), options.pairs("--conf", conf)
     report = _planned(target, pairs, settings, master, home) if plan else _read(target, home)

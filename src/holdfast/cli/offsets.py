@@ -240,7 +240,12 @@ def _text(file: str) -> str:
     path = Path(file)
     try:
         if not path.exists():
-            raise NotFound("the file does not exist", code="HF-E3003", where=file, hint="check the path")
+            raise NotFound(
+                "the input file does not exist",
+                code="HF-E3003",
+                where=file,
+                hint="give the path of an existing file, or `-` to read standard input",
+            )
         if not path.is_file() or path.stat().st_size > _LARGEST_FILE:
             raise _no_lines(file)
         return path.read_text(encoding="utf-8")
@@ -264,7 +269,7 @@ def _text(file: str) -> str:
 
 def _no_lines(where: str) -> Invalid:
     return Invalid(
-        "the input is too large or is not a regular file",
+        "the input file is too large or is not a regular file",
         code="HF-E2137",
         where=where,
         expected="a text file of at most 64 MiB",

@@ -198,10 +198,10 @@ def pairs(flag: str, given: list[str] | None) -> dict[str, str]:
         key, equals, value = text.partition("=")
         if not key or not equals:
             raise Invalid(
-                "invalid setting",
+                "a setting is not of the form KEY=VALUE",
                 code="HF-E2140",
-                where=f"{flag} {text}",
-                expected="KEY=VALUE",
+                found=text,
+                where=flag,
                 hint=f"write {flag} KEY=VALUE, once per setting",
             )
         found[key.strip()] = value.strip()

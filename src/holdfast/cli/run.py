@@ -155,7 +155,10 @@ def run(
             code="HF-E1003",
             where=target,
             found=outcome.reason,
-            hint="see the job's attempts and their logs with `holdfast status`; committed batches are safe",
+            hint=(
+                "read the logs of the job's attempts, which `holdfast status` lists; committed"
+                " batches are unaffected"
+            ),
         )
     next_step.say_looked_up(json, lambda: _after_run(target, home))
 
@@ -248,11 +251,13 @@ def _savepoints(given: list[str] | None) -> dict[str, str]:
             query, address = "", text
         if query in found:
             raise Invalid(
-                "more than one savepoint given for a query",
+                "several savepoints given for one query"
+                if query
+                else "several savepoints given without a query",
                 code="HF-E2142",
-                where=f"-s {text}",
-                found=f"{found[query]} as well",
-                hint="name the query of each savepoint: -s QUERY=SP",
+                where="-s",
+                found=f"{found[query]} and {address}",
+                hint="give each query one savepoint: -s QUERY=SP",
             )
         found[query] = _whole_address(address)
     return found

@@ -267,7 +267,6 @@ def _check_every(every: str | None, keep: int | None, batch: int | None, *, drop
         raise Invalid(
             "--drop-expired cannot be combined with --every",
             code="HF-E2143",
-            found=f"--every {every} and --drop-expired",
             hint="take a single savepoint with --drop-expired",
         )
     if every is None and keep is not None:
@@ -280,7 +279,6 @@ def _check_every(every: str | None, keep: int | None, batch: int | None, *, drop
         raise Invalid(
             "--batch cannot be combined with --every",
             code="HF-E2145",
-            found=f"--every {every} and --batch {batch}",
             hint="omit --every or --batch",
         )
 

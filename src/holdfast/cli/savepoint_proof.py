@@ -327,7 +327,6 @@ def digest(
                 "the directory is not a savepoint catalog",
                 code="HF-E3027",
                 where=catalog.uri,
-                found=f"no {SAVEPOINTS}/ in the directory",
                 hint="give the DIR of `holdfast savepoint take`, or a savepoint",
             )
         wanted = pending(catalog)
@@ -374,7 +373,6 @@ def label(
             "`savepoint label` needs either a label or --remove",
             code="HF-E2146",
             found="both" if remove else "no label",
-            expected="LABEL or --remove",
             hint="run `holdfast savepoint label SP LABEL` or `holdfast savepoint label SP --remove`",
         )
     catalog, savepoint_id = StateAddress.resolve(savepoint).open_savepoint()

@@ -113,7 +113,7 @@ def server_settings(
             "more than one token given",
             code="HF-E2147",
             found="--token and --token-file",
-            expected="one of them",
+            expected="either --token or --token-file",
             hint="use --token-file, which is not visible in the process list",
         )
 

@@ -242,7 +242,7 @@ def show_help(
             f"unknown verb {name!r}",
             code="HF-E3068",
             expected=", ".join(call.removeprefix("holdfast ") for call in near) or None,
-            hint="`holdfast --help` lists the verbs",
+            hint="list the verbs with `holdfast --help`",
         )
     settings: dict[str, Any] = {
         "info_name": f"holdfast {name}".rstrip(),

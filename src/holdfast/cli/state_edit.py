@@ -331,21 +331,21 @@ def _require_writable(target: Path) -> None:
     """
     if target.exists():
         raise Conflict(
-            "the certificate's file already exists",
+            "the file for the certificate already exists",
             code="HF-E4010",
             where=str(target),
-            hint="give a new file name",
+            hint="give the path of a new file",
         )
     if not target.absolute().parent.is_dir():
         raise NotFound(
-            "the certificate's directory does not exist",
+            "the directory for the certificate does not exist",
             code="HF-E3029",
             where=str(target),
             hint="create the directory, or give a different one",
         )
     if not os.access(target.absolute().parent, os.W_OK | os.X_OK):
         raise Invalid(
-            "cannot write the certificate",
+            "the certificate cannot be written",
             code="HF-E2153",
             where=str(target),
             found="no permission to write to its directory",

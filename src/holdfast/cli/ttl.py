@@ -59,7 +59,8 @@ def ttl(
         raise Invalid(
             "the estimate needs either a TTL or a watermark delay",
             code="HF-E2018",
-            hint="give one of the two, as in `holdfast ttl CHECKPOINT --what-if 24h` or `… --watermark 2h`",
+            found="neither" if what_if is None else "both",
+            hint="run `holdfast ttl CHECKPOINT --what-if 24h` or `holdfast ttl CHECKPOINT --watermark 2h`",
         )
     ttl_ms = None if what_if is None else parse_duration(what_if, "--what-if", allow_zero=True)
     delay_ms = None if watermark is None else parse_duration(watermark, "--watermark", allow_zero=True)

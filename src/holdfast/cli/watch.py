@@ -118,7 +118,7 @@ def _begin(recorder: Recorder, storage: Storage, *, anew: bool) -> None:
             code="HF-E6017",
             where=f"{storage.uri}/{problems[0].file}",
             found=problems[0].what,
-            hint=f"see all damage with `holdfast checkpoint verify {place_word(storage.uri)}`",
+            hint=f"list all damage with `holdfast checkpoint verify {place_word(storage.uri)}`",
         )
 
 

@@ -313,5 +313,10 @@ def _size(conf: Mapping[str, str], key: str, default: str, *, bare: str) -> int:
 
 def _unreadable(key: str, found: str, expected: str) -> Invalid:
     return Invalid(
-        "invalid value of a Spark setting", code="HF-E2158", where=key, found=repr(found), expected=expected
+        "invalid value of a Spark setting",
+        code="HF-E2158",
+        hint="correct the value, or remove the setting",
+        where=key,
+        found=repr(found),
+        expected=expected,
     )

@@ -462,6 +462,7 @@ class TiKV(_DatabaseStore):
             raise Invalid(
                 "TLS to TiKV needs three files",
                 code="HF-E2159",
+                hint="give all three files, or none",
                 where="TiKV(authority=…, certificate=…, key=…)",
                 found=", ".join(file for file in files if file),
                 expected="authority, certificate and key, or none of them",

@@ -244,7 +244,6 @@ def _look_up(written: str, raw: object) -> _Given:
                 code="HF-E2160",
                 where="Checkpoint.from_flink",
                 found=written,
-                expected=close[0],
                 hint=f"did you mean {close[0]}?",
             )
     return _Given(written, raw)
@@ -258,6 +257,7 @@ def _refuse_contradictions(given: list[_Given]) -> None:
             raise Invalid(
                 "a Flink setting is given under two names with different values",
                 code="HF-E2161",
+                hint="remove one of the two settings",
                 where="Checkpoint.from_flink",
                 found=f"{first.written} = {first.raw!r} and {setting.written} = {setting.raw!r}",
                 expected=f"only {setting.entry.name}",
@@ -273,7 +273,6 @@ def _checkpoint(given: list[_Given], build: Callable[..., C], storage: str | os.
             "no directory given for the checkpoint",
             code="HF-E2162",
             where="Checkpoint.from_flink",
-            found="no execution.checkpointing.dir",
             expected="execution.checkpointing.dir, or storage=… of from_flink",
         )
     return _built(build, fields)
@@ -314,9 +313,8 @@ def _elections(given: list[_Given]) -> str | None:
         raise Invalid(
             "no ZooKeeper address for the elections",
             code="HF-E2163",
-            where="high-availability.type",
-            found="zookeeper",
-            expected="high-availability.zookeeper.quorum, such as host:2181",
+            hint="set high-availability.zookeeper.quorum to the servers, such as host:2181",
+            where="high-availability.type: zookeeper",
         )
     root = str(_chosen(given, "ha.root", "/flink")).strip("/")
     return f"{ZOOKEEPER}{quorum}/{root}"

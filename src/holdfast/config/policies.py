@@ -327,6 +327,7 @@ class Exponential:
             raise Invalid(
                 "the longest restart pause is shorter than the first",
                 code="HF-E2164",
+                hint="raise max, or lower initial",
                 where="exponential(max=…)",
                 found=exact_duration(self.max_ms),
                 expected=f"at least {exact_duration(self.initial_ms)}, the value of initial",
@@ -575,6 +576,7 @@ class Recovery:
             raise Invalid(
                 "a fallback cannot be used without verification of the checkpoint",
                 code="HF-E2165",
+                hint="remove fallback=…, or set verify to a duration",
                 where="recovery(verify=…)",
                 found="verify=None",
                 expected="a duration, such as '1m'",
@@ -668,6 +670,7 @@ class Leading:
             raise Invalid(
                 "the lease's duration is too short",
                 code="HF-E2166",
+                hint="set a longer lease",
                 where="lease",
                 found=exact_duration(lease_ms),
                 expected=f"at least {exact_duration(SHORTEST_MS)}",

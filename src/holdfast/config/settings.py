@@ -344,7 +344,7 @@ def _path(value: object, setting: _Setting, source: SettingOrigin, base: Path) -
             f"cannot expand ~ in the setting {setting.name}",
             code="HF-E2168",
             where=str(source),
-            found=f"{text}, but no home directory of this user: HOME is not set",
+            found=f"{text}, and HOME is not set",
             hint="give an absolute path, or set HOME",
         ) from error
     # Not resolve(), so that the home is shown as it was given, including symbolic links.
@@ -409,9 +409,9 @@ def _table(path: Path) -> Mapping[str, object]:
         raise Invalid(
             f"{TABLE} in the settings file is not a table",
             code="HF-E2172",
+            hint=f"write the settings below a line [{TABLE}]",
             where=str(path),
             found=repr(table),
-            expected=f"[{TABLE}]",
         )
     _only_known(table, f"[{TABLE}] of {path}")
     return table

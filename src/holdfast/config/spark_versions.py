@@ -39,7 +39,7 @@ def spark_version() -> str:
             "pyspark is not installed",
             code="HF-E3031",
             where="this Python",
-            hint="pip install 'holdfast[spark]'",
+            hint="run `pip install 'holdfast[spark]'`",
         )
     if not OLDEST <= minor(version) < TOO_NEW:
         raise Unsupported(
@@ -48,6 +48,6 @@ def spark_version() -> str:
             where="the installed pyspark",
             found=version,
             expected=RANGE,
-            hint=f"pip install 'pyspark{RANGE}'",
+            hint=f"run `pip install 'pyspark{RANGE}'`",
         )
     return version

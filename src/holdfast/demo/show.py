@@ -198,8 +198,10 @@ class CoffeeShop:
                 code="HF-E1004",
                 where=str(home.job("coffee-shop")),
                 found=outcome.reason,
-                hint="read the driver's log in this directory; `holdfast doctor --start-spark` tests"
-                " Spark alone",
+                hint=(
+                    "read the driver's log in this directory; test Spark alone with `holdfast doctor"
+                    " --start-spark`"
+                ),
             )
         if outcome.reason != _WHOLE_DAY:
             raise KeyboardInterrupt(outcome.reason)

@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 
 
 FOLDER = "_holdfast"
-_ASK_STORAGE = "check that the storage answers and that Spark has its credentials, then start again"
+_ASK_STORAGE = (
+    "check that the storage is reachable and that Spark has credentials for it, then start the query again"
+)
 
 
 def read_text(spark: SparkSession, checkpoint: str, name: str, folder: str = FOLDER) -> str | None:

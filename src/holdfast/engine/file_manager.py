@@ -171,6 +171,5 @@ def _keeps_old_files(spark: SparkSession, manager: str, checkpoint: str) -> Unsu
         code="HF-E7043",
         where=checkpoint,
         found=f"{FILE_MANAGER_KEY} = {manager}, {LOCAL_FILE_SYSTEM_KEY} {system}",
-        expected="a file manager that replaces existing files",
         hint=f"remove {FILE_MANAGER_KEY} from your settings; Holdfast sets it for each query",
     )

@@ -62,7 +62,7 @@ def repartition(spark: SparkSession, checkpoint: Path, partitions: int, state_fo
     manager: Any = getattr(spark, _MANAGER, None)
     if manager is None:
         raise Unsupported(
-            "this Spark version cannot repartition state",
+            "the installed Spark cannot repartition state",
             code="HF-E7054",
             found=f"Spark {spark.version}",
             expected="4.2 or newer",
@@ -91,7 +91,7 @@ def _refused(error: Exception) -> HoldfastError:
         (line[line.index("[") :] for line in lines if "[" in line and "]" in line), "".join(lines[:1])
     )
     return Unsupported(
-        "Spark refused to repartition this state",
+        "Spark refused to repartition the state",
         code="HF-E7055",
         found=told,
         hint="keep the number of partitions; the checkpoint or savepoint is unchanged",

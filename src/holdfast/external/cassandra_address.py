@@ -93,7 +93,9 @@ def cassandra_address(address: str, environ: Mapping[str, str] | None = None) ->
             where=where,
             found="an address with a user or password" if "@" in text else text,
             expected="cassandra://HOST:PORT,HOST:PORT/KEYSPACE",
-            hint=f"remove user and password from the address; set them in {USER} and {PASSWORD}",
+            hint=f"remove user and password from the address; set them in {USER} and {PASSWORD}"
+            if "@" in text
+            else "write an address such as cassandra://localhost:9042/holdfast",
         )
     return CassandraAddress(
         ",".join(f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in found), keyspace

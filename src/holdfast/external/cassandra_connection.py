@@ -261,11 +261,10 @@ class CassandraConnection:
         cassandra = self.library.cassandra
         if isinstance(error, cassandra.InvalidRequest) and "does not exist" in str(error):
             return Corrupt(
-                "the state is missing from Cassandra",
+                "the keyspace does not have Holdfast's state tables",
                 code="HF-E6019",
                 where=where,
                 found=self._line(error),
-                expected="a keyspace with Holdfast's state tables",
                 hint=f"check the address, or set {ADDRESS}; if the tables were dropped, recover their data"
                 " or restore a savepoint",
             )
@@ -450,7 +449,7 @@ def _no_client(error: Exception) -> Unsupported:
         "the Python client for Cassandra cannot be imported",
         code="HF-E7056",
         found=str(error),
-        hint="pip install 'holdfast[cassandra]'; a job needs it on every executor as well",
+        hint="run `pip install 'holdfast[cassandra]'`; a job needs it on every executor as well",
     )
 
 

@@ -355,7 +355,7 @@ class CassandraStore:
             "Cassandra did not confirm a change of the store",
             code="HF-E5018",
             where=self.where,
-            hint="run the same command again; nothing was lost",
+            hint="repeat the command; no state was lost",
         )
 
     def _write_rows(self, attempt: int, rows: Iterable[tuple[bytes, bytes]]) -> int:

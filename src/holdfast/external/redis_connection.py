@@ -105,9 +105,11 @@ class RedisConnection:
                 code="HF-E2202",
                 where=str(self.address),
                 found=text,
-                hint=f"set the password in {PASSWORD}; set the user in {USER} for commands and in"
-                " hf.Redis(user=…) for jobs; the user must be allowed scripts, hashes, sets, sorted sets and"
-                " MEMORY USAGE",
+                hint=(
+                    f"set the password in {PASSWORD}; set the user in {USER} for commands and in"
+                    " hf.Redis(user=…) for jobs; the user needs permission for scripts, hashes, sets,"
+                    " sorted sets and MEMORY USAGE"
+                ),
             )
         # A script that runs out of memory fails with a separate error, whose message contains this word.
         if isinstance(error, self.errors.OutOfMemoryError) or (answered and "OOM" in text):
@@ -185,7 +187,7 @@ def client_library() -> Any:
             "the Python client for Redis is not installed",
             code="HF-E7057",
             found=str(error),
-            hint="pip install 'holdfast[redis]'; a job needs it on every executor as well",
+            hint="run `pip install 'holdfast[redis]'`; a job needs it on every executor as well",
         ) from error
     return redis
 
@@ -246,6 +248,8 @@ def redis_address(address: str, environ: Mapping[str, str] | None = None) -> Red
             where=where,
             found="an address with a user or password" if "@" in text else text,
             expected="redis://HOST:PORT/DATABASE, or rediss:// for TLS",
-            hint=f"remove user and password from the address; set them in {USER} and {PASSWORD}",
+            hint=f"remove user and password from the address; set them in {USER} and {PASSWORD}"
+            if "@" in text
+            else "write an address such as redis://localhost:6379/0",
         )
     return RedisAddress(host, port, int(database), tls=parts.scheme == "rediss")

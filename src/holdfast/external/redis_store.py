@@ -200,7 +200,7 @@ class RedisStore:
                     "Redis",
                     self.where,
                     found=f"{found:,} fields",
-                    expected=f"{look.fields:,}",
+                    expected=f"{look.fields:,} fields",
                     hint="restore a savepoint, and set maxmemory-policy to noeviction",
                 )
             if version not in look.attempts:

@@ -225,7 +225,7 @@ class SharedState:
                     for field in fields
                 ]
         raise Conflict(
-            "the state changed during each attempt to read it",
+            "the query replaced the state during each attempt to read it",
             code="HF-E4012",
             where=self.where,
             hint="retry; if the error continues, raise retain=… of the query's backend",
@@ -239,7 +239,9 @@ class SharedState:
                 code="HF-E2205",
                 where=self.where,
                 found=", ".join(map(str, columns)) or f"{len(key)} values",
-                expected=", ".join(self.key_columns),
+                expected=", ".join(self.key_columns)
+                if columns
+                else f"{len(self.key_columns)} values: " + ", ".join(self.key_columns),
                 hint="pass each key column once, by position or by name",
             )
         return given
@@ -289,7 +291,7 @@ class SharedState:
             key, value, encoder = facts["keySchema"], facts["valueSchema"], facts["encoder"]
         except KeyError:
             raise Unsupported(
-                "the row schema of the state is not recorded",
+                "the schema of the state is not recorded in the database",
                 code="HF-E7058",
                 where=f"{self._reader.place}, store {names[0]}",
                 hint="run one batch of the query with this release of Holdfast",

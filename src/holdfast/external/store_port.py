@@ -38,7 +38,7 @@ def prefix_columns(encoder: str, where: str) -> int:
     if encoder.startswith(_PREFIX) and number.isascii() and number.isdigit():
         return int(number)
     raise Unsupported(
-        "unknown row encoding in this store",
+        "the store has an unknown row encoding",
         code="HF-E7059",
         where=where,
         found=f"encoder {encoder}" if encoder else "no recorded encoding",
@@ -206,11 +206,9 @@ def note_of(prefix: str, query_id: str) -> str:
 def gone(database: str, where: str, hint: str) -> Corrupt:
     """Return the error for a missing store."""
     return Corrupt(
-        f"the state is missing from {database}",
+        f"the store that the checkpoint names is missing from {database}",
         code="HF-E6021",
         where=where,
-        found="no store of this name",
-        expected="the store that the checkpoint names",
         hint=hint,
     )
 

@@ -79,7 +79,7 @@ def parse_description(data: bytes, where: str) -> tuple[str, str]:
     database, name = fields.get("database"), fields.get("store")
     if not isinstance(database, str) or not isinstance(name, str):
         raise Corrupt(
-            "a file of the checkpoint does not name the database and the store of the state",
+            "the file that names the database and the store of a state is incomplete",
             code="HF-E6023",
             where=where,
             expected="the text fields `database` and `store`",
@@ -164,7 +164,7 @@ class ExternalView(ReadOnly):
 
     def _refuse(self, path: str) -> NoReturn:
         raise Unsupported(
-            "a checkpoint whose state is in a database cannot be changed in place",
+            "a checkpoint with state in a database cannot be changed in place",
             code="HF-E7061",
             where=full(self.uri, path),
             hint="take a savepoint, change the savepoint, and write it to the database with"

@@ -103,7 +103,10 @@ def check_read(provider: str, where: str) -> None:
     """
     if provider in READ_BY_SPARK_ALONE:
         raise Unsupported(
-            "Holdfast cannot read this checkpoint: its state is in a database that only Spark supports",
+            (
+                "the state of the checkpoint cannot be read, because it is in a database that only"
+                " Spark supports"
+            ),
             code="HF-E7072",
             where=where,
             found=provider,

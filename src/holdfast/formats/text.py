@@ -92,7 +92,14 @@ def damaged(what: str, where: str, found: object, expected: str | None = None) -
     """
     shown = found if isinstance(found, str) else repr(found)
     shown = shown if len(shown) <= _SHOWN else shown[: _SHOWN - 1] + "…"
-    return Corrupt(f"{what} is damaged", code="HF-E6029", where=where, found=shown, expected=expected)
+    return Corrupt(
+        f"{what} is damaged",
+        code="HF-E6029",
+        hint="list all damage with `holdfast checkpoint verify` or `holdfast savepoint verify`",
+        where=where,
+        found=shown,
+        expected=expected,
+    )
 
 
 def decoded(data: bytes, what: str, where: str) -> str:

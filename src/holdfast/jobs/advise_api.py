@@ -92,7 +92,6 @@ def advise(
             "advice needs either a checkpoint or a planned job",
             code="HF-E2208",
             found="neither" if planned is None else "both",
-            expected="the address of a checkpoint, or a rate and keys",
             hint="run `holdfast advise CHECKPOINT` or `holdfast advise --rate 5000 --keys 1000000`",
         )
     needs = needs_of(latency=latency, cores=cores, shared=shared, conf=conf)

@@ -96,7 +96,7 @@ class LeaderRecord:
             return from_known(cls, values)
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise Unsupported(
-                "the leader's record of the job cannot be read",
+                "the record of the job's leader cannot be read",
                 code="HF-E7081",
                 where=where,
                 found=str(error),
@@ -297,7 +297,10 @@ class Candidacy:
         """
         if self.lease is None:
             raise LeadershipLost(
-                "the supervisor does not lead the job", code="HF-E4014", where=self._election.address
+                "the supervisor does not lead the job",
+                code="HF-E4014",
+                hint="see the leader of the job with `holdfast status`",
+                where=self._election.address,
             )
         self.lease.require()
 

@@ -102,7 +102,6 @@ class Job:
                 code="HF-E2210",
                 where="@holdfast.job(checkpoint=…)",
                 found=f"min_pause of {exact_duration(self.checkpoint.min_pause_ms)}",
-                expected="no min_pause",
                 hint="omit min_pause; the interval of hf.real_time(…) sets how often the job commits",
             )
 

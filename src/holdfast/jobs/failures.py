@@ -226,11 +226,11 @@ _SINK_LOG: Final = re.compile(
 _HINTS: Final = (
     (
         re.compile(r"BATCH_METADATA_NOT_FOUND"),
-        "a file is missing from a source's log; `holdfast checkpoint verify` lists the batches to restore",
+        "find a batch that can be restored with `holdfast checkpoint verify`: a source's log lacks a file",
     ),
     (
         re.compile(r"KAFKA_DATA_LOSS|OffsetOutOfRange|offset was changed from|available in Kafka any more"),
-        "the topic was recreated, or records expired unread; set new offsets with `holdfast offsets set`",
+        "set new offsets with `holdfast offsets set`: the topic was recreated, or records expired unread",
     ),
     (
         re.compile(r"UnknownTopicOrPartition|does not host this topic-partition"),
@@ -249,7 +249,7 @@ _HINTS: Final = (
     ),
     (
         re.compile(r"PARQUET_COLUMN_DATA_TYPE_MISMATCH|PARQUET_CONVERSION_FAILURE"),
-        "a file's column type differs from the job's schema: rewrite the file, or read the wider type",
+        "rewrite the file, or read the wider type: a column type of the file differs from the job's schema",
     ),
 )
 
@@ -280,8 +280,8 @@ def hint_of(failure: str, text: str) -> str | None:
     gap = _SINK_LOG.search(failure)
     if gap is not None:
         return (
-            f"batch {gap['batch']} is missing from the sink's log: stop the query, write the line v1 to"
-            f" {gap['entry']}, and restart the query; repeat for each batch reported"
+            f"stop the query, write the line v1 to {gap['entry']}, which is missing from the sink's log,"
+            " and restart the query; repeat this for each batch reported"
         )
     told = next((hint for pattern, hint in _HINTS if pattern.search(failure)), None)
     return told or next((hint for pattern, hint in _CLUSTER if pattern.search(text)), None)
@@ -375,7 +375,7 @@ def killed(signal_number: int | None, exit_code: int | None) -> Failure:
     cause = FailureClass.RESOURCES.value
     if signal_number is not None:
         return Failure("process", f"signal {signal_number}", "the driver was killed", cause=cause)
-    line = "the driver ended without reporting a result; see its log"
+    line = "the driver ended without reporting a result; read its log"
     return Failure("process", f"exit code {exit_code}", line, cause=cause)
 
 

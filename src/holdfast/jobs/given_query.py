@@ -296,7 +296,7 @@ def require_whole(given: GivenQuery, home: Path | None, limit_ms: int) -> None:
                 ""
                 if found.whole is None
                 else f", or create one from the undamaged batch {found.whole} with `holdfast savepoint take"
-                f" {place_word(found.checkpoint)} --batch {found.whole}` and restore that one"
+                f" {place_word(found.checkpoint)} --batch {found.whole}` and restore that savepoint"
             ),
         )
 
@@ -307,7 +307,7 @@ def _session(frame: DataFrame | None) -> SparkSession:
     spark = running_session() if frame is None else frame.sparkSession
     if spark is None:
         raise Unavailable(
-            "no Spark session in this process to start the query in",
+            "this process has no Spark session in which the query can be started",
             code="HF-E5023",
             where="hf.guard(…)",
             hint="create the SparkSession before hf.guard(…)",

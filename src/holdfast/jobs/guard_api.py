@@ -290,7 +290,10 @@ class Guard:
             require_whole(given, home, settings.verify_ms)
         if self._stop.is_set():
             raise Conflict(
-                "the guard was stopped before it started the query", code="HF-E4019", where=given.name
+                "the guard was stopped before it started the query",
+                code="HF-E4019",
+                hint="create a new guard with hf.guard(…)",
+                where=given.name,
             )
         self._query = given.start(owned.term)
         self._watch = watch(

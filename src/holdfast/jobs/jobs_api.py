@@ -422,8 +422,7 @@ def _checkpoints(details: JobDetails) -> dict[str, str]:
         raise Conflict(
             f"job {name!r} has not started a query yet",
             code="HF-E4021",
-            found="no query",
-            hint=f"check `holdfast status {name}` and try again when the job runs",
+            hint=f"check the job with `holdfast status {name}`, and repeat the command when its query runs",
         )
     return {query.name: query.checkpoint for query in queries}
 

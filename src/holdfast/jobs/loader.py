@@ -129,8 +129,8 @@ def _choose(jobs: dict[str, Job], wanted: str | None, path: Path) -> Job:
         raise NotFound(
             f"the file has no job {wanted!r}",
             code="HF-E3044",
+            expected=names,
             where=str(path),
-            found=names,
             hint=f"give one of its jobs, for example {path.name}:{next(iter(jobs.values())).name}",
         )
     if len({id(job) for job in jobs.values()}) > 1:

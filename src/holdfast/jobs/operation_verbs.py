@@ -110,9 +110,8 @@ class OperationContext(Generic[A]):
         while not holds():
             if time.monotonic() > deadline:
                 raise Unavailable(
-                    f"timed out waiting until {what}",
+                    f"timed out after {timeout_s:.0f} s waiting until {what}",
                     code="HF-E5025",
-                    found=f"the condition does not hold after {timeout_s:.0f} s",
                     hint="check the job with `holdfast status`, then repeat the request",
                 )
             if self.closing.wait(LOOK_S):
@@ -161,8 +160,7 @@ def no_query_yet(job: str) -> Conflict:
     return Conflict(
         f"job {job!r} has not started a query yet",
         code="HF-E4024",
-        found="no query",
-        hint=f"check `holdfast status {job}` and try again when the job runs",
+        hint=f"check the job with `holdfast status {job}`, and repeat the request when its query runs",
     )
 
 
@@ -259,7 +257,7 @@ class StopVerb:
             raise Conflict(
                 f"job {job!r} failed while stopping, so no savepoint was taken",
                 code="HF-E4025",
-                found=f"{state.value}: {details.status.job.reason or 'its supervisor is gone'}",
+                found=f"{state.value}: {details.status.job.reason or 'its supervisor has ended'}",
                 expected="a job that stopped after its batch",
                 hint=f"see `holdfast status {job}`; its checkpoint is unchanged",
             )

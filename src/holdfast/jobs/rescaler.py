@@ -259,7 +259,6 @@ class Rescaler:
                 "the supervisor ended before it began the rescale, so nothing was changed",
                 code="HF-E4033",
                 where=asked.operation_id,
-                found=f"job {self._job!r} under a different supervisor",
                 hint="repeat the rescale",
             )
             refuse(self._operations, asked, owner_of(self._job), error, self._clock())
@@ -466,7 +465,7 @@ def _check(move: CheckpointMove) -> None:
     verification = verify(storage)
     if not verification.ok:
         raise Corrupt(
-            "the rescaled checkpoint is damaged, so the former checkpoint was put back",
+            "the rescaled checkpoint is damaged, so the former checkpoint was restored",
             code="HF-E6031",
             where=f"{move.checkpoint}/{verification.problems[0].file}",
             found=verification.problems[0].what,
@@ -475,8 +474,10 @@ def _check(move: CheckpointMove) -> None:
     spread = {operator.partitions for operator in read(storage).operators if not operator.gathered}
     if spread - {move.partitions}:
         raise Corrupt(
-            "the rescaled checkpoint has the wrong number of partitions, so the former checkpoint was"
-            " put back",
+            (
+                "the rescaled checkpoint has the wrong number of partitions, so the former checkpoint"
+                " was restored"
+            ),
             code="HF-E6032",
             where=move.checkpoint,
             found=", ".join(str(partitions) for partitions in sorted(spread)),

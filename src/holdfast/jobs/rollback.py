@@ -48,7 +48,7 @@ from holdfast.storage.port import Storage
 _NOTE: Final = ".holdfast.fallback.json"
 _WHAT: Final = "the file of an unfinished fallback"
 _STAMP: Final = re.compile(r"[0-9]{8}T[0-9]{6}Z")
-_DELETE: Final = "delete this file if the checkpoint next to it is whole"
+_DELETE: Final = "delete this file if the checkpoint next to it is undamaged"
 _CATALOG: Final = ".holdfast.fallback"
 _VERB: Final = "run --on-damage"
 
@@ -308,7 +308,7 @@ def _move_aside(way: Rollback) -> None:
             place.rename(aside)
     except OSError as error:
         raise Unavailable(
-            "the damaged checkpoint cannot be moved aside",
+            "the damaged checkpoint cannot be renamed",
             code="HF-E5029",
             where=str(place),
             found=error.strerror,
@@ -351,7 +351,6 @@ def _make(way: Rollback) -> None:
             "the fallback cannot be put in place, because the checkpoint's path is a symbolic link",
             code="HF-E6036",
             where=str(place),
-            expected="a directory or nothing",
             hint="remove the link, then run the job again",
         )
     savepoints.restore_once(way.savepoint, way.checkpoint)

@@ -95,5 +95,5 @@ def _needs_extra() -> Iterator[None]:
             "OpenTelemetry is not installed",
             code="HF-E7092",
             found=str(error),
-            hint="install it with `pip install 'holdfast[opentelemetry]'`",
+            hint="run `pip install 'holdfast[opentelemetry]'`",
         ) from error

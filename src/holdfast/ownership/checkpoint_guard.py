@@ -289,7 +289,7 @@ def refuse_open(usage: CheckpointUsage) -> None:
             code="HF-E4038",
             where=usage.uri,
             found=", ".join(str(process) for process in writers[:_SHOWN]),
-            hint="stop that process first",
+            hint="stop the process, then repeat the command",
         )
 
 
@@ -337,7 +337,7 @@ def written_meanwhile(uri: str, moves: list[str], done: str = "nothing was chang
         where=uri,
         found=f"{shown}{more}",
         expected="no new or changed files",
-        hint="find and stop that query, then try again",
+        hint="find and stop the query, then repeat the command",
     )
 
 

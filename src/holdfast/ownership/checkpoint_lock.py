@@ -206,7 +206,7 @@ def in_use(path: Path, owner: Owner | None) -> HoldfastError:
             code="HF-E4041",
             where=where,
             found=f"`holdfast {owner.verb}` (process {owner.pid})",
-            hint="wait until the other command has ended",
+            hint="repeat the command when the other one has ended",
         )
     who = "another process"
     if owner is not None and owner.job:
@@ -216,7 +216,7 @@ def in_use(path: Path, owner: Owner | None) -> HoldfastError:
         code="HF-E4042",
         where=where,
         found=who,
-        hint="stop that job first, or give this job a different checkpoint",
+        hint="stop the other job, or give this job a different checkpoint",
     )
 
 
@@ -302,12 +302,11 @@ def require_regular(path: Path) -> None:
 
 def _not_a_lock(path: Path, found: str) -> Corrupt:
     return Corrupt(
-        "the lock of a checkpoint is not a regular file",
+        "the lock file of the checkpoint is not a regular file",
         code="HF-E6038",
         where=str(path),
         found=found,
-        expected="a regular file",
-        hint="remove the lock while no process uses the checkpoint",
+        hint="remove the lock file while no process uses the checkpoint",
     )
 
 

@@ -184,5 +184,8 @@ def terms_missing(where: str, known: int, token: int | None) -> Unavailable:
         where=where,
         found="no term" if token is None else f"term {token}",
         expected=f"term {known} or later",
-        hint="check that the disk is mounted; if it was replaced on purpose, give all supervisors a new --ha",
+        hint=(
+            "check that the disk is mounted; if it was replaced on purpose, give all supervisors"
+            " a new --ha address"
+        ),
     )

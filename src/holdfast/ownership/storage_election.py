@@ -286,8 +286,11 @@ class StorageElection:
             raise LeadershipLost(
                 f"a different supervisor leads job {self._job!r}",
                 code="HF-E4046",
+                hint=f"see the leader of the job with `holdfast status {self._job}`",
                 where=full(self._storage.uri, self._job),
-                found=f"term {newest}" if newest != term.token else "a claim of a different process",
+                found=f"term {newest}"
+                if newest != term.token
+                else f"term {newest}, claimed by a different process",
                 expected=f"term {term.token}",
             )
 

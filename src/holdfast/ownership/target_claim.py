@@ -218,5 +218,5 @@ def _being_made(target: Storage) -> Conflict:
         code="HF-E4047",
         where=target.uri,
         found=f"{layout.ORIGIN}, locked by that command",
-        hint="wait until that command has ended, or give a new directory",
+        hint="repeat the command when the other one has ended, or give a new directory",
     )

@@ -102,7 +102,7 @@ class LeaseWatchdog:
                 code="HF-E5035",
                 where=sys.executable,
                 found=error.strerror,
-                hint="let this user start processes; the watchdog stops a process that has lost its lease",
+                hint="allow this user to start processes: the watchdog ends a process that lost its lease",
             ) from error
 
     def _send(self) -> None:

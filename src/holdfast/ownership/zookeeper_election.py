@@ -236,7 +236,7 @@ class ZooKeeperElection:
             "ZooKeeper did not write the leader's record",
             code="HF-E5036",
             where=f"{self.address}/{self._job}",
-            hint="no action is needed; the next renewal retries it",
+            hint="no action is needed; the next renewal of the lease writes the record again",
         )
 
     def _require_held(self, talk: _Talk, term: Term) -> None:
@@ -248,6 +248,7 @@ class ZooKeeperElection:
         return LeadershipLost(
             f"this supervisor has lost the leadership of job {self._job!r}",
             code="HF-E4048",
+            hint=f"see the leader of the job with `holdfast status {self._job}`",
             where=f"{self.address}/{self._job}",
             found="no leader" if found is None else f"term {found}",
             expected=f"term {term.token}",
@@ -339,7 +340,7 @@ def _client(hosts: str, lease_s: float) -> KazooClient:
             "the Python library for ZooKeeper is not installed",
             code="HF-E7094",
             found=str(error),
-            hint="pip install 'holdfast[zookeeper]'",
+            hint="run `pip install 'holdfast[zookeeper]'`",
         ) from error
     # Kazoo's log messages are for programmers; relevant errors are raised.
     quiet = logging.getLogger("holdfast.zookeeper")

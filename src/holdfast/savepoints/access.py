@@ -23,7 +23,7 @@ from holdfast.storage.port import Storage
 
 _SAY_STOPPED: Final = (
     "stop the query, then confirm with --confirm-stopped (in Python `stopped=True`); or take a savepoint and"
-    " `holdfast {}` that, which needs no confirmation"
+    " run `holdfast {}` on the savepoint, which needs no confirmation"
 )
 
 

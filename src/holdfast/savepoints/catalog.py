@@ -377,8 +377,7 @@ def require_catalog(catalog: Storage) -> None:
             "the savepoint catalog does not exist",
             code="HF-E3052",
             where=catalog.uri,
-            found="no directory",
-            hint="name the directory given to `holdfast savepoint take`",
+            hint="give the directory that was passed as DIR to `holdfast savepoint take`",
         )
     address = catalog.uri.rstrip("/")
     if split_uri(address) is not None:

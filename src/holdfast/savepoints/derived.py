@@ -180,8 +180,7 @@ def require_unchanged(catalog: Storage, source: Manifest) -> None:
             "the savepoint has changed since the plan was made",
             code="HF-E4049",
             where=savepoint_uri(catalog, source.savepoint_id),
-            found="a different manifest",
-            hint="make a new plan",
+            hint="plan the change again",
         )
 
 

@@ -328,7 +328,7 @@ class _Pass:
                 code="HF-E6042",
                 where=full(self._catalog.uri, path),
                 found=f"SHA-256 {sha256[:16]}…",
-                expected=f"the SHA-256 of {file.path}",
+                expected=f"SHA-256 {file.sha256[:16]}…, as in the manifest",
                 hint=f"list all damage with `holdfast savepoint verify {place_word(uri)}`;"
                 " use a different savepoint",
             )

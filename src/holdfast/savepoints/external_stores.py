@@ -95,7 +95,7 @@ def refuse_unfit(operator: OperatorStates, external: ExternalState) -> None:
                 where=codec.where,
                 found=f"operator {operator.named.label}",
                 expected="an aggregate, a deduplication, session windows, or a join of format 2",
-                hint="keep its state in RocksDB",
+                hint="keep the state of the operator in RocksDB",
             )
 
 

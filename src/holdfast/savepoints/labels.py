@@ -81,8 +81,10 @@ def set_label(
             "the label was not set, because another process changed it at the same time",
             code="HF-E4051",
             where=uri,
-            hint=f"check the present label with `holdfast savepoint show {place_word(uri)}`, then set"
-            " the label again",
+            hint=(
+                f"check the current label with `holdfast savepoint show {place_word(uri)}`, then set"
+                " the label again"
+            ),
         ) from error
     try:
         load(catalog, savepoint_id)

@@ -286,11 +286,14 @@ class GcLease:
             )
         if not taken and other is not None:
             raise Conflict(
-                "the removal cannot start, because another one holds the catalog without renewing its lease",
+                (
+                    "the removal cannot start, because a different removal holds the lease of the catalog"
+                    " without renewing it"
+                ),
                 code="HF-E4056",
                 where=full(self._catalog.uri, SWEEP_LOCK),
                 found=other.owner,
-                hint="end that process, then retry",
+                hint="end the process of the other removal, then retry",
             )
 
     def _write(self, *, replace: bool) -> None:

@@ -328,7 +328,6 @@ def plan_take(
             f"a file of the checkpoint is missing, so {purpose.refused}",
             code="HF-E6045",
             where=missing.where,
-            found="no such file",
             hint=see_damage(checkpoint, purpose),
         ) from missing
     raise too_fast(missing) from missing
@@ -421,7 +420,6 @@ def too_fast(error: NotFound) -> Unavailable:
         f"the query deleted files before they could be copied, in each of {LOOKS} attempts",
         code="HF-E5038",
         where=error.where,
-        found="no such file",
         hint="keep more batches (spark.sql.streaming.minBatchesToRetain), "
         "or use a catalog on the checkpoint's own disk",
     )

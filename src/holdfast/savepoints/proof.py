@@ -35,19 +35,21 @@ from holdfast.storage.hashing import hash_file, hash_of
 from holdfast.storage.port import Storage
 
 COMPARED: Final = "compared"
-_RETAKE = "take a new savepoint; do not restore this one"
+_RETAKE = "take a new savepoint; do not restore this savepoint"
 _MISSING = (
     "take a new savepoint, which stores the object again if the checkpoint still has the file; do not restore"
-    " this one"
+    " this savepoint"
 )
 _DELETE = f"delete this object, then {_MISSING}"
 _DIFFERS = (
-    "its files match the manifest, so the manifest was replaced, or this is a bug to report; do not restore"
-    " this savepoint"
+    "do not restore this savepoint: its files match the manifest, so the manifest was replaced; if it was"
+    " not, report this as a bug"
 )
-_REPLACED = "the manifest was replaced later: put it back from a copy, and do not restore this savepoint"
+_REPLACED = (
+    "restore the manifest from a copy, because it was replaced later; do not restore the savepoint until then"
+)
 _RECORD_UNREADABLE = "delete this file; `holdfast savepoint digest` creates it again from the current files"
-_UNREADABLE = "put the manifest back from a copy of the catalog, or delete this savepoint"
+_UNREADABLE = "restore the manifest from a copy of the catalog, or delete this savepoint"
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,7 +210,7 @@ def _record(
         return (
             content.states,
             CONTENT,
-            [Problem(path, "its rows are of a different manifest", _REPLACED)],
+            [Problem(path, "the recorded rows belong to a different manifest", _REPLACED)],
         )
     return content.states, CONTENT, []
 

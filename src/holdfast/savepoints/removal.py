@@ -138,10 +138,9 @@ def plan_sweep(catalog: Storage, now_ms: int, dead_after_ms: int = DEAD_AFTER_MS
     needed, kept, unreadable = _needed(catalog)
     if unreadable:
         raise Corrupt(
-            "a savepoint's manifest is damaged, so nothing was removed",
+            ("nothing was removed, because the files of a savepoint with a damaged manifest are unknown"),
             code="HF-E6047",
             where=full(catalog.uri, manifest_path(unreadable[0])),
-            found="a damaged manifest, so the files that its savepoint needs are unknown",
             hint="restore the manifest from a copy, or delete the savepoint",
         )
     found = takes(catalog, now_ms, dead_after_ms)

@@ -102,7 +102,9 @@ ORIGIN: Final = layout.ORIGIN
 _STORES: Final = "stores"
 _MADE_MS: Final = "made_ms"
 _NEW: Final = "name a new directory; a checkpoint is never overwritten"
-_FINISHED: Final = "start the query on this checkpoint, which is whole and unused, or name a new directory"
+_FINISHED: Final = (
+    "start the query on the existing checkpoint, which is complete and unused, or name a new directory"
+)
 
 
 class RestoreKind(str, Enum):
@@ -493,7 +495,7 @@ class _Restore:
         found, _ = hash_file(self.target, file.path, file.size_bytes)
         if found != wanted:
             raise Corrupt(
-                "a file read back differs from what was written",
+                "a restored file differs from what was written",
                 code="HF-E6049",
                 where=full(self.target.uri, file.path),
                 found=f"SHA-256 {found}",
@@ -595,7 +597,6 @@ def _target_in_use(target: Storage, found: str, hint: str = _NEW) -> Conflict:
         code="HF-E4059",
         where=target.uri,
         found=found,
-        expected="an empty or missing directory",
         hint=hint,
     )
 

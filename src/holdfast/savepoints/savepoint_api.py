@@ -607,7 +607,8 @@ def _not_claimed(
     left = "the savepoint was not deleted" if stays else "files of the savepoint remain"
     again = f"delete {savepoint.text}" if stays else f"gc {catalog.uri}"
     return type(error)(
-        f"the checkpoint is whole and ready, but {left}",
+        f"the new checkpoint is complete, but {left}",
+        code=error.code,
         where=checkpoint,
         found=f"{error.fact} ({error.found or error.where})",
         hint=f"start the query on the checkpoint, and run `holdfast savepoint {again}` later",

@@ -317,13 +317,14 @@ def _release(spark: str) -> str:
             where="--spark",
             found=spark,
             expected="a release such as 4.2",
-            hint="give the release as in --spark 4.2",
+            hint="write the first two numbers of the release, as in --spark 4.2",
         )
     release = ".".join(parts[:2])
     if release not in RELEASES:
         raise Unsupported(
             "unsupported Spark version",
             code="HF-E7097",
+            hint="give one of these releases, as in --spark 4.2",
             where="--spark",
             found=f"Spark {spark}",
             expected=f"Spark {RELEASES[0]} to {RELEASES[-1]}",

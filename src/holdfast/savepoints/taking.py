@@ -200,15 +200,15 @@ def lost_id_hint(checkpoint: Storage, catalogs: Iterable[str]) -> str:
     newest = newest_savepoint(checkpoint, catalogs)
     if newest is None:
         return (
-            "put the file back from a copy; or, if any savepoint of the query exists, save this checkpoint's"
-            f" state with `holdfast savepoint take {place} DIR --id-of SAVEPOINT` and `holdfast restore` it"
-            " into a new directory"
+            "restore the file from a copy; or, if a savepoint of the query exists, save the state of this"
+            f" checkpoint with `holdfast savepoint take {place} DIR --id-of SAVEPOINT`, and restore it to a"
+            " new directory with `holdfast restore`"
         )
     word = place_word(newest[0])
     return (
-        f"savepoint {newest[1].savepoint_id} has the query id: save the newest batch with"
-        f" `holdfast savepoint take {place} DIR --id-of {word}` and `holdfast restore` it into a new"
-        f" directory; or go back to batch {newest[1].batch_id} with `holdfast restore {word} NEW`"
+        f"save the newest batch with `holdfast savepoint take {place} DIR --id-of {word}`, which takes the"
+        " query id from that savepoint, and restore it to a new directory with `holdfast restore`; or go back"
+        f" to batch {newest[1].batch_id} with `holdfast restore {word} NEW`"
     )
 
 

@@ -102,9 +102,11 @@ def too_slow(limits: Limits) -> Unavailable:
     return Unavailable(
         "the SQL query exceeded its time limit",
         code="HF-E5003",
-        found=f"more than {limits.seconds:g} s",
         expected=f"at most {limits.seconds:g} s for reading the states, planning and running it",
-        hint="query less data, or run `holdfast state scan CHECKPOINT --sql` on the machine itself",
+        hint=(
+            "select fewer states or rows, or run `holdfast state scan CHECKPOINT --sql` on the"
+            " machine of the server"
+        ),
     )
 
 
@@ -143,7 +145,7 @@ async def _started(module: str, folder: Path) -> asyncio.subprocess.Process:
             "the process for the SQL query cannot be started",
             code="HF-E5041",
             found=error.strerror or str(error),
-            hint="try again",
+            hint="repeat the request",
         ) from error
 
 

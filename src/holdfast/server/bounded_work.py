@@ -86,7 +86,10 @@ def too_much_memory(most: int, found: str | None = None) -> Unavailable:
         code="HF-E5004",
         found=found,
         expected=f"at most {most >> 20:,} MiB, including the states that it reads",
-        hint="query less data, or run `holdfast state scan CHECKPOINT --sql` on the machine itself",
+        hint=(
+            "select fewer states or rows, or run `holdfast state scan CHECKPOINT --sql` on the"
+            " machine of the server"
+        ),
     )
 
 

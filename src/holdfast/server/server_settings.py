@@ -49,6 +49,7 @@ class ServerSettings:
             raise Invalid(
                 "invalid port",
                 code="HF-E2279",
+                hint="give a port in this range; 0 picks a free port",
                 where="--port",
                 found=str(self.port),
                 expected="0 to 65535",
@@ -87,7 +88,6 @@ class ServerSettings:
                 "an address other than loopback needs a token",
                 code="HF-E2283",
                 where=f"--host {self.host}",
-                found="no token",
                 expected=f"--token-file FILE, or {TOKEN_VARIABLE} in the environment",
                 hint="set a token, or listen on 127.0.0.1",
             )

@@ -152,11 +152,11 @@ class _Unflushed(LocalStorage):
                     self._flush_one(path, sync if at_once else os.fsync)
         except OSError as error:
             raise Unavailable(
-                "written data may be lost if the machine crashes",
+                "written data could not be flushed to disk, and a crash of the machine may lose it",
                 code="HF-E5045",
                 where=full(self.uri, path),
-                found=f"flush failed: {error.strerror}",
-                hint="check the disk, then retry",
+                found=error.strerror,
+                hint="check the disk, then repeat the command",
             ) from error
 
     def _flush_one(self, path: str, flush: Callable[..., Any]) -> None:

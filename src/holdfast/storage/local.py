@@ -346,10 +346,13 @@ class LocalStorage:
             self._flush_folder(folder)
         except OSError as error:
             raise Unavailable(
-                "the written file may be lost if the machine crashes",
+                (
+                    "the directory of a written file could not be flushed to disk, and a crash of the"
+                    " machine may lose the file"
+                ),
                 code="HF-E5047",
                 where=full(self.uri, path),
-                found=f"flush of its directory failed: {error.strerror}",
+                found=error.strerror,
                 hint="check the disk, then write the file again",
             ) from error
 
@@ -420,10 +423,10 @@ class LocalStorage:
                 code="HF-E2287",
                 where=full(self.uri, path),
                 found=error.strerror,
-                hint="name a different path",
+                hint="give a path that the file system allows",
             )
         return Unavailable(
-            "the storage operation failed",
+            "a file or directory cannot be read or written",
             code="HF-E5048",
             where=full(self.uri, path),
             found=error.strerror,

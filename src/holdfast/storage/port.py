@@ -39,9 +39,9 @@ def go_on() -> None:
     given_up = _GIVEN_UP.get()
     if given_up is not None and given_up.is_set():
         raise Unavailable(
-            "the operation took too long and was stopped",
+            "the operation exceeded its time limit and was stopped",
             code="HF-E5049",
-            hint="narrow the request, for example to one operator or to fewer rows",
+            hint="select one operator or fewer rows",
         )
 
 

@@ -235,7 +235,7 @@ class RemoteStorage:
             if _nothing_there(error) or isinstance(error, IsADirectoryError):
                 raise no_file(self._uri, path) from error
             raise Unavailable(
-                "the storage operation failed",
+                "a file or directory cannot be read or written",
                 code="HF-E5048",
                 where=full(self._uri, path),
                 found=in_a_line(error),

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 _WHERE = "holdfast.dedupe(…)"
-_WHY = "without one, every key is kept for ever"
+_WHY = "without one, every key is kept forever"
 
 
 def dedupe(
@@ -69,17 +69,14 @@ def dedupe(
                 "watermark= needs an event-time column",
                 code="HF-E2288",
                 where=_WHERE,
-                found="watermark=… without time=…",
-                expected="time=…",
                 hint=f'name the column: time="ts", watermark={watermark!r}',
             )
         time = next(iter(watermarks(df)), None)
     if time is None:
         raise Invalid(
-            "the stream has no watermark",
+            f"the stream has no watermark, and {_WHY}",
             code="HF-E2289",
             where=_WHERE,
-            expected=f"a watermark, because {_WHY}",
             hint='give the time column and the allowed lateness: time="ts", watermark="10 minutes"',
         )
     require_time(df, time, where=_WHERE)

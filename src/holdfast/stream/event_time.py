@@ -56,7 +56,6 @@ def with_watermark(frame: DataFrame, time: str, delay: Duration | None, *, where
             code="HF-E2290",
             where=where,
             found=f"a watermark of {spark_interval(ms)} on `{column}`, and watermark={delay!r}",
-            expected="one watermark",
             hint="remove `watermark=`, or remove `.withWatermark(…)` from the frame",
         )
     ms = parse_duration(delay, f"{where}: watermark", allow_zero=True)
@@ -76,7 +75,7 @@ def require_watermark(frame: DataFrame, time: str, *, where: str, why: str) -> N
         f"the stream has no watermark on `{time}`",
         code="HF-E2291",
         where=where,
-        found=f"a watermark on {_list_names(present)}" if present else "none",
+        found=f"a watermark on {_list_names(present)}" if present else None,
         expected=f"a watermark on `{time}`, because {why}",
         hint=f"use `{next(iter(present))}` as the time"
         if present
@@ -143,7 +142,6 @@ def names_of(names: str | Iterable[str], *, where: str) -> list[str]:
                 code="HF-E2295",
                 where=where,
                 found=type(name).__name__,
-                expected="a column name",
                 hint="turn the expression into a named column first: .withColumn(…)",
             )
     return listed
@@ -175,19 +173,18 @@ def key_columns(
             "no key column given",
             code="HF-E2296",
             where=where,
-            found="none",
             expected=f"{argument}=… with at least one column",
             hint=f'name the key columns, as in {argument}="customer"',
         )
     require_columns(frame, keys, where=where)
     for key in keys:
-        if type_of(frame, key).startswith(refused):
+        kind = type_of(frame, key)
+        if kind.startswith(refused):
             raise Invalid(
-                "a column of this type cannot be a key",
+                f"a column of type {kind} cannot be a key",
                 code="HF-E2297",
                 where=f"{where}: {argument}={key!r}",
-                found=type_of(frame, key),
-                expected="a simple type",
+                expected="a simple type, such as string, long or date",
                 hint="extract the fields of the key into separate columns",
             )
     return keys

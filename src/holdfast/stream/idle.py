@@ -71,7 +71,7 @@ def watermarked(
             code="HF-E2301",
             where=_WHERE,
             found=_IS_TICK,
-            hint="rename it with withColumnRenamed",
+            hint="rename the column with withColumnRenamed",
         )
     with_watermark(df, time, delay, where=_WHERE)
     return _without_ticks(_with_ticks(df, time, idle_after_ms), time, delay)

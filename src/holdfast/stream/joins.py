@@ -158,7 +158,6 @@ def enrich(
             "the table to join is a stream, not a batch frame",
             code="HF-E2306",
             where=_ENRICH,
-            expected="a batch frame",
             hint="to join two streams, use holdfast.join_within(left, right, by=…, times=…, bound=…)",
         )
     keys = key_columns(stream, by, where=_ENRICH)
@@ -352,7 +351,6 @@ def _check_pair(left: DataFrame, right: DataFrame) -> None:
             found="a stream on the left, a batch frame on the right"
             if left.isStreaming
             else "a batch frame on the left, a stream on the right",
-            expected="two streams, or two batch frames",
             hint="to join a stream with a table, use holdfast.enrich(stream, table, by=…)",
         )
 

@@ -86,9 +86,7 @@ def watch(
             "no name given for the report",
             code="HF-E2310",
             where=where,
-            found="none",
-            expected="name=…",
-            hint='give a name that is unique in the query: name="orders"',
+            hint='give a name that is unique in the query, as in name="orders"',
         )
     every, heavy = _sizes(every, heavy, where)
     counted = with_item(df, _columns(keys), every)

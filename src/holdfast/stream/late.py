@@ -144,9 +144,10 @@ def refuse_complete(frame: DataFrame, mode: str | None) -> None:
     """
     if mode == "complete" and reads_late_watermark(frame):
         raise Invalid(
-            "side_outputs=True is not supported in output mode `complete`: Spark drops no late rows there",
+            (
+                "side_outputs=True is not supported in output mode `complete`, in which Spark drops"
+                " no late rows"
+            ),
             code="HF-E2336",
-            found='mode="complete" and side_outputs=True',
-            expected="mode append or update",
-            hint="remove side_outputs=True from the operator, or change the mode",
+            hint="remove side_outputs=True from the operator, or use mode append or update",
         )

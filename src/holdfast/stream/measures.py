@@ -131,7 +131,7 @@ def _output(function: str, read: pa.DataType, where: str) -> pa.DataType:
             return _wider(read, 10, 0) if function == "sum" else _wider(read, 4, 4)
         return pa.int64() if function == "sum" and kinds.is_integer(read) else pa.float64()
     raise Invalid(
-        f"`{function}` does not take a column of this type",
+        f"the argument of `{function}` has the wrong type",
         code="HF-E2342",
         where=where,
         found=type_text(read),

@@ -196,7 +196,6 @@ def aggregate_stream(frame: DataFrame, hot: HotKeys, aggregates: Sequence[Aggreg
             code="HF-E2389",
             where=_WHERE,
             found=", ".join(aggregate.name for aggregate in aggregates),
-            expected="count_distinct alone",
             hint="compute the other aggregates in a separate query",
         )
     if distinct:
@@ -221,7 +220,6 @@ def aggregate_table(frame: DataFrame, hot: HotKeys, aggregates: Sequence[Aggrega
             code="HF-E2390",
             where=_WHERE,
             found=", ".join(aggregate.name for aggregate in distinct),
-            expected="one count_distinct",
             hint="call agg once per column, and join the results by the key",
         )
     taken = [_taken_apart(frame, aggregate, at) for at, aggregate in enumerate(aggregates)]
@@ -326,8 +324,7 @@ def _check(frame: DataFrame, hot: HotKeys, aggregates: Sequence[Any]) -> None:
             "no aggregate given",
             code="HF-E2337",
             where=_WHERE,
-            found="none",
-            hint="give at least one: hf.skew.count()",
+            hint="give at least one aggregate, such as hf.skew.count()",
         )
     for aggregate in aggregates:
         if not isinstance(aggregate, Aggregate):
@@ -365,10 +362,10 @@ def _check_type(frame: DataFrame, aggregate: Aggregate) -> None:
     digits, _ = _digits(column_type)
     if digits == 0 or digits > limit:
         raise Invalid(
-            f"the {aggregate.kind} of a column of this type cannot be split exactly",
+            f"the {aggregate.kind} of column `{aggregate.column}` cannot be split exactly",
             code="HF-E2393",
             where=_WHERE,
-            found=f"`{aggregate.column}` {column_type}",
+            found=str(column_type),
             expected=f"a whole number or decimal of at most {limit} digits",
             hint=f'cast it to a narrower type, such as "decimal({limit},0)"',
         )

@@ -155,11 +155,9 @@ class Trial:
             if batch.batch_id == batch_id:
                 return batch
         raise Failed(
-            "Spark did not run the batch that was planned for the trial",
+            f"Spark did not run batch {batch_id}, which was planned for the trial",
             code="HF-E1007",
             where=self._checkpoint,
-            found="no run of this batch",
-            expected=f"batch {batch_id}",
             hint="report this as a bug, with the driver's log",
         )
 

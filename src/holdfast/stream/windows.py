@@ -88,7 +88,6 @@ class WindowedStream:
                 "no aggregate given",
                 code="HF-E2398",
                 where=f"{_WHERE}.agg(…)",
-                found="none",
                 hint='give at least one aggregate, as in .agg(F.count("*").alias("visits"))',
             )
         groups = [F.col(quoted(name)) for name in self.by]
@@ -189,7 +188,6 @@ def windowed(
                 "gap cannot be combined with size, slide or offset",
                 code="HF-E2399",
                 where=_WHERE,
-                found="`gap` with at least one of them",
                 expected="`gap` alone, or `size` with optional `slide` and `offset`",
                 hint="for sessions, keep only `gap`; for windows of a fixed length, remove `gap`",
             )
@@ -209,7 +207,10 @@ def _refuse_early_merges(frame: DataFrame) -> None:
     """Raise an error if Spark merges sessions before it drops late rows, so that no single row is late."""
     if (frame.sparkSession.conf.get(_MERGES_EARLY, None) or "false").lower() == "true":
         raise Invalid(
-            "side_outputs=True cannot identify late rows: Spark merges sessions before it drops late ones",
+            (
+                "side_outputs=True cannot identify late rows, because Spark merges sessions before it"
+                " drops late rows"
+            ),
             code="HF-E2400",
             where=_WHERE,
             found=f"{_MERGES_EARLY}=true",

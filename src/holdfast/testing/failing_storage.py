@@ -85,7 +85,7 @@ class FaultyStorage:
             "simulated storage failure",
             code="HF-E5067",
             where=full(self.uri, path),
-            hint="handle this failure in the tested code: the test requested it",
+            hint="handle the failure in the tested code: the test simulates it",
         )
 
     def _alive(self) -> None:

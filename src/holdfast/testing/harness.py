@@ -387,7 +387,6 @@ class Harness:
             raise Invalid(
                 "no key column given",
                 code="HF-E2296",
-                expected="by=… with a column",
                 hint='name the columns of the key: by="customer"',
             )
 

@@ -281,7 +281,7 @@ def test_rows_of_a_former_version_are_refused_by_name() -> None:
         Everything(), by="customer", events="customer string, ts timestamp", output="who string", time="ts"
     )
     newer = replace(state, operator=replace(state.operator, form=kept(other).operator.form))
-    with pytest.raises(Unsupported, match="rows in the old one, which only the job can convert"):
+    with pytest.raises(Unsupported, match="which only the job can convert"):
         without_expired(newer)
 
 

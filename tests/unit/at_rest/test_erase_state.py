@@ -212,7 +212,7 @@ def test_rows_of_a_join_go_by_a_column_of_their_value(name: str, tmp_path: Path)
     for each, rows in before.items():
         assert all_rows(view_of(catalog, each)) == without(rows, "c3")
     assert leaks(tmp_path / "catalog", C3) == []
-    with pytest.raises(NotFound, match="no state of the catalog has the key column"):
+    with pytest.raises(NotFound, match="no state in the catalog has a key column"):
         erased(catalog, hands, tmp_path, "c3", "nobody")
 
 

@@ -233,7 +233,7 @@ def test_a_new_grouping_column_needs_what_the_rows_have() -> None:
     ],
 )
 def test_what_stands_for_nothing_is_refused(said: dict[str, Any], found: str) -> None:
-    with pytest.raises(Invalid, match="names no operator or column") as refused:
+    with pytest.raises(Invalid, match="does not name an operator or a column") as refused:
         steps([TOTALS], [TOTALS], (TOTALS_PLAN, TOTALS_PLAN), **said)
     assert refused.value.found == found
 

@@ -113,8 +113,12 @@ def test_nothing_is_no_group() -> None:
         ({"total": table(who=["a"], value=[1], stamp_ms=[1])}, Invalid, "not have the columns"),
         ({"total": table(who=["a"], value=["1"])}, Invalid, "wrong type"),
         ({"total": table(who=[1], value=[1])}, Invalid, "wrong type"),
-        ({"total": table(who=["a", "b", "a"], value=[1, 2, 3])}, Invalid, "duplicate key in a state"),
-        ({"by": table(who=["a", "a"], map_key=["x", "x"], value=[1, 2])}, Invalid, "duplicate key in a map"),
+        ({"total": table(who=["a", "b", "a"], value=[1, 2, 3])}, Invalid, "several rows for a key, but"),
+        (
+            {"by": table(who=["a", "a"], map_key=["x", "x"], value=[1, 2])},
+            Invalid,
+            "several rows for one key and one map key",
+        ),
         (
             {"by": table(who=["a"], map_key=pa.array([None], pa.string()), value=[1])},
             Invalid,
@@ -169,7 +173,7 @@ def test_what_a_key_costs_does_not_grow_with_the_keys_of_its_hash() -> None:
 
 def test_state_of_instances_and_of_broadcast_streams_is_not_made() -> None:
     holds = Shop(Holds(), events=NUMBERS, output=HELD, instances=2)
-    with pytest.raises(Unsupported, match="state of instances"):
+    with pytest.raises(Unsupported, match="lists are distributed over the instances"):
         build_groups(kept(holds, instances=True).operator, {})
     with pytest.raises(Unsupported, match="broadcast stream"):
         build_groups(kept(alerts()).operator, {"rules": table(who=["a"], value=[1])})

@@ -104,8 +104,8 @@ def test_key_groups(name: str, partitions: int | None, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "wanted", "error", "fact"),
     [
-        (JOIN, {"backend": "tikv"}, Unsupported, "cannot be moved to this backend"),
-        (JOIN, {"backend": Memory()}, Unsupported, "cannot be moved to this backend"),
+        (JOIN, {"backend": "tikv"}, Unsupported, "cannot be moved to the backend 'tikv'"),
+        (JOIN, {"backend": Memory()}, Unsupported, "cannot be moved to the backend"),
         (JOIN, {"backend": "redis"}, Invalid, "the address of the Redis database"),
         (JOIN, {"backend": "cassandra"}, Invalid, "the address of the Cassandra database"),
         (

@@ -69,6 +69,6 @@ def test_what_is_no_offset() -> None:
         offset_of({1, 2})
     with pytest.raises(Invalid, match="differs from the number of sources") as wrong:
         begin_at(golden(NAME), [Beginning(), Beginning()])
-    assert (wrong.value.found, wrong.value.expected) == ("2", "1")
+    assert (wrong.value.found, wrong.value.expected) == ("2", "1, one for each source")
     with pytest.raises(NotFound):
         begin_under(MemoryStorage({"metadata": b'{"id":"7d7a1b9e-9dda-47b2-8f49-4073fd4a7361"}'}), 5)

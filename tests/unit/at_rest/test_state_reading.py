@@ -195,7 +195,7 @@ def test_a_key_of_the_wrong_type_says_what_it_is() -> None:
     with pytest.raises(Invalid) as wrong:
         found.get("aggregate", "c1")
     assert "window struct<start:timestamp,end:timestamp>, customer string" in str(wrong.value)
-    with pytest.raises(Invalid, match="invalid value for key column") as kind:
+    with pytest.raises(Invalid, match="invalid value for the key column") as kind:
         reader("4.2/state-format2").get("count", 7)
     assert kind.value.expected == "text, in quotes if it is JSON"
 

@@ -46,7 +46,7 @@ def test_a_window_is_as_long_as_those_of_the_state() -> None:
 
 
 def test_of_an_empty_state_nobody_knows_how_long_a_window_is() -> None:
-    with pytest.raises(Invalid, match="invalid value for key column window") as refused:
+    with pytest.raises(Invalid, match="invalid value for the key column 'window'") as refused:
         parse_key(["2026-03-05 09:00,ann"], WINDOWED, "s")
     assert refused.value.hint == 'write the key as {"window": …, "customer": …}'
 

@@ -318,7 +318,7 @@ def test_what_is_written_by_path_after_the_exchange_comes_back_with_the_old_one(
         (swap.old / "commits" / "98").write_text("committed")
 
     time.happens = [commit]
-    with pytest.raises(Conflict, match="the old checkpoint was put back, with the files written") as caught:
+    with pytest.raises(Conflict, match="the old checkpoint was restored, with the files written") as caught:
         replace_checkpoint(swap.old, swap.new, swap.guard)
     assert "commits/98 is new, offsets/98 is new" in (caught.value.found or "")
     assert files(swap.old) == {
@@ -355,7 +355,7 @@ def test_what_is_written_through_an_open_file_is_in_the_old_one(tmp_path: Path, 
             child.stdout.readline()
 
         time.happens = [write_on]
-        with pytest.raises(Conflict, match="the old checkpoint was put back"):
+        with pytest.raises(Conflict, match="the old checkpoint was restored"):
             replace_checkpoint(swap.old, swap.new, swap.guard)
         child.communicate("")
     assert files(swap.old) == {**swap.before, "commits/98": b"more"}
@@ -421,7 +421,7 @@ def test_what_was_written_through_a_file_that_is_closed_again_is_in_the_old_one(
             opened.write("more")
 
     time.happens = [write_on]
-    with pytest.raises(Conflict, match="the old checkpoint was put back") as caught:
+    with pytest.raises(Conflict, match="the old checkpoint was restored") as caught:
         replace_checkpoint(swap.old, swap.new, swap.guard)
     assert "commits/98 has changed" in (caught.value.found or "")
     assert files(swap.old) == {**swap.before, "commits/98": b"more"}

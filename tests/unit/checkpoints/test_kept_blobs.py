@@ -56,7 +56,7 @@ def test_a_group_without_names_needs_no_database() -> None:
 
 
 def test_a_name_is_looked_for_where_its_operator_says() -> None:
-    with pytest.raises(Invalid, match="whose address is not known") as nowhere:
+    with pytest.raises(Invalid, match="no address is set for the database") as nowhere:
         read(checkpoint(orders=described(REDIS)))
     assert str(nowhere.value.where).endswith("operator visits")
     with pytest.raises(Corrupt, match="the description of an operator cannot be read") as unknown:

@@ -43,7 +43,7 @@ def test_a_complete_file_of_another_run_is_a_remark_and_no_damage(name: str) -> 
     (remark,) = [remark for remark in outcome.remarks if remark.file.endswith(".tmp")]
     assert remark.file in (left_name(first), left_name(other))
     assert f"batch {place.version - 1} ran more than once" in remark.what
-    assert "(1 more like it)" in remark.what
+    assert "(1 more such file)" in remark.what
     assert "docs/guides/repeated-batches.md" in remark.what
 
 

@@ -96,7 +96,7 @@ def test_the_note_of_a_plan_tells(tmp_path: Path) -> None:
 
     found = looked(noted(stateful=True))
     assert [(each.file, "plan" in each.what) for each in found.problems] == [("state/0", True)]
-    with pytest.raises(Corrupt, match="state is missing"):
+    with pytest.raises(Corrupt, match="state files are missing"):
         cut(MemoryStorage(noted(stateful=True), URI))
     stateless = looked(noted(stateful=False))
     assert (stateless.ok, stateless.stateful) == (True, False)
@@ -119,14 +119,14 @@ def test_no_savepoint_is_taken_of_lost_state(tmp_path: Path) -> None:
     recorder = Recorder(storage, RecordFile(record_path(home, storage.uri)))
     recorder.look()
     shutil.rmtree(place / "state")
-    with pytest.raises(Corrupt, match="state is missing") as error:
+    with pytest.raises(Corrupt, match="state files are missing") as error:
         savepoints.take(place, tmp_path / "sp", home=home)
     assert error.value.hint is not None
     assert savepoints.list(tmp_path / "sp") == ()
     holdfast = cli_in(tmp_path, home)
     for verb in (("savepoint", "take", "ck", "sp"), ("savepoint", "take", "ck", "sp", "--dry-run")):
         refused = holdfast(*verb)
-        assert (refused.returncode, "state is missing" in refused.stderr) == (Corrupt.exit_code, True)
+        assert (refused.returncode, "state files are missing" in refused.stderr) == (Corrupt.exit_code, True)
     assert holdfast("checkpoint", "verify", "ck").returncode == Corrupt.exit_code
 
 

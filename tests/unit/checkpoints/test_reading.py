@@ -160,5 +160,5 @@ def test_what_show_cannot_read_is_named() -> None:
         assert f"/{path}" in error.value.where
         assert "verify" in (error.value.hint or "")
     rest = {path: data for path, data in files.items() if path != "metadata"}
-    with pytest.raises(Corrupt, match="query id is missing"):
+    with pytest.raises(Corrupt, match="query's id is missing"):
         read(MemoryStorage(rest))

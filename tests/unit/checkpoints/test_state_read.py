@@ -162,7 +162,7 @@ def test_rows_of_one_operator() -> None:
 
 @pytest.mark.parametrize("batch", [2, 99])
 def test_a_batch_that_is_not_kept(batch: int) -> None:
-    with pytest.raises(NotFound, match="not committed, or no longer kept"):
+    with pytest.raises(NotFound, match="not committed, or is no longer kept"):
         contents(golden("4.2/aggregate-format2"), batch)
 
 

@@ -45,7 +45,7 @@ def test_a_verb_says_that_it_cannot_read_the_state(
     before = {path: path.stat().st_mtime_ns for path in place.rglob("*")}
     said = holdfast(*words.format(place=place, new=tmp_path / "new").split())
     assert said.returncode == 7, said.stdout + said.stderr
-    assert said.stderr.startswith("error: Holdfast cannot read this checkpoint: its state is in a database")
+    assert said.stderr.startswith("error: the state of the checkpoint cannot be read, because it is in")
     assert f"found {TIKV_PROVIDER}" in " ".join(said.stderr.split())
     assert "hint: the query can continue" in said.stderr
     assert not (tmp_path / "new").exists()

@@ -255,7 +255,7 @@ def test_a_job_file_that_imports_what_an_extra_brings_is_told_which(
     monkeypatch.setitem(sys.modules, "pyspark", None)  # as where it is not installed
     said = holdfast("run", write(tmp_path, "import pyspark\n"), "--dry-run")
     assert said.returncode == 2
-    assert "hint: pip install 'holdfast[spark]'" in said.stderr
+    assert "hint: run `pip install 'holdfast[spark]'`" in said.stderr
 
 
 def test_a_home_that_cannot_be_written_is_named(holdfast: Holdfast, tmp_path: Path) -> None:

@@ -206,7 +206,7 @@ def test_a_row_whose_fate_depends_on_batches_has_no_answer(tmp_path: Path, ts: s
     hours = [[arrival(f"a{n}", f"2026-03-05T{9 + n:02d}:00:00Z")] for n in range(7)]
     hours[6].append(arrival("who knows", ts))
     write(tmp_path, arrivals=hours)
-    with pytest.raises(Invalid, match="depends on how Spark splits the files") as caught:
+    with pytest.raises(Invalid, match="Spark's split of the files") as caught:
         model.answers(model.read_day(tmp_path))
     assert caught.value.where == "arrivals, file 6"
 

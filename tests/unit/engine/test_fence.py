@@ -103,7 +103,7 @@ def test_a_lock_that_is_no_file_is_refused(tmp_path: Path, kind: str, use: Calla
         lock.symlink_to(victim)
     if kind == "link":
         victim.write_text("of the operator" * 10_000)
-    with pytest.raises(Corrupt, match="the lock of a checkpoint is not a regular file") as caught:
+    with pytest.raises(Corrupt, match="the lock file of the checkpoint is not a regular file") as caught:
         use(lock)
     assert caught.value.where == str(lock)
     assert victim.exists() == (kind == "link")

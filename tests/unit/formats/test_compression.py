@@ -174,5 +174,5 @@ def test_what_is_written_can_be_read(codec: str, data: bytes) -> None:
 
 
 def test_what_is_not_written_is_said() -> None:
-    with pytest.raises(Unsupported, match="cannot write state files with this compression"):
+    with pytest.raises(Unsupported, match="state files cannot be written with this compression"):
         compressed(b"", "brotli")

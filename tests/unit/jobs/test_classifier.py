@@ -114,8 +114,8 @@ def test_a_gap_in_the_log_of_a_table_is_named_with_what_fills_it() -> None:
     found = failures.from_text(SINK_LOG, label="query", query="a")
     assert str(found) == (
         "query a: BATCH_METADATA_NOT_FOUND: Unable to find batch file:/data/out/a/_spark_metadata/10."
-        " SQLSTATE: 42K03 (hint: batch 10 is missing from the sink's log: stop the query, write the line v1"
-        " to /data/out/a/_spark_metadata/10, and restart the query; repeat for each batch reported)"
+        " SQLSTATE: 42K03 (hint: stop the query, write the line v1 to /data/out/a/_spark_metadata/10,"
+        " which is missing from the sink's log, and restart the query; repeat this for each batch reported)"
     )
     assert failures.is_permanent(found)
     other = failures.from_text(SOURCE_LOG, label="query")

@@ -39,6 +39,6 @@ def test_a_field_of_a_later_version_is_passed_over() -> None:
 
 @pytest.mark.parametrize("data", [b"", b"[]", b"{}", b'{"format": 2}', b'{"format": 1, "queries": 3}', LATER])
 def test_what_cannot_be_read_is_told(data: bytes) -> None:
-    with pytest.raises(Unsupported, match="leader's record of the job cannot be read") as caught:
+    with pytest.raises(Unsupported, match="record of the job's leader cannot be read") as caught:
         LeaderRecord.parse(data, "zookeeper://a/b/job")
     assert caught.value.where == "zookeeper://a/b/job"

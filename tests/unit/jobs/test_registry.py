@@ -42,7 +42,7 @@ def batch(number: int, query: str = "q") -> BatchProgress:
 def test_a_home_that_is_new_has_no_jobs_and_is_not_made(registry: Registry) -> None:
     assert registry.jobs() == []
     assert not registry.path.exists()
-    with pytest.raises(NotFound, match="no jobs"):
+    with pytest.raises(NotFound, match="unknown job 'job'"):
         registry.job("job")
 
 
@@ -52,7 +52,7 @@ def test_a_job_is_found_by_name_and_by_id(registry: Registry) -> None:
     assert len(job_id("job")) == 32
     with pytest.raises(NotFound, match="job") as caught:
         registry.job("other")
-    assert caught.value.found == "job"
+    assert caught.value.expected == "job"
 
 
 def test_savepoints_are_kept_with_what_went_wrong(registry: Registry) -> None:

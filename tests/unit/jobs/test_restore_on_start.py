@@ -43,7 +43,7 @@ def test_who_is_meant_must_be_clear(taken: str, tmp_path: Path, given: str) -> N
     places = {name: (tmp_path / "job" / name).as_uri() for name in ("one", "two")}
     with pytest.raises(Invalid) as caught:
         list(restore_all({"one": taken, given: taken}, places))
-    assert caught.value.expected == "one, two"
+    assert caught.value.expected == "one or two"
     assert not (tmp_path / "job").exists()
 
 

@@ -136,4 +136,4 @@ def test_files_alone_are_drilled_without_spark(holdfast: Holdfast, tmp_path: Pat
 def test_a_place_without_savepoints_is_missing(holdfast: Holdfast) -> None:
     said = holdfast("drill", "./nothing")
     assert said.returncode == NotFound.exit_code
-    assert "no savepoint found" in said.stderr
+    assert "the directory has no savepoint" in said.stderr

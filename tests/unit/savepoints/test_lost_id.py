@@ -1,4 +1,4 @@
-"""A checkpoint that has query id is missing goes on under the id that a savepoint of the query has."""
+"""A checkpoint that has query's id is missing goes on under the id that a savepoint of the query has."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_the_newest_batch_is_saved_under_the_id_of_an_older_savepoint(
     before = contents(LocalStorage(checkpoint))
     files = {path: path.read_bytes() for path in checkpoint.rglob("*") if path.is_file()}
     query_id = lose_id(checkpoint)
-    with pytest.raises(Corrupt, match="query id is missing") as caught:
+    with pytest.raises(Corrupt, match="query's id is missing") as caught:
         savepoints.take(checkpoint, catalog)
     hint = caught.value.hint or ""
     assert f"--id-of {place_word(older.uri)}" in hint
@@ -66,7 +66,7 @@ def test_without_a_known_savepoint_the_hint_says_what_one_is_good_for(
     lose_id(checkpoint)
     with pytest.raises(Corrupt) as caught:
         savepoints.take(checkpoint, catalog)
-    assert "put the file back from a copy" in (caught.value.hint or "")
+    assert "restore the file from a copy" in (caught.value.hint or "")
     assert "--id-of SAVEPOINT" in (caught.value.hint or "")
     assert "checkpoint verify" not in (caught.value.hint or "")
 

@@ -246,8 +246,8 @@ def test_a_source_goes_on_at_its_own_offset(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "kind", "fact"),
     [
-        (ToRecord("nobody", 0, 1), NotFound, "no source has read from this topic"),
-        (ToRecord("orders", 2, 1), NotFound, "no offset for this partition"),
+        (ToRecord("nobody", 0, 1), NotFound, "no source of the query has read the topic"),
+        (ToRecord("orders", 2, 1), NotFound, "no offset for a partition of the topic"),
         (ToRecord("orders", 0, 1 << 63), Invalid, "invalid record offset"),
         (SkipRecords("orders", 0, -41), Invalid, "invalid record offset"),
         (ToRecord("orders", 0, 40), Invalid, "moves no offset"),
@@ -365,7 +365,7 @@ def test_a_file_that_was_read_or_is_elsewhere_cannot_be_left_out(tmp_path: Path)
     with pytest.raises(NotFound, match="the file to skip does not exist") as missing:
         left_out(checkpoint, f"file:{tmp_path}/in%20put/12.json")
     assert missing.value.found == str(folder / "12.json")
-    with pytest.raises(NotFound, match="no matching file source"):
+    with pytest.raises(NotFound, match="no file source that has read a file"):
         left_out(reading(KAFKA), "/a.json")
 
 

@@ -196,7 +196,7 @@ def test_a_claim_that_fails_afterwards_says_what_is_there(tmp_path: Path) -> Non
         if what == "copying" and done == total:
             busy.begin()
 
-    with pytest.raises(Conflict, match="ready, but the savepoint was not deleted") as told:
+    with pytest.raises(Conflict, match="complete, but the savepoint was not deleted") as told:
         savepoints.restore(saved, tmp_path / "new", claim=True, tell=begin)
     assert told.value.where == f"file://{tmp_path}/new"
     assert "a savepoint is being taken into this catalog" in (told.value.found or "")

@@ -79,7 +79,7 @@ def test_a_flush_that_fails_is_an_error(tmp_path: Path, monkeypatch: pytest.Monk
             for number in range(count):
                 quick.write(f"many/{number}", b"x")
 
-    with pytest.raises(Unavailable, match="may be lost if the machine crashes") as caught:
+    with pytest.raises(Unavailable, match="could not be flushed to disk") as caught:
         change()
     assert caught.value.where is not None
     assert caught.value.where.startswith(storage.uri)

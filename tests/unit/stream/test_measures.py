@@ -57,10 +57,10 @@ def test_a_call_is_read_with_the_types_of_spark(
         ("sum(*)", "is allowed only in"),
         ("sum(nothing)", "no column `nothing`"),
         ("sum(n + 1)", r"no column `n \+ 1`"),
-        ("sum(who)", "does not take"),
-        ("avg(ts)", "does not take"),
-        ("max(ok)", "does not take"),
-        ("min(tags)", "does not take"),
+        ("sum(who)", "has the wrong type"),
+        ("avg(ts)", "has the wrong type"),
+        ("max(ok)", "has the wrong type"),
+        ("min(tags)", "has the wrong type"),
     ],
 )
 def test_what_is_no_aggregate_is_refused(text: Any, message: str) -> None:

@@ -73,7 +73,7 @@ final case class CassandraPlace(
       case cut => (point.take(cut), point.drop(cut + 1))
     }
     new InetSocketAddress(host.stripPrefix("[").stripSuffix("]"), port.toIntOption.getOrElse(
-      throw new ExternalStateException(s"the setting cassandra.contactPoints names no port: $point")))
+      throw new ExternalStateException(s"the setting cassandra.contactPoints has an address without a port: $point")))
   }
 
   private def trusting(): SSLContext = trustStore match {
@@ -99,11 +99,11 @@ object CassandraPlace {
     val keyspace = settings.get("cassandra.keyspace").getOrElse("holdfast")
     val consistency = settings.get("cassandra.consistency").getOrElse("LOCAL_QUORUM")
     if (!Keyspace.matches(keyspace)) {
-      throw new ExternalStateException(s"the setting cassandra.keyspace is no name in lower case: $keyspace")
+      throw new ExternalStateException(s"the setting cassandra.keyspace is not a lower-case name: $keyspace")
     }
     if (!Levels(consistency)) {
       throw new ExternalStateException(
-        s"the setting cassandra.consistency has to be ${Levels.mkString(" or ")}, and is $consistency")
+        s"the setting cassandra.consistency must be ${Levels.mkString(" or ")}, not $consistency")
     }
     CassandraPlace(
       settings.needed("cassandra.contactPoints"),
@@ -247,8 +247,8 @@ private[state] final class CassandraSession(place: CassandraPlace) extends AutoC
         case Some(copies) => keyspaceStatement(copies)
         case None =>
           throw new ExternalStateException(
-            s"there is no keyspace ${place.keyspace} in $place. Run ${keyspaceStatement(3)} there with as " +
-              "many copies as it shall have, or set cassandra.replication")
+            s"the keyspace ${place.keyspace} does not exist in $place. Run ${keyspaceStatement(3)}, with the number " +
+              "of replicas that you need, or set cassandra.replication")
       }
       make(statement)
     }
@@ -261,8 +261,8 @@ private[state] final class CassandraSession(place: CassandraPlace) extends AutoC
       case Some(0) =>
       case Some(seconds) =>
         throw new ExternalStateException(
-          s"$place deletes what is in table $name after $seconds s, and state would be lost. Run ALTER " +
-            s"TABLE ${place.keyspace}.$name WITH default_time_to_live = 0 there")
+          s"table $name in $place has a default TTL of $seconds s, so Cassandra would delete state. Run ALTER " +
+            s"TABLE ${place.keyspace}.$name WITH default_time_to_live = 0")
     }
   }
 

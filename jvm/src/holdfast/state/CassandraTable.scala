@@ -63,8 +63,8 @@ final class CassandraTable(place: CassandraPlace, name: String, patienceMillis: 
       val lost = (0 until Buckets).filterNot(found)
       throw new ExternalStateException(
         s"state in $place is damaged: store $name lacks ${lost.size} of $Buckets parts at version " +
-          s"${head.newest}, among them part ${lost.head}. Something else has deleted them. Restore a " +
-          "savepoint")
+          s"${head.newest}, among them part ${lost.head}. They were deleted outside Holdfast. " +
+          "Restore a savepoint")
     }
   }
 
@@ -155,8 +155,8 @@ final class CassandraTable(place: CassandraPlace, name: String, patienceMillis: 
         staging.remove(attempt.number)
         total
       case Left(Over(reached)) =>
-        throw refused(s"a task was late with version ${attempt.version + 1}: the query is at $reached")
-      case Left(Discarded) => throw refused(s"attempt ${attempt.number} was given up before")
+        throw refused(s"the task is too late to commit version ${attempt.version + 1}: the query is at $reached")
+      case Left(Discarded) => throw refused(s"attempt ${attempt.number} was discarded earlier")
       case Left(why) => throw refused(attempt.version, why)
     }
   }
@@ -175,7 +175,7 @@ final class CassandraTable(place: CassandraPlace, name: String, patienceMillis: 
     val attempt = head.versions.getOrElse(version, throw refused(version, Missing(head.newest)))
     if (version > 0 && version == head.oldest) {
       throw new ExternalStateException(
-        s"what version $version has changed is not kept in $place, store $name: it is the oldest one")
+        s"the changes of version $version of store $name are not in $place, because it is the oldest version")
     }
     notes(attempt).flatMap { case (_, fields) => fields.distinct.grouped(ReadTogether) }.flatMap { fields =>
       val asked = fields.map(bytes).toArray
@@ -213,8 +213,8 @@ final class CassandraTable(place: CassandraPlace, name: String, patienceMillis: 
     if (readHead(serially = true).isEmpty) {
       if (presentBuckets().nonEmpty && readHead(serially = true).isEmpty) {
         throw new ExternalStateException(
-          s"there are rows of store $name in $place, but the row that says what they are is gone. " +
-            "Something else has deleted it. Restore a savepoint")
+          s"store $name in $place has rows, but its head row is missing. " +
+            "It was deleted outside Holdfast. Restore a savepoint")
       }
       val patience = new Patience
       do attempted(patience)(transact(bind(_.makeHead, values(CassandraHead.first(run)) :+ name: _*)))
@@ -434,21 +434,21 @@ final class CassandraTable(place: CassandraPlace, name: String, patienceMillis: 
     catch {
       case error: AllNodesFailedException if login(error).nonEmpty =>
         throw new ExternalStateException(
-          s"$place does not let us in: ${login(error).get.getMessage}. Check user and password")
+          s"$place rejected the user or the password: ${login(error).get.getMessage}. Check both")
       case error: ReadFailureException if error.getReasonMap.containsValue(TooManyTombstones) =>
         throw new ExternalStateException(
-          s"$place has met more deletions in a part of store $name than it allows " +
-            "(tombstone_failure_threshold): they have not been compacted away. Repair and compact " +
-            "table state_rows there", error)
+          s"$place aborted a read of store $name, because a part has more tombstones than " +
+            "tombstone_failure_threshold. Repair and compact the table state_rows, then start the query " +
+            "again", error)
       case error: DriverException if passes(error) =>
         patience.after(error)
         None
       case error: UnauthorizedException =>
         throw new ExternalStateException(
           s"${error.getMessage}. The user of $place needs SELECT and MODIFY on keyspace ${place.keyspace}, " +
-            "and CREATE where the tables are not there yet")
+            "and CREATE until the tables exist")
       case error: QueryValidationException =>
-        throw new ExternalStateException(s"$place has refused a statement: ${error.getMessage}", error)
+        throw new ExternalStateException(s"$place rejected a statement: ${error.getMessage}", error)
     }
 
   private final class Patience {
@@ -458,8 +458,8 @@ final class CassandraTable(place: CassandraPlace, name: String, patienceMillis: 
     def after(error: DriverException): Unit = {
       if (System.nanoTime() > giveUp) {
         throw new ExternalStateException(
-          s"$place has not answered for ${patienceMillis / 1000} s: ${error.getMessage}. What it was asked " +
-            "last may have been done or not; the batch can run again. See that it runs and can be reached",
+          s"$place did not answer for ${patienceMillis / 1000} s: ${error.getMessage}. The last request may or " +
+            "may not have taken effect; the batch can run again. Check that the database runs and is reachable",
           error)
       }
       Thread.sleep(pause)
@@ -468,22 +468,21 @@ final class CassandraTable(place: CassandraPlace, name: String, patienceMillis: 
   }
 
   private def refused(why: String) =
-    new ExternalStateException(s"$why. Nothing was changed in $place, store $name")
+    new ExternalStateException(s"$why. Store $name in $place is unchanged")
 
   private def refused(version: Long, why: Refusal): ExternalStateException = why match {
-    case Retired(later) => refused(s"another run of the query has taken over: $later")
+    case Retired(later) => refused(s"a later run of the query has taken over: $later")
     case Missing(newest) =>
       new ExternalStateException(
-        s"version $version is not kept in $place, store $name; the newest is $newest. A batch can only run " +
-          "again on one of the last versions. Restore a savepoint")
+        s"version $version of store $name is no longer in $place; the newest version is $newest. A batch can run " +
+          "again only on one of the retained versions. Restore a savepoint")
     case other => refused(other.toString)
   }
 
   private def gone(version: Long) =
     new ExternalStateException(
-      s"there is no state in $place for store $name, but the checkpoint is at version $version. The " +
-        "contact points or the keyspace are others, or the tables were emptied. Bring their data back, or " +
-        "restore a savepoint")
+      s"store $name is missing from $place, but the checkpoint is at version $version. Check the contact " +
+        "points and the keyspace; if the tables were emptied, recover their data or restore a savepoint")
 }
 
 private object CassandraTable {

@@ -41,7 +41,7 @@ final class CommittedBatches extends StreamingQueryListener with Logging {
         }
       } catch {
         case NonFatal(error) =>
-          logWarning(s"batch ${progress.batchId} could not be noted for readers of its state: ${error.getMessage}")
+          logWarning(s"batch ${progress.batchId} could not be recorded for readers of its state: ${error.getMessage}")
       }
     }
   }

@@ -74,12 +74,12 @@ abstract class ExternalStateStoreProvider extends StateStoreProvider with Loggin
       stateSchemaProvider: Option[StateSchemaProvider]): Unit = {
     if (useColumnFamilies || useMultipleValuesPerKey) {
       throw new ExternalStateException(
-        s"$kind keeps no state of column families: transformWithState and version 3 and later of stream-stream " +
-          "joins need RocksDB. For joins set spark.sql.streaming.join.stateFormatVersion to 2")
+        s"$kind does not support column families, which transformWithState and joins of state format 3 or later " +
+          "need. Use RocksDB; for joins you can set spark.sql.streaming.join.stateFormatVersion to 2 instead")
     }
     if (storeConf.enableStateStoreCheckpointIds) {
       throw new ExternalStateException(
-        s"$kind needs no checkpoint ids. Set spark.sql.streaming.stateStore.checkpointFormatVersion to 1")
+        s"$kind does not support checkpoint ids. Set spark.sql.streaming.stateStore.checkpointFormatVersion to 1")
     }
     id = stateStoreId
     conf = storeConf
@@ -92,12 +92,14 @@ abstract class ExternalStateStoreProvider extends StateStoreProvider with Loggin
       case PrefixKeyScanStateEncoderSpec(_, columns) =>
         encoder = s"prefix:$columns"
         new PrefixedRows(keySchema, columns, valueSchema.length)
-      case other => throw new ExternalStateException(s"$kind does not know keys of this kind: $other")
+      case other => throw new ExternalStateException(s"$kind does not support the key encoding $other")
     }
     run = Option(hadoopConf.get(RunKey)).getOrElse(
-      throw new ExternalStateException("Spark has not said which run of the query this is"))
+      throw new ExternalStateException("Spark did not pass the run id of the query"))
     retain = settings.long("retain", DefaultRetained).toInt
-    if (retain < 1) throw new ExternalStateException("the setting retain has to be 1 or more: a batch may run again")
+    if (retain < 1) {
+      throw new ExternalStateException("the setting retain must be at least 1, because a batch may run again")
+    }
     described = description()
     table = open(settings, storeName, settings.long("patienceMillis", DefaultPatienceMillis))
     reported = table.times.total
@@ -110,7 +112,7 @@ abstract class ExternalStateStoreProvider extends StateStoreProvider with Loggin
 
   override def getStore(
       version: Long, checkpointId: Option[String], forceSnapshot: Boolean, loadEmpty: Boolean): StateStore = {
-    if (loadEmpty) throw new ExternalStateException(s"$kind does not begin with a store that is emptied")
+    if (loadEmpty) throw new ExternalStateException(s"$kind does not support loading an empty store")
     requireDescription(version)
     val attempt = table.begin(version, run)
     try {
@@ -161,7 +163,7 @@ abstract class ExternalStateStoreProvider extends StateStoreProvider with Loggin
     try {
       val text = new String(input.readAllBytes(), "UTF-8")
       QueryId.findFirstMatchIn(text).map(_.group(1)).getOrElse(
-        throw new ExternalStateException(s"the file $file names no query"))
+        throw new ExternalStateException(s"the file $file has no query id"))
     } finally input.close()
   }
 
@@ -186,7 +188,7 @@ abstract class ExternalStateStoreProvider extends StateStoreProvider with Loggin
     if (described.isEmpty) described = description()
     if (described.isEmpty) {
       throw new ExternalStateException(
-        s"the file $descriptionPath is gone or damaged, which names the store of version $version. Restore a " +
+        s"the file $descriptionPath, which names the store of version $version, is missing or damaged. Restore a " +
           "savepoint")
     }
   }
@@ -379,7 +381,7 @@ abstract class ExternalStateStoreProvider extends StateStoreProvider with Loggin
       giveBack(held, writing = true, usable = !staged)
       try table.discard(attempt)
       catch {
-        case error: ExternalStateException => logWarning("what a task has staged could not be deleted", error)
+        case error: ExternalStateException => logWarning("the staged rows of a task could not be deleted", error)
       } finally countRequests()
     }
 
@@ -429,7 +431,7 @@ abstract class ExternalStateStoreProvider extends StateStoreProvider with Loggin
   /** What only RocksDB does, and no operator that this provider serves asks for. */
   private trait OneFamily {
     protected def noFamilies(): Nothing =
-      throw new UnsupportedOperationException(s"$kind has one value a key and one column family")
+      throw new UnsupportedOperationException(s"$kind supports only one value per key and one column family")
 
     def allColumnFamilyNames: Set[String] = Set(StateStore.DEFAULT_COL_FAMILY_NAME)
     def valuesIterator(key: UnsafeRow, family: String): Iterator[UnsafeRow] = noFamilies()
@@ -468,13 +470,13 @@ private[state] object ExternalStateStoreProvider {
   private val QuestionsWorthAScan = 16L
 
   private val AskedMetric =
-    StateStoreCustomSumMetric("externalReads", "fields that the database was asked for")
+    StateStoreCustomSumMetric("externalReads", "fields read from the database")
   private val AnsweredHereMetric =
-    StateStoreCustomSumMetric("externalHeldReads", "fields that the executor held")
+    StateStoreCustomSumMetric("externalHeldReads", "fields read from the executor's memory")
   private val WrittenMetric =
-    StateStoreCustomSumMetric("externalWrites", "fields that were written to the database")
+    StateStoreCustomSumMetric("externalWrites", "fields written to the database")
   private val RequestMicrosMetric =
-    StateStoreCustomSumMetric("externalRequestMicros", "microseconds that requests to the database took")
+    StateStoreCustomSumMetric("externalRequestMicros", "microseconds spent on requests to the database")
 
   // Spark adds up what its tasks report, and a percentile cannot be added up: so each bucket of the histogram is a metric.
   private val RequestMetrics: Seq[StateStoreCustomSumMetric] = {

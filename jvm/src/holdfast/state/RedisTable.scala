@@ -90,7 +90,7 @@ final class RedisTable(place: RedisPlace, name: String, patienceMillis: Long) ex
       case Seq("over", reached) =>
         throw refused(VersionedTable.passed(version, reached.toLong, VersionedTable.RestoreEarlier))
       case Seq("retired", later) =>
-        throw refused(s"another run of the query has taken over: $later")
+        throw refused(s"a later run of the query has taken over: $later")
       case why => throw absent(version, why)
     }
   }
@@ -110,16 +110,16 @@ final class RedisTable(place: RedisPlace, name: String, patienceMillis: Long) ex
         .map(_.asInstanceOf[Long]).sum
       if (found != string(fields).toLong) {
         throw new ExternalStateException(
-          s"state in $place is damaged: store $name has $found of ${string(fields)} fields. Something else has " +
-            "deleted some. Restore a savepoint")
+          s"state in $place is damaged: store $name has $found of ${string(fields)} fields. The others were " +
+            "deleted outside Holdfast. Restore a savepoint")
       }
     }
     val memory = asking(_.info("memory"))
     val policy = "maxmemory_policy:([a-z-]+)".r.findFirstMatchIn(memory).map(_.group(1))
     policy.filter(_.startsWith("allkeys")).foreach { word =>
       throw new ExternalStateException(
-        s"$place deletes keys when its memory is full (maxmemory-policy $word), and state would be lost. " +
-          "Set maxmemory-policy noeviction there")
+        s"$place has maxmemory-policy $word, so Redis would delete state when its memory is full. " +
+          "Run CONFIG SET maxmemory-policy noeviction, and set it in the configuration file")
     }
   }
 
@@ -181,11 +181,11 @@ final class RedisTable(place: RedisPlace, name: String, patienceMillis: Long) ex
         follow(plan)
         commit(attempt, run)
       case Seq("retired", later) =>
-        throw refused(s"another run of the query has taken over: $later")
+        throw refused(s"a later run of the query has taken over: $later")
       case Seq("over", reached) =>
-        throw refused(s"a task was late with version ${attempt.version + 1}: the query is at $reached")
+        throw refused(s"the task is too late to commit version ${attempt.version + 1}: the query is at $reached")
       case Seq("discarded") =>
-        throw refused(s"attempt ${attempt.number} was given up before")
+        throw refused(s"attempt ${attempt.number} was discarded earlier")
       case why => throw absent(attempt.version, why)
     }
   }
@@ -264,39 +264,39 @@ final class RedisTable(place: RedisPlace, name: String, patienceMillis: Long) ex
           close()
           if (System.nanoTime() > giveUp) {
             throw new ExternalStateException(
-              s"$place has not answered for ${patienceMillis / 1000} s: ${error.getMessage}. What it was asked " +
-                "last may have been done or not; the batch can run again. See that it runs and can be reached",
+              s"$place did not answer for ${patienceMillis / 1000} s: ${error.getMessage}. The last request may or " +
+                "may not have taken effect; the batch can run again. Check that the database runs and is reachable",
               error)
           }
           Thread.sleep(pause)
           pause = math.min(pause * 2, 1000L)
         case error: JedisDataException if error.getMessage.startsWith("NOAUTH") =>
           throw new ExternalStateException(
-            s"$place asks for a password. Set HOLDFAST_REDIS_PASSWORD " +
-              "in the driver's environment, or hf.Redis(password=...)")
+            s"$place requires a password. Set HOLDFAST_REDIS_PASSWORD " +
+              "in the driver's environment, or pass hf.Redis(password=...)")
         case error: JedisAccessControlException =>
-          throw new ExternalStateException(s"$place does not let us in: ${error.getMessage}. Check user and password")
+          throw new ExternalStateException(s"$place rejected the user or the password: ${error.getMessage}. Check both")
         case error: JedisDataException if error.getMessage.startsWith("OOM ") =>
           throw new ExternalStateException(
-            s"the memory of $place is full, so the batch was not committed. Raise maxmemory there, or let state " +
-              "expire; the batch can run again", error)
+            s"$place is out of memory, so the batch was not committed. Raise maxmemory, or shorten the TTL of the " +
+              "state; the batch can run again", error)
       }
     }
     throw new IllegalStateException("the loop above has no end")
   }
 
   private def refused(why: String) =
-    new ExternalStateException(s"$why. Nothing was changed in $place, store $name")
+    new ExternalStateException(s"$why. Store $name in $place is unchanged")
 
   private def absent(version: Long, why: Seq[String]) = why match {
     case Seq("missing", newest) =>
       new ExternalStateException(
-        s"version $version is not kept in $place, store $name; the newest is $newest. A batch can only run again " +
-          "on one of the last versions. Restore a savepoint")
+        s"version $version of store $name is no longer in $place; the newest version is $newest. A batch can run " +
+          "again only on one of the retained versions. Restore a savepoint")
     case _ =>
       new ExternalStateException(
-        s"there is no state in $place for store $name, but the checkpoint is at version $version. The address " +
-          "is another one, or the database was emptied. Bring its data back, or restore a savepoint")
+        s"store $name is missing from $place, but the checkpoint is at version $version. Check the address; if " +
+          "the database was emptied, recover its data or restore a savepoint")
   }
 }
 

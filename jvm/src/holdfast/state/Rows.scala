@@ -55,7 +55,7 @@ private[state] final class PlainRows(keyColumns: Int, valueColumns: Int) extends
   override def remove(fields: Fields, key: UnsafeRow): Unit = fields.put(key.copy(), null)
 
   override def prefixScan(fields: Fields, prefix: UnsafeRow): Iterator[(UnsafeRow, UnsafeRow)] =
-    throw new UnsupportedOperationException("the operator has not asked for scans by prefix")
+    throw new UnsupportedOperationException("the operator has not requested scans by prefix")
 
   override def of(field: UnsafeRow, value: Array[Byte]): Iterator[(UnsafeRow, UnsafeRow)] =
     Iterator.single((field, Rows.row(value, valueColumns)))

@@ -15,7 +15,7 @@ final class Settings(all: Map[String, String]) {
 
   def number(name: String, text: String): Long =
     text.toLongOption.getOrElse(
-      throw new ExternalStateException(s"the setting $Prefix$name has to be a whole number, and is $text"))
+      throw new ExternalStateException(s"the setting $Prefix$name must be a whole number, not $text"))
 }
 
 object Settings {

@@ -52,7 +52,7 @@ private[state] final class TiKvClient(place: TiKvPlace) {
     place.tls match {
       case Seq(authority, certificate, key) =>
         place.tls.filterNot(file => new File(file).canRead).foreach { file =>
-          throw new ExternalStateException(s"the file $file, which TLS to $place needs, cannot be read here")
+          throw new ExternalStateException(s"the file $file, which TLS to $place needs, cannot be read on this machine")
         }
         conf.setTlsEnable(true)
         conf.setTrustCertCollectionFile(authority)
@@ -75,7 +75,7 @@ private[state] object TiKvClients {
       catch {
         case error: IllegalArgumentException =>
           throw new ExternalStateException(
-            s"$place cannot be used: ${error.getMessage}. Check the addresses and the files of TLS", error)
+            s"$place cannot be used: ${error.getMessage}. Check the addresses and the TLS files", error)
       }
     client.users += 1
     client

@@ -109,7 +109,7 @@ private[state] object TiKvHead {
     def pairs(name: String): Seq[(Long, Long)] = words(name).map(_.split(':').map(_.toLong)).map(p => (p(0), p(1)))
     if (!lines.get("layout").contains(Layout.Version)) {
       throw new ExternalStateException(
-        s"state in $place was written by another release of Holdfast. Use that release, or start the query on a " +
+        s"state in $place was written by a different release of Holdfast. Use that release, or start the query on a " +
           "new checkpoint")
     }
     TiKvHead(

@@ -80,8 +80,8 @@ final class TiKvTable(place: TiKvPlace, name: String, patienceMillis: Long) exte
         unsure = look().forall(later => later.newest != now.newest || later.versions != now.versions)
         if (!unsure && found != now.fields) {
           throw new ExternalStateException(
-            s"state in $place is damaged: store $name has $found of ${now.fields} fields. Something else has " +
-              "deleted some. Bring them back, or start the query on a new checkpoint")
+            s"state in $place is damaged: store $name has $found of ${now.fields} fields. The others were " +
+              "deleted outside Holdfast. Recover them, or start the query on a new checkpoint")
         }
       }
       if (before.isEmpty) unsure = false
@@ -126,7 +126,7 @@ final class TiKvTable(place: TiKvPlace, name: String, patienceMillis: Long) exte
         existing(fields, counting(now, attempt.version, Some(attempt)), now.fields)
       }
       // What an attempt writes after it was given up nobody reads, and nobody may delete.
-      if (!now.open.contains(attempt.number)) throw refused(s"attempt ${attempt.number} was given up before")
+      if (!now.open.contains(attempt.number)) throw refused(s"attempt ${attempt.number} was discarded earlier")
       asking(_.plain.put(part(attempt.number, progress.parts), fieldsText(last)))
       val written = last.map { case (field, value) =>
         val kept = value != null
@@ -148,12 +148,12 @@ final class TiKvTable(place: TiKvPlace, name: String, patienceMillis: Long) exte
       case found @ Some(now) =>
         if (now.run != run) throw followed(now)
         if (now.reached != attempt.version) {
-          throw refused(s"a task was late with version $made: the query is at ${now.reached}")
+          throw refused(s"the task is too late to commit version $made: the query is at ${now.reached}")
         }
         if (!now.versions.get(attempt.version).exists(_.attempt == attempt.base)) {
           throw absent(attempt.version, found)
         }
-        if (!now.open.contains(attempt.number)) throw refused(s"attempt ${attempt.number} was given up before")
+        if (!now.open.contains(attempt.number)) throw refused(s"attempt ${attempt.number} was discarded earlier")
         val next = now.committed(attempt, progressOf(attempt).more)
         (next, next.fields)
     }
@@ -403,12 +403,12 @@ final class TiKvTable(place: TiKvPlace, name: String, patienceMillis: Long) exte
         case error: RuntimeException if unanswered(error) =>
           if (Thread.currentThread.isInterrupted) throw error
           Refusals.get(Status.fromThrowable(error).getCode).foreach { hint =>
-            throw new ExternalStateException(s"$place refuses what it is asked: ${reason(error)}. $hint", error)
+            throw new ExternalStateException(s"$place refused a request: ${reason(error)}. $hint", error)
           }
           if (System.nanoTime() > giveUp) {
             throw new ExternalStateException(
-              s"$place has not answered for ${patienceMillis / 1000} s: ${reason(error)}. What it was asked " +
-                "last may have been done or not; the batch can run again. See that it runs and can be reached",
+              s"$place did not answer for ${patienceMillis / 1000} s: ${reason(error)}. The last request may or " +
+                "may not have taken effect; the batch can run again. Check that the database runs and is reachable",
               error)
           }
           Thread.sleep(pause)
@@ -424,36 +424,36 @@ final class TiKvTable(place: TiKvPlace, name: String, patienceMillis: Long) exte
   }
 
   private def progressOf(attempt: Attempt): Progress =
-    Option(begun.get(attempt.number)).getOrElse(throw refused(s"attempt ${attempt.number} was given up before"))
+    Option(begun.get(attempt.number)).getOrElse(throw refused(s"attempt ${attempt.number} was discarded earlier"))
 
   private def refuseLarge(field: ByteString, value: Array[Byte]): Unit = {
     val length = row(field, 0, 0, kept = true).size
     if (length > LongestKey) {
       throw new ExternalStateException(
-        s"a key of the state takes $length bytes in $place, and TiKV takes $LongestKey. Use a shorter key, such " +
-          "as a hash of it")
+        s"a key of the state has $length bytes in $place, but TiKV allows at most $LongestKey. Use a shorter " +
+          "key, such as a hash")
     }
     if (value != null && value.length > LargestValue) {
       throw new ExternalStateException(
-        s"a value of the state takes ${value.length} bytes, and TiKV takes $LargestValue. Keep less for a key, or " +
-          "use RocksDB")
+        s"a value of the state has ${value.length} bytes, but TiKV allows at most $LargestValue. Store less per key, " +
+          "or use RocksDB")
     }
   }
 
-  private def followed(now: TiKvHead) = refused(s"another run of the query has taken over: ${now.run}")
+  private def followed(now: TiKvHead) = refused(s"a later run of the query has taken over: ${now.run}")
 
   private def refused(why: String) =
-    new ExternalStateException(s"$why. Nothing was changed in $place, store $name")
+    new ExternalStateException(s"$why. Store $name in $place is unchanged")
 
   private def absent(version: Long, now: Option[TiKvHead]) = now match {
     case Some(found) =>
       new ExternalStateException(
-        s"version $version is not kept in $place, store $name; the newest is ${found.newest}. A batch can only run " +
-          "again on one of the last versions. Start the query on a new checkpoint")
+        s"version $version of store $name is no longer in $place; the newest version is ${found.newest}. A batch can " +
+          "run again only on one of the retained versions. Start the query on a new checkpoint")
     case None =>
       new ExternalStateException(
-        s"there is no state in $place for store $name, but the checkpoint is at version $version. The address " +
-          "is another one, or the database was emptied. Bring its data back, or start the query on a new checkpoint")
+        s"store $name is missing from $place, but the checkpoint is at version $version. Check the address; if the " +
+          "database was emptied, recover its data or start the query on a new checkpoint")
   }
 
   private def rowsOf(field: ByteString): ByteString =
@@ -484,9 +484,9 @@ private object TiKvTable {
   private val Deleted = ByteString.copyFrom(Array[Byte](0))
 
   private val Refusals = Map(
-    Status.Code.UNIMPLEMENTED -> "TiKV 5.0 or newer is needed",
-    Status.Code.PERMISSION_DENIED -> "Check the certificate that is shown to it",
-    Status.Code.UNAUTHENTICATED -> "Check the certificate that is shown to it")
+    Status.Code.UNIMPLEMENTED -> "Upgrade TiKV to 5.0 or newer",
+    Status.Code.PERMISSION_DENIED -> "Check the client certificate",
+    Status.Code.UNAUTHENTICATED -> "Check the client certificate")
 
   /** How far an attempt is. */
   private final class Progress {

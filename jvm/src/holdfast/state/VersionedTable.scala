@@ -86,8 +86,8 @@ object VersionedTable {
 
   /** Why a task may not begin at a version: a later batch has begun, perhaps by another run of the query. */
   private[state] def passed(version: Long, reached: Long, remedy: String): String =
-    s"a task began at version $version, but a later batch of the query has begun at version $reached. If the " +
-      s"checkpoint was set back to an earlier batch, $remedy"
+    s"the task began at version $version, but a later batch of the query has begun at version $reached. If the " +
+      s"checkpoint was reset to an earlier batch, $remedy"
 
   /** The remedy where Holdfast's commands read the database. */
   private[state] val RestoreEarlier = "take a savepoint of that batch and restore it"

@@ -86,7 +86,7 @@ def read_source(path: Path) -> str:
     try:
         if path.stat().st_size > _MOST_BYTES:
             raise Invalid(
-                "the file is too large to lint",
+                "the Python file is too large to lint",
                 code="HF-E2013",
                 where=where,
                 expected=f"at most {_MOST_BYTES >> 20} MB",
@@ -95,7 +95,7 @@ def read_source(path: Path) -> str:
         return path.read_bytes().decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise Invalid(
-            "the file is not UTF-8 text",
+            "the Python file to lint is not UTF-8 text",
             code="HF-E2014",
             where=where,
             found=f"byte {error.object[error.start]:#x} at offset {error.start}",

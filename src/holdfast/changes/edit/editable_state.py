@@ -150,11 +150,11 @@ def arrow_type(type_: Any, where: str) -> pa.DataType:
     try:
         return arrow_type_of(type_, atoms)
     except KeyError as error:
+        kind = type_words(Atom(error.args[0]))
         raise Unsupported(
-            "columns of this type cannot be edited",
+            f"columns of type {kind} cannot be edited",
             code="HF-E7011",
             where=where,
-            found=type_words(Atom(error.args[0])),
             hint="change the column in the query, or delete the row with `holdfast state edit --delete`",
         ) from error
 

@@ -56,7 +56,7 @@ def replace_checkpoint(place: Path, made: Path, guard: CheckpointGuard) -> None:
     if not in_old and not in_new and not writers:
         return
     kept = _take_back(place, made, fresh)
-    done = "the old checkpoint was put back"
+    done = "the old checkpoint was restored"
     if kept is not None:
         done += f"; files written to the new one meanwhile are kept in {kept}"
     elif in_new:

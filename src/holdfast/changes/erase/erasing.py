@@ -345,11 +345,10 @@ class _Search:
         missing = [column for column in self._subject.columns if column not in there]
         if missing and states:
             raise NotFound(
-                "no state of the catalog has the key column with a type that fits the key",
+                f"no state in the catalog has a key column {', '.join(missing)} whose type fits the key",
                 code="HF-E3009",
                 where=self._catalog.uri,
-                found=", ".join(missing),
-                hint="list the columns with `holdfast state list SP`",
+                hint="list the key columns of a savepoint with `holdfast state list SP`",
             )
         return savepoints
 

@@ -157,10 +157,11 @@ def _more_times(old: pa.Schema, new: pa.Schema) -> bool:
 def former(where: str, name: str) -> Unsupported:
     """Return the error for rows of an earlier schema that only the program can convert."""
     return Unsupported(
-        f"the schema of {name} has changed, and some key groups still have rows in the old one, which only"
-        " the job can convert",
+        f"some key groups have rows of an earlier schema of {name}, which only the job can convert",
         code="HF-E7024",
         where=where,
-        hint="run the job with the new version, then repeat the command on its newer state; a batch rewrites"
-        " a key group only if the group gets events",
+        hint=(
+            "run the job with the new code until events have reached every key group, then repeat"
+            " the command on the newer state"
+        ),
     )

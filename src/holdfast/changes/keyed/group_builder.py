@@ -60,10 +60,13 @@ def build_groups(
     """
     if operator.instances:
         raise Unsupported(
-            "state of instances cannot be built from tables, because the instances distribute their lists",
+            (
+                "the state of an hf.Operator cannot be built from tables, because its lists are"
+                " distributed over the instances"
+            ),
             code="HF-E7025",
             where=f"operator {operator.name}",
-            hint="start the operator empty, and let its sources replay its input",
+            hint="start the operator without state, and let its sources read their input again",
         )
     work = _Making(operator, hashes)
     for name, table in tables.items():
@@ -247,7 +250,7 @@ def _columns(table: pa.Table, fields: Sequence[pa.Field], where: str) -> pa.Tabl
             "the table does not have the columns of its state",
             code="HF-E2078",
             where=where,
-            found=", ".join(table.column_names) or "none",
+            found=", ".join(table.column_names) or "no columns",
             expected=", ".join(names),
             hint="list the columns of each state with `holdfast state list`",
         )
@@ -290,7 +293,7 @@ def _check_once(of: NDArray[np.int64], keys: pa.Table, where: str) -> None:
         again = np.setdiff1d(np.arange(len(of)), first)[0]
         key = ", ".join(repr(column[int(again)].as_py()) for column in keys.columns)
         raise Invalid(
-            "duplicate key in a state with one value per key",
+            "the table has several rows for a key, but the state has one value per key",
             code="HF-E2079",
             where=where,
             found=key,
@@ -303,7 +306,7 @@ def _check_entries(owners: NDArray[np.int64], keys: pa.Array, where: str) -> Non
     for owner, key in zip(owners.tolist(), keys.to_pylist(), strict=True):
         if (owner, repr(key)) in seen:
             raise Invalid(
-                "duplicate key in a map state",
+                "the table has several rows for one key and one map key",
                 code="HF-E2080",
                 where=where,
                 found=repr(key),

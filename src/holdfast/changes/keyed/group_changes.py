@@ -492,7 +492,7 @@ class _Work:
             key = comparable_key(values)
             if key in seen:
                 raise Invalid(
-                    "duplicate key among the changes",
+                    "the changes contain a key more than once",
                     code="HF-E2085",
                     where=self._state.where,
                     found=repr(values),

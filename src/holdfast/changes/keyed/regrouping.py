@@ -108,7 +108,7 @@ def _check(state: KeyedStateReader, key_groups: int) -> None:
             where=state.where,
             found=str(key_groups),
             expected=f"1 to {MOST_GROUPS}",
-            hint="choose a number in this range; four for each core of the cluster are plenty",
+            hint="choose a number in this range; four key groups per core of the cluster are enough",
         )
     if state.operator.instances:
         raise Unsupported(
@@ -191,6 +191,6 @@ def _check_keys(now: Regrouped, where: str) -> None:
             code="HF-E9012",
             where=where,
             found=f"{counted(keys, 'key')}, and {counted(astray, 'row')} in wrong groups",
-            expected=counted(now.keys, "key"),
+            expected=f"{counted(now.keys, 'key')}, and no row in a wrong group",
             hint="please report this",
         )

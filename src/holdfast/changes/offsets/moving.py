@@ -66,12 +66,21 @@ class FilesOfSource:
             for folder, name in owners.items()
             if source in (None, name) and log_offset(offsets.offsets.get(name)) is not None
         }
-        if len(found) != 1:
-            kind = Invalid if found else NotFound
-            raise kind(
-                "the query has several file sources" if found else "the query has no matching file source",
+        if len(found) > 1:
+            raise Invalid(
+                "the query has several file sources",
+                code="HF-E2527",
                 where=where,
-                found=", ".join(sorted(found)) or (source or "none"),
+                found=", ".join(sorted(found)),
+                hint="list the sources with `holdfast offsets show`, and choose one with --source",
+            )
+        if not found:
+            raise NotFound(
+                "the query has no file source that has read a file"
+                if source is None
+                else f"the query has no file source {source!r} that has read a file",
+                code="HF-E3069",
+                where=where,
                 hint="list the sources with `holdfast offsets show`, and choose one with --source",
             )
         self._checkpoint = checkpoint
@@ -149,7 +158,10 @@ class FilesOfSource:
                 code="HF-E3012",
                 where=f"{self._where}, source {self.source}",
                 found=paths[0],
-                hint="check the path",
+                hint=(
+                    "give the path of an existing file, relative to the directory of the source or as a"
+                    " full address"
+                ),
             )
         folder, found = fits[0]
         return f"{folder}/{_quoted(posixpath.basename(found))}"
@@ -316,7 +328,7 @@ def plan_offsets(source: ChangeSource, target: Storage, wanted: OffsetRequest) -
             "the change moves no offset and skips no file",
             code="HF-E2089",
             where=source.uri,
-            found="the current offsets of the sources",
+            found="offsets equal to the current ones",
             hint="list the offsets with `holdfast offsets show`",
         )
     return OffsetPlan(

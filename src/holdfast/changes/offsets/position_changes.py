@@ -439,7 +439,7 @@ def _readers(offsets: Offsets, topic: str, source: str | None, where: str) -> li
     if not found:
         known = sorted({position.topic for position in positions_of(offsets) if position.topic is not None})
         raise NotFound(
-            "no source has read from this topic",
+            "no source of the query has read the topic",
             code="HF-E3013",
             where=where,
             found=topic if source is None else f"{topic}, source {source}",
@@ -460,7 +460,7 @@ def _reading(offsets: Offsets, topic: str, source: str | None, where: str) -> li
 def _require_partition(value: Mapping[str, Any], topic: str, partition: int, where: str) -> None:
     if str(partition) not in value[topic]:
         raise NotFound(
-            "the checkpoint has no offset for this partition of the topic",
+            "the checkpoint has no offset for a partition of the topic",
             code="HF-E3014",
             where=where,
             found=f"{topic}, partition {partition}",
@@ -506,7 +506,7 @@ def listed_offsets(text: str, where: str) -> tuple[ToRecord, ...]:
         topic, _, partition = topic.rpartition(":")
         if not topic or not (partition.isdecimal() and rest.isdecimal()):
             raise Invalid(
-                "a line is not a valid partition offset",
+                "a line of the offset list is not a valid partition offset",
                 code="HF-E2098",
                 where=f"{where}, line {number}",
                 found=line,

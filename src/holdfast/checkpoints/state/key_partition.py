@@ -54,10 +54,9 @@ class KeyPartitions:
     def __init__(self, operator: PlacedOperator, state: StateCodec, where: str) -> None:
         if state.schema is None:
             raise Corrupt(
-                "a state has no schema",
+                f"the schema of state {state.name.label!r} is missing",
                 code="HF-E6014",
                 where=where,
-                found=state.name.label,
                 hint="list the missing files with `holdfast checkpoint verify`",
             )
         self._state = state
@@ -105,7 +104,7 @@ class KeyPartitions:
         if operator.gathered:
             return 0
         raise Unsupported(
-            "the partition of this operator's keys cannot be computed",
+            "the partitions of an operator's keys cannot be computed",
             code="HF-E7036",
             where=self._where,
             found=f"operator {operator.named.label}" if operator.name else "an operator without a name",
@@ -224,7 +223,7 @@ def in_other_partition(where: str, partition: int, other: int) -> Corrupt:
         where=where,
         found=f"a key of partition {other}",
         expected=f"only keys of partition {partition}",
-        hint="check for exchanged files with `holdfast checkpoint verify`",
+        hint="list replaced and damaged files with `holdfast checkpoint verify`",
     )
 
 

@@ -209,7 +209,6 @@ def _family(families: Families, prefix: bytes, store: StoreId) -> str:
             code="HF-E7038",
             where=store.folder,
             found=f"column family {int.from_bytes(prefix, 'little')}",
-            expected=", ".join(sorted(families.prefixes)) or "a snapshot",
             hint=SEE_DAMAGE,
         )
     return name

@@ -183,10 +183,9 @@ class StateCodec:
         """
         if self.schema is None:
             raise Corrupt(
-                "a state has no schema",
+                f"the schema of state {self.name.label!r} is missing",
                 code="HF-E6014",
                 where=self.where,
-                found=self.name.label,
                 expected=f"a schema in {layout.STATE_SCHEMA}",
                 hint="list all damage with `holdfast checkpoint verify`",
             )
@@ -433,11 +432,11 @@ def _value_form(offsets: OffsetLog | None, where: str) -> ValueForm:
     version = confs.get(MERGE_OPERATOR, "1")
     if version not in _DELIMITERS:
         raise Unsupported(
-            "unsupported RocksDB merge operator",
+            "unsupported version of the RocksDB merge operator",
             code="HF-E7039",
             where=where,
             found=f"{MERGE_OPERATOR} = {version}",
-            expected=" or ".join(_DELIMITERS),
+            expected=f"{MERGE_OPERATOR} = {' or '.join(_DELIMITERS)}",
             hint="upgrade Holdfast: a newer Spark wrote this state",
         )
     rocksdb = provider == ROCKSDB_PROVIDER

@@ -185,14 +185,14 @@ def unexplained(
 
 
 UNLIKE = (
-    "put the file back from a savepoint or another copy before you start the query; if the "
-    "change was intended, accept it with `holdfast watch --reset`"
+    "restore the file from a savepoint or a copy before you start the query; if the change was "
+    "intended, accept it with `holdfast watch --reset`"
 )
 # The checkpoint as a whole.
 WHOLE = "."
 _PUT_BACK = (
-    "put it back from a savepoint or another copy: without it, a restart that needs it fails "
-    "and older batches cannot be restored; if the deletion was intended, accept it with "
+    "restore the file from a savepoint or a copy: a restart that needs it would fail, and older "
+    "batches cannot be restored without it; if the deletion was intended, accept it with "
     "`holdfast watch --reset`"
 )
 
@@ -220,12 +220,11 @@ def check_record(
         return
     if newest is None or newest < recorded:
         file = layout.LogFile(layout.Log.COMMITS, recorded).render()
-        end = "is empty" if newest is None else f"ends at {newest}"
+        end = "is empty" if newest is None else f"ends at batch {newest}"
         what = f"batch {recorded} was committed, but the commit log {end}"
         hint = (
-            "put the lost files back from a savepoint or another copy; otherwise the query repeats "
-            "batches that its sink already has. If this is intended, accept it with `holdfast "
-            "watch --reset`"
+            "restore the missing files from a savepoint or a copy; otherwise the query repeats batches "
+            "that its sink already has; if this is intended, accept it with `holdfast watch --reset`"
         )
         yield Problem(file, what, hint)
     elif newest > recorded:
@@ -241,7 +240,7 @@ def check_record(
         for path in unknown:
             what = f"the file did not exist when the query ended after batch {recorded}"
             hint = (
-                "delete it, since the query did not write it; if it is intended, accept it with "
+                "delete the file, which the query did not write; if it is intended, accept it with "
                 "`holdfast watch --reset`"
             )
             yield Problem(path, what, hint)
@@ -275,7 +274,7 @@ def _gone(
         if isinstance(place, StoreFile):
             gone.setdefault(place.store, []).append(place)
         elif isinstance(place, (SchemaFile, OperatorMetadataFile)) and place.batch_id is None:
-            yield Problem(path, "the file is missing, and a committed batch had it", _PUT_BACK)
+            yield Problem(path, "the file is missing, but a committed batch had it", _PUT_BACK)
     for store in sorted(gone):
         present = _present(tree, store)
         incomplete = {file.render() for file in present if _lacks_data_files(file, tree, snapshots)}
@@ -283,9 +282,9 @@ def _gone(
         files = sorted(lost, key=lambda file: (-file.version, file.name))
         more = len(files) - _NAMED
         for file in files[:_NAMED]:
-            what = f"the file is missing, and committed batch {file.version - 1} had it"
+            what = f"the file is missing, but committed batch {file.version - 1} had it"
             if more > 0 and file is files[_NAMED - 1]:
-                what += f"; {more} older ones are missing too"
+                what += f"; {more} older files are missing too"
             yield Problem(file.render(), what, _PUT_BACK)
 
 
@@ -302,7 +301,10 @@ def _lacks_data_files(file: StoreFile, tree: Tree, snapshots: Mapping[str, Snaps
     )
 
 
-RESTORE = "put the file back from a copy, or go back to a whole batch; do not start the query on this one"
+RESTORE = (
+    "restore the file from a copy, or restore a savepoint or an undamaged batch; do not start the query"
+    " on this checkpoint"
+)
 CHECKSUM = (
     "delete the checksum if the file itself is known to be correct; Hadoop and Spark can read it without one"
 )

@@ -25,7 +25,7 @@ def check_logs(tree: Tree, logs: Logs) -> Iterator[Problem | Remark]:
     """Check that both logs are continuous and that neighbouring batches agree."""
     if not tree.has(layout.METADATA) and (logs.offered or logs.committed):
         hint = (
-            "put it back from a copy: sinks know the query by this id, and Spark refuses to start without it"
+            "restore the file from a copy: sinks identify the query by this id, and Spark needs it to start"
         )
         yield Problem(layout.METADATA, "the file with the query's id is missing", hint)
     stateful = bool(tree.names(layout.STATE))
@@ -54,9 +54,9 @@ def _gaps(log: layout.Log, batches: Sequence[int], stateful: bool) -> Iterator[P
     for before, after in pairwise(batches):
         for batch_id in range(before + 1, after):
             file = layout.LogFile(log, batch_id).render()
-            what = f"batch {batch_id} is missing from the log, though {before} and {after} are there"
+            what = f"batch {batch_id} is missing from the log, though it has batches {before} and {after}"
             if batch_id - before > _MOST_NAMED:
-                yield Problem(file, f"{what}; so are all up to {after}", RESTORE)
+                yield Problem(file, f"{what}; all batches up to {after} are missing too", RESTORE)
                 break
             if stateful:
                 yield Problem(file, what, RESTORE)
@@ -65,7 +65,7 @@ def _gaps(log: layout.Log, batches: Sequence[int], stateful: bool) -> Iterator[P
                     file,
                     (
                         f"{what}; this is normal under asynchronous progress tracking, otherwise a file "
-                        "is lost"
+                        "is missing"
                     ),
                 )
 
@@ -79,12 +79,12 @@ def _ends(logs: Logs, stateful: bool) -> Iterator[Problem]:
     if offered is None or offered < newest:
         file = layout.LogFile(layout.Log.OFFSETS, newest).render()
         what = f"batch {newest} is committed, but the offset log ends " + (
-            "before its first batch" if offered is None else f"at {offered}"
+            "before its first batch" if offered is None else f"at batch {offered}"
         )
         yield Problem(
             file,
             what,
-            "put the file back from a copy; otherwise Spark reports that a second query is running",
+            "restore the file from a copy; otherwise Spark reports that a second query is running",
         )
         return
     if stateful and offered > 0 and offered - 1 not in logs.offered:
@@ -113,11 +113,11 @@ def _never_committed(logs: Logs, stateful: bool) -> Iterator[Problem]:
     lost = first if newest is None or not stateful else newest + 1
     if newest is None and len(pending) == 1:
         lost = first - 1
-    end = "is empty" if newest is None else f"ends at {newest}"
+    end = "is empty" if newest is None else f"ends at batch {newest}"
     yield Problem(
         layout.LogFile(layout.Log.COMMITS, lost).render(),
         f"batch {pending[-1]} was planned, but the commit log {end}",
-        "put the lost commits back from a copy; otherwise Spark repeats committed batches",
+        "restore the missing commits from a copy; otherwise Spark repeats committed batches",
     )
 
 
@@ -174,7 +174,8 @@ def _sources_agree(before: OffsetLog, offsets: OffsetLog, batch_id: int) -> Iter
     for name, offset in offsets.offsets.items():
         old, new = log_offset(before.offsets.get(name)), log_offset(offset)
         if old is not None and (new is None or new < old):
-            what = f"source {name} goes back from entry {old} to {'none' if new is None else new}"
+            now = "has no entry" if new is None else f"is at entry {new}"
+            what = f"source {name} {now}, but was at entry {old} in the batch before"
             yield Problem(file, what, _EDITED)
 
 
@@ -213,7 +214,7 @@ def check_sources(storage: Storage, tree: Tree, logs: Logs) -> Iterator[Problem 
     for name in twice:
         what = (
             f"source {name} has no log and always the offset of a different source: a stream that "
-            "is read twice, or a lost log"
+            "is read twice, or a missing log"
         )
         yield Remark(f"{layout.SOURCES}/{name}", what)
     for source, entry in needed.items():
@@ -237,7 +238,7 @@ def _complete(tree: Tree, source: str, needed: int) -> Iterator[Problem]:
     for entry in islice(missing, _MOST_NAMED):
         place = layout.SourceLogFile(source, entry, (entry + 1) % interval == 0)
         what = f"entry {entry} of source {source} is missing, but the offset log refers to entry {needed}"
-        hint = "put it back from a copy; without it Spark does not know which files it has read"
+        hint = "restore the file from a copy; without it Spark does not know which files it has read"
         yield Problem(place.render(), what, hint)
 
 
@@ -251,7 +252,7 @@ def _repeated_alike(storage: Storage, tree: Tree, source: str) -> Iterator[Probl
         for seen in listed:
             repeated.setdefault(seen.entry, []).append(seen)
         if listed and max(seen.entry for seen in listed) != entry:
-            yield Problem(place.render(), f"the file does not reach entry {entry}", RESTORE)
+            yield Problem(place.render(), f"the file ends before entry {entry}", RESTORE)
     for entry in sorted(plain):
         place = layout.SourceLogFile(source, entry)
         own = _seen_files(storage, place)

@@ -40,6 +40,7 @@ from holdfast.formats.logs.batch_logs import PROVIDER, OffsetLog
 from holdfast.formats.logs.operator_metadata import OperatorMetadata, schema_place, schema_root
 from holdfast.formats.providers import PROVIDERS, provider_class
 from holdfast.layout import FileKind, StoreFile, StoreId
+from holdfast.quantities import counted
 from holdfast.storage.port import Storage
 
 _GUIDE: Final = "docs/guides/repeated-batches.md"
@@ -75,7 +76,7 @@ def find_left_files(storage: Storage, tree: Tree, codec: str, newest: int) -> It
     path, target = left[0]
     is_in_place = tree.has(target.render())
     relation = f"differs from {target.name}" if is_in_place else f"has no {target.name} next to it"
-    more = f" ({len(left) - 1} more like it)" if len(left) > 1 else ""
+    more = f" ({counted(len(left) - 1, 'more such file')})" if len(left) > 1 else ""
     yield Remark(
         path,
         (
@@ -107,7 +108,8 @@ def _read(storage: Storage, path: str) -> bytes | None:
 
 
 _EXCHANGED: Final = (
-    "put the right file back from a copy, or go back to a whole batch; do not start the query on this one"
+    "restore the right file from a copy, or restore a savepoint or an undamaged batch; do not start the"
+    " query on this checkpoint"
 )
 
 # For so few keys, loading numpy would take longer than hashing the keys without it.
@@ -251,7 +253,7 @@ def _words(sample: _Sample) -> str:
     )
 
 
-_FOREIGN = "the file belongs to a different partition, store or batch; put the right one back from a copy"
+_FOREIGN = "the file belongs to a different partition, store or batch; restore the right file from a copy"
 _NOWHERE = Path("/")
 
 
@@ -345,10 +347,10 @@ class StateCheck:
                 # An operator without a key has one partition, regardless of the setting.
                 if fixed not in (None, store.partitions, count) and 1 not in (store.partitions, count):
                     file = layout.LogFile(layout.Log.OFFSETS, batch_id).render()
-                    what = f"the batch fixes {fixed} partitions, but {path} has {store.partitions}"
+                    what = f"the batch has {fixed} partitions, but {path} has {store.partitions}"
                     hint = (
-                        "put both back from the same copy; with the wrong number of partitions, keys "
-                        "lose their state"
+                        "restore both files from the same copy; with the wrong number of partitions, "
+                        "keys lose their state"
                     )
                     self.found.append(Problem(file, what, hint))
                     return
@@ -404,7 +406,11 @@ class StateCheck:
         if current:
             what = f"batch {newest} wrote this file, but operator {store.operator_id} has {count} partitions"
             self.found.append(
-                Problem(current[0].render(), what, "the number of partitions was changed by hand")
+                Problem(
+                    current[0].render(),
+                    what,
+                    "restore the files of the batch from one copy: the number of partitions was edited",
+                )
             )
 
     def _store(self, store: StoreId, index: int, newest: int) -> None:
@@ -447,14 +453,14 @@ class StateCheck:
             if lineage is None:
                 continue
             if lineage and lineage[-1].version != version - 1:
-                what = f"its lineage ends at version {lineage[-1].version}, not at {version - 1}"
+                what = f"the lineage ends at version {lineage[-1].version}, not at version {version - 1}"
                 self._problem(path, what)
                 continue
             for link in lineage:
                 committed = known.get(link.version)
                 if committed is not None and committed != link.unique_id:
                     what = (
-                        f"it builds on {link.unique_id} as version {link.version}, but {committed} "
+                        f"the file builds on {link.unique_id} as version {link.version}, but {committed} "
                         "was committed"
                     )
                     self._problem(path, what)
@@ -482,4 +488,4 @@ class StateCheck:
                 if what is not None:
                     self.broken.add(path)
                     if path in needed:
-                        self.found.append(Problem(place, f"{what}; {path} needs it", RESTORE))
+                        self.found.append(Problem(place, f"{what}, but {path} needs it", RESTORE))

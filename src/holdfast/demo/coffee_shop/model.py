@@ -194,8 +194,10 @@ def _is_late(event: ShopEvent, own: ShopStream, streams: Sequence[ShopStream]) -
     if all(moment is not None and event.at <= moment - _DELAY for moment in surely):
         return True
     raise Invalid(
-        "cannot compute the expected result: whether this row is late depends on how Spark splits the files"
-        " into batches",
+        (
+            "the expected result cannot be computed, because Spark's split of the files into"
+            " batches decides whether a row is late"
+        ),
         code="HF-E2176",
         where=f"{own.name}, file {event.file}",
         found=json.dumps(dict(event.fields)),

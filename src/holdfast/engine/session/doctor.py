@@ -212,7 +212,7 @@ def _scratch(environ: Mapping[str, str]) -> str:
     reasons = [unwritable(place) for place in places]
     if places and None not in reasons:
         raise Invalid(
-            "no scratch directory of Spark is writable",
+            "no scratch directory for Spark is writable",
             code="HF-E2190",
             where=f"{value} (from {source})",
             found="; ".join(reason for reason in reasons if reason),
@@ -402,7 +402,7 @@ def examine_cluster(settings: Settings, master: str, conf: Mapping[str, str]) ->
                 "--master does not name a cluster",
                 code="HF-E2123",
                 where=f"--master {master}",
-                hint="leave --master out",
+                hint="omit --master",
             )
         come = _await_slots(spark, found.slots or 1)
         checks = [_slots_check(found, come)]

@@ -121,7 +121,7 @@ def extra_settings(extras: Iterable[Extra], spark: str) -> dict[str, str]:
                 where="extras",
                 found=f"Spark {spark}",
                 expected=f"Spark {known}",
-                hint=f"install a supported Spark: pip install 'pyspark~={known.split(', ')[-1]}.0'",
+                hint=f"install a supported Spark with `pip install 'pyspark~={known.split(', ')[-1]}.0'`",
             )
         for key, value in builds[minor(spark)].items():
             settings[key] = joined(settings.get(key, ""), value) if key in APPENDED else value
@@ -204,10 +204,10 @@ def unresolved_error(text: str) -> HoldfastError | None:
     fact = f"{_FACT}: {', '.join(dict.fromkeys(found))}"
     if _NO_SERVER.search(text):
         return Unavailable(
-            fact, code="HF-E5014", where=PACKAGES_KEY, found="a server that did not answer", hint=_OFFLINE
+            fact, code="HF-E5014", where=PACKAGES_KEY, found="no answer from a server", hint=_OFFLINE
         )
     return NotFound(
-        fact, code="HF-E3036", where=PACKAGES_KEY, found="no server that has these packages", hint=_WRONG
+        fact, code="HF-E3036", where=PACKAGES_KEY, found="no server with these packages", hint=_WRONG
     )
 
 

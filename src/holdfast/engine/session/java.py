@@ -28,7 +28,7 @@ OLDEST = 17
 # The first Java whose class cache keeps linked classes and profiles.
 CACHES_CLASSES = 25
 VECTOR_MODULE = "jdk.incubator.vector"
-WAYS_OUT = "install Java 17, 21 or 25 and set JAVA_HOME, or run: pip install 'holdfast[java]'"
+WAYS_OUT = "install Java 17, 21 or 25 and set JAVA_HOME, or run `pip install 'holdfast[java]'`"
 
 # Spark's launcher always requests the vector module. A trimmed runtime without it does not start, although
 # Spark works without it, so this wrapper removes the request.

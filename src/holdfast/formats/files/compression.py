@@ -271,7 +271,7 @@ def compressed(data: bytes, codec: str) -> bytes:
     }
     if codec not in writers:
         raise Unsupported(
-            "Holdfast cannot write state files with this compression codec",
+            "state files cannot be written with this compression codec",
             code="HF-E7064",
             found=codec,
             expected=", ".join(READABLE),
@@ -380,7 +380,7 @@ def _unpacked(data: bytes, codec: str, where: str) -> Iterator[bytes]:
     readers = {LZ4: _lz4, LZF: _lzf, SNAPPY: _snappy, ZSTD: _zstd}
     if codec not in readers:
         raise Unsupported(
-            "Holdfast cannot read state files with this compression codec",
+            "state files with this compression codec cannot be read",
             code="HF-E7065",
             where=where,
             found=codec,

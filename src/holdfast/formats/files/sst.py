@@ -176,7 +176,7 @@ class _File:
             if kind not in _OTHERS:
                 raise ValueError(f"a block of kind {kind} at {start}")
             raise Unsupported(
-                "Holdfast cannot read this compression of RocksDB's data files",
+                "RocksDB data files with this compression cannot be read",
                 code="HF-E7066",
                 where=self.where,
                 found=_OTHERS[kind],
@@ -248,7 +248,7 @@ def _open_table(read: Read, size: int, where: str) -> _File:
     (version,) = struct.unpack_from("<I", footer, _FOOTER - 12)
     if version not in _VERSIONS:
         raise Unsupported(
-            "unknown version of RocksDB's data files",
+            "unknown version of a RocksDB data file",
             code="HF-E7067",
             where=where,
             found=f"version {version}",

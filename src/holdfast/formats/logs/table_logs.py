@@ -145,9 +145,8 @@ def _batch(files: dict[int, Path], batch_id: int, log: Path) -> Path:
             f"the sink log has no entry for batch {batch_id}",
             code="HF-E6026",
             where=str(log / str(batch_id)),
-            found="no such file",
             expected="an entry for every batch since the newest compacted one",
-            hint="restore this file; without it, committed data files are unknown",
+            hint="restore the file from a copy: it lists committed data files",
         )
     return files[batch_id]
 
@@ -197,7 +196,7 @@ def _damaged(file: Path, line: int, found: str, *, expected: str | None = None) 
         where=f"{file}, line {line}",
         found=found,
         expected=expected or "JSON with `path` and `action`",
-        hint="restore this file; without it, committed data files are unknown",
+        hint="restore the file from a copy: it lists committed data files",
     )
 
 

@@ -82,7 +82,7 @@ def _field(row: bytes, base: int, width: int, index: int, kind: Any, seed: int, 
     bits = (width + 63) // 64 * _WORD
     at = base + bits + index * _WORD
     if at + _WORD > len(row):
-        raise damaged(_WHAT, where, f"{len(row)} bytes", f"at least {at + _WORD}")
+        raise damaged(_WHAT, where, f"{len(row)} bytes", f"at least {at + _WORD} bytes")
     if row[base + index // 8] >> (index % 8) & 1:
         return seed
     return _value(row, base, at, kind, seed, where)
@@ -112,7 +112,7 @@ def _fixed(row: bytes, at: int, kind: str, seed: int, where: str) -> int:
 
 def _nested(row: bytes, start: int, size: int, kind: Mapping[str, Any], seed: int, where: str) -> int:
     if start + size > len(row):
-        raise damaged(_WHAT, where, f"{len(row)} bytes", f"at least {start + size}")
+        raise damaged(_WHAT, where, f"{len(row)} bytes", f"at least {start + size} bytes")
     if kind.get("type") == "struct":
         for index, field in enumerate(kind["fields"]):
             seed = _field(row, start, len(kind["fields"]), index, field["type"], seed, where)
@@ -124,10 +124,9 @@ def _nested(row: bytes, start: int, size: int, kind: Mapping[str, Any], seed: in
 
 def _unknown(kind: str, where: str) -> Unsupported:
     return Unsupported(
-        "Holdfast cannot compute the partition of keys of this type",
+        f"the partitions of keys of type {kind} cannot be computed",
         code="HF-E7077",
         where=where,
-        found=kind,
         hint="keep the number of partitions; for state in RocksDB, `holdfast rescale` can let Spark move"
         " the keys",
     )
@@ -147,7 +146,7 @@ def _extent(row: bytes, base: int, at: int, where: str) -> tuple[int, int]:
     """Return the offset and the length of a field of variable size."""
     size, offset = struct.unpack_from("<II", row, at)
     if base + offset + size > len(row):
-        raise damaged(_WHAT, where, f"{len(row)} bytes", f"at least {base + offset + size}")
+        raise damaged(_WHAT, where, f"{len(row)} bytes", f"at least {base + offset + size} bytes")
     return base + offset, size
 
 

@@ -137,10 +137,9 @@ def _unique(names: Iterator[str]) -> Iterator[str]:
 
 def _unknown(name: str, where: str) -> Unsupported:
     return Unsupported(
-        "Holdfast cannot read state of this type",
+        f"state of type {name} cannot be read",
         code="HF-E7078",
         where=where,
-        found=name,
         expected="numbers, text, binary, times, intervals, or structs, lists and maps of them",
         hint="read this state with Spark: spark.read.format('statestore')",
     )

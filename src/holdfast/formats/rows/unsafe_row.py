@@ -83,7 +83,9 @@ class RowCodec:
             Corrupt: The bytes are not a valid row of this type.
         """
         if len(data) < self._least or len(data) % 8:
-            raise damaged(_WHAT, where, f"{len(data)} bytes", f"{self._least} or more, in multiples of 8")
+            raise damaged(
+                _WHAT, where, f"{len(data)} bytes", f"{self._least} or more bytes, in multiples of 8"
+            )
         try:
             return self._at(data, 0)
         except (struct.error, ValueError, IndexError, OverflowError, decimal.DecimalException) as error:

@@ -98,10 +98,10 @@ def _values(column: Any, seeds: Any) -> Any:
         if of(kind):
             return hashed(column, seeds)
     raise Unsupported(
-        "Holdfast cannot hash keys of this type",
+        f"keys of type {kind} cannot be hashed",
         code="HF-E7079",
-        found=str(kind),
-        hint="use keys of numbers, text, times, or structs and lists of them",
+        expected="numbers, text, times, or structs and lists of them",
+        hint="use keys of these types",
     )
 
 

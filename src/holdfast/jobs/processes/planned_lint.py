@@ -75,8 +75,8 @@ def _no_job(where: str) -> Invalid:
     return Invalid(
         "the file has no job, so no plan can be built",
         code="HF-E2232",
-        where=where,
         found="no @hf.job",
+        where=where,
         expected="@hf.job(name=…, checkpoint=…) above a function that returns the sink",
         hint=_NO_JOB,
     )

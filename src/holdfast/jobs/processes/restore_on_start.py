@@ -93,8 +93,8 @@ def restore_all(given: Mapping[str, str], places: Mapping[str, str]) -> Iterator
                 code="HF-E2233",
                 where="-s",
                 found=name or "no query",
-                expected=", ".join(places),
-                hint="give each query its savepoint as -s NAME=SAVEPOINT",
+                expected=" or ".join(places),
+                hint="name the query of each savepoint: -s QUERY=SAVEPOINT",
             )
     for name, savepoint in given.items():
         query = name or next(iter(places))

@@ -183,8 +183,7 @@ def _chosen(sinks: list[Sink], query: str | None) -> Sink:
             "the job has several queries, and none was chosen",
             code="HF-E2236",
             found=names,
-            expected="the name of one query",
-            hint="choose a query with --query",
+            hint="choose one of the queries with --query",
         )
     for sink in sinks:
         if sink.name == query:
@@ -208,6 +207,6 @@ def frame_of_target(target: Any) -> DataFrame:
         raise Unsupported(
             "the DataFrame of the query's DataStreamWriter is not accessible",
             code="HF-E7084",
-            hint="return hf.sink(frame) in place of frame.writeStream",
+            hint="return hf.sink(frame) instead of frame.writeStream",
         )
     return frame

@@ -248,7 +248,6 @@ class Control:
                 code="HF-E4026",
                 where=str(self._home.path),
                 found=status.job.state.value,
-                expected="a running job",
                 hint=f"start the job again with `holdfast run {status.job.target}`",
             )
         leader = self._registry.leader(status.job.name)
@@ -267,8 +266,11 @@ class Control:
                 f"job {status.job.name!r} has no supervisor",
                 code="HF-E4028",
                 where=str(self._home.path),
-                found=f"{status.job.state.value}; supervisor process {status.job.supervisor_pid} is gone",
-                hint=f"its driver stops by itself; restart the job with `holdfast run {status.job.target}`",
+                found=f"{status.job.state.value}; supervisor process {status.job.supervisor_pid} has ended",
+                hint=(
+                    "wait until its driver has stopped by itself, then restart the job with `holdfast run"
+                    f" {status.job.target}`"
+                ),
             )
         return status
 

@@ -521,9 +521,9 @@ class Registry:
             raise NotFound(
                 f"unknown job {name!r} in this state home",
                 code="HF-E3048",
+                expected=names or None,
                 where=str(self.path),
-                found=names or "no jobs",
-                hint="list the jobs with `holdfast list`; give another state home with --home",
+                hint="list the jobs with `holdfast list`; give a different state home with --home",
             )
         return named[0]
 
@@ -619,9 +619,12 @@ def note_of(
 
 def _leadership_lost(job: str, path: Path, token: int, holder: int | None) -> LeadershipLost:
     return LeadershipLost(
-        f"a different supervisor leads job {job!r}",
+        f"the registry has no leader of job {job!r}"
+        if holder is None
+        else f"a different supervisor leads job {job!r}",
         code="HF-E4031",
+        hint=f"see the leader of the job with `holdfast status {job}`",
         where=str(path),
         found=f"term {token}",
-        expected="a registry that records this term" if holder is None else f"term {holder}",
+        expected=None if holder is None else f"term {holder}",
     )

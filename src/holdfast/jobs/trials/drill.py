@@ -194,10 +194,9 @@ def newest(address: str) -> tuple[Storage, str]:
     savepoint_ids = [savepoint.savepoint_id for savepoint in listed(storage)]
     if not savepoint_ids:
         raise NotFound(
-            "no savepoint found",
+            "the directory has no savepoint",
             code="HF-E3050",
             where=storage.uri,
-            expected="a savepoint, or a directory of savepoints",
             hint="take a savepoint with `holdfast savepoint take CHECKPOINT DIR`",
         )
     return storage, savepoint_ids[-1]

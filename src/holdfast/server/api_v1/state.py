@@ -206,10 +206,9 @@ def _open_state(plane: ControlPlane, job: str, which: Which) -> tuple[StateReade
     reader = StateReader(place.storage, place.batch_id)
     if not reader.operators:
         raise NotFound(
-            "the query has no state",
+            "the query has no operator with state",
             code="HF-E3055",
             where=place.name,
-            found="no stateful operator",
             hint="for a job with several queries, choose a different query with `query=NAME`",
         )
     heard = [
@@ -242,7 +241,7 @@ async def _turn(turns: asyncio.Semaphore) -> AsyncIterator[None]:
             "too many SQL queries are running",
             code="HF-E5039",
             expected=f"at most {SQL_AT_ONCE} at the same time",
-            hint="try again later",
+            hint="repeat the request later",
         ) from error
     try:
         yield

@@ -125,7 +125,6 @@ def _diff(plane: ControlPlane, fields: Fields, _: JobDetails) -> Diff:
             "a comparison needs exactly two savepoints",
             code="HF-E2272",
             found=f"{len(chosen)} chosen",
-            expected="2",
         )
     # Ids start with the time, so the smaller id is the older one.
     first, second = sorted(chosen, key=lambda address: address.rpartition("/")[2])
@@ -163,7 +162,7 @@ def _some(fields: Fields, name: str) -> str | None:
 def _one(fields: Fields, name: str) -> str:
     text = _some(fields, name)
     if text is None:
-        raise Invalid("a required form field has no value", code="HF-E2274", where=name, expected="a value")
+        raise Invalid("a required form field has no value", code="HF-E2274", where=name)
     return text
 
 

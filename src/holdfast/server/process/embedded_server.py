@@ -104,7 +104,9 @@ class EmbeddedServer:
             return False
         self._failed(
             why
-            or Unavailable("the server ended unexpectedly and is restarted", code="HF-E5043", found=ending)
+            or Unavailable(
+                "the server process ended unexpectedly and is restarted", code="HF-E5043", found=ending
+            )
         )
         return again
 

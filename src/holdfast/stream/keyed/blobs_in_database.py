@@ -59,7 +59,6 @@ def blobs_of(database: Redis | Cassandra | None, least: Size | None, where: str)
             "keyed state does not support trust_store_password, because the Python client reads a PEM file",
             code="HF-E2313",
             where=f"{where}: blobs",
-            found="trust_store_password",
             hint=f'write hf.{name}(…, tls=True, trust_store="/etc/ssl/ca.pem") without a password',
         )
     server = _redis(database) if isinstance(database, Redis) else _cassandra(database)

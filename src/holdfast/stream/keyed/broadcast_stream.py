@@ -128,7 +128,6 @@ def broadcast(
             code="HF-E2315",
             where=f"{_WHERE}: {withdrawn}",
             found=type_of(df, withdrawn),
-            expected="boolean",
             hint=f'convert it: .withColumn("{withdrawn}", F.col("{withdrawn}").cast("boolean"))',
         )
     described = Broadcast(name, schema_of(df.schema), tuple(keys), version, withdrawn)
@@ -136,12 +135,12 @@ def broadcast(
 
 
 def _check_type(df: DataFrame, column: str, refused: tuple[str, ...], use: str) -> None:
-    if type_of(df, column).startswith(refused):
+    kind = type_of(df, column)
+    if kind.startswith(refused):
         raise Invalid(
-            f"a column of this type cannot {use}",
+            f"a column of type {kind} cannot {use}",
             code="HF-E2316",
             where=f"{_WHERE}: {column}",
-            found=type_of(df, column),
             expected="text, a whole number, a date or a time",
             hint=f'name a different column, or convert it first: .withColumn("{column}", …)',
         )

@@ -182,8 +182,8 @@ def checked_key(df: DataFrame, by: Sequence[str], key: Any, where: str) -> tuple
                 code="HF-E2321",
                 where=f"{where}: hot",
                 found=f"{value!r} of type {type(value).__name__}",
-                expected=kind,
-                hint="give a value of that type, as hf.skew.find(…) returns it",
+                expected=f"a value of type {kind}",
+                hint="give a value of this type, as hf.skew.find(…) returns it",
             )
     return tuple(_like(value, type_of(df, name)) for name, value in zip(by, values, strict=True))
 

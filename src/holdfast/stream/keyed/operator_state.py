@@ -88,7 +88,7 @@ def operate(df: DataFrame, *, instances: int, by: str | Iterable[str] = ()) -> K
             code="HF-E2332",
             where=_WHERE,
             found=INSTANCE,
-            hint="rename it with withColumnRenamed",
+            hint="rename the column with withColumnRenamed",
         )
     columns = names_of(by, where=_WHERE)
     require_columns(df, columns, where=_WHERE)
@@ -221,7 +221,7 @@ def _shares(frame: DataFrame, checkpoint: str, operator: Defined, before: Sequen
             return None
         if len(counts) > 1 or not counts <= set(before):
             raise Invalid(
-                "the state in the checkpoint was written by an unexpected number of instances",
+                "the checkpoint has state of an unexpected number of instances",
                 code="HF-E2333",
                 where=f"operator {operator.layout.operator}",
                 found=f"state of {' and '.join(map(str, sorted(counts)))} instances",

@@ -59,7 +59,7 @@ def repeated_key(where: str, rows: int, key: str) -> Invalid:
         code="HF-E2357",
         where=where,
         found=f"{rows} rows for {key}",
-        expected="one row per key, because their order is undefined",
+        expected="one row per key, because the order of rows is undefined",
         hint="aggregate by the key first, or add a column to the key",
     )
 
@@ -193,8 +193,10 @@ class DeltaUpsert:
                         code="HF-E5056",
                         where=self.target,
                         found=f"{counted(tried, 'conflict')}, the last: {str(error).partition(chr(10))[0]}",
-                        hint="keep OPTIMIZE and other jobs off the partitions that this query writes, or run"
-                        " them less often",
+                        hint=(
+                            "do not run OPTIMIZE or other jobs on the partitions that this query writes,"
+                            " or run them less often"
+                        ),
                     ) from error
             else:
                 return

@@ -105,7 +105,6 @@ class KafkaTopic:
                 "a topic column is not supported: .kafka(…) writes all records to one topic",
                 code="HF-E2362",
                 where=_WHERE,
-                found="a column `topic`",
                 hint="drop the column, and write one sink for each topic",
             )
         made = cls(topic, {**options, SERVERS: servers}, columns, key, tuple(identify_by))
@@ -213,7 +212,9 @@ class KafkaTopic:
                 code="HF-E4063",
                 where=self.topic,
                 found=f"batch {written.batch_id}",
-                expected=f"none after batch {first - 1}" if first else "none: the checkpoint is new",
+                expected=f"no batch after batch {first - 1}"
+                if first
+                else "no batch, because the checkpoint is new",
                 hint="continue under a new query id, as a fork does, or write to a separate topic; otherwise"
                 " readers that drop repeats would drop the next batches",
             )

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from holdfast.clock import now_ms
 from holdfast.errors import Conflict, HoldfastError, Invalid, Unavailable
@@ -210,14 +210,28 @@ class Transaction:
             raise
 
     def _gone(self, error: Exception | None) -> HoldfastError:
-        kind = Unavailable if isinstance(error, Unavailable) else Invalid
-        return kind(
+        found = getattr(error, "found", None) or str(error).partition("\n")[0]
+        if isinstance(error, Unavailable):
+            return Unavailable(
+                f"the transaction of batch {self.batch_id} ended before the batch was recorded",
+                code="HF-E5069",
+                where=self.database.address,
+                found=found,
+                hint=_DO_NOT_CATCH,
+            )
+        return Invalid(
             f"the transaction of batch {self.batch_id} ended before the batch was recorded",
+            code="HF-E2529",
             where=self.database.address,
-            found=getattr(error, "found", None) or str(error).partition("\n")[0],
-            hint="do not catch errors of statements in your function, and do not commit or roll back in it;"
-            " the batch will run again, so first remove the rows that such a statement has committed",
+            found=found,
+            hint=_DO_NOT_CATCH,
         )
+
+
+_DO_NOT_CATCH: Final = (
+    "do not catch errors of statements in the batch function, and do not commit or roll back in it;"
+    " before the batch runs again, remove the rows that such a statement has committed"
+)
 
 
 @dataclass(frozen=True, slots=True)

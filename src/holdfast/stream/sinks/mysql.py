@@ -160,9 +160,8 @@ def _literals(column: Any) -> Any:
     if pa.types.is_floating(kind):
         if pc.any(pc.is_inf(column)).as_py():
             raise Invalid(
-                "MySQL cannot store infinity",
+                "a row of the batch has an infinite number, which MySQL cannot store",
                 code="HF-E2369",
-                found="an infinite number in a row",
                 hint="filter such rows out, or set the value to null; no row of the batch was written",
             )
         number = pc.if_else(pc.is_nan(column), pa.scalar(None, kind), column)
@@ -262,7 +261,7 @@ def driver() -> ModuleType:
             "the MySQL driver is not installed",
             code="HF-E5060",
             found=str(error),
-            hint="pip install 'holdfast[mysql]'",
+            hint="run `pip install 'holdfast[mysql]'`",
         ) from error
     module: ModuleType = pymysql
     return module
@@ -435,15 +434,17 @@ class MySQL(Database):
                 code="HF-E2371",
                 where=self.address,
                 found=str(engine),
-                hint=f"ALTER TABLE {table} ENGINE=InnoDB",
+                hint=f"run `ALTER TABLE {table} ENGINE=InnoDB`",
             )
         if keys and frozenset(name.lower() for name in keys) not in _unique_keys(connection, schema, name):
             raise Invalid(
                 f"the table {table!r} has no unique key of the columns {', '.join(keys)}",
                 code="HF-E2372",
                 where=self.address,
-                hint=f"ALTER TABLE {table} ADD UNIQUE ({', '.join(keys)}), or upsert by the columns"
-                " of an existing unique key",
+                hint=(
+                    f"run `ALTER TABLE {table} ADD UNIQUE ({', '.join(keys)})`, or upsert by the columns"
+                    " of an existing unique key"
+                ),
             )
 
     def stage_types(

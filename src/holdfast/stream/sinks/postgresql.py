@@ -59,7 +59,7 @@ def driver() -> ModuleType:
             "the PostgreSQL driver is not installed",
             code="HF-E5061",
             found=str(error),
-            hint="pip install 'holdfast[postgres]'",
+            hint="run `pip install 'holdfast[postgres]'`",
         ) from error
     return psycopg
 

@@ -216,7 +216,9 @@ def _require_in_step(written: int | None, spark: SparkSession, target: str, chec
             code="HF-E4072",
             where=target,
             found=f"batch {written}",
-            expected=f"none after batch {first - 1}" if first else "none: the checkpoint is new",
+            expected=f"no batch after batch {first - 1}"
+            if first
+            else "no batch, because the checkpoint is new",
             hint="give the query a separate table, or the checkpoint that belongs to this table; otherwise"
             " the rows of its next batches would be dropped",
         )

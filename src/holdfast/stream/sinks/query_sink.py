@@ -359,9 +359,9 @@ def has_source(kind: str) -> Iterator[None]:
         raise Unsupported(
             f"the session lacks the data source {(extra or kind)!r}",
             code="HF-E7115",
-            hint=f"add it with extras=[{extra!r}] in @hf.job or hf.session"
+            hint=f"add the data source with extras=[{extra!r}] in @hf.job or hf.session"
             if extra
-            else "add its jar with spark.jars.packages",
+            else "add the jar of the data source with spark.jars.packages",
         ) from error
 
 

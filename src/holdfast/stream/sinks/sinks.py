@@ -214,7 +214,6 @@ class SinkBuilder:
                 raise Invalid(
                     "a batch function with a third argument needs a ledger",
                     code="HF-E2381",
-                    found="no ledger",
                     hint='add a ledger, as in .foreach_batch(fn, ledger="sqlite:///ledger.db")',
                 )
             fault = Fault()
@@ -413,9 +412,8 @@ class SinkBuilder:
     def _allowed(self, kind: str, modes: tuple[Mode, ...]) -> None:
         if self.mode is not None and self.mode not in modes:
             raise Invalid(
-                f"the sink {kind!r} does not support this output mode",
+                f"the sink {kind!r} does not support output mode {self.mode!r}",
                 code="HF-E2383",
-                found=self.mode,
                 expected=" or ".join(modes),
                 hint=f'write hf.sink(df, mode="{modes[0]}"), or remove the mode',
             )

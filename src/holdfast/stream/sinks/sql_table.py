@@ -436,6 +436,6 @@ def _instant(micros: int) -> dt.datetime:
             "a timestamp is outside Python's range",
             code="HF-E2388",
             found=f"{micros} microseconds since 1970",
-            expected="the years 1 to 9999",
+            expected="-62135596800000000 to 253402300799999999 microseconds, the years 1 to 9999",
             hint="filter such rows out, or write the column as text",
         ) from error

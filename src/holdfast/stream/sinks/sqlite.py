@@ -93,7 +93,7 @@ class SQLite(Database):
                 "the ledger's directory does not exist",
                 code="HF-E3064",
                 where=str(self.path.parent),
-                hint=f"mkdir -p {self.path.parent}",
+                hint=f"create the directory with `mkdir -p {self.path.parent}`",
             )
         # No isolation level, so that sqlite3 does not begin and commit by itself.
         connection = sqlite3.connect(self.path, timeout=self.patience_s, isolation_level=None)
@@ -132,7 +132,7 @@ class SQLite(Database):
                 code="HF-E5065",
                 where=self.address,
                 found=f"still locked after {self.patience_s:g} s",
-                hint="find the process with `fuser`; a frozen process keeps the lock until it is ended",
+                hint="find the process with `fuser`; if it is frozen, end it: it keeps the lock until then",
             )
         if code in _UNWRITABLE:
             return Unavailable(
@@ -140,7 +140,7 @@ class SQLite(Database):
                 code="HF-E5066",
                 where=self.address,
                 found=text,
-                hint="check the permissions of the file and the free space of the disk: ls -l, df",
+                hint="check the file's permissions with `ls -l` and the free disk space with `df`",
             )
         return None
 

@@ -270,7 +270,6 @@ def _check_aggregate(state: State, where: str) -> None:
                 f"{type(aggregate).__name__}.{name} has the wrong arguments",
                 code="HF-E2425",
                 where=where,
-                expected=f"{name}({', '.join(['self', 'accumulator', 'value'][: count + 1])})",
                 hint=f"write def {name}({', '.join(['self', 'accumulator', 'value'][: count + 1])})",
             )
     try:

@@ -251,8 +251,10 @@ class Keeper:
             "broadcast rows do not fit in the worker's memory",
             code="HF-E7119",
             where=str(self._place),
-            found=f"about {size / (1 << 20):.1f} MiB for each of {groups} key groups of a partition",
-            expected=f"at most {self._limit / (1 << 20):.0f} MiB in total",
+            found=(
+                f"about {size * groups / (1 << 20):.1f} MiB in total, for {groups} key groups of a partition"
+            ),
+            expected=f"at most {self._limit / (1 << 20):.1f} MiB",
             hint="join the broadcast stream as a table, raise process(…, memory=…), or start with fewer"
             " key_groups",
         )

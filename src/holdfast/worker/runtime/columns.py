@@ -69,8 +69,8 @@ def column_of(values: Sequence[Any], kind: pa.DataType, *, nullable: bool = True
             Invalid(
                 "null in a NOT NULL column",
                 code="HF-E2477",
-                found="None",
-                expected=type_text(kind),
+                found="null",
+                expected=f"a value of type {type_text(kind)}",
                 hint="return a value, or remove NOT NULL from the output schema",
             ),
         )
@@ -163,7 +163,6 @@ def _cast(column: pa.ChunkedArray, field: pa.Field) -> pa.ChunkedArray:
             "null in a NOT NULL column",
             code="HF-E2477",
             where=f"output column {field.name}",
-            found="null",
             hint="return a value, or remove NOT NULL from the output schema",
         )
     return column
@@ -323,9 +322,8 @@ def _first_unfit(values: Sequence[Any], kind: pa.DataType, error: Exception) -> 
     return Unfit(
         0,
         Invalid(
-            f"the values of a batch do not fit in one Arrow column: {error}",
+            f"the values of a batch do not fit in one Arrow column of type {type_text(kind)}: {error}",
             code="HF-E2483",
-            expected=type_text(kind),
             hint="output fewer rows per batch: limit the source, for example with maxFilesPerTrigger",
         ),
     )
@@ -528,7 +526,7 @@ def _times(kind: pa.DataType) -> Callable[[pa.Array], list[Any]]:
         numbers = ticks.to_numpy()
         if len(numbers) and (numbers.max() > _HIGHEST_YEAR_US or numbers.min() < _LOWEST_YEAR_US):
             far = numbers[(numbers > _HIGHEST_YEAR_US) | (numbers < _LOWEST_YEAR_US)][0]
-            raise _too_far(f"{far} microseconds from 1970")
+            raise _too_far(f"{far} microseconds since 1970", f"{_LOWEST_YEAR_US} to {_HIGHEST_YEAR_US}")
         # Numpy's datetimes have no time zone, and adding one to each is six times slower.
         return list(map(epoch.__add__, numbers.view("m8[us]").tolist()))
 
@@ -539,7 +537,7 @@ def _dates(days: pa.Array) -> list[Any]:
     numbers = days.to_numpy()
     if len(numbers) and (numbers.max() > _LAST_DAY or numbers.min() < _FIRST_DAY):
         far = numbers[(numbers > _LAST_DAY) | (numbers < _FIRST_DAY)][0]
-        raise _too_far(f"{far} days from 1970")
+        raise _too_far(f"{far} days since 1970", f"{_FIRST_DAY} to {_LAST_DAY}")
     return numbers.astype("M8[D]").tolist()  # type: ignore[no-any-return]
 
 
@@ -547,12 +545,12 @@ def _deltas(ticks: pa.Array) -> list[Any]:
     return ticks.to_numpy().view("m8[us]").tolist()  # type: ignore[no-any-return]
 
 
-def _too_far(found: str) -> Invalid:
+def _too_far(found: str, expected: str) -> Invalid:
     return Invalid(
         "a time is out of Python's range",
         code="HF-E2484",
         found=found,
-        expected="the years 1 to 9999",
+        expected=f"{expected}, the years 1 to 9999",
         hint="filter such times out, or cast the column to long, before hf.keyed",
     )
 

@@ -69,7 +69,7 @@ def another_length(array: Sized, size: int, where: str) -> Invalid:
         code="HF-E2504",
         where=where,
         found=f"{len(array)} values",
-        expected=str(size),
+        expected=f"{size} values",
         hint="pass one value per event to add values, and one per key to set them",
     )
 

@@ -210,7 +210,6 @@ def times_ms(column: pa.ChunkedArray | pa.Array, watermark_ms: int) -> Stamps:
             "the time column of a stream must be a timestamp",
             code="HF-E2514",
             found=str(column.type),
-            expected="timestamp",
             hint="convert the column before hf.keyed: F.to_timestamp(…)",
         )
     if isinstance(column, pa.ChunkedArray):
