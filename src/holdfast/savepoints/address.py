@@ -37,7 +37,7 @@ Address = str | os.PathLike[str]
 # So much of a savepoint's id at least, its day, represents all of it.
 _SHORT_ID: Final = re.compile(r"[0-9]{8}(T[0-9.]*(Z[-b0-9a-f]*)?)?")
 # A longer number is not a valid batch.
-_BATCH: Final = re.compile(r"[0-9]{1,18}")
+_BATCH: Final = re.compile(r"[0-9]{1,100}")
 # A URI without a path: what follows an `@` there is the host.
 _ONLY_AUTHORITY: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/*[^/]*")
 # `DIR@latest`, where no savepoint has this label.
