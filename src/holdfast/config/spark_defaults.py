@@ -18,6 +18,7 @@ BOUNDED_MEMORY_KEY = f"{ROCKSDB}.boundedMemoryUsage"
 RETAIN_KEY = f"{STREAMING}.minBatchesToRetain"
 COMPRESSION_KEY = f"{STATE_STORE}.compression.codec"
 UNLOAD_KEY = f"{STATE_STORE}.unloadOnCommit"
+MAINTENANCE_KEY = f"{STATE_STORE}.maintenanceInterval"
 FILE_MANAGER_KEY = f"{STREAMING}.checkpointFileManagerClass"
 # Hadoop's file manager for object stores whose uploads can be aborted before they are visible.
 ABORTABLE_MANAGER = "org.apache.spark.internal.io.cloud.AbortableStreamBasedCheckpointFileManager"

@@ -97,3 +97,38 @@ def test_a_trimmed_runtime_gets_a_stand_in_that_drops_one_argument(tmp_path: Pat
     assert (stand_in / "release").read_text() == (home / "release").read_text()
     assert java.java_home_for_spark(found, tmp_path / "state") == stand_in
     assert [each.name for each in (tmp_path / "state" / "java").iterdir()] == [stand_in.name]
+
+
+def test_a_whole_runtime_is_wrapped_so_that_workers_import_the_installed_pyspark(tmp_path: Path) -> None:
+    home = make_java(tmp_path / "whole", "17.0.1")
+    (home / "bin" / "java").write_text('#!/bin/sh\necho "$SPARK_HOME|$SPARK_CONF_DIR|$*"\n')
+    found = java.find_java({"JAVA_HOME": str(home)})
+    pyspark = tmp_path / "pyspark"
+    wrapper = java.java_home_for_spark(found, tmp_path / "state", pyspark)
+
+    def said(*arguments: str, spark_home: Path = pyspark, **environ: str) -> str:
+        environment = {"PATH": os.environ["PATH"], "SPARK_HOME": str(spark_home), **environ}
+        return subprocess.check_output(
+            [str(wrapper / "bin" / "java"), *arguments], text=True, env=environment
+        ).strip()
+
+    vector = "--add-modules=jdk.incubator.vector"
+    assert said(vector, "Main", "a b") == f"|{pyspark}/conf|{vector} Main a b"
+    assert said("Main", SPARK_CONF_DIR="/etc/spark") == "|/etc/spark|Main"
+    builder = "org.apache.spark.launcher.Main"
+    assert said(builder, "Main") == f"{pyspark}||{builder} Main"
+    assert said("Main", spark_home=tmp_path / "other") == f"{tmp_path / 'other'}||Main"
+    # A wrapper is recognised: it is not wrapped again, and its runtime is the real one.
+    again = java.find_java({"JAVA_HOME": str(wrapper)})
+    assert again.real == home.resolve()
+    assert java.java_home_for_spark(again, tmp_path / "state", pyspark) == wrapper
+
+
+def test_java_25_is_wrapped_without_its_vector_module(tmp_path: Path) -> None:
+    home = make_java(tmp_path / "new", "25.0.3")
+    found = java.find_java({"JAVA_HOME": str(home)})
+    program = str(java.java_home_for_spark(found, tmp_path / "state") / "bin" / "java")
+    assert (
+        subprocess.check_output([program, "--add-modules=jdk.incubator.vector", "Main"], text=True)
+        == "Main\n"
+    )

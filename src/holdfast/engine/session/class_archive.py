@@ -75,7 +75,7 @@ class ClassArchive:
         if self.base is None or self.base.is_file():
             return
         fresh = self.base.with_suffix(f".{os.getpid()}")
-        command = [str(self.java.home / "bin" / "java"), "-Xshare:dump", f"-XX:SharedArchiveFile={fresh}"]
+        command = [str(self.java.real / "bin" / "java"), "-Xshare:dump", f"-XX:SharedArchiveFile={fresh}"]
         try:
             subprocess.run(command, check=True, capture_output=True)  # noqa: S603 - the Java that runs Spark
             fresh.replace(self.base)
@@ -91,7 +91,7 @@ def archive_of(java: JavaRuntime, state_home: Path, environ: Mapping[str, str]) 
     jars = _jars()
     if jars is None or environ.get(SWITCH) == "off":
         return None
-    real = java.home.resolve()
+    real = java.real
     mark = hashlib.sha256(f"{real}|{java.version}".encode())
     for line in (*_facts(real / "lib" / "server", "libjvm.so"), *_facts(jars, "*.jar")):
         mark.update(line.encode())
@@ -117,7 +117,7 @@ def jvm_options(java: JavaRuntime, state_home: Path, chosen: str, environ: Mappi
 
 
 def _in(place: Path, name: str, java: JavaRuntime) -> ClassArchive:
-    has_base = (java.home / "lib" / "server" / "classes.jsa").is_file()
+    has_base = (java.real / "lib" / "server" / "classes.jsa").is_file()
     ending = "aot" if java.caches_linked_classes else "jsa"
     base = None if has_base or ending == "aot" else place / f"java-{name}.jsa"
     return ClassArchive(java, place / f"spark-{name}.{ending}", base)

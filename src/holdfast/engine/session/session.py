@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import sys
 from collections.abc import Iterable, Mapping
@@ -198,8 +199,11 @@ def _configured(
             " hf.guard need a classic session",
         )
     settings = _settings(home)
-    java = prepare_environment(settings)
     master = own.get("spark.master") or given.get("spark.master") or os.environ.get("MASTER") or LOCAL
+    workers = (
+        own.get(WORKERS_KEY) or given.get(WORKERS_KEY) or os.environ.get("PYSPARK_PYTHON") or sys.executable
+    )
+    java = prepare_environment(settings, own_pyspark(master, workers, os.environ))
     chosen = {"spark.master": master, **own}
     brought = {**extra_settings(extras, spark_version()), **external_settings({**given, **chosen})}
     for key, value in brought.items():
@@ -208,7 +212,6 @@ def _configured(
         elif key not in given:
             chosen.setdefault(key, value)
     shipped = needs_code(master)
-    workers = chosen.get(WORKERS_KEY, given.get(WORKERS_KEY, os.environ["PYSPARK_PYTHON"]))
     # Spark reads this setting only from `spark-submit`; a Python program must set it in its environment.
     os.environ["PYSPARK_PYTHON"] = workers
     for default in defaults_for(master, {**given, **chosen}):
@@ -246,12 +249,26 @@ def _partitioned(running: SparkSession | None) -> bool:
     return bool(session._jsparkSession.sessionState().conf().contains(SHUFFLE_PARTITIONS_KEY))
 
 
-def prepare_environment(settings: Settings) -> JavaRuntime:
-    """Set a supported Java for Spark's launcher, and this Python for its workers; return the Java."""
+def prepare_environment(settings: Settings, pyspark: Path | None = None) -> JavaRuntime:
+    """Set a supported Java for Spark's launcher; return it.
+
+    Args:
+        settings: The settings.
+        pyspark: The result of `own_pyspark`.
+    """
     java = find_java(os.environ)
-    os.environ["JAVA_HOME"] = str(java_home_for_spark(java, settings.home))
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ["JAVA_HOME"] = str(java_home_for_spark(java, settings.home, pyspark))
     return java
+
+
+def own_pyspark(master: str, workers: str, environ: Mapping[str, str]) -> Path | None:
+    """Return the directory of the installed pyspark if this process, its JVM and its workers all use it."""
+    spec = importlib.util.find_spec("pyspark")
+    if spec is None or spec.origin is None or not master.startswith("local") or workers != sys.executable:
+        return None
+    home = Path(spec.origin).parent
+    named = environ.get("SPARK_HOME")
+    return home if (home / "jars").is_dir() and named in (None, str(home)) else None
 
 
 def defaults_for(master: str, conf: Mapping[str, str] | None = None) -> tuple[Default, ...]:

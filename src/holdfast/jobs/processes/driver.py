@@ -28,6 +28,7 @@ from holdfast.config.checks import canonical_uri
 from holdfast.config.database_stores import Cassandra, Redis
 from holdfast.config.policies import Fallback
 from holdfast.config.settings import open_file
+from holdfast.config.spark_defaults import MAINTENANCE_KEY
 from holdfast.engine.queries.batch_facts import TableVersions
 from holdfast.engine.queries.task_times import TaskClock
 from holdfast.errors import HoldfastError, Invalid, Unavailable
@@ -76,6 +77,8 @@ if TYPE_CHECKING:
 
 _LOOK_S = 0.1
 _LAST_EVENTS_S = 10.0
+# How often snapshots of state are uploaded, if the job does not set it; Spark's default is a minute.
+_SNAPSHOTS_EVERY = "10s"
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,7 +217,7 @@ class Driver:
         began = time.monotonic()
         try:
             log_to(order.log)
-            self._warm = spark = session_of(job, self._spec.conf, self._spec.home, self._spec.master)
+            self._warm = spark = self._session(job)
         except HoldfastError as error:
             return self._refuse(error)
         except Exception as error:
@@ -225,6 +228,13 @@ class Driver:
         took_ms = int((time.monotonic() - began) * 1000)
         self._channel.send(Warmed(took_ms, memory_of_group(), batches, note))
         return None
+
+    def _session(self, job: Job) -> SparkSession:
+        spec = self._spec
+        if spec.standby or job.standby:
+            # The standby that takes over replays the changes since the newest snapshot.
+            job = replace(job, conf={MAINTENANCE_KEY: _SNAPSHOTS_EVERY, **job.conf})
+        return session_of(job, spec.conf, spec.home, spec.master)
 
     def _run_reported(self, job: Job) -> int:
         """Run, and report any failure to the supervisor."""
@@ -277,7 +287,7 @@ class Driver:
         from holdfast.engine.session.session import scratch_of
         from holdfast.ownership.checkpoint_lock import Owner, lock_path
 
-        spark = self._warm or session_of(job, self._spec.conf, self._spec.home, self._spec.master)
+        spark = self._warm or self._session(job)
         home = Path(self._spec.home)
         go = self._orders.go
         owner = Owner(job.name, str(home), java_pid(spark), go.term or 0, go.election, go.machine)
