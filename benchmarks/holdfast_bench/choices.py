@@ -21,6 +21,7 @@ from holdfast_bench.keyed.keyed_bench import keyed
 from holdfast_bench.keyed.keyed_workloads import Part
 from holdfast_bench.measure import Bench, Series, at_its_end, load, machine, machine_fields, so_far
 from holdfast_bench.operators import operators_bench
+from holdfast_bench.recovery import recovery_bench
 from holdfast_bench.skew import skew_bench
 from holdfast_bench.skew.skew_bench import Skew
 from holdfast_bench.startup import startup
@@ -35,11 +36,13 @@ STATE = "state"
 BACKENDS = "backends"
 CLUSTER = "cluster"
 TABLES = "tables"
+RECOVERY = "recovery"
 RUNS = 5
 SKEW_RUNS = 3
 BACKENDS_RUNS = 3
 CLUSTER_RUNS = 3
 TABLES_RUNS = 3
+KILLS = 20
 
 # Which measurement takes which choices.
 _TAKES = {
@@ -52,9 +55,10 @@ _TAKES = {
     BACKENDS: frozenset({"sides", "keys", "rows", "batches"}),
     CLUSTER: frozenset({"rows", "batches"}),
     TABLES: frozenset({"rows", "batches"}),
+    RECOVERY: frozenset({"sides", "keys", "rows"}),
 }
 _ALONE: Mapping[str, Callable[[int], Bench]] = {"startup": startup, "defaults": defaults}
-NAMES = (*_ALONE, OPERATORS, KEYED, SKEW, SAVEPOINT, STATE, BACKENDS, TABLES, OVERHEAD, CLUSTER)
+NAMES = (*_ALONE, OPERATORS, KEYED, SKEW, SAVEPOINT, STATE, BACKENDS, TABLES, OVERHEAD, CLUSTER, RECOVERY)
 
 Say = Callable[[str], None]
 
@@ -162,6 +166,12 @@ def _measure(choices: Choices, say: Say, found: Figures) -> None:
     elif name == TABLES:
         rounds = choices.runs or TABLES_RUNS
         found.results.append(tables_bench.tables(tables_bench.Sizes(**sizes), runs=rounds, say=say))
+    elif name == RECOVERY:
+        kills = choices.runs or KILLS
+        made = recovery_bench.recovery(
+            recovery_bench.Sizes(**sizes), runs=kills, sides=sides or None, say=say
+        )
+        found.results.append(made)
     elif name == OVERHEAD:
         found.results.append(overhead.overhead(overhead.Sizes(**sizes), runs=runs, say=say))
     else:

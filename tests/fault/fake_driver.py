@@ -22,6 +22,7 @@ from holdfast.errors import Invalid
 from holdfast.jobs.processes.driver import DriverSpec
 from holdfast.jobs.processes.protocol import (
     BatchCommitted,
+    Build,
     Busy,
     Caution,
     Channel,
@@ -61,6 +62,8 @@ class FakeDriver:
             elif isinstance(message, Go):
                 self.go = message
                 self.told.set()
+            elif isinstance(message, Build):
+                pass
             elif isinstance(message, Warm):
                 if "unfit" in self.script:
                     self.channel.send(Refused(Invalid(self.script["unfit"], code="HF-E0000")))

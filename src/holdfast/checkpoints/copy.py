@@ -328,6 +328,14 @@ class _Cut:
         self._record = record
         self._damage = damage
         self._good: dict[StoreId, frozenset[int]] = {}
+        # The files that hold no state, in one look at the listing for all batches.
+        self._own_files: list[str] = []
+        self._note_files: dict[int, list[tuple[str, layout.SchemaFile | layout.OperatorMetadataFile]]] = {}
+        for path, place in tree.places():
+            if isinstance(place, layout.OwnFile):
+                self._own_files.append(path)
+            elif isinstance(place, (layout.SchemaFile, layout.OperatorMetadataFile)):
+                self._note_files.setdefault(place.operator_id, []).append((path, place))
 
     def at(self, batch_id: int | None) -> FileSet:
         """Return the files of the copy at a batch, as `cut` does."""
@@ -384,7 +392,7 @@ class _Cut:
         """Yield the files outside the folders of operators."""
         yield from self._log_files(batch_id)
         yield from self._source_files(batch_id)
-        yield from (_whole(path) for path, place in self._tree.places() if isinstance(place, layout.OwnFile))
+        yield from map(_whole, self._own_files)
 
     def _require_state(self, folders: Sequence[OperatorFolder], batch_id: int) -> StateEvidence:
         present = [folder.operator_id for folder in folders]
@@ -475,13 +483,10 @@ class _Cut:
         for path, _ in lost_notes(self._tree, folder, metadata, self._logs.offsets(batch_id)):
             raise file_gone(self._storage, path, batch_id)
         how = How.SCHEMA_PATHS if metadata is not None and metadata.version > 1 else How.WHOLE
-        for path, place in self._tree.places():
-            if not path.startswith(f"{layout.STATE}/{folder.operator_id}/"):
+        for path, place in self._note_files.get(folder.operator_id, ()):
+            if (place.batch_id or 0) > batch_id:
                 continue
-            if isinstance(place, layout.SchemaFile) and (place.batch_id or 0) <= batch_id:
-                yield _whole(path)
-            elif isinstance(place, layout.OperatorMetadataFile) and (place.batch_id or 0) <= batch_id:
-                yield CutFile(path, how, path)
+            yield _whole(path) if isinstance(place, layout.SchemaFile) else CutFile(path, how, path)
 
     def _stores(self, folder: OperatorFolder, batch_id: int) -> Iterator[tuple[StoreId, int]]:
         """Yield the stores that an operator has at a batch, each with its index in its partition."""

@@ -22,7 +22,7 @@ def bench(
         typer.Argument(
             metavar="[NAME]",
             help="The benchmark: startup, defaults, operators, keyed, skew, savepoint, state, backends,"
-            " tables, overhead or cluster. [startup and defaults; the others take long]",
+            " tables, overhead, cluster or recovery. [startup and defaults; the others take long]",
         ),
     ] = None,
     runs: Annotated[
@@ -31,7 +31,8 @@ def bench(
             "--runs",
             min=1,
             max=100,
-            help="Measured runs of each side. [skew, backends, tables, cluster: 3; keyed: 1; others: 5]",
+            help="Measured runs of each side. [skew, backends, tables, cluster: 3; keyed: 1; recovery: 20"
+            " kills; others: 5]",
             show_default=False,
         ),
     ] = None,
@@ -47,7 +48,8 @@ def bench(
         str | None,
         typer.Option(
             "--sides",
-            help="Sides of `keyed`, `skew` and `backends`, separated by commas, such as raw_tws,sql.",
+            help="Sides of `keyed`, `skew`, `backends` and `recovery`, separated by commas, such as"
+            " raw_tws,sql.",
         ),
     ] = None,
     keys: Annotated[
@@ -55,8 +57,8 @@ def bench(
         typer.Option(
             "--keys",
             min=1,
-            help="Number of keys. [keyed (sparse state): 10,000,000; skew: 20,000; savepoint, state:"
-            " 1,000,000; backends: 100,000]",
+            help="Number of keys. [keyed (sparse state): 10,000,000; skew: 20,000; savepoint, state,"
+            " recovery: 1,000,000; backends: 100,000]",
         ),
     ] = None,
     raw_keys: Annotated[
@@ -68,8 +70,8 @@ def bench(
         typer.Option(
             "--rows",
             min=2,
-            help="Events per batch. [savepoint, state: 10,000; cluster: 20,000; backends: 200,000; skew:"
-            " 2,000,000 in total; others: 100,000]",
+            help="Events per batch, for recovery per second. [recovery: 1,000; savepoint, state: 10,000;"
+            " cluster: 20,000; backends: 200,000; skew: 2,000,000 in total; others: 100,000]",
         ),
     ] = None,
     batches: Annotated[

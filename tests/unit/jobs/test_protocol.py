@@ -36,6 +36,7 @@ MESSAGES: dict[str, protocol.Message] = {
     "session": protocol.SessionStarted(spark="4.1.0", java_pid=1, slots=2),
     "warmed": protocol.Warmed(took_ms=900, memory_bytes=1 << 30, batches=3, note="no rows"),
     "warm": protocol.Warm("/log"),
+    "build": protocol.Build(),
     "cluster": protocol.ClusterFound("cluster spark://a:1: 2 workers", {"slots": 2, "cautions": []}),
     "restored": protocol.CheckpointsRestored(({"query": "q", "batch": 3, "savepoint": "s"},)),
     "repeated": protocol.BatchesRepeated("q", None, "exactly once"),

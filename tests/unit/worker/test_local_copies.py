@@ -10,7 +10,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from holdfast.worker.state.local_copies import Copies
+from holdfast.worker.state.local_copies import Copies, continue_copies, copies_place
 from holdfast.worker.state.tables import Levels, Run, Segment
 
 SCHEMA = pa.schema([("h", pa.uint64()), ("ord", pa.int32()), ("dead", pa.bool_()), ("v", pa.string())])
@@ -163,3 +163,33 @@ def test_empty_tables_need_no_files(tmp_path: Path) -> None:
     copies(tmp_path).save({"": Levels(SCHEMA)}, {})
     assert files(tmp_path) == []
     assert values(copies(tmp_path).read({"": SCHEMA})[0][""]) == []
+
+
+def test_copies_of_a_driver_that_was_killed_go_on_in_the_directory_of_the_next(tmp_path: Path) -> None:
+    former, current = tmp_path / "former", tmp_path / "current"
+    place = Path("query") / "visits" / "0"
+    copies(copies_place(former) / place).save(tables(), GROUPS)
+    current.mkdir()
+    continue_copies(former, current)
+    read, groups = copies(copies_place(current) / place).read(SCHEMAS)
+    assert (values(read[""]), groups) == (["a", "newer", "c"], GROUPS)
+    assert not (copies_place(former) / "query").exists()
+
+
+def test_a_copy_that_the_next_driver_has_is_not_replaced(tmp_path: Path) -> None:
+    former, current = tmp_path / "former", tmp_path / "current"
+    for folder, name in ((former, "old"), (current, "new")):
+        (copies_place(folder) / "query").mkdir(parents=True)
+        (copies_place(folder) / "query" / name).touch()
+    continue_copies(former, current)
+    assert [path.name for path in (copies_place(current) / "query").iterdir()] == ["new"]
+
+
+def test_no_copies_and_links_are_left_alone(tmp_path: Path) -> None:
+    former, current = tmp_path / "former", tmp_path / "current"
+    current.mkdir()
+    continue_copies(former, current)
+    copies_place(former).mkdir(parents=True)
+    (copies_place(former) / "query").symlink_to(tmp_path)
+    continue_copies(former, current)
+    assert not copies_place(current).exists()

@@ -16,7 +16,7 @@ import time
 import traceback
 import warnings
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -41,6 +41,7 @@ from holdfast.jobs.loader import load_job
 from holdfast.jobs.processes.protocol import (
     BatchCommitted,
     BatchesRepeated,
+    Build,
     Busy,
     Caution,
     Channel,
@@ -111,6 +112,7 @@ class _Orders:
         # Set by any order: a standby driver warms up before it is told to go.
         self.woken = threading.Event()
         self.warm: Warm | None = None
+        self.build = threading.Event()
         self.stop = threading.Event()
         self.go = Go(log=None, restore=False, repeat={}, term=None, election="", machine="")
         self.error: HoldfastError | None = None
@@ -136,6 +138,7 @@ class _Orders:
         self.stop.set()
         self.told.set()
         self.woken.set()
+        self.build.set()
 
     def _take(self, message: Message) -> None:
         if isinstance(message, Go):
@@ -145,6 +148,8 @@ class _Orders:
         elif isinstance(message, Warm):
             self.warm = message
             self.woken.set()
+        elif isinstance(message, Build):
+            self.build.set()
         elif isinstance(message, Lead):
             self._watchdog.hold(message.until_s)
         elif isinstance(message, Stop):
@@ -186,6 +191,7 @@ class Driver:
         self._tables = TableVersions()
         self._groups: GroupCommits | None = None
         self._warm: SparkSession | None = None
+        self._built: list[Sink] | None = None
 
     def run(self) -> int:
         """Run to the end and return the exit code; every ending is reported first."""
@@ -224,9 +230,13 @@ class Driver:
             detail = traceback.format_exc()
             sys.stderr.write(detail)
             return self._fail(failures.from_exception(error, detail, label=failures.START))
-        batches, note = warm_up(lambda: sinks_of(job(spark)), spark, self._orders.told)
+        batches, note = warm_up(lambda: sinks_of(job(spark)), spark, self._orders.build)
         took_ms = int((time.monotonic() - began) * 1000)
         self._channel.send(Warmed(took_ms, memory_of_group(), batches, note))
+        self._orders.build.wait()
+        if not self._orders.stop.is_set():
+            with suppress(Exception):  # it is called again, and its error reported, when the job begins
+                self._built = sinks_of(job(spark))
         return None
 
     def _session(self, job: Job) -> SparkSession:
@@ -302,7 +312,7 @@ class Driver:
         return spark
 
     def _start_queries(self, job: Job, spark: SparkSession) -> None:
-        sinks = sinks_of(job(spark))
+        sinks = self._built or sinks_of(job(spark))
         if job.strict:
             self._check_strictly(job, sinks, spark)
         base = job.checkpoint.uri(Path.cwd())

@@ -227,6 +227,11 @@ class Warm(Message):
 
 
 @dataclass(frozen=True, slots=True)
+class Build(Message):
+    """Call the job's function; `Go` follows when the checkpoint is free and was verified."""
+
+
+@dataclass(frozen=True, slots=True)
 class Lead(Message):
     """The end of the leader's term, by `clock.steady_s`."""
 
@@ -342,6 +347,7 @@ KINDS: Final[Mapping[str, type[Message]]] = {
     "refused": Refused,
     "go": Go,
     "warm": Warm,
+    "build": Build,
     "lead": Lead,
     "stop": Stop,
     "trial-defined": TrialDefined,

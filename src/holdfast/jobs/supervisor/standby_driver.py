@@ -15,6 +15,7 @@ from holdfast.jobs.processes.driver import DriverSpec
 from holdfast.jobs.processes.driver_process import DriverProcess
 from holdfast.jobs.processes.protocol import (
     LAST_MESSAGES,
+    Build,
     JobDefined,
     JobFailed,
     Message,
@@ -106,6 +107,7 @@ class StandbyDriver:
             self._ended()
         if self._process is None or self._defined is None or self._log is None or not self._is_current:
             return None
+        self._process.channel.send(Build())
         taken = TakenStandby(self._process, self._defined, self._log)
         self._forget()
         self._delay_s = _FIRST_DELAY_S
