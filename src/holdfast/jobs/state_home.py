@@ -46,11 +46,10 @@ class StateHome:
             old.unlink(missing_ok=True)
         return fresh
 
-    def start_standby_log(self, name: str) -> Path:
-        """Return the path of a standby driver's log; a former one is deleted."""
-        fresh = self.job(name) / "standby.log"
+    def start_standby_log(self, name: str, pid: int) -> Path:
+        """Return the path of a standby driver's log; it is renamed when the driver takes over."""
+        fresh = self.job(name) / f"driver-standby-{pid}.log"
         make_directory(fresh.parent)
-        fresh.unlink(missing_ok=True)
         return fresh
 
 

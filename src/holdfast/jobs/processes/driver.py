@@ -218,6 +218,8 @@ class Driver:
 
     def _stand_by(self, job: Job, order: Warm) -> int | None:
         """Warm up as a standby driver; return the exit code if Spark did not start."""
+        from holdfast.engine.queries.watch import java_pid
+        from holdfast.engine.session.session import scratch_of
         from holdfast.jobs.processes.warm_up import memory_of_group, warm_up
 
         began = time.monotonic()
@@ -232,7 +234,8 @@ class Driver:
             return self._fail(failures.from_exception(error, detail, label=failures.START))
         batches, note = warm_up(lambda: sinks_of(job(spark)), spark, self._orders.build)
         took_ms = int((time.monotonic() - began) * 1000)
-        self._channel.send(Warmed(took_ms, memory_of_group(), batches, note))
+        told = Warmed(took_ms, memory_of_group(), batches, note, java_pid(spark), scratch_of(spark))
+        self._channel.send(told)
         self._orders.build.wait()
         if not self._orders.stop.is_set():
             with suppress(Exception):  # it is called again, and its error reported, when the job begins

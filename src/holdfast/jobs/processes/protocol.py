@@ -72,12 +72,16 @@ class Warmed(Message):
         memory_bytes: The resident memory of the driver and its child processes.
         batches: The number of batches without rows that it ran, of all queries.
         note: The reason why it ran none or not all of them; None if it ran all.
+        java_pid: The process id of the JVM.
+        scratch: As in `SessionStarted`.
     """
 
     took_ms: int
     memory_bytes: int
     batches: int
     note: str | None = None
+    java_pid: int | None = None
+    scratch: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

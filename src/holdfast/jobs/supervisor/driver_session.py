@@ -18,8 +18,9 @@ from holdfast.jobs.processes import protocol
 from holdfast.jobs.processes.driver_process import DriverProcess
 from holdfast.jobs.registry.registry import Registry
 from holdfast.jobs.state_home import cut_log
+from holdfast.jobs.supervisor.scratch import libraries_of, remove_scratch
 from holdfast.jobs.supervisor.standby_driver import TakenStandby
-from holdfast.jobs.supervisor.supervised_job import LOOK_S, DriverAttempt, SupervisedJob, remove_scratch
+from holdfast.jobs.supervisor.supervised_job import LOOK_S, DriverAttempt, SupervisedJob
 from holdfast.model import Failure
 from holdfast.ownership.checkpoint_claim import JVM_GRACE_S
 from holdfast.ownership.election import LeadershipLost
@@ -46,6 +47,7 @@ class DriverSession:
         self._job = job
         self._admit = admit
         self._standby = standby
+        self._java_pid: int | None = None
         self._spark: str | None = None
         self._log: Path | None = None
         self._attempt = DriverAttempt(process, recovers=job.recovery.under_way)
@@ -206,7 +208,7 @@ class DriverSession:
         self._attempt.process.kill()
 
     def _session(self, message: protocol.SessionStarted) -> None:
-        self._spark = message.spark
+        self._spark, self._java_pid = message.spark, message.java_pid
         former, self._job.scratch = self._job.scratch, message.scratch
         threading.Thread(target=remove_scratch, args=(former,), name="holdfast-scratch", daemon=True).start()
         self._job.recovery.session(message.slots)
@@ -289,6 +291,7 @@ class DriverSession:
         orderly = attempt.ending is not None or not job.scratch
         if orderly and job.definition is not None and attempt.ending != "canceled":
             job.claim(job.definition).until_free(JVM_GRACE_S)
+        job.scratch += libraries_of(self._java_pid)
         attempt.process.kill()
         number, code = attempt.process.reap()
         if job.sidecar is not None:

@@ -24,6 +24,7 @@ from holdfast.jobs.processes.protocol import (
     Warmed,
 )
 from holdfast.jobs.state_home import StateHome
+from holdfast.jobs.supervisor.scratch import libraries_of, remove_scratch
 from holdfast.quantities import rounded_duration, rounded_size
 
 # A standby that ends by itself is started again after this time, then after twice as long, and so on.
@@ -74,7 +75,7 @@ class StandbyDriver:
         self._defined: JobDefined | None = None
         self._code: tuple[int, int] | None = None
         self._log: Path | None = None
-        self._warm = False
+        self._warmed: Warmed | None = None
         self._why: str | None = None
         self._next_s = 0.0
         self._delay_s = _FIRST_DELAY_S
@@ -82,7 +83,7 @@ class StandbyDriver:
     @property
     def ready(self) -> bool:
         """True if a driver is warm and its code is the one in the job file."""
-        return self._process is not None and self._warm and self._is_current
+        return self._warmed is not None and self._is_current
 
     @property
     def _is_current(self) -> bool:
@@ -116,8 +117,13 @@ class StandbyDriver:
     def close(self) -> None:
         """End the standby, if there is one."""
         if self._process is not None:
+            libraries = () if self._warmed is None else libraries_of(self._warmed.java_pid)
             self._process.kill()
             self._process.reap()
+            if self._warmed is not None:
+                remove_scratch((*self._warmed.scratch, *libraries))
+            if self._log is not None:
+                self._log.unlink(missing_ok=True)
             self._forget()
 
     def _start(self) -> None:
@@ -141,10 +147,10 @@ class StandbyDriver:
     def _handle(self, process: DriverProcess, message: Message) -> None:
         if isinstance(message, JobDefined):
             self._defined = message
-            self._log = self._home.start_standby_log(message.name)
+            self._log = self._home.start_standby_log(message.name, process.pid)
             process.channel.send(Warm(str(self._log)))
         elif isinstance(message, Warmed):
-            self._warm = True
+            self._warmed = message
             took, memory = rounded_duration(message.took_ms), rounded_size(message.memory_bytes)
             text = f"a standby driver is ready after {took} and uses {memory}"
             if message.note is not None:
@@ -177,8 +183,7 @@ class StandbyDriver:
         self._say("caution", f"no standby driver: {why}; the next one starts in {delay}")
 
     def _forget(self) -> None:
-        self._process = self._defined = self._code = self._log = self._why = None
-        self._warm = False
+        self._process = self._defined = self._code = self._log = self._why = self._warmed = None
 
 
 def _code_of(spec: DriverSpec) -> tuple[int, int] | None:

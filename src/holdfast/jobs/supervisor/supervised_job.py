@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import re
 import selectors
-import shutil
 import signal
 import socket
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -34,6 +32,7 @@ from holdfast.jobs.rescaler import VERB as RESCALE
 from holdfast.jobs.restart_policy import RestartPolicy
 from holdfast.jobs.state_home import StateHome
 from holdfast.jobs.supervisor.leadership import Leadership
+from holdfast.jobs.supervisor.scratch import remove_scratch
 from holdfast.jobs.supervisor.standby import take_over
 from holdfast.jobs.supervisor.standby_driver import StandbyDriver
 from holdfast.model import BatchProgress, Failure, JobState, SavepointNote
@@ -41,8 +40,6 @@ from holdfast.ownership.checkpoint_claim import CheckpointClaim
 from holdfast.ownership.process_identity import this_machine
 from holdfast.quantities import counted
 
-# The directories that Spark makes below its local directories.
-_SCRATCH: Final = re.compile(r"(?:spark|blockmgr)-[0-9a-f-]{36}")
 _ENDS: Final = frozenset({JobState.FINISHED, JobState.FAILED})
 
 TRANSITIONS: Final[Mapping[JobState, frozenset[JobState]]] = {
@@ -599,10 +596,3 @@ class SupervisedJob:
 
     def _may_work_beside(self) -> bool:
         return not self.begun or not self.leadership.lost
-
-
-def remove_scratch(folders: Iterable[str]) -> None:
-    """Delete the temporary directories of a JVM that has ended; only those that Spark names as its own."""
-    for folder in folders:
-        if _SCRATCH.fullmatch(Path(folder).name):
-            shutil.rmtree(folder, ignore_errors=True)
