@@ -121,7 +121,7 @@ def test_the_log_of_a_table_lacks_a_batch(
     found = failure.from_text(text, label="query")
     log = failing.folder / "two" / "_spark_metadata"
     assert (found.cause, found.error_class) == ("sink", "BATCH_METADATA_NOT_FOUND")
-    assert "batch 0 is missing from the sink's log" in found.line
+    assert "which is missing from the sink's log" in found.line
     assert f"{log}/0" in found.line
     assert failure.is_permanent(found)
     for missing in (0, 1):

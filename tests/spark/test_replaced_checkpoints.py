@@ -68,7 +68,7 @@ def test_batches_that_a_query_commits_at_that_moment_are_kept(
         timing = Timing(now_ms, lambda: now[0], pause)
         (tmp_path / "work").mkdir()
         with (
-            pytest.raises(Conflict, match="put back, with the files written meanwhile"),
+            pytest.raises(Conflict, match="restored, with the files written meanwhile"),
             guarded(checkpoint, "state erase", stopped=True, hint="", timing=timing) as guard,
         ):
             erasing_checkpoint.erase_checkpoint(

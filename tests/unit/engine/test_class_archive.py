@@ -23,7 +23,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (jars / "spark-core.jar").write_bytes(b"core")
     monkeypatch.setenv("SPARK_HOME", str(tmp_path / "spark"))
     monkeypatch.setattr(sys, "prefix", str(tmp_path / "nobody"))
-    monkeypatch.setattr(class_archive, "_can_be_made", lambda place: "nobody" not in str(place))
+    monkeypatch.setattr(class_archive, "can_be_made", lambda place: "nobody" not in str(place))
     return tmp_path / "home"
 
 

@@ -22,6 +22,12 @@ def make_java(home: Path, version: str, modules: str = "java.base jdk.incubator.
     return home
 
 
+@pytest.fixture(autouse=True)
+def an_environment_without_wrappers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wrappers are made in the Python environment where that can be written; here in none that exists."""
+    monkeypatch.setattr(java, "java_places", lambda state_home: (state_home.resolve() / "java",))
+
+
 @pytest.fixture
 def no_bundled_java(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(java, "_bundled_java", lambda: None)

@@ -12,14 +12,13 @@ import importlib.util
 import os
 import re
 import subprocess
-import sys
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from holdfast.engine.session.java import JavaRuntime
+from holdfast.engine.session.java import JavaRuntime, can_be_made, java_places
 
 # A JVM says on standard output why it does not use an archive.
 _SILENT: Final = "-Xlog:cds*=off"
@@ -95,13 +94,13 @@ def archive_of(java: JavaRuntime, state_home: Path, environ: Mapping[str, str]) 
     mark = hashlib.sha256(f"{real}|{java.version}".encode())
     for line in (*_facts(real / "lib" / "server", "libjvm.so"), *_facts(jars, "*.jar")):
         mark.update(line.encode())
-    places = [Path(sys.prefix) / "share" / "holdfast" / "java", state_home.resolve() / "java"]
+    places = java_places(state_home)
     name = mark.hexdigest()[:16]
     for place in places:
         archive = _in(place, name, java)
         if archive.exists and " " not in str(place):
             return archive
-    writable = next((place for place in places if _can_be_made(place) and " " not in str(place)), None)
+    writable = next((place for place in places if can_be_made(place) and " " not in str(place)), None)
     return None if writable is None else _in(writable, name, java)
 
 
@@ -136,10 +135,3 @@ def _jars() -> Path | None:
         return Path(named) / "jars"
     spec = importlib.util.find_spec("pyspark")
     return None if spec is None or spec.origin is None else Path(spec.origin).parent / "jars"
-
-
-def _can_be_made(place: Path) -> bool:
-    for folder in (place, *place.parents):
-        if folder.exists():
-            return os.access(folder, os.W_OK)
-    return False

@@ -9,6 +9,7 @@ import re
 import shutil
 import signal
 import stat
+import sys
 import tempfile
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -138,8 +139,8 @@ def find_java(environ: Mapping[str, str]) -> JavaRuntime:
 def java_home_for_spark(java: JavaRuntime, state_home: Path, own_pyspark: Path | None = None) -> Path:
     """Return a JAVA_HOME that Spark's launcher can use: the runtime's own, or a wrapper around it.
 
-    The wrapper is a small directory in the state home. It is created once and atomically, and its name
-    depends on the runtime.
+    The wrapper is a small directory in the Python environment, or in the state home if the environment cannot
+    be written. It is created once and atomically, and its name depends on the runtime.
 
     Args:
         java: The runtime.
@@ -156,9 +157,11 @@ def java_home_for_spark(java: JavaRuntime, state_home: Path, own_pyspark: Path |
         java=java.real / "bin" / "java",
     )
     mark = hashlib.sha256(f"{java.real}|{java.version}|{text}".encode()).hexdigest()[:12]
-    home = state_home.resolve() / "java" / f"{java.version}-{mark}"
-    if (home / "bin" / "java").exists():
-        return home
+    places = java_places(state_home)
+    for place in places:
+        if (place / f"{java.version}-{mark}" / "bin" / "java").exists():
+            return place / f"{java.version}-{mark}"
+    home = next(place for place in places if can_be_made(place)) / f"{java.version}-{mark}"
     home.parent.mkdir(parents=True, exist_ok=True)
     building = Path(tempfile.mkdtemp(prefix="building-", dir=home.parent))
     (building / "bin").mkdir()
@@ -173,6 +176,22 @@ def java_home_for_spark(java: JavaRuntime, state_home: Path, own_pyspark: Path |
         # Another process created it first; both are the same.
         shutil.rmtree(building)
     return home
+
+
+def java_places(state_home: Path) -> tuple[Path, ...]:
+    """Return the directories for wrappers and archives of Java: in the Python environment, in the state home.
+
+    The first outlives a state home, and the environment variable JAVA_HOME of a process names a wrapper.
+    """
+    return Path(sys.prefix) / "share" / "holdfast" / "java", state_home.resolve() / "java"
+
+
+def can_be_made(place: Path) -> bool:
+    """Return whether a directory can be written, or created."""
+    for folder in (place, *place.parents):
+        if folder.exists():
+            return os.access(folder, os.W_OK)
+    return False
 
 
 def _java_on_path(environ: Mapping[str, str]) -> JavaRuntime | None:

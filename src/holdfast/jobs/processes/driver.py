@@ -67,7 +67,6 @@ from holdfast.jobs.processes.protocol import (
 from holdfast.jobs.processes.restore_on_start import repeat, restore_all, state_format_of
 from holdfast.model import Failure, QueryStarted
 from holdfast.ownership.watchdog import LeaseWatchdog
-from holdfast.worker.state.local_copies import continue_copies
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -307,6 +306,8 @@ class Driver:
         self._lock = hold(spark, lock_path(job.checkpoint.uri(Path.cwd()), home), owner)
         slots, scratch = spark.sparkContext.defaultParallelism, scratch_of(spark)
         if scratch and go.scratch:
+            from holdfast.worker.state.local_copies import continue_copies
+
             continue_copies(Path(go.scratch[0]), Path(scratch[0]))
         self._channel.send(SessionStarted(spark.version, owner.pid, slots, scratch))
         found = fit_of(spark)
