@@ -119,11 +119,13 @@ def test_a_whole_runtime_is_wrapped_so_that_workers_import_the_installed_pyspark
         ).strip()
 
     vector = "--add-modules=jdk.incubator.vector"
-    assert said(vector, "Main", "a b") == f"|{pyspark}/conf|{vector} Main a b"
-    assert said("Main", SPARK_CONF_DIR="/etc/spark") == "|/etc/spark|Main"
+    shell = "pyspark-shell"
+    assert said(vector, "Main", "a b", shell) == f"|{pyspark}/conf|{vector} Main a b {shell}"
+    assert said(shell, SPARK_CONF_DIR="/etc/spark") == f"|/etc/spark|{shell}"
+    assert said("Worker") == f"{pyspark}||Worker"
     builder = "org.apache.spark.launcher.Main"
-    assert said(builder, "Main") == f"{pyspark}||{builder} Main"
-    assert said("Main", spark_home=tmp_path / "other") == f"{tmp_path / 'other'}||Main"
+    assert said(builder, shell) == f"{pyspark}||{builder} {shell}"
+    assert said(shell, spark_home=tmp_path / "other") == f"{tmp_path / 'other'}||{shell}"
     # A wrapper is recognised: it is not wrapped again, and its runtime is the real one.
     again = java.find_java({"JAVA_HOME": str(wrapper)})
     assert again.real == home.resolve()

@@ -44,8 +44,9 @@ done
 _WITHOUT_VECTOR = f'[ "$arg" = "--add-modules={VECTOR_MODULE}" ]'
 # With SPARK_HOME in its environment, the JVM lets Python workers import pyspark from an archive, and each of
 # them compiles its modules: 0.7 seconds in place of 0.2. An installed pyspark is found without it. The first
-# of the two JVMs that Spark's scripts start needs it, to build the command of the second.
-_OWN_PYSPARK = """case " $* " in *" org.apache.spark.launcher.Main "*) ;; *)
+# of the two JVMs that Spark's scripts start needs it, to build the command of the second, and so does every
+# JVM that PySpark has not started as its own: a cluster's processes inherit JAVA_HOME.
+_OWN_PYSPARK = """case " $* " in *" org.apache.spark.launcher.Main "*) ;; *" pyspark-shell "*)
   if [ "$SPARK_HOME" = "{home}" ]; then
     export SPARK_CONF_DIR="${{SPARK_CONF_DIR:-$SPARK_HOME/conf}}"
     unset SPARK_HOME
