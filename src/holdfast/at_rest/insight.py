@@ -597,7 +597,7 @@ class WhatIf(JsonShape):
     Example:
         effects: tuple[hf.WhatIf, ...] = hf.state("checkpoints/visits").what_if(ttl="1 hour")
         assert [(effect.rows, effect.freed_rows) for effect in effects] == [(10, None)]
-        print(effects[0].what)  # the reason: the rows of this aggregation have no times
+        print(effects[0].what)  # the reason: the rows of this state have no timestamp
     """
 
     operator_id: int

@@ -371,7 +371,10 @@ class _Cut:
         return FileSet(storage.uri, wanted, query_id, ordered, evidence.untold)
 
     def has(self, batch_id: int) -> bool:
-        """Return whether all files of a batch exist; each version of a store is checked only once."""
+        """Return whether a batch can be copied: its files exist, are undamaged and have a supported format.
+
+        Each store is checked only once, for all its versions.
+        """
         try:
             read_query_id(self._storage, self._logs)
             files = [*self._beside_state(batch_id)]

@@ -71,7 +71,7 @@ class Saved:
 
 
 class DemoSavepoints:
-    """A taker of savepoints of one query during a run.
+    """The savepoints of the query `QUERY`, each taken when it has read a share of its rows in `MOMENTS`.
 
     Args:
         folder: The directory of the demo.

@@ -45,7 +45,14 @@ def logged(tell: EventHandler) -> EventHandler:
 
 @dataclass(frozen=True, slots=True)
 class JobOutcome:
-    """The end of a job under its supervisor."""
+    """The result of a supervised job that has ended.
+
+    Attributes:
+        state: The final state of the job.
+        reason: The reason for the end, or None.
+        attempts: The number of attempts.
+        batches: The number of batches committed by all attempts.
+    """
 
     state: JobState
     reason: str | None

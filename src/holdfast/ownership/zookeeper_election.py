@@ -78,7 +78,8 @@ class ZooKeeperElection:
     Args:
         ensemble: The address of the elections.
         job: The job's name.
-        lease_s: The requested session timeout in seconds; servers grant 2 to 20 of their ticks.
+        lease_s: The requested session timeout in seconds; a server grants at least 2 and at most 20 times its
+            `tickTime`.
         now: The function that returns seconds on a monotonic clock.
         wall: The function that returns seconds since 1970.
     """

@@ -95,15 +95,17 @@ def delete(
 ) -> Removal:
     """Delete a savepoint: its manifest first, then the objects that no other savepoint needs.
 
-    A kill in between leaves unneeded objects, which `sweep` deletes. If the manifest of a remaining savepoint
-    is damaged, the objects that it needs are unknown, and all objects stay.
+    If the process is killed after the manifest is deleted, unneeded objects remain, which `sweep` deletes. If
+    the manifest of a remaining savepoint is damaged, the objects that it needs are unknown, so no objects are
+    deleted.
 
     Args:
         catalog: The catalog.
         savepoint_id: The savepoint.
-        clock: The time in epoch milliseconds.
-        chance: Returns a number of random bytes.
-        tell: Called with the number of finished files, the number of all files, and the current step.
+        clock: The function that returns epoch milliseconds.
+        chance: The function that returns random bytes; its argument is their number.
+        tell: The progress callback, called with the number of finished files, the number of all files, and
+            the current step.
 
     Raises:
         NotFound: The savepoint does not exist.
@@ -175,11 +177,12 @@ def sweep(
 
     Args:
         catalog: The catalog.
-        clock: The time in epoch milliseconds.
-        chance: Returns a number of random bytes.
+        clock: The function that returns epoch milliseconds.
+        chance: The function that returns random bytes; its argument is their number.
         dead_after_ms: Age of the last renewal after which a take or removal counts as dead. With 0 all count
             as dead, so make sure that none is running.
-        tell: Called with the number of finished files, the number of all files, and the current step.
+        tell: The progress callback, called with the number of finished files, the number of all files, and
+            the current step.
 
     Raises:
         Conflict: A savepoint is being taken into this catalog, or another removal is running.
@@ -207,8 +210,9 @@ def remove_unneeded(
     Args:
         catalog: The catalog.
         turn: The lease of the removal, which the caller holds.
-        clock: The time in epoch milliseconds.
-        tell: Called with the number of finished files, the number of all files, and the current step.
+        clock: The function that returns epoch milliseconds.
+        tell: The progress callback, called with the number of finished files, the number of all files, and
+            the current step.
 
     Raises:
         Conflict: Another removal has taken over.

@@ -203,7 +203,7 @@ class SparkReport(JsonShape):
 
     @property
     def exit_code(self) -> int:
-        """0 if the query continues, 1 if that is doubtful, 2 if it does not."""
+        """Return 0 for the verdict `goes on`, 1 for `doubtful`, 2 for `fails`."""
         return {"goes on": 0, "doubtful": 1, "fails": 2}[self.verdict]
 
 

@@ -101,9 +101,10 @@ def in_bulk(storage: Storage) -> Iterator[Storage]:
 
 
 def passing(storage: Storage) -> Storage:
-    """Return a storage without flushes, for files that need not survive a crash of the machine.
+    """Return the storage without flushes to disk, for files that need not survive a crash of the machine.
 
-    Without flushes, other writers on the same disk are not delayed.
+    Without flushes, other writers on the same disk are not delayed. A storage that is not on a local disk is
+    returned unchanged.
     """
     here = isinstance(storage, LocalStorage)
     return _Unflushed(Path(storage.uri.removeprefix("file://"))) if here else storage

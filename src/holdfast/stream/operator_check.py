@@ -41,10 +41,12 @@ if TYPE_CHECKING:
 
 
 def told_checkpoint(frame: DataFrame, checkpoint: str) -> Iterator[str]:
-    """Pass the checkpoint's address to the parts of a frame; call it immediately before the query starts.
+    """Pass the checkpoint's address to the tick sources of a frame and to the tasks that find late rows.
 
-    Returns:
-        The names of this thread's local properties to remove after the query has started.
+    Exhaust the iterator immediately before the query starts.
+
+    Yields:
+        The name of each local property of this thread to remove after the query has started.
 
     Raises:
         Unavailable: Spark cannot access the checkpoint's file system.

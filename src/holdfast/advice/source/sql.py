@@ -49,19 +49,25 @@ _VIEW: Final = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """A token of SQL as written: a word, text, number or sign."""
+    """A token of SQL.
+
+    Attributes:
+        kind: "word" for a keyword or a name, "text" for a string literal, "number", or "sign" for an operator
+            or a punctuation mark.
+        written: The token as written.
+    """
 
     kind: str
     written: str
 
     @property
     def key(self) -> str:
-        """Return the token as a keyword or sign; empty for a quoted name or a text."""
+        """Return a word in upper case or a sign; empty for a quoted name, a string literal or a number."""
         return self.written.upper() if self.kind in ("word", "sign") and self.written[0] != "`" else ""
 
     @property
     def name(self) -> str:
-        """Return the token as a name."""
+        """Return the token as a name: in lower case, without backquotes."""
         return self.written.strip("`").lower()
 
 

@@ -32,7 +32,7 @@ class Shape(BaseModel):
     model_config = ConfigDict(frozen=True)
 
     def __init_subclass__(cls, *, of: type | None = None, schema: str | None = None, **rest: Any) -> None:
-        """Add the fields and the schema's name before the model is created."""
+        """Name the model after `schema`, and add the fields of `of`, before pydantic collects the fields."""
         super().__init_subclass__(**rest)
         if schema is not None:
             cls.__name__ = cls.__qualname__ = schema

@@ -382,13 +382,17 @@ def _is_misspelt(name: str, known: str) -> bool:
 class Keyed:
     """The base class of a processor that handles events one at a time or key by key, with state for each key.
 
-    States are class attributes: `visits = hf.value(int, default=0)`. Handlers are methods. Define:
+    States are class attributes: `visits = hf.value(int, default=0)`. Handlers are methods. Define one handler
+    of events:
 
     - `on_event(self, event, state, ctx)`: called for each event, in the order in which the events of its key
       arrived; or
     - `on_key(self, key, events, state, ctx)`: called once per batch for each key with events, with the list
-      of those events. Connected streams have one `on_<stream>(self, event, state, ctx)` for each stream
-      instead of these two.
+      of those events.
+
+    For connected streams, define `on_<stream>(self, event, state, ctx)` for each stream instead; it is called
+    like `on_event`. All other methods are optional, but a processor that sets timers needs `on_timer`:
+
     - `on_timer(self, timer, state, ctx)`: called once for each due timer, in the order of their times,
       also for keys without events. Due timers fire before the batch's events.
     - `on_end(self, state, ctx)`: called once per batch for each key with events, after all of them; use it to
@@ -399,10 +403,12 @@ class Keyed:
       on how events are divided into parts, or on the order of merges.
     - `on_start(self, ctx)`: called once in each task before any other handler, to open resources. `ctx`
       has no key.
+    - `on_broadcast(self, row, rows, ctx)`: called for each row of the broadcast stream, to change the shared
+      rows; by default the row replaces the one with its key.
 
-    A handler returns nothing, one row or an iterable of rows, or it is a generator of rows. A row is a dict
-    with the names of the output columns, or a tuple in their order. `state` and `event` are valid until the
-    handler returns.
+    `on_start`, `on_broadcast` and `merge` return nothing. Every other handler returns nothing, one row or an
+    iterable of rows, or it is a generator of rows. A row is a dict with the names of the output columns, or a
+    tuple in their order. `state` and `event` are valid until the handler returns.
 
     The order of keys is not defined, and a batch may run more than once: after a failure it runs again from
     the state before it, so other side effects of a handler are repeated. Every task has its own instance,

@@ -88,10 +88,10 @@ class Written:
 
 
 class ElementCells(Cells, Generic[Handle]):
-    """The base class for the lists or maps of a pass: a handle for each key whose handler uses the state.
+    """The base class for one list or map state of all keys of a pass.
 
-    The slot of a state object is empty until the first use, so that a key whose handler does not use the
-    state needs no handle.
+    Each key whose handler uses the state has a handle. The slot of a state object is empty until the first
+    use, so that a key whose handler does not use the state needs no handle.
     """
 
     base: type[Handle]
@@ -219,7 +219,7 @@ class ElementCells(Cells, Generic[Handle]):
 
 
 class ListCells(ElementCells[ListState]):
-    """The list states of a pass."""
+    """One list state of all keys of a pass."""
 
     base = ListState
 
@@ -246,7 +246,7 @@ class ListCells(ElementCells[ListState]):
 
 
 class MapCells(ElementCells[MapState]):
-    """The map states of a pass."""
+    """One map state of all keys of a pass."""
 
     base = MapState
     instead = "state.{}[key] = value, or clear() and update({{…}})"
