@@ -108,6 +108,12 @@ def at_its_end() -> None:
     _so_far.clear()
 
 
+def percentile(values: Sequence[float], share: float) -> float:
+    """The value that this share of all is below."""
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
+
+
 def time_commands(commands: Mapping[str, Sequence[str]], runs: int) -> tuple[Series, ...]:
     """Time whole commands in turn, so that a machine that slows down slows all of them.
 

@@ -6,8 +6,9 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 from holdfast.cli import output
-from holdfast_bench.backends.backends_bench import RECOVERED, percentile
+from holdfast_bench.backends.backends_bench import RECOVERED
 from holdfast_bench.keyed.keyed_figures import MIB
+from holdfast_bench.measure import percentile
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from holdfast.errors import Invalid
 from holdfast_bench.backends.servers import cassandra_node, redis_server
-from holdfast_bench.measure import Result, measured_apart, note
+from holdfast_bench.measure import Result, measured_apart, note, percentile
 
 MEMORY, ROCKSDB, REDIS, CASSANDRA = "memory", "rocksdb", "redis", "cassandra"
 SIDES: Final = (MEMORY, ROCKSDB, REDIS, CASSANDRA)
@@ -119,12 +119,6 @@ def _rounded(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [_rounded(each) for each in value]
     return round(value, 4) if isinstance(value, float) else value
-
-
-def percentile(values: Sequence[float], share: float) -> float:
-    """The value that this share of all is below."""
-    ordered = sorted(values)
-    return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
 
 
 def backends(

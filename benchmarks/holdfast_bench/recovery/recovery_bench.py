@@ -21,7 +21,7 @@ from typing import Any, Final
 
 from holdfast.engine.session.class_archive import SWITCH
 from holdfast.errors import Failed, Invalid
-from holdfast_bench.measure import Bench, Series, note
+from holdfast_bench.measure import Bench, Series, note, percentile
 
 STANDBY: Final = "standby"
 COLD: Final = "cold"
@@ -75,7 +75,7 @@ def recovery(
         series.append(Series(side, tuple(_kills(sizes, side, kills))))
     ratios = {}
     for each in series:
-        ratios[f"{each.name}: 90th percentile, seconds"] = _percentile(each.seconds, 0.9)
+        ratios[f"{each.name}: 90th percentile, seconds"] = percentile(each.seconds, 0.9)
         ratios[f"{each.name}: slowest, seconds"] = max(each.seconds)
     return Bench(
         "recovery",
@@ -83,10 +83,6 @@ def recovery(
         tuple(series),
         ratios,
     )
-
-
-def _percentile(seconds: Sequence[float], share: float) -> float:
-    return sorted(seconds)[min(len(seconds) - 1, int(len(seconds) * share))]
 
 
 def _kills(sizes: Sizes, side: str, kills: int) -> Iterator[float]:

@@ -47,6 +47,10 @@ SHORT_LIVED = {
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
 }
 
+# A standby driver that takes over replays the changes since the newest snapshot, which Spark uploads once a
+# minute by default.
+WITH_STANDBY = {MAINTENANCE_KEY: "10s"}
+
 _STATE = "org.apache.spark.sql.execution.streaming.state"
 ROCKSDB_PROVIDER = f"{_STATE}.RocksDBStateStoreProvider"
 MEMORY_PROVIDER = f"{_STATE}.HDFSBackedStateStoreProvider"

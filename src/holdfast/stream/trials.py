@@ -71,19 +71,7 @@ class Trial:
         Raises:
             Unsupported: The writer does not expose its frame, or a source cannot be read twice.
         """
-        frame = sink.frame
-        mode: str = sink.mode or "append"
-        if frame is None:
-            writer = sink.writer()
-            frame, written = frame_of(writer), written_mode(writer)
-            if frame is None or written is None:
-                raise Unsupported(
-                    "cannot determine the frame of this writer",
-                    code="HF-E7116",
-                    found=type(writer).__name__,
-                    hint="return hf.sink(frame)… from the job instead of the writer",
-                )
-            mode = written
+        frame, mode = query_of(sink)
         check_sources(sources_in(frame))
         return cls(frame, mode, checkpoint, output)
 
@@ -201,6 +189,26 @@ def _batches(query: StreamingQuery, began: Mapping[int, float]) -> Iterator[Tria
             work_ms=sum(int(took.get(step, 0)) for step in _WORK),
             load_ms=load_ms(operator.customMetrics for operator in progress.stateOperators),
         )
+
+
+def query_of(sink: Sink) -> tuple[DataFrame, str]:
+    """Return the frame and the output mode of a sink's query.
+
+    Raises:
+        Unsupported: The writer does not expose its frame.
+    """
+    if sink.frame is not None:
+        return sink.frame, sink.mode or "append"
+    writer = sink.writer()
+    frame, mode = frame_of(writer), written_mode(writer)
+    if frame is None or mode is None:
+        raise Unsupported(
+            "cannot determine the frame of this writer",
+            code="HF-E7116",
+            found=type(writer).__name__,
+            hint="return hf.sink(frame)… from the job instead of the writer",
+        )
+    return frame, mode
 
 
 def check_sources(sources: Iterable[SourceRead]) -> None:

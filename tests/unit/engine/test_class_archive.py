@@ -38,7 +38,7 @@ def java(folder: Path, version: str = "17.0.9", *, has_base: bool = True) -> Jav
 
 
 def found(runtime: JavaRuntime, home: Path) -> ClassArchive:
-    archive = archive_of(runtime, home, {})
+    archive = archive_of(runtime, home, os.environ)
     assert archive is not None
     return archive
 
@@ -52,13 +52,13 @@ def made(runtime: JavaRuntime, home: Path) -> ClassArchive:
 
 def test_one_that_was_not_made_adds_nothing(home: Path, tmp_path: Path) -> None:
     assert found(java(tmp_path), home).options() == ""
-    assert jvm_options(java(tmp_path), home, "", {}) == ""
+    assert jvm_options(java(tmp_path), home, "", os.environ) == ""
 
 
 def test_a_jvm_is_told_to_map_it_in_silence(home: Path, tmp_path: Path) -> None:
     archive = made(java(tmp_path), home)
     assert archive.path.parent == home / "java"
-    assert jvm_options(java(tmp_path), home, "-Xmx1g", {}) == (
+    assert jvm_options(java(tmp_path), home, "-Xmx1g", os.environ) == (
         f"-XX:SharedArchiveFile={archive.path} -Xlog:cds*=off"
     )
 
@@ -91,16 +91,16 @@ def test_other_jars_and_another_java_need_another_one(home: Path, tmp_path: Path
 @pytest.mark.parametrize("own", ["-XX:SharedArchiveFile=/x", "-Xshare:off", "-XX:AOTMode=off"])
 def test_options_of_the_user_keep_it_out(home: Path, tmp_path: Path, own: str) -> None:
     made(java(tmp_path), home)
-    assert jvm_options(java(tmp_path), home, own, {}) == ""
+    assert jvm_options(java(tmp_path), home, own, os.environ) == ""
 
 
 def test_it_can_be_switched_off(home: Path, tmp_path: Path) -> None:
     made(java(tmp_path), home)
-    assert archive_of(java(tmp_path), home, {SWITCH: "off"}) is None
+    assert archive_of(java(tmp_path), home, {**os.environ, SWITCH: "off"}) is None
 
 
 def test_a_place_with_a_space_has_none(home: Path, tmp_path: Path) -> None:
-    assert archive_of(java(tmp_path), home / "my home", {}) is None
+    assert archive_of(java(tmp_path), home / "my home", os.environ) is None
 
 
 @pytest.mark.parametrize(
@@ -119,8 +119,8 @@ def test_a_place_with_a_space_has_none(home: Path, tmp_path: Path) -> None:
 def test_a_java_whose_g1_corrupts_data_gets_another_collector(
     home: Path, tmp_path: Path, version: str, added: bool
 ) -> None:
-    assert (jvm_options(java(tmp_path, version), home, "-Xmx1g", {}) == "-XX:+UseParallelGC") is added
-    assert jvm_options(java(tmp_path, version), home, "-XX:+UseSerialGC", {}) == ""
+    assert (jvm_options(java(tmp_path, version), home, "-Xmx1g", os.environ) == "-XX:+UseParallelGC") is added
+    assert jvm_options(java(tmp_path, version), home, "-XX:+UseSerialGC", os.environ) == ""
 
 
 def test_a_jvm_starts_beside_a_damaged_one(home: Path, tmp_path: Path) -> None:

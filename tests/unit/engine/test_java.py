@@ -140,3 +140,13 @@ def test_java_25_is_wrapped_without_its_vector_module(tmp_path: Path) -> None:
         subprocess.check_output([program, "--add-modules=jdk.incubator.vector", "Main"], text=True)
         == "Main\n"
     )
+
+
+def test_a_whole_runtime_does_without_a_wrapper_that_cannot_be_made(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    whole = java.find_java({"JAVA_HOME": str(make_java(tmp_path / "whole", "17.0.1"))})
+    assert java.java_home_for_spark(whole, tmp_path / "file", tmp_path / "pyspark") == whole.home
+    small = make_java(tmp_path / "trimmed", "17.0.1", modules="java.base")
+    trimmed = java.find_java({"JAVA_HOME": str(small)})
+    with pytest.raises(OSError, match="file"):
+        java.java_home_for_spark(trimmed, tmp_path / "file")

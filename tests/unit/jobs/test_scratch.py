@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.jobs.supervisor.scratch import libraries_of, remove_scratch
+from holdfast.jobs.processes.driver_process import libraries_of, remove_scratch
 
 
 @pytest.fixture

@@ -8,16 +8,16 @@ to one Java and one set of jars; with any other the JVM ignores it.
 from __future__ import annotations
 
 import hashlib
-import importlib.util
 import os
 import re
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from holdfast.config.installed_spark import jars_of_spark
 from holdfast.engine.session.java import JavaRuntime, can_be_made, java_places
 
 # A JVM says on standard output why it does not use an archive.
@@ -87,13 +87,15 @@ def archive_of(java: JavaRuntime, state_home: Path, environ: Mapping[str, str]) 
 
     It is kept in the Python environment if that can be written, else in the state home.
     """
-    jars = _jars()
-    if jars is None or environ.get(SWITCH) == "off":
+    jars = jars_of_spark(environ, "*.jar")
+    if not jars or environ.get(SWITCH) == "off":
         return None
     real = java.real
     mark = hashlib.sha256(f"{real}|{java.version}".encode())
-    for line in (*_facts(real / "lib" / "server", "libjvm.so"), *_facts(jars, "*.jar")):
-        mark.update(line.encode())
+    for path in (real / "lib" / "server" / "libjvm.so", *jars):
+        with suppress(OSError):
+            facts = path.stat()
+            mark.update(f"{path.name}|{facts.st_size}|{facts.st_mtime_ns}".encode())
     places = java_places(state_home)
     name = mark.hexdigest()[:16]
     for place in places:
@@ -120,18 +122,3 @@ def _in(place: Path, name: str, java: JavaRuntime) -> ClassArchive:
     ending = "aot" if java.caches_linked_classes else "jsa"
     base = None if has_base or ending == "aot" else place / f"java-{name}.jsa"
     return ClassArchive(java, place / f"spark-{name}.{ending}", base)
-
-
-def _facts(folder: Path, pattern: str) -> Iterator[str]:
-    for path in sorted(folder.glob(pattern)):
-        with suppress(OSError):
-            facts = path.stat()
-            yield f"{path.name}|{facts.st_size}|{facts.st_mtime_ns}"
-
-
-def _jars() -> Path | None:
-    named = os.environ.get("SPARK_HOME")
-    if named:
-        return Path(named) / "jars"
-    spec = importlib.util.find_spec("pyspark")
-    return None if spec is None or spec.origin is None else Path(spec.origin).parent / "jars"

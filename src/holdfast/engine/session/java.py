@@ -157,20 +157,35 @@ def java_home_for_spark(java: JavaRuntime, state_home: Path, own_pyspark: Path |
         own="" if own_pyspark is None else _OWN_PYSPARK.format(home=own_pyspark),
         java=java.real / "bin" / "java",
     )
-    mark = hashlib.sha256(f"{java.real}|{java.version}|{text}".encode()).hexdigest()[:12]
+    try:
+        return _wrapper(java, text, state_home)
+    except OSError:
+        if java.lacks_vector_module:
+            raise
+        return java.home  # it works without the wrapper, and is slower
+
+
+def _wrapper(java: JavaRuntime, launcher: str, state_home: Path) -> Path:
+    """Return the directory of a wrapper, created if missing.
+
+    Raises:
+        OSError: It cannot be created.
+    """
+    mark = hashlib.sha256(f"{java.real}|{java.version}|{launcher}".encode()).hexdigest()[:12]
+    name = f"{java.version}-{mark}"
     places = java_places(state_home)
     for place in places:
-        if (place / f"{java.version}-{mark}" / "bin" / "java").exists():
-            return place / f"{java.version}-{mark}"
-    home = next(place for place in places if can_be_made(place)) / f"{java.version}-{mark}"
+        if (place / name / "bin" / "java").exists():
+            return place / name
+    home = next((place for place in places if can_be_made(place)), places[-1]) / name
     home.parent.mkdir(parents=True, exist_ok=True)
     building = Path(tempfile.mkdtemp(prefix="building-", dir=home.parent))
     (building / "bin").mkdir()
-    launcher = building / "bin" / "java"
-    launcher.write_text(text)
-    launcher.chmod(launcher.stat().st_mode | stat.S_IXUSR | stat.S_IXGRP | stat.S_IXOTH)
-    for name in ("lib", "conf", "release"):
-        (building / name).symlink_to(java.real / name)
+    program = building / "bin" / "java"
+    program.write_text(launcher)
+    program.chmod(program.stat().st_mode | stat.S_IXUSR | stat.S_IXGRP | stat.S_IXOTH)
+    for part in ("lib", "conf", "release"):
+        (building / part).symlink_to(java.real / part)
     try:
         building.rename(home)
     except OSError:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import sys
 from collections.abc import Iterable, Mapping
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.config.backend import Backend, ExternalStore
 from holdfast.config.cluster_settings import Manager, asked_cores, container_defaults, manager_of
-from holdfast.config.installed_spark import GATEWAY_VARIABLE, given_settings
+from holdfast.config.installed_spark import GATEWAY_VARIABLE, given_settings, spark_home
 from holdfast.config.settings import Settings
 from holdfast.config.spark_defaults import (
     DAEMON_KEY,
@@ -130,7 +129,7 @@ def scratch_of(spark: SparkSession) -> tuple[str, ...]:
     """
     from py4j.protocol import Py4JError
 
-    if not str(spark.sparkContext.master).startswith("local"):
+    if manager_of(str(spark.sparkContext.master)) is not Manager.LOCAL:
         return ()
     jvm: Any = spark._jvm
     try:
@@ -263,12 +262,10 @@ def prepare_environment(settings: Settings, pyspark: Path | None = None) -> Java
 
 def own_pyspark(master: str, workers: str, environ: Mapping[str, str]) -> Path | None:
     """Return the directory of the installed pyspark if this process, its JVM and its workers all use it."""
-    spec = importlib.util.find_spec("pyspark")
-    if spec is None or spec.origin is None or not master.startswith("local") or workers != sys.executable:
+    installed = spark_home({})
+    if installed is None or manager_of(master) is not Manager.LOCAL or workers != sys.executable:
         return None
-    home = Path(spec.origin).parent
-    named = environ.get("SPARK_HOME")
-    return home if (home / "jars").is_dir() and named in (None, str(home)) else None
+    return installed if (installed / "jars").is_dir() and spark_home(environ) == installed else None
 
 
 def defaults_for(master: str, conf: Mapping[str, str] | None = None) -> tuple[Default, ...]:

@@ -84,8 +84,8 @@ class ClassTraining:
             self._process = None
 
 
-def make(home: StateHome) -> Path | None:
-    """Make the archive, unless another process does; return its path.
+def make(home: StateHome) -> None:
+    """Make the archive, unless another process does.
 
     Raises:
         HoldfastError: The session did not start.
@@ -94,11 +94,11 @@ def make(home: StateHome) -> Path | None:
     """
     archive = missing(home)
     if archive is None:
-        return None
+        return
     archive.path.parent.mkdir(parents=True, exist_ok=True)
     lock = FileLock(archive.path.with_suffix(".lock"))
     if not lock.take():
-        return None
+        return
     fresh = archive.path.with_suffix(f".{os.getpid()}")
     try:
         archive.make_base()
@@ -109,7 +109,6 @@ def make(home: StateHome) -> Path | None:
     finally:
         fresh.unlink(missing_ok=True)
         lock.release()
-    return archive.path if archive.exists else None
 
 
 def _train(options: str, folder: Path) -> None:

@@ -28,7 +28,7 @@ from holdfast.config.checks import canonical_uri
 from holdfast.config.database_stores import Cassandra, Redis
 from holdfast.config.policies import Fallback
 from holdfast.config.settings import open_file
-from holdfast.config.spark_defaults import MAINTENANCE_KEY
+from holdfast.config.spark_defaults import WITH_STANDBY
 from holdfast.engine.queries.batch_facts import TableVersions
 from holdfast.engine.queries.task_times import TaskClock
 from holdfast.errors import HoldfastError, Invalid, Unavailable
@@ -77,8 +77,6 @@ if TYPE_CHECKING:
 
 _LOOK_S = 0.1
 _LAST_EVENTS_S = 10.0
-# How often snapshots of state are uploaded, if the job does not set it; Spark's default is a minute.
-_SNAPSHOTS_EVERY = "10s"
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,10 +200,12 @@ class Driver:
         except HoldfastError as error:
             return self._refuse(error)
         self._orders.woken.wait()
+        return self._obey_reported(job)
+
+    def _obey(self, job: Job) -> int:
+        """Warm up if this driver stands by, and run once it is told to go."""
         if self._orders.warm is not None:
-            code = self._stand_by(job, self._orders.warm)
-            if code is not None:
-                return code
+            self._stand_by(job, self._orders.warm)
         self._orders.told.wait()
         if self._orders.stop.is_set():
             return self._end()
@@ -213,24 +213,17 @@ class Driver:
             log_to(self._orders.go.log)
         except OSError as error:
             return self._fail(failures.not_begun(error))
-        return self._run_reported(job)
+        return self._run(job)
 
-    def _stand_by(self, job: Job, order: Warm) -> int | None:
-        """Warm up as a standby driver; return the exit code if Spark did not start."""
+    def _stand_by(self, job: Job, order: Warm) -> None:
+        """Warm up as a standby driver, and build the queries once the driver is to take over."""
         from holdfast.engine.queries.watch import java_pid
         from holdfast.engine.session.session import scratch_of
         from holdfast.jobs.processes.warm_up import memory_of_group, warm_up
 
         began = time.monotonic()
-        try:
-            log_to(order.log)
-            self._warm = spark = self._session(job)
-        except HoldfastError as error:
-            return self._refuse(error)
-        except Exception as error:
-            detail = traceback.format_exc()
-            sys.stderr.write(detail)
-            return self._fail(failures.from_exception(error, detail, label=failures.START))
+        log_to(order.log)
+        self._warm = spark = self._session(job)
         batches, note = warm_up(lambda: sinks_of(job(spark)), spark, self._orders.build)
         took_ms = int((time.monotonic() - began) * 1000)
         told = Warmed(took_ms, memory_of_group(), batches, note, java_pid(spark), scratch_of(spark))
@@ -239,19 +232,17 @@ class Driver:
         if not self._orders.stop.is_set():
             with suppress(Exception):  # it is called again, and its error reported, when the job begins
                 self._built = sinks_of(job(spark))
-        return None
 
     def _session(self, job: Job) -> SparkSession:
         spec = self._spec
         if spec.standby or job.standby:
-            # The standby that takes over replays the changes since the newest snapshot.
-            job = replace(job, conf={MAINTENANCE_KEY: _SNAPSHOTS_EVERY, **job.conf})
+            job = replace(job, conf={**WITH_STANDBY, **job.conf})
         return session_of(job, spec.conf, spec.home, spec.master)
 
-    def _run_reported(self, job: Job) -> int:
-        """Run, and report any failure to the supervisor."""
+    def _obey_reported(self, job: Job) -> int:
+        """Obey the orders, and report any failure to the supervisor."""
         try:
-            return self._run(job)
+            return self._obey(job)
         except Unavailable as error:
             return self._fail(failures.from_exception(error, str(error), label=failures.START))
         except HoldfastError as error:

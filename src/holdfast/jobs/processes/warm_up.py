@@ -16,6 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from holdfast.config.cluster_settings import Manager, manager_of
 from holdfast.errors import Unsupported
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ def warm_up(
     Returns:
         The number of batches that ran, and the reason why some did not.
     """
-    if not str(spark.sparkContext.master).startswith("local"):
+    if manager_of(str(spark.sparkContext.master)) is not Manager.LOCAL:
         return 0, "the executors of the cluster are left to the running driver"
     batches, note = 0, None
     with tempfile.TemporaryDirectory(prefix="holdfast-standby-", ignore_cleanup_errors=True) as folder:
@@ -61,15 +62,13 @@ def _run(sink: Sink, spark: SparkSession, folder: Path, told: threading.Event) -
     """Run one query and return the number of its batches."""
     from holdfast.engine.file_manager import choose_file_manager
     from holdfast.engine.queries.dry_run import with_files
-    from holdfast.engine.queries.watch import failure_text, frame_of, written_mode
+    from holdfast.engine.queries.watch import failure_text
     from holdfast.stream.keyed.operator_state import checked_operators
+    from holdfast.stream.trials import query_of
 
-    frame, mode = sink.frame, str(sink.mode or "append")
-    if frame is None:
-        writer = sink.writer()
-        frame, mode = frame_of(writer), written_mode(writer) or mode
-    if frame is None or told.is_set():
+    if told.is_set():
         return 0
+    frame, mode = query_of(sink)
     made = with_files(frame, _Inputs(spark, folder / "in"), most_files=1)
     place = (folder / "checkpoint").as_uri()
     writing = made.writeStream.outputMode(mode).option("checkpointLocation", place)

@@ -15,10 +15,9 @@ from holdfast.jobs import failures
 from holdfast.jobs.candidacy import places_of
 from holdfast.jobs.events import batch_line
 from holdfast.jobs.processes import protocol
-from holdfast.jobs.processes.driver_process import DriverProcess
+from holdfast.jobs.processes.driver_process import DriverProcess, libraries_of, remove_scratch
 from holdfast.jobs.registry.registry import Registry
 from holdfast.jobs.state_home import cut_log
-from holdfast.jobs.supervisor.scratch import libraries_of, remove_scratch
 from holdfast.jobs.supervisor.standby_driver import TakenStandby
 from holdfast.jobs.supervisor.supervised_job import LOOK_S, DriverAttempt, SupervisedJob
 from holdfast.model import Failure

@@ -12,7 +12,7 @@ from holdfast.clock import steady_s
 from holdfast.jobs.events import Say
 from holdfast.jobs.loader import split_target
 from holdfast.jobs.processes.driver import DriverSpec
-from holdfast.jobs.processes.driver_process import DriverProcess
+from holdfast.jobs.processes.driver_process import DriverProcess, libraries_of, remove_scratch
 from holdfast.jobs.processes.protocol import (
     LAST_MESSAGES,
     Build,
@@ -24,7 +24,6 @@ from holdfast.jobs.processes.protocol import (
     Warmed,
 )
 from holdfast.jobs.state_home import StateHome
-from holdfast.jobs.supervisor.scratch import libraries_of, remove_scratch
 from holdfast.quantities import rounded_duration, rounded_size
 
 # A standby that ends by itself is started again after this time, then after twice as long, and so on.
@@ -154,7 +153,7 @@ class StandbyDriver:
             took, memory = rounded_duration(message.took_ms), rounded_size(message.memory_bytes)
             text = f"a standby driver is ready after {took} and uses {memory}"
             if message.note is not None:
-                text += f"; it ran no batch: {message.note}"
+                text += f"; not all queries ran: {message.note}"
             self._say(
                 "standby-ready",
                 text,

@@ -23,7 +23,7 @@ from holdfast.jobs.metrics_loop import Observing
 from holdfast.jobs.processes import protocol
 from holdfast.jobs.processes.class_training import ClassTraining
 from holdfast.jobs.processes.driver import DriverSpec
-from holdfast.jobs.processes.driver_process import DriverProcess
+from holdfast.jobs.processes.driver_process import DriverProcess, remove_scratch
 from holdfast.jobs.processes.protocol import Finished, JobDefined, JobFailed, Refused, Stopped, kind_of
 from holdfast.jobs.recovery import RecoveryTracker
 from holdfast.jobs.registry.deferred_registry import DeferredRegistry
@@ -32,7 +32,6 @@ from holdfast.jobs.rescaler import VERB as RESCALE
 from holdfast.jobs.restart_policy import RestartPolicy
 from holdfast.jobs.state_home import StateHome
 from holdfast.jobs.supervisor.leadership import Leadership
-from holdfast.jobs.supervisor.scratch import remove_scratch
 from holdfast.jobs.supervisor.standby import take_over
 from holdfast.jobs.supervisor.standby_driver import StandbyDriver
 from holdfast.model import BatchProgress, Failure, JobState, SavepointNote
