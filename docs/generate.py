@@ -37,6 +37,7 @@ VERBS = (
     "list",
     "status",
     "stop",
+    "restart",
     "cancel",
     "watch",
     "restore",

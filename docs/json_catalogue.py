@@ -227,6 +227,16 @@ VERBS: Mapping[str, tuple[Answer, ...]] = {
             | {"savepoints": (list[StoppedSavepoint], "With `--savepoint`: a savepoint of each query.")},
         ),
     ),
+    "restart": (
+        Answer(
+            shapes=(JobStatus,),
+            own=DRY_RUN
+            | {
+                "warm_ms": (int, "The time until the new driver was ready."),
+                "took_ms": (int, "The time from the stop of the former driver to the start of the new one."),
+            },
+        ),
+    ),
     "cancel": (
         Answer(
             shapes=(JobStatus,),

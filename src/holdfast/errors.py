@@ -13,6 +13,7 @@ HoldfastError
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 
@@ -232,3 +233,9 @@ BY_KIND: dict[str, type[HoldfastError]] = {
     each.kind: each
     for each in (Invalid, NotFound, Conflict, Unavailable, Corrupt, Unsupported, Failed, Internal)
 }
+
+
+def error_from(values: Mapping[str, Any]) -> HoldfastError:
+    """Return the error that `HoldfastError.as_dict` wrote, as an exception of its class."""
+    facts = {key: values.get(key) for key in ("code", "where", "found", "expected", "hint")}
+    return BY_KIND.get(str(values.get("kind")), Internal)(str(values["error"]), **facts)

@@ -89,6 +89,7 @@ CASES: Final = {
         stop nojob
         stop nojob --savepoint FILE
         cancel nojob
+        restart nojob
         watch nowhere
         offsets show nowhere
         offsets show empty
@@ -378,6 +379,8 @@ CASES: Final = {
         stop
         stop shop --timeout soon
         cancel
+        restart
+        restart shop --timeout never
         cancel shop --timeout never --yes
         checkpoint show LONG
         checkpoint verify CK --home s3://bucket/home

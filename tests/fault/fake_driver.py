@@ -23,6 +23,7 @@ from holdfast.jobs.processes.driver import DriverSpec
 from holdfast.jobs.processes.protocol import (
     BatchCommitted,
     Build,
+    Built,
     Busy,
     Caution,
     Channel,
@@ -63,7 +64,7 @@ class FakeDriver:
                 self.go = message
                 self.told.set()
             elif isinstance(message, Build):
-                pass
+                self.channel.send(Built(self.script.get("unbuildable")))
             elif isinstance(message, Warm):
                 if "unfit" in self.script:
                     self.channel.send(Refused(Invalid(self.script["unfit"], code="HF-E0000")))

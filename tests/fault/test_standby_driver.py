@@ -77,7 +77,9 @@ def test_one_that_ends_is_told_and_the_job_goes_on(case: Case) -> None:
     outcome = case.run(case.write(["batch", "wait"], standby=True), on_event)
     assert (outcome.state, outcome.attempts) == (JobState.FINISHED, 1)
     (caution,) = [event.text for event in case.events if event.kind == "caution"]
-    assert "no standby driver: its process ended; the next one starts in 10.0 s" in caution
+    assert (
+        "no standby driver: the process of the standby driver ended; the next one starts in 10.0 s" in caution
+    )
 
 
 def test_one_that_refuses_the_job_says_why(case: Case) -> None:

@@ -112,7 +112,7 @@ SCENES: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("rescale", ("rescale FIRST --partitions 3 --dry-run", "rescale FIRST wider --partitions 3")),
     ("savepoint-delete", ("savepoint delete FIRST --dry-run", "savepoint gc saved --dry-run")),
     ("list", ("list", "list --home nobody")),
-    ("status", ("status shop", "stop shop --dry-run", "cancel shop --dry-run")),
+    ("status", ("status shop", "stop shop --dry-run", "restart shop --dry-run", "cancel shop --dry-run")),
     ("alerts", ("alerts list", "alerts list --home nobody", "alerts export --output rules")),
     ("run", ("run job.py --dry-run --no-rest",)),
     ("explain", ("explain HF-E3001", "explain HF102", "explain HF-E9")),

@@ -87,6 +87,7 @@ WORKING: Final = """
     state scan CK --output made.jsonl
     state undo EDITED --yes
     status shop --home home
+    restart shop --home home --dry-run
     stop shop --home home --dry-run
     tour made --yes
     ttl windows --what-if 1h

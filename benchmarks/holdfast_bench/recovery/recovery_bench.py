@@ -1,7 +1,8 @@
-"""Kill the driver of a job with SIGKILL many times, and time each kill until the next commit.
+"""End the driver of a job many times, and time each end until the next commit.
 
-The sides are a job with a standby driver and one without, with and without the archive of Spark's classes.
-The time is that of a clock outside the job: from just before the signal until the commit is reported.
+The sides are kills with SIGKILL, of a job with a standby driver and of one without, with and without the
+archive of Spark's classes; and restarts by `hf.jobs.restart`. A clock outside the job measures the time: from
+just before the signal, or from the last commit before a restart, until the next commit is reported.
 """
 
 from __future__ import annotations
@@ -14,19 +15,22 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+import holdfast as hf
 from holdfast.engine.session.class_archive import SWITCH
 from holdfast.errors import Failed, Invalid
 from holdfast_bench.measure import Bench, Series, note, percentile
 
 STANDBY: Final = "standby"
+RESTART: Final = "restart"
 COLD: Final = "cold"
 COLD_WITHOUT_ARCHIVE: Final = "no_archive"
-SIDES: Final = (STANDBY, COLD, COLD_WITHOUT_ARCHIVE)
+SIDES: Final = (STANDBY, RESTART, COLD, COLD_WITHOUT_ARCHIVE)
 _JOB: Final = Path(__file__).with_name("recovered_job.py")
 # Batches between a recovery and the next kill.
 _APART: Final = 8
@@ -57,7 +61,7 @@ def recovery(
 
     Args:
         sizes: How large the state is.
-        runs: Kills with a standby; a fifth of them, and two at least, without one.
+        runs: Kills with a standby, and restarts; a fifth of them, and two at least, without a standby.
         sides: Some of the sides.
         say: Told what is being measured.
 
@@ -70,16 +74,17 @@ def recovery(
         raise Invalid("unknown side of the benchmark", found=", ".join(unknown), expected=", ".join(SIDES))
     series = []
     for side in SIDES if sides is None else sides:
-        kills = runs if side == STANDBY else max(2, runs // _COLD_SHARE)
-        say(f"measuring recovery, {side}: a state of {sizes.keys:,} keys, {kills} kills …")
-        series.append(Series(side, tuple(_kills(sizes, side, kills))))
+        ends = runs if side in (STANDBY, RESTART) else max(2, runs // _COLD_SHARE)
+        say(f"measuring recovery, {side}: a state of {sizes.keys:,} keys, {ends} times …")
+        measured = _restarts(sizes, ends) if side == RESTART else _kills(sizes, side, ends)
+        series.append(Series(side, tuple(measured)))
     ratios = {}
     for each in series:
         ratios[f"{each.name}: 90th percentile, seconds"] = percentile(each.seconds, 0.9)
         ratios[f"{each.name}: slowest, seconds"] = max(each.seconds)
     return Bench(
         "recovery",
-        f"SIGKILL to the driver of a job with {sizes.keys:,} keys, until its next commit",
+        f"the driver of a job with {sizes.keys:,} keys is killed or restarted, until the next commit",
         tuple(series),
         ratios,
     )
@@ -111,6 +116,34 @@ def _kills(sizes: Sizes, side: str, kills: int) -> Iterator[float]:
                     killed = time.monotonic()
                     os.kill(driver, signal.SIGKILL)
         raise Failed("the job ended before all kills", found=f"{kills} kills left")
+
+
+def _restarts(sizes: Sizes, restarts: int) -> Iterator[float]:
+    with (
+        tempfile.TemporaryDirectory(prefix="holdfast-bench-") as folder,
+        _running(sizes, RESTART, folder) as events,
+        ThreadPoolExecutor(1) as requests,
+    ):
+        since, committed, handed_over = 0, 0.0, False
+        requested: Future[hf.jobs.RestartReport] | None = None
+        for event in events:
+            kind = event.get("event")
+            if kind == "starting":
+                handed_over = requested is not None
+            elif kind == "batch":
+                now, since = time.monotonic(), since + 1
+                if handed_over and requested is not None:
+                    requested.result()
+                    note(RESTART, now - committed)
+                    yield now - committed
+                    restarts -= 1
+                    since, requested, handed_over = 0, None, False
+                committed = now
+                if not restarts:
+                    return
+                if since >= _APART and requested is None:
+                    requested = requests.submit(hf.jobs.restart, "recovered", home=Path(folder) / "home")
+        raise Failed("the job ended before all restarts", found=f"{restarts} restarts left")
 
 
 @contextmanager

@@ -261,6 +261,7 @@ app.command("status", short_help="Show one job: state, batches, savepoints, reco
     status.status
 )
 app.command("stop", cls=stop.OptionalDirectory, short_help="Stop a job after its current batch.")(stop.stop)
+app.command("restart", short_help="Let a new driver continue a job after its current batch.")(stop.restart)
 app.command("cancel", short_help="End a job's driver at once.")(stop.cancel)
 app.command("skew", short_help="Show which keys and partitions have the most data.")(skew.skew)
 app.command("watch", short_help="Monitor a query that runs outside Holdfast.")(watch.watch)

@@ -85,7 +85,10 @@ PANELS: Final[tuple[tuple[str, tuple[str, ...]], ...]] = (
     ),
     ("Before a deploy", ("lint", "check", "check-spark", "compare")),
     ("Tune", ("advise", "cost", "skew", "ttl", "bench")),
-    ("Run jobs", ("run", "serve", "list", "status", "stop", "cancel", "alerts list", "alerts export")),
+    (
+        "Run jobs",
+        ("run", "serve", "list", "status", "stop", "restart", "cancel", "alerts list", "alerts export"),
+    ),
     ("More", ("help", "version", "completion")),
 )
 _SUMMARIES: Final = {

@@ -1,4 +1,4 @@
-"""`holdfast stop` and `cancel`: end a job."""
+"""`holdfast stop`, `cancel` and `restart`: end a job, or let a new driver continue it."""
 
 from __future__ import annotations
 
@@ -21,9 +21,10 @@ from holdfast.cli.progress import progress
 from holdfast.cli.savepoint_proof import INTERRUPTED, digest_taken, digests_later
 from holdfast.cli.standard_streams import confirm
 from holdfast.errors import HoldfastError
+from holdfast.quantities import rounded_duration
 
 if TYPE_CHECKING:
-    from holdfast.jobs import QuerySavepoint, Stopped, StopPlan
+    from holdfast.jobs import JobStatus, QuerySavepoint, RestartReport, Stopped, StopPlan
 
 
 @contextmanager
@@ -171,6 +172,39 @@ def _digest(stopped: Stopped) -> tuple[Stopped, bool]:
                 output.insist(digests_later(each.taken.uri))
         return replace(stopped, savepoints=tuple(made)), False
     return replace(stopped, savepoints=tuple(made)), True
+
+
+@examples("visits --dry-run", "visits")
+def restart(
+    job: JobName,
+    timeout: Annotated[
+        float, typer.Option("--timeout", metavar="SECONDS", help="The time to wait for the new driver.")
+    ] = 360.0,
+    home: options.Home = None,
+    dry_run: options.DryRun = False,
+    json: options.Json = False,
+) -> None:
+    """Restart a running job with the job file as it is now, with a pause of about a second.
+
+    A second driver starts and warms up while the first one continues. Then the first one stops after its
+    batch, and the second one continues. If the second one cannot start, the first one is not stopped.
+    """
+    if dry_run:
+        plan = hf.jobs.plan_restart(job, home=home)
+        output.show_plan(plan, json, _show_restart)
+        next_step.say_for_real(json)
+        return
+    report = hf.jobs.restart(job, timeout=int(timeout * 1000), home=home)
+    output.show_plan(report, json, _show_restarted, dry_run=False)
+
+
+def _show_restart(found: JobStatus) -> None:
+    output.line(f"{found.job.name}: would start a driver with {found.job.target}, then stop the running one")
+
+
+def _show_restarted(found: RestartReport) -> None:
+    name, state = found.status.job.name, found.status.job.state.value
+    output.line(f"{name}: {state}, paused for {rounded_duration(found.took_ms)}")
 
 
 @examples("visits --dry-run", "visits")

@@ -1,7 +1,8 @@
 """The jobs of a state home: their state, their alerts, and their end.
 
-`list` returns all jobs, `status` one in full, `alerts` their alerts; `stop` and `cancel` end a job;
-`plan_stop` and `plan_cancel` return what that would do. `holdfast run` starts a job.
+`list` returns all jobs, `status` one in full, `alerts` their alerts; `stop` and `cancel` end a job, `restart`
+lets a new driver continue it; `plan_stop`, `plan_cancel` and `plan_restart` return what that would do.
+`holdfast run` starts a job.
 
 Example:
     running = [status.job.name for status in hf.jobs.list() if status.supervised]
@@ -20,13 +21,16 @@ if TYPE_CHECKING:
         JobAlerts,
         JobReport,
         QuerySavepoint,
+        RestartReport,
         Stopped,
         StopPlan,
         alerts,
         cancel,
         list,  # noqa: A004 - as people say
         plan_cancel,
+        plan_restart,
         plan_stop,
+        restart,
         status,
         stop,
     )
@@ -38,13 +42,16 @@ __all__ = [
     "JobReport",
     "JobStatus",
     "QuerySavepoint",
+    "RestartReport",
     "StopPlan",
     "Stopped",
     "alerts",
     "cancel",
     "list",
     "plan_cancel",
+    "plan_restart",
     "plan_stop",
+    "restart",
     "status",
     "stop",
 ]

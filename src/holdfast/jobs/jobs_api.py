@@ -147,6 +147,26 @@ class Stopped(JsonShape):
 
 
 @dataclass(frozen=True, slots=True)
+class RestartReport(JsonShape):
+    """A job that was restarted.
+
+    Attributes:
+        status: The job.
+        warm_ms: The time from the request until the new driver was ready, while the former one continued.
+        took_ms: The time from the stop of the former driver until the new one had started the queries.
+
+    Example:
+        report = hf.jobs.restart("visits")
+        assert report.status.job.state == "RUNNING"
+        assert report.took_ms < report.warm_ms
+    """
+
+    status: JobStatus = field(metadata=json_spread())
+    warm_ms: int
+    took_ms: int
+
+
+@dataclass(frozen=True, slots=True)
 class Cancelled(JsonShape):
     """A job that was cancelled, or would be.
 
@@ -359,6 +379,55 @@ def stop(
         with suppress(HoldfastError):  # it is there, whether the registry knows of it or not
             control.note_savepoint(ended.job.name, query, taken, int((time.monotonic() - began) * 1000))
     return Stopped(ended, tuple(_digested(each, tell) if digest else each for each in made))
+
+
+def plan_restart(job: str, *, home: Address | None = None) -> JobStatus:
+    """Return the job that `restart` would restart; nothing is changed.
+
+    Args:
+        job: The job's name or id.
+        home: The state home; by default the one in use.
+
+    Raises:
+        NotFound: The job does not exist.
+        Conflict: The job does not run.
+
+    Example:
+        plan = hf.jobs.plan_restart("visits")
+        assert plan.job.target.endswith("visits.py")
+    """
+    return _control(home).running(job)
+
+
+def restart(job: str, *, timeout: Duration = "6m", home: Address | None = None) -> RestartReport:
+    """Restart a running job with the job file as it is now, with a pause of about a second.
+
+    A second driver starts Spark, loads the job file and runs batches without rows, while the first one
+    continues. Then the first one stops after its batch, and the second one continues from the checkpoint. If
+    the second driver cannot start, or the job's function fails, the first one is not stopped.
+
+    Args:
+        job: The job's name or id.
+        timeout: The maximum time to wait for the new driver.
+        home: The state home; by default the one in use.
+
+    Raises:
+        NotFound: The job does not exist.
+        Conflict: The job does not run, or has ended meanwhile.
+        HoldfastError: The new driver could not start; the error is the driver's. The job continues.
+        Unavailable: The new driver has not taken over in time.
+
+    Example:
+        report = hf.jobs.restart("visits")
+        print(f"paused for {report.took_ms} ms")
+        assert hf.jobs.status("visits").details.status.job.state == "RUNNING"
+    """
+    control = _control(home)
+    ended = control.restart(
+        job, os.urandom(16).hex(), parse_duration(timeout, "timeout", allow_zero=True) / 1000
+    )
+    result = ended.result or {}
+    return RestartReport(control.running(job), int(result["warm_ms"]), int(result["took_ms"]))
 
 
 def plan_cancel(job: str, *, home: Address | None = None) -> Cancelled:

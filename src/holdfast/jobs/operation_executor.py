@@ -22,8 +22,10 @@ from holdfast.jobs.operation_verbs import (
     TakeSavepointVerb,
     Verb,
     VerifyVerb,
+    undone,
 )
-from holdfast.jobs.registry.operation_log import Operation, Operations, decode
+from holdfast.jobs.registry.client import Control
+from holdfast.jobs.registry.operation_log import RESTART, Operation, Operations, decode
 from holdfast.jobs.registry.registry import Registry
 from holdfast.jobs.rescaler import VERB as RESCALE
 from holdfast.jobs.rescaler import led_by, recover_left_behind, refuse, supervised_by
@@ -142,12 +144,16 @@ class OperationExecutor:
                 recover_left_behind(self._home, self._operations, left, self._clock)
                 continue
             mine = self._operations.take_over(left, self.owner)
-            if mine is not None:
+            if mine is not None and left.verb == RESTART:
+                error = undone(left, "the supervisor ended before the new driver had started")
+                self._operations.fail(mine, error.as_dict(), self._clock())
+            elif mine is not None:
                 self._carry_out(mine, recover=True)
-        for asked in self._operations.waiting(RESCALE):
-            why = None if asked.job is None else self._not_rescaled(asked.job)
-            if why is not None:
-                refuse(self._operations, asked, self.owner, why, self._clock())
+        for verb, judge in ((RESCALE, self._not_rescaled), (RESTART, self._not_restarted)):
+            for asked in self._operations.waiting(verb):
+                why = None if asked.job is None else judge(asked.job)
+                if why is not None:
+                    refuse(self._operations, asked, self.owner, why, self._clock())
         for left_behind in (self._home.path / _FOLDER).glob("*.lock"):
             FileLock(left_behind).clear()
 
@@ -178,6 +184,14 @@ class OperationExecutor:
             hint="stop the job, rescale its checkpoint with `holdfast rescale CHECKPOINT --partitions N"
             " --confirm-stopped`, and run the job on the result",
         )
+
+    def _not_restarted(self, job: str) -> HoldfastError | None:
+        """Return the error for a job without a supervisor that could restart it, or None."""
+        try:
+            Control(self._home, self._clock).running(job)
+        except (Conflict, NotFound) as error:
+            return error
+        return None
 
     def _carry_out(self, operation: Operation, *, recover: bool = False) -> None:
         """Run an operation and record how it ends, unless another process has taken it over."""

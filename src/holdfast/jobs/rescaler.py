@@ -249,7 +249,7 @@ class Rescaler:
     def recover(self) -> None:
         """Finish or undo what a former supervisor has left, before the checkpoints are used."""
         for left in self._operations.running():
-            if left.owner == owner_of(self._job):
+            if left.verb == VERB and left.owner == owner_of(self._job):
                 _recover(self._home, self._operations, left, self._clock)
 
     def refuse_what_waits(self) -> None:

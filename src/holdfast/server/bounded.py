@@ -19,8 +19,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from holdfast.config.checks import without_secrets
-from holdfast.errors import HoldfastError, Internal, Unavailable
-from holdfast.jobs.processes.protocol import error_from
+from holdfast.errors import HoldfastError, Internal, Unavailable, error_from
 from holdfast.server.bounded_work import DONE, REFUSED, too_much_memory
 from holdfast.storage.atomic_swap import sandbox
 

@@ -77,7 +77,7 @@ def short_ids(folder: Path) -> list[str]:
 
 
 def test_verbs(tab: Tab) -> None:
-    assert tab("res") == ["restore", "rescale"]
+    assert tab("resc") == ["rescale"]
     assert {"run", "state", "savepoint", "completion"} <= set(tab(""))
     assert tab("savepoint l") == ["list", "label"]
     assert tab("nothing like this") == []

@@ -46,6 +46,7 @@ ELSEWHERE = {
     "holdfast status visits --watch": "goes on until the job ends",
     "holdfast stop visits": "waits for a supervisor",
     "holdfast stop visits --savepoint savepoints --label 'before the upgrade'": "waits for a supervisor",
+    "holdfast restart visits": "waits for a supervisor",
     "holdfast cancel visits": "waits for a supervisor",
     "holdfast watch checkpoints/visits --metrics-port 9400 --alert state_size=50g": "goes on until Ctrl-C",
     "holdfast savepoint take checkpoints/visits savepoints --every 10m --keep 5": "goes on until Ctrl-C",

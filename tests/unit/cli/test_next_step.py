@@ -173,7 +173,7 @@ NOT_RUN = ("holdfast run ", "holdfast stop ", "start the query ")
 # Nothing sensible follows: the answer is for another program, or for a person's own thought.
 NOTHING_FOLLOWS = {
     "completion", "serve", "lint", "advise", "cost", "ttl", "drill", "bench", "alerts export", "offsets show",
-    "explain", "help", "version", "check-spark",
+    "explain", "help", "version", "check-spark", "restart",
 }  # fmt: skip
 # What follows these is looked at where they can run: Spark or a supervisor is a process there.
 ELSEWHERE = {
@@ -291,6 +291,7 @@ def test_a_job_that_runs_can_be_saved(place: Path, holdfast: Holdfast) -> None:
     assert hint(holdfast, "status visits") == "holdfast savepoint take visits checkpoints/visits.savepoints"
     assert hint(holdfast, "stop visits --dry-run") == "holdfast stop visits"
     assert hint(holdfast, "cancel visits --dry-run") == "holdfast cancel visits"
+    assert hint(holdfast, "restart visits --dry-run") == "holdfast restart visits"
     hint(holdfast, "savepoint take visits backups")
     assert hint(holdfast, "status visits") == "holdfast savepoint take visits backups"
     assert hint(holdfast, "checkpoint verify checkpoints/visits").endswith(" backups")

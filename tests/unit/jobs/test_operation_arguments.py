@@ -19,6 +19,7 @@ EXAMPLES: dict[str, module.Arguments] = {
     "dispose": module.Dispose(("file:/s/1", "file:/s/2")),
     "checkpoint": module.AwaitCheckpoint(),
     "rescale": module.Rescale({"visits": 4}, {"visits": 2}),
+    "restart": module.Restart(),
     "verify": module.Verify("file:/s/1", deep=True),
     "diff": module.Diff("file:/s/1", "file:/s/2", 3, files=True),
     "fork": module.MakeCheckpoint("file:/s/1", "file:/c"),
@@ -27,7 +28,7 @@ EXAMPLES: dict[str, module.Arguments] = {
 
 
 def test_every_kind_has_arguments_and_an_example() -> None:
-    assert {*VERBS, RESCALE} == set(module.KINDS)
+    assert {*VERBS, RESCALE, module.RESTART} == set(module.KINDS)
     assert {verb: type(example) for verb, example in EXAMPLES.items()} == module.KINDS
 
 

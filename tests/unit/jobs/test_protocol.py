@@ -34,6 +34,7 @@ MESSAGES: dict[str, protocol.Message] = {
         savepoint_catalog="file:/s",
     ),
     "session": protocol.SessionStarted(spark="4.1.0", java_pid=1, slots=2),
+    "built": protocol.Built(failed="TypeError: no column"),
     "warmed": protocol.Warmed(took_ms=900, memory_bytes=1 << 30, batches=3, note="no rows"),
     "warm": protocol.Warm("/log"),
     "build": protocol.Build(),

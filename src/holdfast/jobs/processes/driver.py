@@ -16,7 +16,7 @@ import time
 import traceback
 import warnings
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -42,6 +42,7 @@ from holdfast.jobs.processes.protocol import (
     BatchCommitted,
     BatchesRepeated,
     Build,
+    Built,
     Busy,
     Caution,
     Channel,
@@ -229,9 +230,14 @@ class Driver:
         told = Warmed(took_ms, memory_of_group(), batches, note, java_pid(spark), scratch_of(spark))
         self._channel.send(told)
         self._orders.build.wait()
-        if not self._orders.stop.is_set():
-            with suppress(Exception):  # it is called again, and its error reported, when the job begins
-                self._built = sinks_of(job(spark))
+        if self._orders.stop.is_set():
+            return
+        try:
+            self._built = sinks_of(job(spark))
+        except Exception as error:  # it is called again, and its error reported, when the job begins
+            self._channel.send(Built(f"{type(error).__name__}: {error}"))
+        else:
+            self._channel.send(Built())
 
     def _session(self, job: Job) -> SparkSession:
         spec = self._spec

@@ -19,19 +19,13 @@ from typing import TYPE_CHECKING, Any, Final, get_args
 
 from holdfast.config.alert_settings import Alerts
 from holdfast.config.policies import Recovery, RestartStrategy
-from holdfast.errors import BY_KIND, HoldfastError, Internal
+from holdfast.errors import HoldfastError, Internal, error_from
 from holdfast.jobs.definition import Periodic, strategy_fields, strategy_from_fields
 from holdfast.model import BatchProgress, Failure, QueryStarted, TrialBatch
 from holdfast.plain_values import READ, from_plain, wrong_fields
 
 if TYPE_CHECKING:
     from typing_extensions import Self
-
-
-def error_from(values: Mapping[str, Any]) -> HoldfastError:
-    """Return the error of a child process as an exception of its class."""
-    facts = {key: values.get(key) for key in ("code", "where", "found", "expected", "hint")}
-    return BY_KIND.get(str(values.get("kind")), Internal)(str(values["error"]), **facts)
 
 
 _ERROR: Final = {READ: error_from}
@@ -82,6 +76,13 @@ class Warmed(Message):
     note: str | None = None
     java_pid: int | None = None
     scratch: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Built(Message):
+    """A standby driver has called the job's function; `failed` is the error of the function, if any."""
+
+    failed: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -336,6 +337,7 @@ class ServerFailed(Message):
 KINDS: Final[Mapping[str, type[Message]]] = {
     "defined": JobDefined,
     "warmed": Warmed,
+    "built": Built,
     "session": SessionStarted,
     "cluster": ClusterFound,
     "restored": CheckpointsRestored,

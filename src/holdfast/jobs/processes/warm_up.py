@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from holdfast.config.cluster_settings import Manager, manager_of
-from holdfast.errors import Unsupported
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -81,7 +80,7 @@ def _run(sink: Sink, spark: SparkSession, folder: Path, told: threading.Event) -
     _await(query, told)
     text = failure_text(query)
     if text is not None:
-        raise Unsupported(text.strip().partition("\n")[0])
+        raise RuntimeError(text.strip().partition("\n")[0])
     return sum(1 for progress in query.recentProgress if "addBatch" in dict(progress.durationMs))
 
 

@@ -7,8 +7,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from holdfast.errors import Conflict, Invalid, Unavailable
+from holdfast.errors import Conflict, Invalid, Unavailable, error_from
 from holdfast.jobs.recovery import RecoveryTimes
+from holdfast.jobs.registry.operation_log import RESTART, Operation, Operations, Restart
 from holdfast.jobs.registry.registry import Attempt, AttemptCounts, JobRecord, Registry, note_of
 from holdfast.jobs.state_home import StateHome, SupervisorLock
 from holdfast.json_shapes import NOT_IN_JSON, JsonShape, in_json, json_spread
@@ -233,6 +234,33 @@ class Control:
     def cancel(self, name: str, timeout_s: float) -> JobStatus:
         """End a job's driver at once, and wait for its end."""
         return self._ask(name, "cancel", timeout_s)
+
+    def restart(self, name: str, operation_id: str, timeout_s: float) -> Operation:
+        """Let a new driver take over from the running one, and wait until it has started the queries.
+
+        Raises:
+            HoldfastError: The new driver could not start, and the former one continues.
+            Conflict: The job has ended.
+            Unavailable: The new driver has not taken over in time.
+        """
+        job = self.running(name).job.name
+        operations = Operations(self._home)
+        asked = operations.ask(operation_id, RESTART, job, Restart(), self._clock())
+        self._registry.request(job, RESTART, self._clock())
+        deadline = time.monotonic() + timeout_s
+        while not (asked := operations.get(asked.operation_id)).state.ended:
+            if time.monotonic() > deadline:
+                raise Unavailable(
+                    f"no new driver has taken over from the one of job {job!r} yet",
+                    code="HF-E5042",
+                    found=f"{asked.state.value} after {timeout_s:.0f} s",
+                    hint=f"check the job with `holdfast status {job}`; the restart is still under way",
+                )
+            time.sleep(LOOK_S)
+            self.running(job)
+        if asked.error is not None:
+            raise error_from(asked.error)
+        return asked
 
     def running(self, name: str) -> JobStatus:
         """Return a job that accepts requests.

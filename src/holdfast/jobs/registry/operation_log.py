@@ -71,6 +71,11 @@ class Rescale(Arguments):
 
 
 @dataclass(frozen=True, slots=True)
+class Restart(Arguments):
+    """Let a new driver, with the job file as it is now, take over between two batches."""
+
+
+@dataclass(frozen=True, slots=True)
 class Verify(Arguments):
     """A savepoint to verify; `deep` compares its rows too."""
 
@@ -96,12 +101,15 @@ class MakeCheckpoint(Arguments):
     checkpoint: str
 
 
+RESTART: Final = "restart"
+
 KINDS: Final[Mapping[str, type[Arguments]]] = {
     "savepoint": TakeSavepoint,
     "stop": TakeSavepoint,
     "dispose": Dispose,
     "checkpoint": AwaitCheckpoint,
     "rescale": Rescale,
+    RESTART: Restart,
     "verify": Verify,
     "diff": Diff,
     "fork": MakeCheckpoint,
@@ -188,7 +196,8 @@ class Operation(JsonShape):
     Attributes:
         operation_id: The operation's id, 32 hexadecimal digits. The client may choose it; repeated requests
             with the same id are one operation.
-        verb: `savepoint`, `stop`, `dispose`, `checkpoint`, `rescale`, `verify`, `diff`, `fork` or `restore`.
+        verb: `savepoint`, `stop`, `dispose`, `checkpoint`, `rescale`, `restart`, `verify`, `diff`, `fork` or
+            `restore`.
         job: The name of the operation's job, as requested; None if it has none.
         arguments: The arguments, as recorded; `decode` reads them.
         state: `asked`, `running`, `completed` or `failed`.

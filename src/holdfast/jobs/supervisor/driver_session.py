@@ -49,7 +49,9 @@ class DriverSession:
         self._java_pid: int | None = None
         self._spark: str | None = None
         self._log: Path | None = None
+        self._stopping = False
         self._attempt = DriverAttempt(process, recovers=job.recovery.under_way)
+        self._restarts = job.handover is not None and job.handover.under_way
         job.attempts += 1
         job.driver = self._attempt
         recovery = job.recovery
@@ -58,6 +60,7 @@ class DriverSession:
             protocol.SessionStarted: self._session,
             # A standby that took over while it warmed up.
             protocol.Warmed: lambda _: None,
+            protocol.Built: lambda _: None,
             protocol.ClusterFound: self._cluster,
             protocol.CheckpointsRestored: self._restored,
             protocol.BatchesRepeated: lambda said: recovery.repeated(said.query, said.last, said.promise),
@@ -90,7 +93,6 @@ class DriverSession:
     def _follow(self) -> None:
         """Handle the driver's messages and forward requests until its channel is closed."""
         job, attempt, requests = self._job, self._attempt, self._job.requests
-        told_to_stop = False
         if self._standby is not None:
             self._defined(self._standby.defined)
             if attempt.refusal is not None or attempt.failure is not None:
@@ -109,22 +111,57 @@ class DriverSession:
                     return
                 if self._has_lost_lease():
                     return
-                if (requests.stops or requests.rescale) and not told_to_stop:
-                    told_to_stop = True
-                    job.say("stopping", "stopping after the running batch")
-                    attempt.process.channel.send(protocol.Stop())
+                self._stop_if_requested()
                 if "driver" in ready and not self._hear():
                     attempt.failed_ms = job.clock() if attempt.failed_ms is None else attempt.failed_ms
                     return
-                if attempt.batches and not told_to_stop:
+                if attempt.hands_over and attempt.ending is not None:
+                    return  # all is committed and reported; only its session remains to end
+                if attempt.batches and not self._stopping:
                     job.training.keep()
-                    if job.standby is not None:
+                    if job.keeps_standby:
                         job.standby.keep()
                 self._look_at_slow_batches()
                 if self._log is not None:
                     with suppress(OSError):  # it is not there yet, or the disk is away
                         cut_log(self._log)
                 job.tell_of_sidecar()
+
+    def _stop_if_requested(self) -> None:
+        """Tell the driver to stop after its batch, if the job is to end, or something waits for that."""
+        requests = self._job.requests
+        if self._stopping:
+            return
+        if requests.stops or requests.rescale:
+            self._job.say("stopping", "stopping after the running batch")
+        elif requests.restart and self._may_hand_over():
+            self._attempt.hands_over = True
+        else:
+            return
+        self._stopping = True
+        self._attempt.process.channel.send(protocol.Stop())
+
+    def _may_hand_over(self) -> bool:
+        """Prepare a requested handover; True once the driver may stop."""
+        job, handover = self._job, self._job.handover
+        if handover is None:
+            return False
+        if not handover.under_way:
+            job.standby.renew()
+        if not handover.begin():
+            job.requests.restart = False
+            return False
+        ready = False
+        try:
+            if job.standby.defined is not None:
+                job.require_same(job.standby.defined)
+            ready = handover.may_stop(job.standby)
+        except HoldfastError as error:
+            handover.fail(error)
+        if not handover.under_way:
+            job.requests.restart = False
+            job.standby.close()
+        return ready
 
     def _has_lost_lease(self) -> bool:
         """End the driver as failed if the lease of the checkpoint is lost."""
@@ -226,6 +263,9 @@ class DriverSession:
     def _started(self, message: protocol.QueriesStarted) -> None:
         job, queries = self._job, message.queries
         job.is_running()
+        if job.handover is not None and self._restarts:
+            job.requests.restart = False
+            job.handover.complete()
         for address in message.databases:
             name_database(address)
         job.notes.later(
@@ -287,7 +327,7 @@ class DriverSession:
         job, attempt = self._job, self._attempt
         # After a failure the JVM is killed, and the next driver continues the working copies among its
         # temporary files. After a stop it deletes them, and is gone when its lock is free.
-        orderly = attempt.ending is not None or not job.scratch
+        orderly = not job.scratch or (attempt.ending is not None and not attempt.hands_over)
         if orderly and job.definition is not None and attempt.ending != "canceled":
             job.claim(job.definition).until_free(JVM_GRACE_S)
         job.scratch += libraries_of(self._java_pid)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from holdfast.clock import steady_s
+from holdfast.errors import Failed, HoldfastError, Unavailable
 from holdfast.jobs.events import Say
 from holdfast.jobs.loader import split_target
 from holdfast.jobs.processes.driver import DriverSpec
@@ -16,12 +17,14 @@ from holdfast.jobs.processes.driver_process import DriverProcess, libraries_of, 
 from holdfast.jobs.processes.protocol import (
     LAST_MESSAGES,
     Build,
+    Built,
     JobDefined,
     JobFailed,
     Message,
     Refused,
     Warm,
     Warmed,
+    not_for,
 )
 from holdfast.jobs.state_home import StateHome
 from holdfast.quantities import rounded_duration, rounded_size
@@ -55,6 +58,9 @@ class StandbyDriver:
         launch: Starts a driver.
         say: Reports events.
         now: A monotonic clock.
+
+    Attributes:
+        error: The error of the last standby, if it ended by itself or could not build the queries.
     """
 
     def __init__(
@@ -75,14 +81,26 @@ class StandbyDriver:
         self._code: tuple[int, int] | None = None
         self._log: Path | None = None
         self._warmed: Warmed | None = None
-        self._why: str | None = None
+        self._built: Built | None = None
+        self._told_to_build = False
         self._next_s = 0.0
         self._delay_s = _FIRST_DELAY_S
+        self.error: HoldfastError | None = None
 
     @property
     def ready(self) -> bool:
         """True if a driver is warm and its code is the one in the job file."""
         return self._warmed is not None and self._is_current
+
+    @property
+    def defined(self) -> JobDefined | None:
+        """The job as the standby has loaded it; None before that."""
+        return self._defined
+
+    @property
+    def built(self) -> bool:
+        """True if a driver with the code in the job file has built the queries, as told by `build`."""
+        return self._built is not None and self._built.failed is None and self._is_current
 
     @property
     def _is_current(self) -> bool:
@@ -98,6 +116,17 @@ class StandbyDriver:
         elif not self._hear():
             self._ended()
 
+    def renew(self) -> None:
+        """Replace the standby with the next `keep`: modules that the job file imports may have changed."""
+        self.close()
+        self.error, self._next_s, self._delay_s = None, 0.0, _FIRST_DELAY_S
+
+    def build(self) -> None:
+        """Let a warm standby call the job's function before it takes over; `built` follows."""
+        if self._process is not None and not self._told_to_build:
+            self._told_to_build = True
+            self._process.channel.send(Build())
+
     def take(self) -> TakenStandby | None:
         """Return the standby, which is the caller's from now on; None if there is none with this code.
 
@@ -107,7 +136,7 @@ class StandbyDriver:
             self._ended()
         if self._process is None or self._defined is None or self._log is None or not self._is_current:
             return None
-        self._process.channel.send(Build())
+        self.build()
         taken = TakenStandby(self._process, self._defined, self._log)
         self._forget()
         self._delay_s = _FIRST_DELAY_S
@@ -130,7 +159,11 @@ class StandbyDriver:
         try:
             self._process = self._launch(self._spec)
         except OSError as error:
-            self._later(str(error))
+            self._ended(
+                Unavailable(
+                    str(error), code="HF-E5071", hint="free processes and descriptors on this machine"
+                )
+            )
 
     def _hear(self) -> bool:
         """Handle the messages that have arrived; False at the end of the channel."""
@@ -163,26 +196,45 @@ class StandbyDriver:
                 batches=message.batches,
                 note=message.note,
             )
+        elif isinstance(message, Built):
+            self._built = message
+            if message.failed is not None:
+                self.error = Failed(
+                    "the job's function failed in the new driver",
+                    code="HF-E1009",
+                    where=self._spec.target,
+                    found=message.failed,
+                    hint="mend the job file, and try it with `holdfast check`",
+                )
         elif isinstance(message, Refused):
-            self._why = message.error.fact
+            self.error = message.error
         elif isinstance(message, JobFailed):
-            self._why = str(message.failure)
+            self.error = Failed(
+                f"the standby driver failed: {message.failure}",
+                code="HF-E1010",
+                where=str(self._log or self._spec.target),
+            )
         elif not isinstance(message, LAST_MESSAGES):
-            self._why = f"unexpected message {type(message).__name__}"
+            self.error = not_for("a supervisor", message)
 
-    def _ended(self) -> None:
-        why = self._why or "its process ended"
+    def _ended(self, error: HoldfastError | None = None) -> None:
+        self.error = error = (
+            error
+            or self.error
+            or Failed(
+                "the process of the standby driver ended",
+                code="HF-E1011",
+            )
+        )
         self.close()
-        self._later(why)
-
-    def _later(self, why: str) -> None:
         self._next_s = self._now() + self._delay_s
         delay = rounded_duration(int(self._delay_s * 1000))
         self._delay_s = min(self._delay_s * 2, _LONGEST_DELAY_S)
-        self._say("caution", f"no standby driver: {why}; the next one starts in {delay}")
+        self._say("caution", f"no standby driver: {error.fact}; the next one starts in {delay}")
 
     def _forget(self) -> None:
-        self._process = self._defined = self._code = self._log = self._why = self._warmed = None
+        self._process = self._defined = self._code = self._log = self._warmed = self._built = None
+        self._told_to_build = False
 
 
 def _code_of(spec: DriverSpec) -> tuple[int, int] | None:

@@ -27,10 +27,12 @@ from holdfast.jobs.processes.driver_process import DriverProcess, remove_scratch
 from holdfast.jobs.processes.protocol import Finished, JobDefined, JobFailed, Refused, Stopped, kind_of
 from holdfast.jobs.recovery import RecoveryTracker
 from holdfast.jobs.registry.deferred_registry import DeferredRegistry
+from holdfast.jobs.registry.operation_log import RESTART
 from holdfast.jobs.registry.registry import JobRecord, Registry
 from holdfast.jobs.rescaler import VERB as RESCALE
 from holdfast.jobs.restart_policy import RestartPolicy
 from holdfast.jobs.state_home import StateHome
+from holdfast.jobs.supervisor.handover import Handover
 from holdfast.jobs.supervisor.leadership import Leadership
 from holdfast.jobs.supervisor.standby import take_over
 from holdfast.jobs.supervisor.standby_driver import StandbyDriver
@@ -105,6 +107,7 @@ class DriverAttempt:
     refusal: HoldfastError | None = None
     failed_ms: int | None = None
     leads: bool = True
+    hands_over: bool = False
     until_s: float = 0.0
     batches: int = 0
     committed: set[str] = field(default_factory=set)
@@ -278,6 +281,7 @@ class StopRequests:
         cancel: True if the job is to be cancelled.
         signalled: True if a signal requested the stop.
         rescale: True if the checkpoints are to be rescaled between two drivers.
+        restart: True if a new driver is to take over between two batches.
     """
 
     def __init__(self) -> None:
@@ -285,6 +289,7 @@ class StopRequests:
         self.cancel = False
         self.signalled = False
         self.rescale = False
+        self.restart = False
         self._wake_read, self._wake_write = socket.socketpair()
         self._wake_read.setblocking(False)
 
@@ -362,13 +367,17 @@ class SupervisedJob:
         policy: The restart strategy until the job's own is known.
         machine: The name of the machine that this process and its drivers run on.
         orphan_grace_s: The time limit for a driver that lost its supervisor to finish its batch.
+        launch: Starts a driver.
+        now: A monotonic clock.
 
     Attributes:
         begun: True if this supervisor owns the job and the registry has it.
         definition: The job's definition, reported by the first driver.
         restored: True if its checkpoints were restored from savepoints.
         driver: The driver that runs, or ran last.
-        standby: The driver that waits to take over; None if the job has none.
+        standby: The driver that waits to take over, if there is one.
+        keeps_standby: True if there is always to be one.
+        handover: The planned handovers; None until the job is begun.
         scratch: The directories of temporary files of the driver's JVM, which stay when it is killed.
         training: The process that makes the archive of Spark's classes.
         attempts: The number of drivers started.
@@ -386,6 +395,8 @@ class SupervisedJob:
         *,
         machine: str | None,
         orphan_grace_s: float,
+        launch: Callable[[DriverSpec], DriverProcess],
+        now: Callable[[], float],
     ) -> None:
         self.spec = spec
         self.home = home
@@ -398,12 +409,15 @@ class SupervisedJob:
         self.definition: JobDefined | None = None
         self.driver: DriverAttempt | None = None
         self.sidecar: Sidecar | None = None
-        self.standby: StandbyDriver | None = None
+        self.standby = StandbyDriver(spec, home, launch, self.say, now)
+        self.keeps_standby = False
+        self.handover: Handover | None = None
         self.training = ClassTraining(home)
         self.scratch: tuple[str, ...] = ()
         self.begun = self.restored = False
         self.attempts = self.batches = 0
         self._state = JobState.CREATED
+        self._now = now
         self._tell = logged(tell)
         self._orphan_grace_s = orphan_grace_s
         self.write_as(None)
@@ -454,6 +468,9 @@ class SupervisedJob:
         """Register the job as this supervisor's and start its background work."""
         self.notes.start_job(record)
         self.sidecar = Sidecar(definition, self.home.path, self.registry, self.clock, self._may_work_beside)
+        self.handover = Handover(self.home, definition.name, self.clock, self._now, self.say)
+        with suppress(HoldfastError):  # the file is busy; nothing of the job depends on it
+            self.handover.recover()
         self.begun, self._state = True, JobState.CREATED
         if self.leadership.candidacy is not None:
             self.leadership.candidacy.begin(definition.checkpoint, record.started_ms, ran=self.restored)
@@ -512,6 +529,8 @@ class SupervisedJob:
                 self.requests.stops += 1
             elif verb == RESCALE and self.leadership.alone:  # a server refuses it elsewhere
                 self.requests.rescale = True
+            elif verb == RESTART:
+                self.requests.restart = True
             elif verb == "cancel":
                 self.requests.cancel = True
                 self.set_state(JobState.CANCELLING, None)
@@ -580,8 +599,14 @@ class SupervisedJob:
 
     def close(self) -> None:
         """Close everything, after the job's end was recorded."""
-        if self.standby is not None:
-            self.standby.close()
+        self.standby.close()
+        if self.handover is not None:
+            ended = Conflict(
+                f"job {self.name!r} ended before a new driver took over",
+                code="HF-E4075",
+            )
+            with suppress(HoldfastError):  # a later supervisor answers it
+                self.handover.fail(ended)
         self.training.close()
         remove_scratch(self.scratch)
         self.close_sidecar()

@@ -28,7 +28,6 @@ from holdfast.jobs.state_home import StateHome
 from holdfast.jobs.supervisor.driver_session import DriverSession
 from holdfast.jobs.supervisor.leadership import Leadership
 from holdfast.jobs.supervisor.standby import checkpoints_of, require_final, stand_by
-from holdfast.jobs.supervisor.standby_driver import StandbyDriver
 from holdfast.jobs.supervisor.supervised_job import DriverAttempt, SupervisedJob
 from holdfast.model import Failure, JobState
 from holdfast.ownership.checkpoint_claim import ORPHAN_GRACE_S
@@ -89,6 +88,8 @@ class Supervisor:
             RestartPolicy(exponential(), rng),
             machine=machine,
             orphan_grace_s=orphan_grace_s,
+            launch=launch,
+            now=now,
         )
         self._requests = self._job.requests
         # When the job was begun that this supervisor takes over.
@@ -126,7 +127,7 @@ class Supervisor:
 
     def _run_driver(self) -> JobOutcome | None:
         self._job.require_lead()
-        taken = None if self._job.standby is None else self._job.standby.take()
+        taken = self._job.standby.take()
         try:
             process = self._launch(self._spec) if taken is None else taken.process
         except OSError as error:  # processes or descriptors are used up; that may pass
@@ -168,8 +169,7 @@ class Supervisor:
         job = self._job
         if job.definition is not None and job.definition.name != definition.name:
             job.require_same(definition)
-        if job.standby is None and (definition.standby or self._spec.standby):
-            job.standby = StandbyDriver(self._spec, job.home, self._launch, job.say, self._now)
+        job.keeps_standby = definition.standby or self._spec.standby
         self._leadership.enter(definition.name, job.home, job.registry)
         if not self._leadership.alone:
             job.definition = job.definition or definition
@@ -206,6 +206,8 @@ class Supervisor:
         """Return the outcome after a driver's end; None if a new driver follows."""
         if attempt.refusal is not None:
             self._require_final(attempt, attempt.refusal)
+            if self._job.handover is not None:
+                self._job.handover.fail(attempt.refusal)
             self._job.set_state(JobState.FAILED, attempt.refusal.fact)
             raise attempt.refusal
         if attempt.ending == "canceled":
@@ -213,6 +215,9 @@ class Supervisor:
         if attempt.failure is not None:
             return self._before_restart(attempt.failure, attempt.failed_ms, committed=attempt.batches > 0)
         if attempt.ending == "stopped":
+            if attempt.hands_over and not self._requests.any:
+                self._job.set_state(JobState.RESTARTING, "a new driver takes over")
+                return None
             return self._rescaled() if self._requests.rescale else self._stopped(attempt.ending)
         return self._end(JobState.FINISHED, attempt.ending)
 
@@ -238,7 +243,7 @@ class Supervisor:
         job.set_state(JobState.RESTARTING, str(failure))
         # The delay protects against a driver that fails over and over. One that has committed has not, and
         # the next standby needs seconds to warm up.
-        at_once = committed and job.standby is not None and job.standby.ready
+        at_once = committed and job.standby.ready
         delay_ms = 0 if at_once else decision.delay_ms
         how = "its standby driver takes over" if at_once else f"restarting in {rounded_duration(delay_ms)}"
         job.say("restarting", f"{failure}; {how}")
@@ -289,7 +294,7 @@ class Supervisor:
         return self._end(JobState.FINISHED, f"stopped, as requested from {record.holder}")
 
     def _wait_beside_leader(self, seconds: float) -> bool:
-        if self._job.standby is not None:
+        if self._job.keeps_standby:
             self._job.standby.keep()
         return self._job.wait(seconds)
 

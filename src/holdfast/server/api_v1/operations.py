@@ -9,11 +9,13 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from holdfast.jobs.registry import operation_log
 from holdfast.jobs.registry.operation_log import (
+    RESTART,
     Arguments,
     AwaitCheckpoint,
     Diff,
     Dispose,
     MakeCheckpoint,
+    Restart,
     TakeSavepoint,
     Verify,
 )
@@ -169,6 +171,14 @@ def _of_jobs(api: APIRouter, plane: ControlPlane) -> None:
         name = plane.control.running(job).job.name
         asked = operation_resources.ask(plane, plane.brief(name), wanted.partitions, wanted.operation)
         return OperationBody.model_validate(asked.as_dict())
+
+    @api.post("/jobs/{job}/restart", status_code=202, summary="Restart a running job")
+    def restart(job: JobName, wanted: Wanted) -> OperationBody:
+        """Let a new driver, with the job file as it is now, take over between two batches."""
+        name = plane.control.running(job).job.name
+        asked = _request_operation(plane, wanted, RESTART, name, Restart())
+        plane.registry.request(name, RESTART, plane.clock())
+        return asked
 
 
 def _of_savepoints(api: APIRouter, plane: ControlPlane) -> None:
