@@ -196,9 +196,9 @@ def _require_newest(checkpoint: CheckpointReport, place: StateLocation) -> None:
         code="HF-E2003",
         where=place.storage.uri,
         found=f"batch {place.batch_id}",
-        expected=f"batch {checkpoint.batch_id}, or no batch",
-        hint="omit the batch; or take a savepoint of the batch with `holdfast savepoint take --batch`, and "
-        "give the address of the savepoint",
+        expected=f"batch {checkpoint.batch_id}",
+        hint="omit the batch; or take a savepoint of the batch with `holdfast savepoint take CHECKPOINT DIR"
+        f" --batch {place.batch_id}`, and give the address of the savepoint",
     )
 
 

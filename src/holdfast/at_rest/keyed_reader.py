@@ -431,7 +431,7 @@ def _values_of(key: Any, schema: pa.Schema, where: str) -> list[Any]:
         where=where,
         found=repr(key),
         expected=", ".join(f"{field.name} {type_text(field.type)}" for field in schema),
-        hint="give a dictionary by column, or the values in this order",
+        hint="give a dictionary of column names and values, or the values in this order",
     )
 
 

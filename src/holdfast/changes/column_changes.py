@@ -9,6 +9,7 @@ from decimal import Decimal as Number
 from typing import Any
 
 from holdfast.changes.column_values import (
+    INTEGERS,
     Convert,
     Merge,
     keep_first,
@@ -376,19 +377,19 @@ class _Columns:
                 value = value_from_text(told, column.type)
             except ValueError as error:
                 raise Invalid(
-                    "invalid initial value of a new column",
+                    f"the initial value does not fit the type of the new column {column.label}",
                     code="HF-E2046",
                     where=self._where,
-                    found=f"{column.label}={told}: {error}",
-                    expected=f"a value of type {column.type_text}, or null",
-                    hint="write numbers as 0 or 1.5, and text without quotes",
+                    found=f"--initial {column.label}={told}",
+                    expected=f"null, or a value of type {column.type_text}",
+                    hint=_initial_hint(column),
                 ) from error
             if value is None and not column.nullable:
                 raise Invalid(
                     "a new column cannot start with null",
                     code="HF-E2047",
                     where=self._where,
-                    found=f"{column.label} {column.type_text}, which is not nullable",
+                    found=f"{column.label} {column.type_text} NOT NULL",
                     hint=f"give a value: --initial {column.label}=0",
                 )
         return FieldSource(column, None, initial=value, merge=keep_first)
@@ -457,6 +458,17 @@ def _aggregates(columns: Sequence[StateColumn]) -> dict[str, list[StateColumn]]:
     for column in columns:
         found.setdefault(column.aggregate, []).append(column)
     return found
+
+
+def _initial_hint(column: StateColumn) -> str:
+    name = column.type.name if isinstance(column.type, Atom) else ""
+    if isinstance(column.type, Decimal) or name in ("float", "double"):
+        return f"write a number: --initial {column.label}=1.5"
+    if name == "boolean":
+        return f"write true or false: --initial {column.label}=true"
+    if name in INTEGERS:
+        return f"write a whole number: --initial {column.label}=1"
+    return f"give --initial {column.label}=null, and let new rows set the value"
 
 
 def _typed(value: Any, column: StateColumn) -> Any:

@@ -12,7 +12,7 @@ from holdfast.formats.rows.spark_types import Array, Atom, DataType, Decimal, Ma
 
 Convert = Callable[[Any], Any]
 
-_INTEGERS: Final = ("byte", "short", "integer", "long")
+INTEGERS: Final = ("byte", "short", "integer", "long")
 # The maximum number of digits of whole numbers, and the widest types whose values a float represents exactly.
 _DIGITS: Final = {"byte": 3, "short": 5, "integer": 10, "long": 19}
 _EXACT_IN: Final = {"float": ("byte", "short"), "double": ("byte", "short", "integer", "float")}
@@ -56,8 +56,8 @@ def _inside(old: DataType, new: DataType) -> Convert | None:
 def _between(old: str, new: str) -> Convert | None:
     if old == "void":
         return same
-    if old in _INTEGERS and new in _INTEGERS:
-        return same if _INTEGERS.index(new) >= _INTEGERS.index(old) else None
+    if old in INTEGERS and new in INTEGERS:
+        return same if INTEGERS.index(new) >= INTEGERS.index(old) else None
     return float if old in _EXACT_IN.get(new, ()) else None
 
 
@@ -110,7 +110,7 @@ def value_from_text(text: str, type_: DataType) -> Any:
         except InvalidOperation as error:
             raise ValueError("not a number") from error
     name = type_.name if isinstance(type_, Atom) else ""
-    if name in _INTEGERS:
+    if name in INTEGERS:
         return int(text)
     if name in ("float", "double"):
         return float(text)

@@ -48,8 +48,8 @@ Source = Annotated[
 ]
 _STDIN = "-"
 _LARGEST_FILE = 1 << 26
-_PIPED = "to read the output of another program, give `-` and pipe it in"
-_SHOWS = "see the present offsets with `holdfast offsets show`"
+_PIPED = "give a smaller text file; to read the output of a program, give `-` and pipe it in"
+_SHOWS = "list the current offsets with `holdfast offsets show CHECKPOINT`"
 
 
 @app.command("show")
@@ -269,7 +269,7 @@ def _text(file: str) -> str:
 
 def _no_lines(where: str) -> Invalid:
     return Invalid(
-        "the input file is too large or is not a regular file",
+        "the input file is larger than 64 MiB or is not a regular file",
         code="HF-E2137",
         where=where,
         expected="a text file of at most 64 MiB",

@@ -219,8 +219,8 @@ class CassandraConnection:
                     code="HF-E2195",
                     where=str(self.address),
                     found=self._line(cause),
-                    hint="use a keyspace whose tables Holdfast created; if a value is too large, raise the"
-                    " size of Cassandra's commit log segments to more than twice the size of the value",
+                    hint="use a keyspace with tables that Holdfast created; if a value is too large, raise"
+                    " Cassandra's commitlog_segment_size to more than twice the size of the value",
                 )
         return None
 

@@ -112,7 +112,7 @@ class OperationContext(Generic[A]):
                 raise Unavailable(
                     f"timed out after {timeout_s:.0f} s waiting until {what}",
                     code="HF-E5025",
-                    hint="check the job with `holdfast status`, then repeat the request",
+                    hint="check the job with `holdfast status JOB`, then repeat the request",
                 )
             if self.closing.wait(LOOK_S):
                 raise _server_ends()
@@ -259,7 +259,7 @@ class StopVerb:
                 code="HF-E4025",
                 found=f"{state.value}: {details.status.job.reason or 'its supervisor has ended'}",
                 expected="a job that stopped after its batch",
-                hint=f"see `holdfast status {job}`; its checkpoint is unchanged",
+                hint=f"read the reason with `holdfast status {job}`; the checkpoint is unchanged",
             )
         savepoints = _Savepoints(work, details)
         made = savepoints.keep_whole()

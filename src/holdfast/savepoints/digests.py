@@ -119,7 +119,7 @@ def recorded(catalog: Storage, savepoint_id: str) -> SavepointContent | None:
             where=where,
             found=content.savepoint_id,
             expected=savepoint_id,
-            hint="delete this file, then run `holdfast savepoint digest`",
+            hint="delete this file, then run `holdfast savepoint digest SP`",
         )
     return content
 

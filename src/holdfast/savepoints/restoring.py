@@ -534,7 +534,7 @@ class _Restore:
                 "the savepoint is damaged",
                 code="HF-E6043",
                 where=full(self.catalog.uri, object_path(file.sha256)),
-                found=f"content that differs from {file.path}",
+                found=f"content that differs from the manifest's entry for {file.path}",
                 hint=f"list all damage with `holdfast savepoint verify {place_word(self.plan.savepoint)}`",
             )
         return data

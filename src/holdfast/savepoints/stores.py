@@ -540,5 +540,6 @@ class OpenStore:
                 where=self.store.folder,
                 found=family,
                 expected=", ".join(sorted(self._families.prefixes)),
+                hint="list the states with `holdfast state list SP`",
             )
         return prefix + key

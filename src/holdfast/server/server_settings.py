@@ -74,6 +74,7 @@ class ServerSettings:
                 "TLS needs both a certificate and its key",
                 code="HF-E2282",
                 expected="--tls-cert and --tls-key",
+                hint="give both options, or neither",
             )
         for path in (self.tls_cert, self.tls_key):
             if path is not None and not path.is_file():

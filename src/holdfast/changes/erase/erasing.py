@@ -345,7 +345,7 @@ class _Search:
         missing = [column for column in self._subject.columns if column not in there]
         if missing and states:
             raise NotFound(
-                f"no state in the catalog has a key column {', '.join(missing)} whose type fits the key",
+                f"no state in the catalog has a key column {', '.join(missing)} of a type that fits the key",
                 code="HF-E3009",
                 where=self._catalog.uri,
                 hint="list the key columns of a savepoint with `holdfast state list SP`",

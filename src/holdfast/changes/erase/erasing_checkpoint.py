@@ -154,7 +154,7 @@ def _place(checkpoint: Storage) -> Path:
             where=checkpoint.uri,
             found=f"rows of operator {', '.join(elsewhere)}",
             hint="take a savepoint, erase the key from the savepoint, and restore the savepoint to a new "
-            "checkpoint; then delete this checkpoint, and the database's rows with this query's id",
+            "checkpoint; then delete this checkpoint, and the rows with the id of its query in the database",
         )
     return place
 

@@ -18,7 +18,7 @@ Offsets = dict[str, str | None]
 Key = tuple[str, str | None, int | None]
 # The value before, and the value after.
 Renamed = Mapping[Key, Key]
-_HINT = "list the offsets of each source with `holdfast offsets show`"
+_HINT = "list the offsets of each source with `holdfast offsets show CHECKPOINT`"
 
 
 class OffsetChange(Protocol):
@@ -179,7 +179,7 @@ class ToOffset:
         before = offsets[names[0]]
         if before is not None and kind_of(before) is not kind_of(given):
             raise Invalid(
-                "the offset does not have the format of the source's offsets",
+                "the offset does not have the format of this source",
                 code="HF-E2092",
                 where=f"{where}, source {names[0]}",
                 found=given,
@@ -188,11 +188,11 @@ class ToOffset:
             )
         if kind_of(before) is SourceKind.FILES:
             raise Invalid(
-                "the offset of a file source cannot be set, because its own log lists the files read",
+                "a file source has no offset to set: it logs the files that it has read",
                 code="HF-E2093",
                 where=f"{where}, source {names[0]}",
                 found=given,
-                hint="skip files with `holdfast offsets skip --file`",
+                hint="skip files with `holdfast offsets skip CHECKPOINT NEW --file FILE`",
             )
         offsets[names[0]] = given
         return {}
@@ -471,11 +471,13 @@ def _require_partition(value: Mapping[str, Any], topic: str, partition: int, whe
 
 def _which(names: list[str], what: str, where: str) -> Invalid:
     return Invalid(
-        f"the query does not have exactly one {what}",
+        f"the query has several {what.replace('source', 'sources', 1)}"
+        if names
+        else f"the query has no {what}",
         code="HF-E2097",
         where=where,
-        found=", ".join(names) or "none",
-        hint=f"choose one with --source; {_HINT}",
+        found=", ".join(names) or None,
+        hint="choose one of these sources with --source" if names else _HINT,
     )
 
 

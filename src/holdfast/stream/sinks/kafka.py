@@ -34,6 +34,16 @@ _REFUSED: Final = re.compile(
     r"kafka\.common\.errors\.(RecordTooLargeException|InvalidRecordException|\w*AuthorizationException"
     r"|InvalidTopicException|PolicyViolationException): ?(.*)"
 )
+# The remedy for each rejection, by the end of the exception's name.
+_REMEDIES: Final = {
+    "RecordTooLargeException": "raise max.message.bytes of the topic and kafka.max.request.size of the"
+    " sink, or write smaller records",
+    "InvalidRecordException": "write records that the topic accepts, such as records with a key for a"
+    " compacted topic",
+    "AuthorizationException": "allow the Kafka user of the query to write to the topic",
+    "InvalidTopicException": "give a valid topic name, of letters, digits, `.`, `_` and `-`",
+    "PolicyViolationException": "write records that the policy of the brokers allows, or change the policy",
+}
 _OF_KAFKA: Final = re.compile(r"org\.apache\.kafka\.")
 
 
@@ -180,14 +190,13 @@ class KafkaTopic:
         """Raise a Holdfast error in place of an error of Kafka; return for any other error."""
         refusal = _REFUSED.search(str(error))
         if refusal is not None:
+            remedy = next(text for ending, text in _REMEDIES.items() if refusal[1].endswith(ending))
             raise Invalid(
                 "Kafka rejected a record of the batch",
                 code="HF-E2363",
                 where=f"{self.topic} at {self.options[SERVERS]}",
                 found=f"{refusal[1]}: {refusal[2]}",
-                hint="raise the size limits of topic and client, or allow the client to write to the topic;"
-                " the next start sends the whole batch again, and readers that drop repeats see each record"
-                " once",
+                hint=f"{remedy}, then start the query again: it sends the whole batch again",
             ) from error
         if _OF_KAFKA.search(str(error)):
             self.partitions(spark)  # raises the error for a missing topic, or for brokers that do not answer

@@ -410,6 +410,7 @@ class Loader:
                 where=f"operator {self._operator}",
                 found=mark.hex(),
                 expected=", ".join(known) or self._form.fingerprint.hex(),
-                hint="restore a savepoint, or a batch that `holdfast checkpoint verify` reports as whole",
+                hint="restore a savepoint, or an undamaged batch, as listed by"
+                " `holdfast checkpoint verify CHECKPOINT`",
             )
         return {bytes.fromhex(text): form_from_json(fields) for text, fields in known.items()}
