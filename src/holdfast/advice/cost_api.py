@@ -192,7 +192,7 @@ def _require_newest(checkpoint: CheckpointReport, place: StateLocation) -> None:
     if place.batch_id not in checkpoint.committed:
         raise batch_not_kept(place.storage, checkpoint.committed, place.batch_id)
     raise Invalid(
-        "the cost of a checkpoint can be computed only for its newest batch",
+        "the cost of a checkpoint can be computed only for the newest batch",
         code="HF-E2003",
         where=place.storage.uri,
         found=f"batch {place.batch_id}",

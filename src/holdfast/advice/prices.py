@@ -177,7 +177,7 @@ def _price(given: Any, name: str, units: Mapping[str, float], where: str) -> flo
     place = f"{where}: {name}"
     if not isinstance(given, dict) or given.keys() != {"price", "per"}:
         raise _wrong(
-            "a price in the price file is incomplete or has other fields",
+            "invalid price in the price file",
             place,
             repr(given),
             "a table with exactly `price` and `per`",

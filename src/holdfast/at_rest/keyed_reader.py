@@ -383,7 +383,7 @@ def _key_column(value: Any, column: pa.Field, where: str) -> pa.Array:
         return column_of([value], column.type)
     except Unfit as error:
         raise Invalid(
-            "a key value does not have the type of its column",
+            "a key value does not have the type of the key column",
             code="HF-E2022",
             where=f"{where}, key column {column.name}",
             found=repr(value),

@@ -369,7 +369,7 @@ class SparkSource:
             )
         if codec.values.avro:
             raise Unsupported(
-                "state in Avro encoding cannot be read from its files",
+                "state in Avro encoding cannot be read from files",
                 code="HF-E7004",
                 where=state.full_name,
                 hint="read the state with Spark: hf.state(…).frame(…)",

@@ -305,7 +305,7 @@ def _writable(operator: NamedOperator, state: NamedState) -> StateCodec:
     codec = state.codec
     if codec is None or state.form not in _WHOLE or state.ttl or codec.values.avro:
         raise Unsupported(
-            "the state cannot be filled from a table, because Spark stores more for it than its rows",
+            "the state cannot be filled from a table, because Spark stores more than the rows of this state",
             code="HF-E7005",
             where=f"state {state.full_name}",
             found=f"{operator.named.operator_kind}, {state.form.value}"
@@ -537,7 +537,7 @@ def plan_bootstrap(
         )
     if watermark_ms is not None and told:
         raise Invalid(
-            "a history has its own watermark, so watermark= cannot be set",
+            "watermark= cannot be combined with history=, because the history sets the watermark",
             code="HF-E2037",
             where="watermark=…",
             hint="remove watermark=",
@@ -625,7 +625,7 @@ def _run(query: WarmQuery, histories: Path, place: Path) -> int:
     except QueryFailed as error:
         lines = [line for line in error.text.splitlines() if line.strip()]
         raise Failed(
-            "the query failed while it read its history",
+            "the query failed while it read the history",
             code="HF-E1001",
             where=query.name,
             found=next((line for line in reversed(lines) if line.startswith("Caused by: ")), lines[0])[:300],

@@ -500,7 +500,7 @@ def refuse_merge(
     )
     if inexact:
         return Unsupported(
-            "rows would get the same key, and their values cannot be merged exactly",
+            "rows would get the same key, but the values cannot be merged exactly",
             code="HF-E7009",
             where=f"{where}, operator {change.old.named.label}",
             found=f"{found}, and the aggregates {', '.join(inexact)}",

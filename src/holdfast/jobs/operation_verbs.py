@@ -257,8 +257,8 @@ class StopVerb:
             raise Conflict(
                 f"job {job!r} failed while stopping, so no savepoint was taken",
                 code="HF-E4025",
-                found=f"{state.value}: {details.status.job.reason or 'its supervisor has ended'}",
-                expected="a job that stopped after its batch",
+                found=f"{state.value}: {details.status.job.reason or 'the supervisor has ended'}",
+                expected="a job that stopped after a batch",
                 hint=f"read the reason with `holdfast status {job}`; the checkpoint is unchanged",
             )
         savepoints = _Savepoints(work, details)

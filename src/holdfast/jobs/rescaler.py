@@ -337,7 +337,7 @@ class Rescaler:
             while True:
                 if not attend():
                     raise Conflict(
-                        "the job was stopped during the rescale, so its checkpoints were left unchanged",
+                        "the job was stopped during the rescale, so the checkpoints were left unchanged",
                         code="HF-E4034",
                         hint="start the job and repeat the rescale",
                     )

@@ -495,7 +495,7 @@ class _Restore:
         found, _ = hash_file(self.target, file.path, file.size_bytes)
         if found != wanted:
             raise Corrupt(
-                "a restored file differs from what was written",
+                "a restored file differs from the file in the savepoint",
                 code="HF-E6049",
                 where=full(self.target.uri, file.path),
                 found=f"SHA-256 {found}",

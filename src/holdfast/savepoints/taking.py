@@ -140,7 +140,7 @@ def with_query_id(checkpoint: Storage, catalog: Storage, savepoint_id: str) -> I
     with suppress(NotFound, Corrupt):
         query = parse_query(checkpoint.read(layout.METADATA), layout.METADATA)
         raise Invalid(
-            "--id-of does not apply to a checkpoint that still has its query id",
+            "--id-of does not apply to a checkpoint that still has a query id",
             code="HF-E2256",
             where=full(checkpoint.uri, layout.METADATA),
             found=query.query_id,

@@ -134,9 +134,9 @@ def test_nothing_to_do() -> None:
     ("change", "kind", "said"),
     [
         (KeyChange("ann", {"sum": 1}), NotFound, "no state with this name"),
-        (KeyChange("ann", {"total": "many"}), Invalid, "does not fit the type of its state"),
-        (KeyChange("ann", {"total": 1 << 70}), Invalid, "does not fit the type of its state"),
-        (KeyChange("ann", {"all": [1, "two"]}), Invalid, "does not fit the type of its state"),
+        (KeyChange("ann", {"total": "many"}), Invalid, "does not fit the type of the state"),
+        (KeyChange("ann", {"total": 1 << 70}), Invalid, "does not fit the type of the state"),
+        (KeyChange("ann", {"all": [1, "two"]}), Invalid, "does not fit the type of the state"),
         (KeyChange("ann", {"all": "12"}), Invalid, "the new value of a list state is not a list"),
         (KeyChange("ann", {"by": {None: 1}}), Invalid, "a map state has a duplicate or null key"),
         (KeyChange("ann", {"by": [("a", 1), ("a", 2)]}), Invalid, "a map state has a duplicate or null key"),

@@ -442,7 +442,7 @@ def _prove(
         proof = prove(catalog, savepoint.place.rpartition("/")[2], tell=tell)
         if not proof.ok:
             raise Internal(
-                "a savepoint fails its verification after the erasure",
+                "a savepoint failed verification after the erasure",
                 code="HF-E9005",
                 where=savepoint.place,
                 found=proof.problems[0].what,

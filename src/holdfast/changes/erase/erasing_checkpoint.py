@@ -94,7 +94,7 @@ def erase_checkpoint(
     _lead(LocalStorage(made), catalog, newest, checkpoint.uri)
     if not verify(LocalStorage(made)).ok:
         raise Internal(
-            "the new checkpoint failed its verification, so the old checkpoint was kept",
+            "the new checkpoint failed verification, so the old checkpoint was kept",
             code="HF-E9006",
             where=checkpoint.uri,
             hint="please report this; nothing was erased",

@@ -61,7 +61,7 @@ def build_groups(
     if operator.instances:
         raise Unsupported(
             (
-                "the state of an hf.Operator cannot be built from tables, because its lists are"
+                "the state of an hf.Operator cannot be built from tables, because the lists are"
                 " distributed over the instances"
             ),
             code="HF-E7025",

@@ -203,7 +203,7 @@ class _Group:
             return column_of(values, kind)
         except Unfit as error:
             raise Invalid(
-                "a value does not fit the type of its state",
+                "a value does not fit the type of the state",
                 code="HF-E2081",
                 where=self._where(state, self._keys[owners[error.at]]),
                 found=error.why.found or error.why.fact,

@@ -591,8 +591,9 @@ class Ledger:
                 where=self.database.address,
                 found=f"batch {batch_id} of query {query_id}",
                 expected=f"batch {newest}, the newest batch of the ledger, or a later one",
-                hint="the checkpoint was replaced by an older one: continue under a new query id, or remove"
-                f" the rows after batch {batch_id - 1} and `rewind` the ledger",
+                hint="continue under a new query id if the checkpoint was replaced by an older one; or delete"
+                f" the rows after batch {batch_id - 1}, and call"
+                f" `rewind({sink!r}, {query_id!r}, {batch_id - 1})` of the ledger",
             )
         return bool(newest == batch_id)
 

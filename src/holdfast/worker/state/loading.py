@@ -405,7 +405,7 @@ class Loader:
     def _older_forms(self, known: Mapping[str, Any], mark: bytes) -> dict[bytes, BlobSchema]:
         if mark.hex() not in known:
             raise Corrupt(
-                "the schema of stored keyed state is missing from its key group",
+                "the schema of stored keyed state is missing from the key group",
                 code="HF-E6060",
                 where=f"operator {self._operator}",
                 found=mark.hex(),
