@@ -159,7 +159,7 @@ def _content(file: Path, where: str) -> dict[str, Any]:
     return content
 
 
-_HINT: Final = f"correct the price file; a line of it is, for example, {_SHAPE}"
+_HINT: Final = f"correct this entry; a valid price is, for example, {_SHAPE}"
 
 
 def _currency(given: Any, where: str) -> str:

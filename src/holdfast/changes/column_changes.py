@@ -9,9 +9,9 @@ from decimal import Decimal as Number
 from typing import Any
 
 from holdfast.changes.column_values import (
-    INTEGERS,
     Convert,
     Merge,
+    has_text_form,
     keep_first,
     merge_function,
     same,
@@ -382,7 +382,9 @@ class _Columns:
                     where=self._where,
                     found=f"--initial {column.label}={told}",
                     expected=f"null, or a value of type {column.type_text}",
-                    hint=_initial_hint(column),
+                    hint=f"give a value of this type: --initial {column.label}=VALUE"
+                    if has_text_form(column.type)
+                    else f"give --initial {column.label}=null, and let new rows set the value",
                 ) from error
             if value is None and not column.nullable:
                 raise Invalid(
@@ -458,17 +460,6 @@ def _aggregates(columns: Sequence[StateColumn]) -> dict[str, list[StateColumn]]:
     for column in columns:
         found.setdefault(column.aggregate, []).append(column)
     return found
-
-
-def _initial_hint(column: StateColumn) -> str:
-    name = column.type.name if isinstance(column.type, Atom) else ""
-    if isinstance(column.type, Decimal) or name in ("float", "double"):
-        return f"write a number: --initial {column.label}=1.5"
-    if name == "boolean":
-        return f"write true or false: --initial {column.label}=true"
-    if name in INTEGERS:
-        return f"write a whole number: --initial {column.label}=1"
-    return f"give --initial {column.label}=null, and let new rows set the value"
 
 
 def _typed(value: Any, column: StateColumn) -> Any:

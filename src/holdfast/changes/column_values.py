@@ -12,7 +12,7 @@ from holdfast.formats.rows.spark_types import Array, Atom, DataType, Decimal, Ma
 
 Convert = Callable[[Any], Any]
 
-INTEGERS: Final = ("byte", "short", "integer", "long")
+_INTEGERS: Final = ("byte", "short", "integer", "long")
 # The maximum number of digits of whole numbers, and the widest types whose values a float represents exactly.
 _DIGITS: Final = {"byte": 3, "short": 5, "integer": 10, "long": 19}
 _EXACT_IN: Final = {"float": ("byte", "short"), "double": ("byte", "short", "integer", "float")}
@@ -56,8 +56,8 @@ def _inside(old: DataType, new: DataType) -> Convert | None:
 def _between(old: str, new: str) -> Convert | None:
     if old == "void":
         return same
-    if old in INTEGERS and new in INTEGERS:
-        return same if INTEGERS.index(new) >= INTEGERS.index(old) else None
+    if old in _INTEGERS and new in _INTEGERS:
+        return same if _INTEGERS.index(new) >= _INTEGERS.index(old) else None
     return float if old in _EXACT_IN.get(new, ()) else None
 
 
@@ -96,6 +96,12 @@ def _struct(old: Struct, new: Struct) -> Convert | None:
     return converted
 
 
+def has_text_form(type_: DataType) -> bool:
+    """Return True if `value_from_text` can parse values of the type."""
+    names = {*_INTEGERS, "float", "double", "boolean", "string"}
+    return isinstance(type_, Decimal) or (isinstance(type_, Atom) and type_.name in names)
+
+
 def value_from_text(text: str, type_: DataType) -> Any:
     """Parse a user's value of a type; `null` is None.
 
@@ -110,7 +116,7 @@ def value_from_text(text: str, type_: DataType) -> Any:
         except InvalidOperation as error:
             raise ValueError("not a number") from error
     name = type_.name if isinstance(type_, Atom) else ""
-    if name in INTEGERS:
+    if name in _INTEGERS:
         return int(text)
     if name in ("float", "double"):
         return float(text)

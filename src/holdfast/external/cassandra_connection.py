@@ -275,7 +275,7 @@ class CassandraConnection:
                 "Cassandra aborted a read of the state, because it found too many tombstones",
                 code="HF-E5017",
                 where=where,
-                found="more tombstones than tombstone_failure_threshold",
+                expected="at most tombstone_failure_threshold tombstones",
                 hint="repair and compact the table state_rows, then retry",
             )
         return self.refusal(error) or self.silence(error)

@@ -138,7 +138,7 @@ class ToVersion:
             if kind_of(offset) is SourceKind.DELTA and self.source in (None, name)
         ]
         if len(names) != 1:
-            raise _which(names, "Delta source", where)
+            raise _which(names, "Delta sources", where)
         value = _parsed(offsets[names[0]])
         # Delta's index for a version of which no file has been read.
         value |= {DELTA_VERSION: self.version, "index": -1, "isStartingVersion": False}
@@ -169,7 +169,7 @@ class ToOffset:
         """Replace the offset of the source."""
         names = [name for name in offsets if self.source in (None, name)]
         if len(names) != 1:
-            raise _which(names, "source", where)
+            raise _which(names, "sources", where)
         try:
             given = _written(json.loads(self.offset))
         except ValueError as error:
@@ -453,7 +453,7 @@ def _reading(offsets: Offsets, topic: str, source: str | None, where: str) -> li
     """Return the sources that read a topic at the same offset; several if a stream is in the plan twice."""
     found = _readers(offsets, topic, source, where)
     if len({offsets[name] for name in found}) > 1:
-        raise _which(found, f"source of the topic {topic}", where)
+        raise _which(found, f"sources of the topic {topic}", where)
     return found
 
 
@@ -471,9 +471,7 @@ def _require_partition(value: Mapping[str, Any], topic: str, partition: int, whe
 
 def _which(names: list[str], what: str, where: str) -> Invalid:
     return Invalid(
-        f"the query has several {what.replace('source', 'sources', 1)}"
-        if names
-        else f"the query has no {what}",
+        f"the query has several {what}" if names else f"the query has no {what}",
         code="HF-E2097",
         where=where,
         found=", ".join(names) or None,

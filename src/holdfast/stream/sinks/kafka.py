@@ -34,16 +34,17 @@ _REFUSED: Final = re.compile(
     r"kafka\.common\.errors\.(RecordTooLargeException|InvalidRecordException|\w*AuthorizationException"
     r"|InvalidTopicException|PolicyViolationException): ?(.*)"
 )
-# The remedy for each rejection, by the end of the exception's name.
-_REMEDIES: Final = {
-    "RecordTooLargeException": "raise max.message.bytes of the topic and kafka.max.request.size of the"
-    " sink, or write smaller records",
-    "InvalidRecordException": "write records that the topic accepts, such as records with a key for a"
-    " compacted topic",
-    "AuthorizationException": "allow the Kafka user of the query to write to the topic",
-    "InvalidTopicException": "give a valid topic name, of letters, digits, `.`, `_` and `-`",
-    "PolicyViolationException": "write records that the policy of the brokers allows, or change the policy",
-}
+_RESUMES: Final = "then start the query again: it sends the whole batch again"
+_TOO_LARGE: Final = (
+    "raise max.message.bytes of the topic and kafka.max.request.size of the sink, or write smaller records,"
+    f" {_RESUMES}"
+)
+_NO_PERMISSION: Final = f"allow the Kafka user of the query to write to the topic, {_RESUMES}"
+_WRONG_TOPIC: Final = f"give a topic name of letters, digits, `.`, `_` and `-`, {_RESUMES}"
+_WRONG_RECORD: Final = (
+    "write records that the topic and the policy of the brokers accept, such as records with a key for a"
+    f" compacted topic, {_RESUMES}"
+)
 _OF_KAFKA: Final = re.compile(r"org\.apache\.kafka\.")
 
 
@@ -190,13 +191,18 @@ class KafkaTopic:
         """Raise a Holdfast error in place of an error of Kafka; return for any other error."""
         refusal = _REFUSED.search(str(error))
         if refusal is not None:
-            remedy = next(text for ending, text in _REMEDIES.items() if refusal[1].endswith(ending))
             raise Invalid(
                 "Kafka rejected a record of the batch",
                 code="HF-E2363",
                 where=f"{self.topic} at {self.options[SERVERS]}",
                 found=f"{refusal[1]}: {refusal[2]}",
-                hint=f"{remedy}, then start the query again: it sends the whole batch again",
+                hint=_TOO_LARGE
+                if refusal[1] == "RecordTooLargeException"
+                else _NO_PERMISSION
+                if refusal[1].endswith("AuthorizationException")
+                else _WRONG_TOPIC
+                if refusal[1] == "InvalidTopicException"
+                else _WRONG_RECORD,
             ) from error
         if _OF_KAFKA.search(str(error)):
             self.partitions(spark)  # raises the error for a missing topic, or for brokers that do not answer
