@@ -167,5 +167,5 @@ def _not_taken(address: str, code: int, location: str | None) -> HoldfastError:
         expected="HTTP 200 to 299, or a redirect with HTTP 307 or 308 to the same server",
         hint="check the alert address: the redirect has no target"
         if target is None
-        else f"set the alert address to {target}",
+        else "set the alert address to the target of the redirect",
     )
