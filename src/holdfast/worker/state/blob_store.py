@@ -102,8 +102,10 @@ class BlobName:
         Raises:
             Corrupt: The blob is missing, or its size or hash differs.
         """
+        found: str | None = None
+        expected: str | None = None
         if blob is None:
-            fact, found, expected = f"a blob of keyed state is missing in {product}", None, None
+            fact = f"a blob of keyed state is missing in {product}"
         elif len(blob) == self.size_bytes and xxhash.xxh3_128_digest(blob) == self.digest:
             return blob
         else:
