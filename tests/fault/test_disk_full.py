@@ -56,6 +56,6 @@ def test_a_disk_that_is_full_from_the_start_is_named_as_the_cause(disk: Path, tm
         full = job.ended()
     assert (full.code, full.kinds.count("starting")) == (1, 2)
     assert "Traceback" not in full.words
-    assert "cannot write the checkpoint's lock: No space left on device" in full.words
+    assert "cannot write the lock of the checkpoint: No space left on device" in full.words
     assert not (disk / "checkpoint").exists()
     assert working_in(tmp_path) == []

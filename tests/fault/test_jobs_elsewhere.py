@@ -80,7 +80,7 @@ def test_in_a_bucket_it_is_saved_on_a_schedule_and_goes_on_after_a_kill_and_in_o
             ((vertex, _),) = client.get(requirements).json().items()
             refused = client.put(requirements, json={vertex: {"parallelism": {"upperBound": 3}}})
         assert refused.status_code == 501
-        assert "holdfast rescale --confirm-stopped" in refused.text
+        assert "holdfast rescale CHECKPOINT --partitions N --confirm-stopped" in refused.text
         os.kill(job.pid, signal.SIGTERM)
         assert job.ended().code == 0
     newest = savepoints.list(catalog)[0]

@@ -37,8 +37,8 @@ def test_its_driver_says_the_same_and_no_job_is_left(
 @pytest.mark.parametrize(
     ("option", "fact"),
     [
-        (["--set", "nonsense"], "a setting is not of the form KEY=VALUE"),
-        (["--conf", "=x"], "a setting is not of the form KEY=VALUE"),
+        (["--set", "nonsense"], "a setting does not have the format KEY=VALUE"),
+        (["--conf", "=x"], "a setting does not have the format KEY=VALUE"),
         (["--set", "nothing=1"], "unknown setting of the job"),
     ],
 )

@@ -71,7 +71,7 @@ def test_an_answer_is_bounded_in_bytes(shop: Served) -> None:
     sql = "select repeat('x', 992) as t from range(100000)"
     answer = asked(shop, sql, rows=10_000, answer_bytes=1001 * 50)
     assert (len(answer.lines), answer.facts["more"], answer.facts["left_out"]) == (50, True, "bytes")
-    with pytest.raises(Invalid, match="a row of the answer exceeds the size limit"):
+    with pytest.raises(Invalid, match="a row of the result exceeds the size limit"):
         asked(shop, "select repeat('x', 100000) as t", answer_bytes=1000)
 
 

@@ -200,7 +200,7 @@ def test_a_batch_under_way_is_waited_for() -> None:
     newest = read(checkpoint).batch_id
     assert newest is not None
     checkpoint.write(f"offsets/{newest + 1}", checkpoint.read(f"offsets/{newest}"))
-    with pytest.raises(Conflict, match="a planned batch is not committed") as error:
+    with pytest.raises(Conflict, match="the checkpoint has an uncommitted batch") as error:
         planned_rescale(ChangeSource(checkpoint), target(), 3)
     assert error.value.found == f"batch {newest + 1}"
 

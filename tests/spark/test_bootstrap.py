@@ -154,7 +154,7 @@ def test_what_cannot_be(spark: SparkSession, tmp_path: Path) -> None:
     with pytest.raises(Invalid, match="keeps no state"):
         hf.bootstrap(stateless, to, history=history)
     failing = grid_queries.read(spark, tmp_path, late=None).selectExpr("who", "assert_true(amount < 0) as a")
-    with pytest.raises(Failed, match="failed while it read its history"):
+    with pytest.raises(Failed, match="failed while it read the history"):
         hf.bootstrap(failing.dropDuplicates(["who"]).writeStream.format("console"), to, history=history)
     assert not [each for each in tmp_path.rglob("*.json") if "savepoints" in str(each)]
     assert not list(tmp_path.glob(".holdfast-*"))

@@ -306,7 +306,7 @@ def test_a_job_that_starts_its_query_is_refused(spark: SparkSession, job: Path) 
             "return hf.sink(counts)", 'counts.writeStream.format("noop").start()\n    return hf.sink(counts)'
         )
     )
-    with pytest.raises(HoldfastError, match="starts its query instead of returning it"):
+    with pytest.raises(HoldfastError, match="starts the query instead of returning it"):
         hf.lint(job, plan=True, spark=spark)
     assert spark.streams.active == []
 

@@ -36,7 +36,7 @@ def test_a_job_that_asks_for_another_is_refused(spark: SparkSession, tmp_path: P
     assert before == "2"
     place = golden_on_disk("4.2/aggregate-changelog", tmp_path / "ck").as_uri()
     with (
-        pytest.raises(Invalid, match="the job's state-checkpoint format differs") as caught,
+        pytest.raises(Invalid, match="the state-checkpoint format set for the job differs") as caught,
         state_format_of(place, spark, {FORMAT_KEY: "2"}),
     ):
         pass

@@ -51,7 +51,7 @@ def planned_of(rate: float | None, keys: int | None, value_bytes: int | None) ->
             "advice for a planned job needs both a rate and a number of keys",
             code="HF-E2002",
             found="no --rate" if rate is None else "no --keys",
-            expected="--rate ROWS per second and --keys N; --value-bytes defaults to 100",
+            expected="--rate ROWS_PER_SECOND and --keys N",
             hint="give both, as in `holdfast advise --rate 5000 --keys 1000000`",
         )
     rows = fraction(rate, "rate", least=0.000_001, most=_MOST)

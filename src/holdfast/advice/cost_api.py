@@ -192,13 +192,13 @@ def _require_newest(checkpoint: CheckpointReport, place: StateLocation) -> None:
     if place.batch_id not in checkpoint.committed:
         raise batch_not_kept(place.storage, checkpoint.committed, place.batch_id)
     raise Invalid(
-        "the cost of a checkpoint can be computed only for its newest batch",
+        "the cost of a checkpoint can be computed only for the newest batch",
         code="HF-E2003",
         where=place.storage.uri,
         found=f"batch {place.batch_id}",
-        expected=f"batch {checkpoint.batch_id}, or no batch",
-        hint="omit the batch; or take a savepoint of the batch with `holdfast savepoint take --batch`, and "
-        "give the address of the savepoint",
+        expected=f"batch {checkpoint.batch_id}",
+        hint="omit the batch; or take a savepoint of the batch with `holdfast savepoint take CHECKPOINT DIR"
+        f" --batch {place.batch_id}`, and give the address of the savepoint",
     )
 
 

@@ -189,5 +189,5 @@ def _refused(name: str, found: object, expected: str) -> Invalid:
         code="HF-E2006",
         found=str(found),
         expected=expected,
-        hint="change the option; `holdfast advise --help` lists the options of a planned job",
+        hint="correct the value; list the options of a planned job with `holdfast advise --help`",
     )

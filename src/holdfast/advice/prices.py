@@ -119,7 +119,7 @@ def read_prices(path: str | os.PathLike[str]) -> Prices:
             prices = _with(prices, name, _price(given, name, _REQUEST_UNITS, where))
         else:
             known = ", ".join((CURRENCY, *_STORAGE, *_REQUESTS))
-            raise _wrong("unknown name in the price file", f"{where}: {name}", repr(name), known)
+            raise _wrong("unknown name in the price file", where, repr(name), known)
     return prices
 
 
@@ -142,8 +142,8 @@ def _content(file: Path, where: str) -> dict[str, Any]:
                 "the price file is too large" if file.is_file() else "the price file is not a regular file",
                 code="HF-E2007",
                 where=where,
-                expected=f"a TOML file of at most {_LARGEST_FILE >> 20} MB",
-                hint=_HINT,
+                expected=f"a TOML file of at most {_LARGEST_FILE >> 20} MiB",
+                hint="give the path of a price file, or omit --prices",
             )
         content: dict[str, Any] = tomllib.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
@@ -154,30 +154,40 @@ def _content(file: Path, where: str) -> dict[str, Any]:
             code="HF-E2008",
             where=where,
             found=found,
-            hint=f"give a readable file with TOML such as {_SHAPE}",
+            hint=f"give a readable TOML file with lines such as {_SHAPE}",
         ) from error
     return content
 
 
-_HINT: Final = f"write TOML such as {_SHAPE}"
+_HINT: Final = f"correct this entry; a valid price is, for example, {_SHAPE}"
 
 
 def _currency(given: Any, where: str) -> str:
     if not isinstance(given, str) or not given.strip() or len(given) > 8 or not given.isprintable():
-        raise _wrong("invalid currency", f"{where}: {CURRENCY}", repr(given), 'a short text such as "USD"')
+        raise _wrong(
+            "invalid currency in the price file",
+            f"{where}: {CURRENCY}",
+            repr(given),
+            'text of 1 to 8 characters, such as "USD"',
+        )
     return given.strip()
 
 
 def _price(given: Any, name: str, units: Mapping[str, float], where: str) -> float:
     place = f"{where}: {name}"
     if not isinstance(given, dict) or given.keys() != {"price", "per"}:
-        raise _wrong("invalid price", place, repr(given), "a table with `price` and `per`")
+        raise _wrong(
+            "invalid price in the price file",
+            place,
+            repr(given),
+            "a table with exactly `price` and `per`",
+        )
     amount, unit = given["price"], given["per"]
     is_number = isinstance(amount, (int, float)) and not isinstance(amount, bool)
     if not is_number or not math.isfinite(amount) or amount < 0:
-        raise _wrong("invalid amount of a price", f"{place}.price", repr(amount), "a number of at least 0")
+        raise _wrong("invalid amount in the price file", f"{place}.price", repr(amount), "a number from 0")
     if not isinstance(unit, str) or unit not in units:
-        raise _wrong("unknown unit of a price", f"{place}.per", repr(unit), ", ".join(units))
+        raise _wrong("unknown unit in the price file", f"{place}.per", repr(unit), ", ".join(units))
     return float(amount) * units[unit]
 
 

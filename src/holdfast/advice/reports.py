@@ -108,7 +108,7 @@ def _wrong(file: Path, what: str, found: str, expected: str) -> Invalid:
         where=f"{file}: {what}",
         found=found,
         expected=expected,
-        hint=f"write {_SHAPE}",
+        hint=f"write settings such as {_SHAPE}",
     )
 
 

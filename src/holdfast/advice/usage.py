@@ -272,7 +272,7 @@ def measure(storage: Storage) -> MeasuredCheckpoint:
             where=checkpoint.uri,
             found=f"state in {checkpoint.external.database or 'a database'}",
             expected="state in files",
-            hint="estimate the size of the state with `holdfast checkpoint show`",
+            hint="estimate the size of the state with `holdfast checkpoint show CHECKPOINT`",
         )
     tree = Tree(storage)
     states: Counter[StateKey] = Counter()

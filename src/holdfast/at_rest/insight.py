@@ -657,9 +657,9 @@ def what_if(
         )
     if by is not None and state is None:
         raise Invalid(
-            f"the time column {by!r} was given without its state",
+            f"the time column {by!r} was given without a state",
             code="HF-E2019",
-            hint="give the name of the state that has the column",
+            hint="name the state that has this column",
         )
     asked: NamedState | None = None
     if state is None:

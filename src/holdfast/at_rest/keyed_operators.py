@@ -113,7 +113,7 @@ class KeyedOperator:
             found=name,
             expected=", ".join(state.name for state in self.states)
             or "no state name, because the operator has no state",
-            hint="list the states of the operator with `holdfast state list`",
+            hint="list the states of the operator with `holdfast state list CHECKPOINT`",
         )
 
 

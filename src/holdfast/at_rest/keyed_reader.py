@@ -383,7 +383,7 @@ def _key_column(value: Any, column: pa.Field, where: str) -> pa.Array:
         return column_of([value], column.type)
     except Unfit as error:
         raise Invalid(
-            "a key value does not have the type of its column",
+            "a key value does not have the type of the key column",
             code="HF-E2022",
             where=f"{where}, key column {column.name}",
             found=repr(value),
@@ -431,7 +431,7 @@ def _values_of(key: Any, schema: pa.Schema, where: str) -> list[Any]:
         where=where,
         found=repr(key),
         expected=", ".join(f"{field.name} {type_text(field.type)}" for field in schema),
-        hint="give a dictionary by column, or the values in this order",
+        hint="give a dictionary of column names and values, or the values in this order",
     )
 
 

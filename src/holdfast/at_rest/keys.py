@@ -244,7 +244,7 @@ def damaged_row(where: str, found: str) -> Corrupt:
         code="HF-E6001",
         where=where,
         found=found,
-        hint="list all damage with `holdfast checkpoint verify`, and restore a savepoint",
+        hint="list all damage with `holdfast checkpoint verify CHECKPOINT`, and restore a savepoint",
     )
 
 

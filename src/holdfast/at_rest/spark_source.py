@@ -161,7 +161,7 @@ def _chosen(state: NamedState, by: str) -> _TimeColumn:
             where=state.full_name,
             found=by,
             expected=", ".join(able) or "no column, because the state has no timestamp column",
-            hint="omit the column, or give a column that `holdfast state list` shows as a timestamp",
+            hint="give a timestamp column, as listed by `holdfast state list CHECKPOINT`, or omit the column",
         )
     return _TimeColumn(by, EVENT, f"column {by}", micros=False)
 
@@ -369,7 +369,7 @@ class SparkSource:
             )
         if codec.values.avro:
             raise Unsupported(
-                "state in Avro encoding cannot be read from its files",
+                "state in Avro encoding cannot be read from files",
                 code="HF-E7004",
                 where=state.full_name,
                 hint="read the state with Spark: hf.state(…).frame(…)",

@@ -275,7 +275,8 @@ def _as_ours(
         where=query[:200],
         found=_first(error),
         expected=f"the states {', '.join(tables)}" if tables else None,
-        hint="use DuckDB's dialect; list a state's columns with `holdfast state list`",
+        hint="correct the query: use DuckDB's dialect, and the columns that `holdfast state list CHECKPOINT`"
+        " lists",
     )
 
 

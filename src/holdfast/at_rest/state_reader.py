@@ -117,15 +117,17 @@ def pick(
         raise Invalid(
             "no state name was given, and the query has several states" if fits else "the query has no state",
             code="HF-E2029",
-            expected="one of " + listed if listed else "a query with state",
-            hint="give the name of a state before the key, as in `holdfast state get CHECKPOINT STATE KEY`",
+            expected="one of " + listed if listed else None,
+            hint="give the name of a state before the key, as in `holdfast state get CHECKPOINT STATE KEY`"
+            if fits
+            else "give the checkpoint of a query with a stateful operator, such as an aggregation or a join",
         )
     if not fits:
         raise NotFound(
             f"unknown state {name!r}" if operator is None else f"operator {operator!r} has no state {name!r}",
             code="HF-E3006",
             expected=listed or "a query with state",
-            hint="list the states with `holdfast state list`",
+            hint="list the states with `holdfast state list CHECKPOINT`",
         )
     if len(fits) > 1:
         numbered = ", ".join(f"{owner.operator_id}.{state.name}" for owner, state in fits)
@@ -151,7 +153,7 @@ def pick_operators(operators: Sequence[NamedOperator], operator: str | int | Non
             code="HF-E3007",
             expected=", ".join(f"{each.operator_id} {each.name}" for each in operators)
             or "a query with state",
-            hint="list the operators with `holdfast state list`",
+            hint="list the operators with `holdfast state list CHECKPOINT`",
         )
     return chosen
 

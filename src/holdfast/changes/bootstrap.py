@@ -105,7 +105,7 @@ def _no_offset(given: str) -> Invalid:
         code="HF-E2031",
         found=given,
         expected='an offset, such as {"orders":{"0":1234}} for Kafka',
-        hint="copy the format from an existing checkpoint; `holdfast checkpoint show` lists its offsets",
+        hint="copy the format from an existing checkpoint, as shown by `holdfast checkpoint show CHECKPOINT`",
     )
 
 
@@ -266,24 +266,38 @@ def fitted(state: NamedState, table: pa.Table) -> pa.Table:
     has, expected = set(table.column_names), {column.name for column in wanted}
     if has != expected:
         raise Invalid(
-            "the table does not have the columns of its state",
+            "the columns of the table differ from the columns of the state",
             code="HF-E2033",
             where=f"state {state.full_name}",
-            found=", ".join(table.column_names),
+            found=", ".join(table.column_names) or "no columns",
             expected=", ".join(f"{column.name} {column.type}" for column in wanted),
-            hint="list the columns of each state with `holdfast state list`",
+            hint="add, drop and rename columns of the table until it has exactly these columns",
         )
     try:
         return table.select([column.name for column in wanted]).cast(pa.schema(wanted))
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        column = next(
+            (column for column in wanted if not _can_cast(table.column(column.name), column.type)), None
+        )
+        name = "" if column is None else f", column {column.name}"
         raise Invalid(
-            "a value does not fit the type of its column",
+            "a value in the table does not fit the type of the column",
             code="HF-E2034",
-            where=f"state {state.full_name}",
+            where=f"state {state.full_name}{name}",
             found=str(error).splitlines()[0],
-            hint="cast the column, or leave out the rows that do not fit",
-            expected=", ".join(f"{column.name} {column.type}" for column in wanted),
+            expected=f"values of type {column.type}" if column is not None else None,
+            hint="cast the column of the table, or drop the rows with such values",
         ) from error
+
+
+def _can_cast(column: pa.ChunkedArray, type_: pa.DataType) -> bool:
+    import pyarrow as pa
+
+    try:
+        column.cast(type_)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+        return False
+    return True
 
 
 def _writable(operator: NamedOperator, state: NamedState) -> StateCodec:
@@ -291,7 +305,7 @@ def _writable(operator: NamedOperator, state: NamedState) -> StateCodec:
     codec = state.codec
     if codec is None or state.form not in _WHOLE or state.ttl or codec.values.avro:
         raise Unsupported(
-            "the state cannot be filled from a table, because Spark stores more for it than its rows",
+            "the state cannot be filled from a table, because Spark stores more than the rows of this state",
             code="HF-E7005",
             where=f"state {state.full_name}",
             found=f"{operator.named.operator_kind}, {state.form.value}"
@@ -523,7 +537,7 @@ def plan_bootstrap(
         )
     if watermark_ms is not None and told:
         raise Invalid(
-            "a history has its own watermark, so watermark= cannot be set",
+            "watermark= cannot be combined with history=, because the history sets the watermark",
             code="HF-E2037",
             where="watermark=…",
             hint="remove watermark=",
@@ -611,7 +625,7 @@ def _run(query: WarmQuery, histories: Path, place: Path) -> int:
     except QueryFailed as error:
         lines = [line for line in error.text.splitlines() if line.strip()]
         raise Failed(
-            "the query failed while it read its history",
+            "the query failed while it read the history",
             code="HF-E1001",
             where=query.name,
             found=next((line for line in reversed(lines) if line.startswith("Caused by: ")), lines[0])[:300],
@@ -663,11 +677,11 @@ def _by_source(given: Any, sources: Sequence[tuple[SourceRead, StructType]], wha
     if not isinstance(given, Mapping) or (what == "start" and not _names_sources(given, sources)):
         if len(sources) != 1:
             raise Invalid(
-                "the value does not say which of the sources it is for",
+                "the query has several sources, but one value is given for all of them",
                 code="HF-E2040",
                 where=where,
                 expected=f"a dictionary with the keys {_choices(sources)}",
-                hint=f"write {what}={{0: …, 1: …}}",
+                hint=f"give a value for each source: {what}={{0: …, 1: …}}",
             )
         return [given]
     found: list[Any] = [None] * len(sources)
@@ -727,7 +741,7 @@ def _beginning(
         "the starting offset of a source is unknown",
         code="HF-E2042",
         where=_called(number, read_),
-        expected=f"its offset in `start`, or {AT_FIRST!r} to use the source's own options",
+        expected=f"an offset in `start`, or {AT_FIRST!r} to start as the options of the source say",
         hint=f"give start={{{number}: …}}",
     )
 

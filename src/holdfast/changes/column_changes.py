@@ -11,6 +11,7 @@ from typing import Any
 from holdfast.changes.column_values import (
     Convert,
     Merge,
+    has_text_form,
     keep_first,
     merge_function,
     same,
@@ -376,19 +377,21 @@ class _Columns:
                 value = value_from_text(told, column.type)
             except ValueError as error:
                 raise Invalid(
-                    "invalid initial value of a new column",
+                    f"the initial value does not fit the type of the new column {column.label}",
                     code="HF-E2046",
                     where=self._where,
-                    found=f"{column.label}={told}: {error}",
-                    expected=f"a value of type {column.type_text}, or null",
-                    hint="write numbers as 0 or 1.5, and text without quotes",
+                    found=f"--initial {column.label}={told}",
+                    expected=f"null, or a value of type {column.type_text}",
+                    hint=f"give a value of this type: --initial {column.label}=VALUE"
+                    if has_text_form(column.type)
+                    else f"give --initial {column.label}=null, and let new rows set the value",
                 ) from error
             if value is None and not column.nullable:
                 raise Invalid(
                     "a new column cannot start with null",
                     code="HF-E2047",
                     where=self._where,
-                    found=f"{column.label} {column.type_text}, which is not nullable",
+                    found=f"{column.label} {column.type_text} NOT NULL",
                     hint=f"give a value: --initial {column.label}=0",
                 )
         return FieldSource(column, None, initial=value, merge=keep_first)
@@ -488,7 +491,7 @@ def refuse_merge(
     )
     if inexact:
         return Unsupported(
-            "rows would get the same key, and their values cannot be merged exactly",
+            "rows would get the same key, but the values cannot be merged exactly",
             code="HF-E7009",
             where=f"{where}, operator {change.old.named.label}",
             found=f"{found}, and the aggregates {', '.join(inexact)}",

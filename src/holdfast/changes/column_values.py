@@ -96,6 +96,12 @@ def _struct(old: Struct, new: Struct) -> Convert | None:
     return converted
 
 
+def has_text_form(type_: DataType) -> bool:
+    """Return True if `value_from_text` can parse values of the type."""
+    names = {*_INTEGERS, "float", "double", "boolean", "string"}
+    return isinstance(type_, Decimal) or (isinstance(type_, Atom) and type_.name in names)
+
+
 def value_from_text(text: str, type_: DataType) -> Any:
     """Parse a user's value of a type; `null` is None.
 

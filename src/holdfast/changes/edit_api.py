@@ -456,13 +456,13 @@ def require_stopped(checkpoint: Storage) -> None:
     progress = read(checkpoint)
     if progress.uncommitted is not None:
         raise Conflict(
-            "a planned batch is not committed: it is running, or will run at the next start",
+            "the checkpoint has an uncommitted batch, which is running or will run at the next start",
             code="HF-E4003",
             where=checkpoint.uri,
             found=f"batch {progress.uncommitted}",
-            expected=f"no planned batch after batch {progress.batch_id}",
+            expected=f"no uncommitted batch after batch {progress.batch_id}",
             hint="take a savepoint and edit the savepoint; or stop the query between two batches with "
-            "`holdfast stop`, or run it once with the trigger `availableNow`",
+            "`holdfast stop JOB`, or run it once with the trigger `availableNow`",
         )
 
 

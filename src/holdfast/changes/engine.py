@@ -144,11 +144,11 @@ class StateAtRest:
             where = full(self.source.uri, f"{layout.STATE}/{operator.operator_id}")
             if states[operator.operator_id].values.avro:
                 return Unsupported(
-                    "the partition of keys in Avro encoding cannot be computed",
+                    "the partitions of keys cannot be computed for state in Avro encoding",
                     code="HF-E7017",
-                    where=where,
-                    found=f"operator {operator.named.label}",
-                    hint="keep the number of partitions, or let Spark move the keys with `holdfast rescale`",
+                    where=f"{where}, operator {operator.named.label}",
+                    hint="keep the number of partitions, or let Spark move the keys with"
+                    " `holdfast rescale CHECKPOINT --partitions N`",
                 )
             for state in states[operator.operator_id].declared_codecs():
                 if state.schema is None:  # no rows, or the reader of the rows reports the error
@@ -192,14 +192,14 @@ def state_at_rest(
         )
     if source.savepoint_id is None and found.uncommitted is not None:
         raise Conflict(
-            "a planned batch is not committed: it is running, or will run at the next start",
+            "the checkpoint has an uncommitted batch, which is running or will run at the next start",
             code="HF-E4003",
             where=source.uri,
             found=f"batch {found.uncommitted}",
-            expected=f"no planned batch after batch {found.batch_id}",
-            hint="stop the query between two batches with `holdfast stop`, or run it once with the trigger "
-            "`availableNow`; or take a savepoint and change the savepoint, after which a sink may get "
-            "rows of this batch twice",
+            expected=f"no uncommitted batch after batch {found.batch_id}",
+            hint="stop the query between two batches with `holdfast stop JOB`, or run it once with the"
+            " trigger `availableNow`; or take a savepoint and change the savepoint, but then a sink may get"
+            " the rows of this batch twice",
         )
     partitions = tuple(operator.partitions for operator in found.operators if not operator.gathered)
     noted = found.confs.get("spark.sql.shuffle.partitions", "")

@@ -270,7 +270,7 @@ class RowConversion:
                     where=codec.where,
                     found="a list of values",
                     expected="one value for each key",
-                    hint="list replaced and damaged files with `holdfast checkpoint verify`",
+                    hint="list replaced and damaged files with `holdfast checkpoint verify CHECKPOINT`",
                 )
             key_row = codec.key_row(stored_key)
             if self._change.rows_stay:

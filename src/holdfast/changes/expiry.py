@@ -346,11 +346,11 @@ def _spark_has_removed(operator: NamedOperator) -> Iterator[Dropped]:
         left = int((ages.times <= now).sum())
         if left:
             raise Unsupported(
-                "expired values of a state of Spark cannot be dropped",
+                "expired rows cannot be dropped from a state that Spark manages",
                 code="HF-E7023",
                 where=f"state {state.full_name}",
-                found=counted(left, "row"),
-                expected="no expired row, since Spark removes them at the end of each batch",
+                found=counted(left, "expired row"),
+                expected="0 expired rows, because Spark removes them at the end of each batch",
                 hint=f"delete the rows with `holdfast state edit SP {state.full_name} --where '{EXPIRES} "
                 f"<= {now}' --delete`",
             )

@@ -52,11 +52,11 @@ class KeepNewerThan:
         if not fitting:
             known = [f"{state}: {', '.join(columns)}" for state, columns in times.items() if columns]
             raise Invalid(
-                f"no state has a column {self.column!r} with a timestamp or a date",
+                f"no state has a column {self.column!r} of type timestamp or date",
                 code="HF-E2073",
                 where=checkpoint.uri,
-                expected="; ".join(known) or "a state with a timestamp or a date",
-                hint="list the columns of each state with `holdfast state list`",
+                expected="; ".join(known) or "a column of type timestamp or date",
+                hint="list the columns of each state with `holdfast state list CHECKPOINT`",
             )
         return fitting
 
@@ -88,6 +88,7 @@ def micros_of(when: datetime | date | str) -> int:
                 f"invalid point in time {when!r}",
                 code="HF-E2074",
                 expected="a date or a time in ISO 8601, such as 2026-11-01 or 2026-11-01T06:00:00Z",
+                hint="write the date as YYYY-MM-DD, and a time as YYYY-MM-DDThh:mm:ssZ",
             )
         when = parsed
     elif not isinstance(when, datetime):

@@ -278,7 +278,7 @@ def _regrouped(
     lost = next((old for old, new in zip(before, after, strict=True) if old != new), None)
     if lost is not None:
         raise Internal(
-            "verification failed, so nothing was written: the state of an operator's keys has changed",
+            "verification failed, so nothing was written: the state of some keys has changed",
             code="HF-E9013",
             where=plan.source,
             found=f"operator {lost.operator}, {counted(lost.keys, 'key')}",
@@ -432,13 +432,13 @@ def _format(wanted: int | None, before: StateShape, *, rocksdb: bool, spark_4: b
         "the backend does not support the requested state-checkpoint format",
         code="HF-E2110",
         found=f"format {wanted}",
-        expected="format 1 or 2" if rocksdb else "format 1, the only format of Spark's store on the heap",
+        expected="format 1 or 2" if rocksdb else "format 1, the only format of the memory backend",
         hint="remove --state-format",
     )
 
 
 def _refuse_impossible(state: StateAtRest, after: StateShape) -> None:
-    heap = "Spark's store on the heap" if after.external is None else after.external.kind
+    heap = "the memory backend" if after.external is None else after.external.kind
     for operator in operator_states(state.view, state.batch_id):
         families = {
             codec.name.family for codec in operator.declared_codecs() if codec.name.family != DEFAULT_STORE
@@ -447,7 +447,7 @@ def _refuse_impossible(state: StateAtRest, after: StateShape) -> None:
             why = (
                 "transformWithState, which Holdfast's keyed state uses, needs RocksDB"
                 if is_processor(operator.name)
-                else "its stores have column families, which need RocksDB"
+                else "the stores of the operator have column families, which need RocksDB"
             )
             raise Unsupported(
                 f"{heap} cannot hold the state of an operator: {why}",

@@ -292,7 +292,7 @@ class OperatorRewrite:
                 code="HF-E6001",
                 where=self._where,
                 found=str(error),
-                hint="find the batches that can be restored with `holdfast checkpoint verify`",
+                hint="find the batches that can be restored with `holdfast checkpoint verify CHECKPOINT`",
             ) from error
         if not any(is_list for _, is_list in found):
             writer.add(keys, [rows[0] for rows, _ in found], family)

@@ -540,7 +540,7 @@ def read_query_id(storage: Storage, logs: Logs) -> str:
                 "the file with the query's id is missing from the checkpoint",
                 code="HF-E6004",
                 where=layout.METADATA,
-                hint="list all damage with `holdfast checkpoint verify`",
+                hint="list all damage with `holdfast checkpoint verify CHECKPOINT`",
             ) from error
         raise no_checkpoint(storage) from error
 

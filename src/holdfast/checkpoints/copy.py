@@ -344,11 +344,11 @@ class _Cut:
         wanted = logs.newest if batch_id is None else batch_id
         if not logs.committed and logs.offered and logs.offered[-1] > 0 and not Logs(storage).committed:
             raise Corrupt(
-                "the checkpoint's commit log is missing",
+                f"the commit log of the checkpoint is missing, but batch {logs.offered[-1]} was planned",
                 code="HF-E6006",
                 where=full(storage.uri, layout.COMMITS),
-                found=f"no commit, though batch {logs.offered[-1]} was planned",
-                expected=f"the commits of the batches before batch {logs.offered[-1]}",
+                found="no commits",
+                expected=f"the commits of all batches before batch {logs.offered[-1]}",
                 hint=f"list all damage with `holdfast checkpoint verify {place_word(storage.uri)}`",
             )
         if wanted is None or wanted not in logs.committed:
@@ -625,5 +625,5 @@ def _missing(checkpoint: Storage, file: LogFile) -> NotFound:
         "a batch cannot be run again, because a log file is missing",
         code="HF-E3016",
         where=full(checkpoint.uri, file.render()),
-        hint="list all missing files with `holdfast checkpoint verify`",
+        hint="list all missing files with `holdfast checkpoint verify CHECKPOINT`",
     )

@@ -112,7 +112,7 @@ def _server(note: Mapping[str, Any] | None, operator: str, where: str) -> BlobSe
         return _with_password(_cassandra_at(note))
     if note is None:
         raise Invalid(
-            "no address is set for the database that has the keyed state of this checkpoint",
+            "no address is set for the database that stores the keyed state of this checkpoint",
             code="HF-E2111",
             where=f"{where}, operator {operator}",
             hint=f"set {ADDRESS}=redis://HOST:PORT/DATABASE and {REDIS_PASSWORD_VARIABLE}, or "

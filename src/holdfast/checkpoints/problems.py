@@ -13,7 +13,9 @@ from holdfast.errors import Corrupt, NotFound
 from holdfast.external.view import DESCRIPTION, is_external
 from holdfast.storage.port import Storage, full
 
-SEE_DAMAGE: Final = "list all damage with `holdfast checkpoint verify` or `holdfast savepoint verify`"
+SEE_DAMAGE: Final = (
+    "list all damage with `holdfast checkpoint verify CHECKPOINT` or `holdfast savepoint verify SP`"
+)
 
 
 def no_checkpoint(storage: Storage) -> NotFound:

@@ -245,7 +245,8 @@ class RecordFile:
                     "the integrity record is damaged",
                     code="HF-E6013",
                     where=f"{self.path}, line {number}",
-                    hint="if the checkpoint is undamaged, start a new record with `holdfast watch --reset`",
+                    hint="if the checkpoint is undamaged, start a new record with"
+                    " `holdfast watch CHECKPOINT --reset`",
                 ) from error
         self._good_bytes = len(whole)
         return record
@@ -341,8 +342,8 @@ def in_use(path: Path) -> Conflict:
         "another process is writing the integrity record of this checkpoint",
         code="HF-E4005",
         where=str(path),
-        hint="stop the other `holdfast watch`; a job under `holdfast run` needs no `holdfast watch`, since "
-        "its supervisor writes the record",
+        hint="stop one of the two processes; do not run `holdfast watch` for a job under `holdfast run`,"
+        " because the supervisor writes the record",
     )
 
 

@@ -176,7 +176,9 @@ def _translate_error(error: Exception) -> HoldfastError:
         where = error.filename if isinstance(error.filename, str) else None
         if where is None and _is_nowhere():
             return NotFound(
-                "the working directory was deleted", code="HF-E3022", hint="change to an existing directory"
+                "the working directory was deleted",
+                code="HF-E3022",
+                hint="change to an existing directory with `cd`",
             )
         if error.errno in _WRONG_PATHS:
             return Invalid(
@@ -197,7 +199,7 @@ def _translate_error(error: Exception) -> HoldfastError:
         "internal error",
         code="HF-E9016",
         found=f"{type(error).__name__}: {error}",
-        hint=f"run the command again with {TRACEBACK}=1, and report the traceback that it prints",
+        hint=f"run the command again with {TRACEBACK}=1, and report the traceback",
     )
 
 
@@ -250,7 +252,7 @@ def _options(
 
 
 app.command("demo", short_help="Run a sample job, kill its driver, and check every result.")(demo.demo)
-app.command("tour", short_help="Walk through the verbs on a small checkpoint, without Spark.")(demo.tour)
+app.command("tour", short_help="Walk through the commands on a small checkpoint, without Spark.")(demo.tour)
 app.command("init", short_help="Write a small job to start with, and its test.")(demo.init)
 app.command("run", short_help="Run a job under supervision.")(run.run)
 app.command("serve", short_help="Serve the REST API and the dashboard for all jobs of the state home.")(
@@ -315,7 +317,7 @@ app.command("compare", short_help="Run old and new code from a savepoint, and co
 app.command("check-spark", short_help="Check whether a different Spark version can use the state.")(
     check.check_spark
 )
-app.command("help", short_help="Show the help of a verb.")(short_verbs.show_help)
+app.command("help", short_help="Show the help of a command.")(short_verbs.show_help)
 app.command("version", short_help="Print the version.")(short_verbs.version)
 
 

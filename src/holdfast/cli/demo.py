@@ -194,7 +194,7 @@ def tour(
     ] = False,
     json: options.Json = False,
 ) -> None:
-    """Walk through the verbs on a small checkpoint: each command is shown, then run.
+    """Walk through the commands on a small checkpoint: each is shown, then run.
 
     Enter continues, q quits. If standard input is not a terminal, all steps run without waiting. Spark and
     Java are not needed, and nothing outside the directory changes. Steps with SQL are skipped if the extra

@@ -48,8 +48,8 @@ Source = Annotated[
 ]
 _STDIN = "-"
 _LARGEST_FILE = 1 << 26
-_PIPED = "to read the output of another program, give `-` and pipe it in"
-_SHOWS = "see the present offsets with `holdfast offsets show`"
+_PIPED = "give a text file; to read the output of a program, give `-` and pipe it in"
+_SHOWS = "list the current offsets with `holdfast offsets show CHECKPOINT`"
 
 
 @app.command("show")
@@ -235,7 +235,7 @@ def _text(file: str) -> str:
     if file == _STDIN:
         text = sys.stdin.read(_LARGEST_FILE + 1)
         if len(text) > _LARGEST_FILE:
-            raise _no_lines("standard input")
+            raise _too_large("standard input")
         return text
     path = Path(file)
     try:
@@ -246,8 +246,10 @@ def _text(file: str) -> str:
                 where=file,
                 hint="give the path of an existing file, or `-` to read standard input",
             )
-        if not path.is_file() or path.stat().st_size > _LARGEST_FILE:
-            raise _no_lines(file)
+        if not path.is_file():
+            raise Invalid("the input is not a regular file", code="HF-E2137", where=file, hint=_PIPED)
+        if path.stat().st_size > _LARGEST_FILE:
+            raise _too_large(file)
         return path.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
         raise Invalid(
@@ -267,13 +269,13 @@ def _text(file: str) -> str:
         ) from error
 
 
-def _no_lines(where: str) -> Invalid:
+def _too_large(where: str) -> Invalid:
     return Invalid(
-        "the input file is too large or is not a regular file",
+        "the input is too large",
         code="HF-E2137",
         where=where,
-        expected="a text file of at most 64 MiB",
-        hint=_PIPED,
+        expected="at most 64 MiB of text",
+        hint="give only the lines of this query's topics",
     )
 
 

@@ -198,7 +198,7 @@ def pairs(flag: str, given: list[str] | None) -> dict[str, str]:
         key, equals, value = text.partition("=")
         if not key or not equals:
             raise Invalid(
-                "a setting is not of the form KEY=VALUE",
+                "a setting does not have the format KEY=VALUE",
                 code="HF-E2140",
                 found=text,
                 where=flag,

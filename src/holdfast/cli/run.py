@@ -156,8 +156,8 @@ def run(
             where=target,
             found=outcome.reason,
             hint=(
-                "read the logs of the job's attempts, which `holdfast status` lists; committed"
-                " batches are unaffected"
+                "read the logs of the attempts, as listed by `holdfast status JOB`; committed batches are"
+                " unaffected"
             ),
         )
     next_step.say_looked_up(json, lambda: _after_run(target, home))

@@ -327,7 +327,7 @@ def digest(
                 "the directory is not a savepoint catalog",
                 code="HF-E3027",
                 where=catalog.uri,
-                hint="give the DIR of `holdfast savepoint take`, or a savepoint",
+                hint="give the directory that was passed as DIR to `holdfast savepoint take`, or a savepoint",
             )
         wanted = pending(catalog)
     found: list[Digested] = []

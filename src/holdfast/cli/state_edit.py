@@ -181,7 +181,7 @@ def _no_row(text: str, problem: str) -> Invalid:
         code="HF-E2152",
         found=f"{text[:200]}: {problem}",
         expected='{"column": value, …}',
-        hint="see the columns with `holdfast state list`; quote the JSON for the shell",
+        hint="quote the JSON for the shell, and list the columns with `holdfast state list CHECKPOINT`",
     )
 
 

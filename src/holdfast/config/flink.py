@@ -274,6 +274,7 @@ def _checkpoint(given: list[_Given], build: Callable[..., C], storage: str | os.
             code="HF-E2162",
             where="Checkpoint.from_flink",
             expected="execution.checkpointing.dir, or storage=… of from_flink",
+            hint="set execution.checkpointing.dir in the Flink configuration, or pass storage=…",
         )
     return _built(build, fields)
 

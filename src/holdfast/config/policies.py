@@ -570,6 +570,7 @@ class Recovery:
                 where="recovery(fallback=…)",
                 found=repr(self.fallback),
                 expected="None, " + " or ".join(repr(fallback) for fallback in FALLBACKS),
+                hint="give one of these values, or remove fallback=…",
             )
         check_fields(self, "recovery", {"verify": optional(parse_duration)})
         if self.verify is None and self.fallback is not None:
@@ -668,7 +669,7 @@ class Leading:
         lease_ms = parse_duration(DEFAULT_LEASE if lease is None else lease, "lease")
         if lease_ms < SHORTEST_MS:
             raise Invalid(
-                "the lease's duration is too short",
+                "the duration of the lease is too short",
                 code="HF-E2166",
                 hint="set a longer lease",
                 where="lease",

@@ -397,12 +397,11 @@ def _table(path: Path) -> Mapping[str, object]:
     stray = [name for name in content if name != TABLE]
     if stray:
         raise Invalid(
-            "the settings file has entries outside its table",
+            f"the settings file has entries outside the table [{TABLE}]",
             code="HF-E2171",
             where=str(path),
             found=", ".join(stray),
-            expected=f"only the table [{TABLE}]",
-            hint=f"put settings below a line [{TABLE}]",
+            hint=f"move these entries below a line [{TABLE}], or remove them",
         )
     table = content.get(TABLE, {})
     if not isinstance(table, dict):

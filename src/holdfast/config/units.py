@@ -254,5 +254,11 @@ def _whole(amount: Fraction, value: object, setting: str, shape: str, unit: str,
 
 def _finite(n: object, name: str) -> float:
     if isinstance(n, bool) or not isinstance(n, (int, float)) or not math.isfinite(n):
-        raise Invalid(f"invalid number of {name}", code="HF-E2174", found=repr(n), expected="a finite number")
+        raise Invalid(
+            f"invalid number of {name}",
+            code="HF-E2174",
+            found=repr(n),
+            expected="a finite number",
+            hint="give an int or a float",
+        )
     return n

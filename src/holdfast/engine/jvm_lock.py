@@ -41,7 +41,7 @@ def hold(spark: SparkSession, path: Path, owner: Owner) -> Any:
         lock = file.getChannel().tryLock()
     except Exception as error:
         raise Invalid(
-            "cannot take the checkpoint's lock",
+            "cannot create the lock of the checkpoint",
             code="HF-E2186",
             where=str(path),
             found=java_message(error),
@@ -58,7 +58,7 @@ def hold(spark: SparkSession, path: Path, owner: Owner) -> Any:
         file.write(render_owner(owner))
     except Exception as error:
         raise Unavailable(
-            f"cannot write the checkpoint's lock: {java_message(error)}",
+            f"cannot write the lock of the checkpoint: {java_message(error)}",
             code="HF-E5011",
             where=str(path),
             hint="free space on the disk of this file, then start the query again",

@@ -66,7 +66,7 @@ def repartition(spark: SparkSession, checkpoint: Path, partitions: int, state_fo
             code="HF-E7054",
             found=f"Spark {spark.version}",
             expected="4.2 or newer",
-            hint="use `holdfast state migrate --partitions`, which needs no Spark",
+            hint="run `holdfast state migrate CHECKPOINT NEW --partitions N`, which needs no Spark",
         )
     # Spark compares the setting with the commit log, and does not take it from the checkpoint.
     before = spark.conf.get(_FORMAT, None)

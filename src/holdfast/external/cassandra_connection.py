@@ -219,8 +219,8 @@ class CassandraConnection:
                     code="HF-E2195",
                     where=str(self.address),
                     found=self._line(cause),
-                    hint="use a keyspace whose tables Holdfast created; if a value is too large, raise the"
-                    " size of Cassandra's commit log segments to more than twice the size of the value",
+                    hint="use a keyspace with tables that Holdfast created; if a value is too large, raise"
+                    " Cassandra's commitlog_segment_size to more than twice the size of the value",
                 )
         return None
 
@@ -275,7 +275,7 @@ class CassandraConnection:
                 "Cassandra aborted a read of the state, because it found too many tombstones",
                 code="HF-E5017",
                 where=where,
-                found="more tombstones than tombstone_failure_threshold",
+                expected="at most tombstone_failure_threshold tombstones",
                 hint="repair and compact the table state_rows, then retry",
             )
         return self.refusal(error) or self.silence(error)

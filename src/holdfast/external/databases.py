@@ -87,7 +87,7 @@ def require_named(address: str, where: str, environ: Mapping[str, str] | None = 
             return
     shown = str(wanted)
     raise Invalid(
-        f"refused to connect to a {product.name} server whose address is set only in a file",
+        f"refused to connect to a {product.name} server with an address that is set only in a file",
         code="HF-E2200",
         where=where,
         found=shown,

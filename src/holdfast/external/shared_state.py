@@ -228,7 +228,7 @@ class SharedState:
             "the query replaced the state during each attempt to read it",
             code="HF-E4012",
             where=self.where,
-            hint="retry; if the error continues, raise retain=… of the query's backend",
+            hint="retry; if the error occurs again, raise retain=… of the query's backend",
         )
 
     def _as_columns(self, key: Sequence[Any], columns: Mapping[str, Any]) -> dict[str, Any]:
@@ -260,7 +260,8 @@ class SharedState:
                 "no state of this query exists",
                 code="HF-E3038",
                 where=self.where,
-                hint="check the query id with `holdfast checkpoint show`; state exists after the first batch",
+                hint="check the query id with `holdfast checkpoint show CHECKPOINT`; if the query is new,"
+                " retry after the first batch",
             )
         if operator_id is None and len(operators) > 1:
             raise Invalid(

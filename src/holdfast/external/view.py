@@ -168,7 +168,7 @@ class ExternalView(ReadOnly):
             code="HF-E7061",
             where=full(self.uri, path),
             hint="take a savepoint, change the savepoint, and write it to the database with"
-            " `holdfast restore`",
+            " `holdfast restore SP CHECKPOINT`",
         )
 
     def _offsets(self, path: str) -> bytes:

@@ -79,7 +79,8 @@ class Meta:
                 "the metadata of a key group cannot be read",
                 code="HF-E6024",
                 found=str(error),
-                hint="restore a savepoint, or a batch that `holdfast checkpoint verify` reports as whole",
+                hint="restore a savepoint, or an undamaged batch, as listed by"
+                " `holdfast checkpoint verify CHECKPOINT`",
             ) from error
         if magic not in (_PLAIN, _COUNTED):
             raise Corrupt(

@@ -95,7 +95,7 @@ def damaged(what: str, where: str, found: object, expected: str | None = None) -
     return Corrupt(
         f"{what} is damaged",
         code="HF-E6029",
-        hint="list all damage with `holdfast checkpoint verify` or `holdfast savepoint verify`",
+        hint="list all damage with `holdfast checkpoint verify CHECKPOINT` or `holdfast savepoint verify SP`",
         where=where,
         found=shown,
         expected=expected,

@@ -104,7 +104,10 @@ def error_of(error: Exception) -> HoldfastError:
     if isinstance(error, HoldfastError):
         return error
     return missing_package(error) or Internal(
-        "internal error", code="HF-E9016", found=f"{type(error).__name__}: {error}"
+        "internal error",
+        code="HF-E9016",
+        found=f"{type(error).__name__}: {error}",
+        hint="please report this",
     )
 
 

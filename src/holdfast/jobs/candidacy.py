@@ -299,7 +299,7 @@ class Candidacy:
             raise LeadershipLost(
                 "the supervisor does not lead the job",
                 code="HF-E4014",
-                hint="see the leader of the job with `holdfast status`",
+                hint="see the leader of the job with `holdfast status JOB`",
                 where=self._election.address,
             )
         self.lease.require()

@@ -129,7 +129,8 @@ class CheckpointWatch:
                 code="HF-E4016",
                 where=str(home),
                 found=name,
-                hint="see the job's metrics with `holdfast status`, or give a different name with --name",
+                hint=f"see the metrics of the job with `holdfast status {name}`, or give a different name"
+                " with --name",
             )
         self._checkpoint = checkpoint
         self._name = name

@@ -226,7 +226,7 @@ _SINK_LOG: Final = re.compile(
 _HINTS: Final = (
     (
         re.compile(r"BATCH_METADATA_NOT_FOUND"),
-        "find a batch that can be restored with `holdfast checkpoint verify`: a source's log lacks a file",
+        "the log of a source lacks a file; list the damage with `holdfast checkpoint verify CHECKPOINT`",
     ),
     (
         re.compile(r"KAFKA_DATA_LOSS|OffsetOutOfRange|offset was changed from|available in Kafka any more"),

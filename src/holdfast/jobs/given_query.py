@@ -325,7 +325,7 @@ def _uri(spark: SparkSession, place: str) -> str:
 def _agreed(given: Any, written: str | None) -> str | None:
     if given is not None and written is not None and os.fspath(given).rstrip("/") != written.rstrip("/"):
         raise Invalid(
-            "the query's checkpoint differs from the guard's",
+            "the checkpoint of the query differs from the checkpoint of the guard",
             code="HF-E2217",
             where="hf.guard(…, checkpoint=…)",
             found=written,

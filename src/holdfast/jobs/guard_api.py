@@ -325,7 +325,7 @@ class Guard:
                     "the connection to the query was lost",
                     code="HF-E5024",
                     found=said,
-                    hint="check Spark's log for the end of its JVM, then start the program again",
+                    hint="find in Spark's log why its JVM ended, then start the program again",
                 )
             )
         finally:

@@ -351,7 +351,8 @@ def stop(
             f"the supervisor of job {ended.job.name!r} ended before the job did",
             code="HF-E4020",
             found=ended.job.state.value,
-            hint="wait until its driver has stopped, then take a savepoint with `holdfast savepoint take`",
+            hint="wait until the driver has stopped, then take a savepoint with"
+            f" `holdfast savepoint take {ended.job.name}`",
         )
     made = []
     for query, checkpoint in plan.checkpoints.items():

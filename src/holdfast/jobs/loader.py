@@ -184,7 +184,9 @@ def _run(path: Path) -> ModuleType:
             code="HF-E2227",
             where=_last_line_in(path, error),
             found=f"{type(error).__name__}: {error}",
-            hint=_BEFORE_SPARK if _NO_SESSION in str(error) else None,
+            hint=_BEFORE_SPARK
+            if _NO_SESSION in str(error)
+            else "fix the error at this line, and check it with `holdfast run FILE.py --dry-run`",
         ) from error
     return module
 

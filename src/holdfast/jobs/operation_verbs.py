@@ -112,7 +112,7 @@ class OperationContext(Generic[A]):
                 raise Unavailable(
                     f"timed out after {timeout_s:.0f} s waiting until {what}",
                     code="HF-E5025",
-                    hint="check the job with `holdfast status`, then repeat the request",
+                    hint="check the job with `holdfast status JOB`, then repeat the request",
                 )
             if self.closing.wait(LOOK_S):
                 raise _server_ends()
@@ -257,9 +257,9 @@ class StopVerb:
             raise Conflict(
                 f"job {job!r} failed while stopping, so no savepoint was taken",
                 code="HF-E4025",
-                found=f"{state.value}: {details.status.job.reason or 'its supervisor has ended'}",
-                expected="a job that stopped after its batch",
-                hint=f"see `holdfast status {job}`; its checkpoint is unchanged",
+                found=f"{state.value}: {details.status.job.reason or 'the supervisor has ended'}",
+                expected="a job that stopped after a batch",
+                hint=f"read the reason with `holdfast status {job}`; the checkpoint is unchanged",
             )
         savepoints = _Savepoints(work, details)
         made = savepoints.keep_whole()

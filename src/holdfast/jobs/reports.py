@@ -316,7 +316,7 @@ def newest_skew(details: JobDetails) -> list[tuple[str, SkewReport]]:
     if not reports:
         job = details.status.job.name
         raise NotFound(
-            f"no batch of job {job!r} has recorded the skew of its keys",
+            f"no batch of job {job!r} has recorded the skew of keys",
             code="HF-E3049",
             where=job,
             found=f"{len(details.batches)} batches without hf.skew.watch",

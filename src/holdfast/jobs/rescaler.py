@@ -114,8 +114,8 @@ def moves_of(
                 where=queries[query].checkpoint,
                 found=f"a checkpoint at {queries[query].checkpoint.partition(':')[0]}:",
                 expected="a checkpoint at file:",
-                hint="stop the job, rescale its checkpoint with `holdfast rescale --confirm-stopped`, and run"
-                " the job on the result",
+                hint="stop the job, rescale its checkpoint with `holdfast rescale CHECKPOINT --partitions N"
+                " --confirm-stopped`, and run the job on the result",
             )
         mark = operation_id[:12]
         moves.append(
@@ -213,7 +213,8 @@ _TELL_S: Final = 0.5
 _ORPHAN_S: Final = 30.0
 _OWNER: Final = "supervisor "
 _AGAIN: Final = (
-    "repeat the rescale; if it fails again, stop the job and use `holdfast rescale --confirm-stopped`"
+    "repeat the rescale; if it fails again, stop the job, and run `holdfast rescale CHECKPOINT"
+    " --partitions N --confirm-stopped`"
 )
 
 Attend = Callable[[], bool]
@@ -336,7 +337,7 @@ class Rescaler:
             while True:
                 if not attend():
                     raise Conflict(
-                        "the job was stopped during the rescale, so its checkpoints were left unchanged",
+                        "the job was stopped during the rescale, so the checkpoints were left unchanged",
                         code="HF-E4034",
                         hint="start the job and repeat the rescale",
                     )
@@ -362,8 +363,8 @@ def led_by(leader: Leader, job: str) -> Unsupported:
         code="HF-E7087",
         where=job,
         found=f"{leader.holder}, elected at {leader.address}",
-        hint="stop the job, rescale its checkpoint with `holdfast rescale --confirm-stopped`, and run the job"
-        " on the result",
+        hint="stop the job, rescale its checkpoint with `holdfast rescale CHECKPOINT --partitions N"
+        " --confirm-stopped`, and run the job on the result",
     )
 
 

@@ -287,7 +287,8 @@ def _require_own_savepoint(way: Rollback, catalogs: list[str]) -> None:
             where=str(_note_of(way)),
             found=way.savepoint,
             expected=f"a savepoint in {' or '.join(catalogs) or 'a catalog of the job (none is set)'}",
-            hint=f"if the savepoint is right, set the job's savepoints= to its catalog; otherwise {_DELETE}",
+            hint="if the savepoint is right, set savepoints= of the job to the catalog of the savepoint;"
+            f" otherwise {_DELETE}",
         )
     checkpoint = load(*StateAddress.parse(way.savepoint).open_savepoint()).checkpoint
     if checkpoint != way.checkpoint:

@@ -158,12 +158,14 @@ def _not_taken(address: str, code: int, location: str | None) -> HoldfastError:
         return Invalid(
             "the receiver refused an alert", code="HF-E2242", where=where, found=f"HTTP {code}", hint=hint
         )
-    to = "nowhere" if location is None else redacted_address(urljoin(address, location))
+    target = None if location is None else redacted_address(urljoin(address, location))
     return Invalid(
-        "an alert was not delivered, because the alert address redirects",
+        "an alert was not delivered, because the receiver answered with a redirect",
         code="HF-E2243",
         where=where,
-        found=f"HTTP {code} to {to}",
-        expected="a response of 200 to 299, or HTTP 307 or 308 to the same server",
-        hint="configure the target of the redirect as the alert address",
+        found=f"HTTP {code}" if target is None else f"HTTP {code} to {target}",
+        expected="HTTP 200 to 299, or a redirect with HTTP 307 or 308 to the same server",
+        hint="check the alert address: the redirect has no target"
+        if target is None
+        else "set the alert address to the target of the redirect",
     )

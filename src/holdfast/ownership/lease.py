@@ -84,10 +84,11 @@ class Lease:
         why = self.lost
         if why is not None:
             raise LeadershipLost(
-                "this process no longer holds its lease",
+                "this process no longer holds the lease",
                 code="HF-E4044",
                 where=self._election.address,
                 found=why,
+                hint="start the query again, unless a different process has taken over",
             )
 
     def release(self, *, resign: bool = True) -> None:

@@ -64,7 +64,7 @@ class Ensemble:
                 code="HF-E2245",
                 found=address,
                 expected="zookeeper://host:port,host:port/path",
-                hint="give the hosts, and the path of the node below which Holdfast stores its nodes",
+                hint="give the servers, and the path of the ZooKeeper node for the elections",
             )
         return cls(parts.netloc, root)
 

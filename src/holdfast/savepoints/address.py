@@ -179,7 +179,7 @@ class StateAddress:
                 "two different batches are given",
                 code="HF-E2259",
                 found=f"{self.text} and batch {batch}",
-                hint="omit one of the two",
+                hint="give the batch only once",
             )
         if self.batch is not None:
             batch = self.batch
@@ -294,8 +294,7 @@ def _labelled(catalog: Storage, label: str, given: str) -> StateAddress:
             where=given,
             found=_some(newest_first),
             hint=f"name one savepoint by its id, such as {catalog.uri}/{newest_first[0]}; or give one of"
-            " them a different label"
-            " with `holdfast savepoint label`",
+            " them a different label with `holdfast savepoint label SP LABEL`",
         )
     if not matching and label == LATEST:
         whole = [savepoint for savepoint in listed(catalog) if savepoint.problem is None]

@@ -203,5 +203,5 @@ def require_whole(view: SavepointView, known: frozenset[str], catalog: Storage) 
         code="HF-E9028",
         where=full(catalog.uri, found.problems[0].file),
         found=in_short(found.problems),
-        hint="the original savepoint is unchanged; please report this",
+        hint="please report this; the original savepoint is unchanged",
     )

@@ -119,7 +119,7 @@ def recorded(catalog: Storage, savepoint_id: str) -> SavepointContent | None:
             where=where,
             found=content.savepoint_id,
             expected=savepoint_id,
-            hint="delete this file, then run `holdfast savepoint digest`",
+            hint="delete this file, then run `holdfast savepoint digest SP`",
         )
     return content
 
@@ -324,7 +324,7 @@ class _Pass:
         if sha256 != file.sha256:
             uri = savepoint_uri(self._catalog, self._manifest.savepoint_id)
             raise Corrupt(
-                "the savepoint is damaged, so its digests were not recorded",
+                "the savepoint is damaged, so the digests were not recorded",
                 code="HF-E6042",
                 where=full(self._catalog.uri, path),
                 found=f"SHA-256 {sha256[:16]}…",
@@ -357,7 +357,7 @@ def _require_same(catalog: Storage, manifest: Manifest) -> None:
     if catalog.read(manifest_path(manifest.savepoint_id)) != manifest.render():
         uri = savepoint_uri(catalog, manifest.savepoint_id)
         raise Conflict(
-            "the savepoint changed while its rows were read, so its digests were not recorded",
+            "the savepoint changed while its rows were read, so the digests were not recorded",
             code="HF-E4050",
             where=uri,
             hint=f"run `holdfast savepoint digest {place_word(uri)}` again",

@@ -52,7 +52,7 @@ def outside(external: ExternalState | None, database: str | None, where: str) ->
         if database is None:
             return None
         raise Invalid(
-            "--database does not apply to a savepoint whose state is in files",
+            "--database does not apply to a savepoint with state in files",
             code="HF-E2248",
             where=where,
             found=f"--database {database}",
@@ -89,7 +89,7 @@ def refuse_unfit(operator: OperatorStates, external: ExternalState) -> None:
             )
         ):
             raise Unsupported(
-                f"{external.kind} cannot hold the operator's state, because its Spark provider supports"
+                f"{external.kind} cannot hold the state of this operator, because the Spark provider supports"
                 " no column families, ordered keys or Avro",
                 code="HF-E7095",
                 where=codec.where,
@@ -189,7 +189,7 @@ def _write(
             where=one.where,
             found=f"{len(found):,} fields",
             expected=f"{len(fields):,} fields",
-            hint="restore again; if it happens again, check what else writes to this database",
+            hint="restore again; if it happens again, check which other programs write to this database",
         )
 
 

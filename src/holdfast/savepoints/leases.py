@@ -136,10 +136,10 @@ class TakeLease:
         """
         if self._catalog.size(self._ended) is not None or self._catalog.size(self._path) is None:
             raise Conflict(
-                "the savepoint was not taken, because its process did not renew the lease in time",
+                "the savepoint was not taken, because this process did not renew the lease in time",
                 code="HF-E4053",
                 where=full(self._catalog.uri, self._path),
-                hint="take the savepoint again; its copied files were removed",
+                hint="take the savepoint again; the copied files were removed",
             )
 
     def end(self) -> None:

@@ -48,7 +48,9 @@ _DIFFERS = (
 _REPLACED = (
     "restore the manifest from a copy, because it was replaced later; do not restore the savepoint until then"
 )
-_RECORD_UNREADABLE = "delete this file; `holdfast savepoint digest` creates it again from the current files"
+_RECORD_UNREADABLE = (
+    "delete this file, then create it from the current files with `holdfast savepoint digest SP`"
+)
 _UNREADABLE = "restore the manifest from a copy of the catalog, or delete this savepoint"
 
 

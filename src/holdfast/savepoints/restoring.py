@@ -495,7 +495,7 @@ class _Restore:
         found, _ = hash_file(self.target, file.path, file.size_bytes)
         if found != wanted:
             raise Corrupt(
-                "a restored file differs from what was written",
+                "a restored file differs from the file in the savepoint",
                 code="HF-E6049",
                 where=full(self.target.uri, file.path),
                 found=f"SHA-256 {found}",
@@ -534,7 +534,7 @@ class _Restore:
                 "the savepoint is damaged",
                 code="HF-E6043",
                 where=full(self.catalog.uri, object_path(file.sha256)),
-                found=f"content that differs from {file.path}",
+                found=f"content that differs from the manifest's entry for {file.path}",
                 hint=f"list all damage with `holdfast savepoint verify {place_word(self.plan.savepoint)}`",
             )
         return data

@@ -299,7 +299,7 @@ def check_known(confs: Mapping[str, str], where: str) -> None:
     check_read(provider, where)
     if provider not in PROVIDERS and provider not in EXTERNAL_PROVIDERS:
         raise Unsupported(
-            "the state cannot be checked for a different Spark version, because its provider is unknown",
+            "the state cannot be checked for a Spark version, because the state store provider is unknown",
             code="HF-E7096",
             where=where,
             found=provider,

@@ -181,10 +181,10 @@ class StoreEdits:
         given = commit.state_ids
         if given is None:
             raise Corrupt(
-                "the batch's entry in the commit log does not name its state files",
+                "the commit log does not list the state files of the batch",
                 code="HF-E6051",
                 where=path,
-                hint="list the damage with `holdfast savepoint verify`",
+                hint="list the damage with `holdfast savepoint verify SP`",
             )
         ids = {number: [list(stores) for stores in partitions] for number, partitions in given.items()}
         for store, (index, unique) in self._ids.items():

@@ -466,7 +466,7 @@ class OpenStore:
             if not families.numbers and any(True for _ in self._scratch.all_keys()):
                 # Spark writes a snapshot with the batch that makes a family, so one must be there.
                 raise Unsupported(
-                    "the store has no snapshot, so the names of its column families are unknown",
+                    "the store has no snapshot, so the names of the column families are unknown",
                     code="HF-E7099",
                     where=store.folder,
                     hint="let the query run until Spark writes a snapshot, then take a savepoint",
@@ -540,5 +540,6 @@ class OpenStore:
                 where=self.store.folder,
                 found=family,
                 expected=", ".join(sorted(self._families.prefixes)),
+                hint="list the states with `holdfast state list SP`",
             )
         return prefix + key

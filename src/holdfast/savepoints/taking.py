@@ -140,7 +140,7 @@ def with_query_id(checkpoint: Storage, catalog: Storage, savepoint_id: str) -> I
     with suppress(NotFound, Corrupt):
         query = parse_query(checkpoint.read(layout.METADATA), layout.METADATA)
         raise Invalid(
-            "--id-of does not apply to a checkpoint that still has its query id",
+            "--id-of does not apply to a checkpoint that still has a query id",
             code="HF-E2256",
             where=full(checkpoint.uri, layout.METADATA),
             found=query.query_id,
@@ -159,8 +159,8 @@ def with_query_id(checkpoint: Storage, catalog: Storage, savepoint_id: str) -> I
             "the savepoint given with --id-of may belong to a different query",
             code="HF-E4060",
             where=savepoint_uri(catalog, savepoint_id),
-            found=f"batch {manifest.batch_id}; the checkpoint does not have its offsets",
-            expected="a batch with the same offsets in both",
+            found=f"batch {manifest.batch_id}, with offsets that the checkpoint does not have",
+            expected="a batch with the same offsets in the savepoint and in the checkpoint",
             hint="name a newer savepoint of the query, or restore this one",
         )
     return IdentifiedCheckpoint(checkpoint, manifest.query_id)

@@ -78,7 +78,8 @@ class SavepointView(ReadOnly):
             "a savepoint cannot be changed",
             code="HF-E7101",
             where=full(self._uri, path),
-            hint="create a checkpoint from the savepoint with `holdfast restore` or `holdfast fork`",
+            hint="create a checkpoint from the savepoint with `holdfast restore SP CHECKPOINT` or"
+            " `holdfast fork SP CHECKPOINT`",
         )
 
 

@@ -180,7 +180,7 @@ class _Whole:
                     f" store {store.name}",
                     found=_sums_text(found),
                     expected=_sums_text(expected),
-                    hint="the checkpoint is unchanged; please report this",
+                    hint="please report this; the checkpoint is unchanged",
                 )
 
     def _changes(self, operator: OperatorStates, store: StoreId, sums: Sums) -> Iterator[RowChange]:

@@ -99,7 +99,12 @@ def form_fields(body: bytes, most: int) -> dict[str, list[str]]:
     try:
         return parse_qs(body.decode("utf-8", "replace"), max_num_fields=most)
     except ValueError as error:
-        raise Invalid("the form has too many fields", code="HF-E2265", expected=f"at most {most}") from error
+        raise Invalid(
+            "the form has too many fields",
+            code="HF-E2265",
+            expected=f"at most {most} fields",
+            hint="send a form with fewer fields, or use the resources below /api/v1",
+        ) from error
 
 
 def flink_problem(status: int, *texts: str) -> Json:
@@ -116,4 +121,9 @@ def as_error(error: Exception) -> HoldfastError:
     """Convert any exception to a `HoldfastError`."""
     if isinstance(error, HoldfastError):
         return error
-    return missing_package(error) or Internal("internal error", code="HF-E9016", found=type(error).__name__)
+    return missing_package(error) or Internal(
+        "internal error",
+        code="HF-E9016",
+        found=type(error).__name__,
+        hint="please report this, with the traceback in the log of the server",
+    )

@@ -113,13 +113,21 @@ async def _answer_error(request: Request, error: Exception) -> Response:
 async def _unfit(request: Request, error: RequestValidationError) -> Response:
     first = error.errors()[0]
     place = ".".join(str(part) for part in first["loc"])
-    found = repr(first.get("input"))
+    fact = "a parameter or a field of the request has an invalid value"
+    found: str | None = repr(first.get("input"))[:200]
+    expected: str | None = str(first["msg"]).removeprefix("Input should be ")
+    if first["type"] == "missing":
+        fact, found, expected = "a required parameter or field of the request is missing", None, None
+    elif first["type"] == "json_invalid":
+        fact, expected = "the body of the request is not valid JSON", None
+        found = str(first.get("ctx", {}).get("error", first["msg"]))
     told = Invalid(
-        "a parameter or the body of the request is invalid",
+        fact,
         code="HF-E2267",
         where=place,
-        found=found[:200],
-        expected=str(first["msg"]),
+        found=found,
+        expected=expected,
+        hint=f"compare the request with the description of the API at {API}/openapi.json",
     )
     return problem(request.url.path, told)
 

@@ -153,7 +153,7 @@ async def _read_answer(
 ) -> bytes:
     if process.stdin is None or process.stdout is None:
         raise Internal(
-            "the SQL query's process has no channel for its answer",
+            "the process of the SQL query has no channel for the result",
             code="HF-E9031",
             hint="please report this",
         )
@@ -172,7 +172,7 @@ async def _read_answer(
         size += len(piece)
         if size > limits.answer_bytes + _AROUND:
             raise Internal(
-                "the answer of the SQL query's process exceeds the size limit",
+                "the result of the SQL query exceeds the size limit of the channel",
                 code="HF-E9032",
                 found=f"{size:,} bytes",
                 hint="please report this",

@@ -174,7 +174,7 @@ def lines(question: Facts, facts: Facts) -> Iterator[bytes]:
 def _check_some(left_rows: int, question: Facts) -> None:
     if left_rows == question["rows"]:
         raise Invalid(
-            "a row of the answer exceeds the size limit",
+            "a row of the result exceeds the size limit",
             code="HF-E2268",
             expected=f"at most {question['bytes']:,} bytes",
             hint="select fewer columns or parts of a value, for example `left(column, 1000)`",

@@ -279,10 +279,18 @@ class ControlPlane:
         fact = (
             f"job {job!r} has no query {name!r}"
             if name
-            else f"job {job!r} has not exactly one query, so a query name is required"
+            else f"job {job!r} has several queries, and the request names none of them"
+            if details.queries
+            else f"job {job!r} has not started a query yet"
         )
         raise NotFound(
-            fact, code="HF-E3056", where=job, found=names, hint="give the name of one of the job's queries"
+            fact,
+            code="HF-E3056",
+            where=job,
+            found=names,
+            hint="give the name of one of these queries"
+            if details.queries
+            else "repeat the request when the job runs a query",
         )
 
     def checkpoint(self, uri: str) -> CheckpointReport:

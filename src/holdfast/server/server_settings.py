@@ -71,9 +71,10 @@ class ServerSettings:
             )
         if (self.tls_cert is None) != (self.tls_key is None):
             raise Invalid(
-                "TLS needs both a certificate and its key",
+                "TLS needs both a certificate and a key",
                 code="HF-E2282",
                 expected="--tls-cert and --tls-key",
+                hint="give both options, or neither",
             )
         for path in (self.tls_cert, self.tls_key):
             if path is not None and not path.is_file():

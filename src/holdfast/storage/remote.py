@@ -285,9 +285,9 @@ def connect(protocol: str, host: str, uri: str) -> Any:
             code="HF-E7104",
             where=uri,
             found=str(error).splitlines()[0],
-            hint=f"pip install 'holdfast[{extra}]'"
+            hint=f"run `pip install 'holdfast[{extra}]'`"
             if extra
-            else f"install fsspec's library for {protocol}: addresses",
+            else f"install the fsspec library for {protocol}: addresses",
         ) from error
     except Exception as error:
         raise Unavailable(

@@ -104,7 +104,7 @@ def require_columns(frame: DataFrame, names: Sequence[str], *, where: str) -> No
             "a column is named twice",
             code="HF-E2293",
             where=where,
-            found=_list_names(names),
+            found=_list_names([name for name in dict.fromkeys(names) if names.count(name) > 1]),
             hint="name each column once",
         )
 

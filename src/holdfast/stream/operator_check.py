@@ -105,7 +105,7 @@ class Defined:
                 code="HF-E2343",
                 where=f"operator {layout.operator}",
                 found=f"key_groups={layout.key_groups}",
-                expected=f"key_groups={before['key_groups']}, as the checkpoint has",
+                expected=f"key_groups={before['key_groups']}, as in the checkpoint",
                 hint=f"write hf.keyed(…, key_groups={before['key_groups']})",
             )
         even = layout.numbering.even
@@ -337,7 +337,7 @@ def check_places(before: tuple[str, ...], now: tuple[str, ...], where: str) -> N
                 code="HF-E2347",
                 where=where,
                 found=", ".join(now),
-                expected=f"{', '.join(before)}, as the checkpoint has",
+                expected=f"{', '.join(before)}, as in the checkpoint",
                 hint="restore the former order: Spark finds the state of operators by their number, counted"
                 " from the sink",
             )

@@ -376,12 +376,22 @@ class Harness:
         return self._broadcast
 
     def _check_instances(self, processor: Keyed | KeyedTable, instances: int | None) -> None:
-        if isinstance(processor, Operator) is (instances is None):
+        operates = isinstance(processor, Operator)
+        if operates and instances is None:
             raise Invalid(
-                "instances= is required for an hf.Operator and not allowed for other processors",
+                "an hf.Operator needs the number of instances",
                 code="HF-E2404",
-                found=type(processor).__name__,
-                hint="pass instances=… for an hf.Operator, and by=… for any other processor",
+                where="Harness(…, instances=…)",
+                found=f"{type(processor).__name__} without instances=",
+                hint="pass the number of instances, as in Harness(…, instances=2)",
+            )
+        if not operates and instances is not None:
+            raise Invalid(
+                "only an hf.Operator has instances",
+                code="HF-E2530",
+                where="Harness(…, instances=…)",
+                found=f"{type(processor).__name__}, which is not an hf.Operator",
+                hint='remove instances=, and name the key columns, as in by="customer"',
             )
         if instances is None and not self._by:
             raise Invalid(

@@ -400,7 +400,7 @@ class Placement:
                 code="HF-E2472",
                 where=str(ErrorContext(self.operator, key=records(some.slice(at, 1))[0])),
                 found=f"group {now[at]}",
-                expected=f"group {before[at]}, which has the key's state",
+                expected=f"group {before[at]}, where the state of the key is stored",
                 hint="compute the key group from the key alone, in the same way in every run",
             )
 

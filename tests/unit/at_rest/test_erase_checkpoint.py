@@ -98,7 +98,7 @@ def test_a_batch_under_way_is_refused(tmp_path: Path) -> None:
     newest = checkpoints.read(checkpoint).committed[-1]
     (checkpoint / f"commits/{newest}").unlink()
     (checkpoint / f"commits/.{newest}.crc").unlink()
-    with pytest.raises(Conflict, match="a planned batch is not committed"):
+    with pytest.raises(Conflict, match="the checkpoint has an uncommitted batch"):
         hf.edit(checkpoint, "aggregate", key="c1", delete=True, to=tmp_path / "sp")
     assert not (tmp_path / "sp").exists()
 

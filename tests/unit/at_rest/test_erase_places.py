@@ -196,7 +196,9 @@ def test_a_rehearsal_refuses_what_a_real_run_refuses(dry: bool, saved: str, tmp_
     (tmp_path / f"ck/commits/{newest}").unlink()
     (tmp_path / f"ck/commits/.{newest}.crc").unlink()
     found = run(*places, *more)
-    assert (found.exit_code, "a planned batch is not committed" in found.stderr) == (4, True), found.stderr
+    assert (found.exit_code, "the checkpoint has an uncommitted batch" in found.stderr) == (4, True), (
+        found.stderr
+    )
     assert leaks(tmp_path / "ck", C3)
     assert leaks(tmp_path / "sp", C3)
 

@@ -163,7 +163,7 @@ def test_the_target_has_to_be_free_and_the_source_at_rest(tmp_path: Path) -> Non
     files = dict(golden_files(JOIN))
     newest = read(golden(JOIN)).batch_id or 0
     files[f"offsets/{newest + 1}"] = files[f"offsets/{newest}"]
-    with pytest.raises(Conflict, match="a planned batch is not committed"):
+    with pytest.raises(Conflict, match="the checkpoint has an uncommitted batch"):
         planned_migration(ChangeSource(MemoryStorage(files)), target(), backend="rocksdb")
 
 

@@ -55,7 +55,7 @@ def test_a_unit_that_nobody_knows_is_refused(holdfast: Holdfast) -> None:
     Path("prices.toml").write_text('s3 = { price = 1, per = "parsec" }')
     said = holdfast("cost", "ck", "--prices", "prices.toml")
     assert said.returncode == 2
-    assert said.stderr.startswith("error: unknown unit of a price [HF-E")
+    assert said.stderr.startswith("error: unknown unit in the price file [HF-E")
     assert "prices.toml: s3.per" in said.stderr
 
 

@@ -104,10 +104,10 @@ def v(spark):
 @pytest.mark.parametrize(
     ("code", "fact", "found"),
     [
-        (PLAIN, "the file has no job, so no plan can be built", "no @hf.job"),
+        (PLAIN, "the file has no job, so no plan can be built", "@hf.job(name=…, checkpoint=…)"),
         (BROKEN, "the file is not valid Python", "'(' was never closed"),
         (MISSING, "the job file needs a module that is not installed", "No module named 'no_such_package'"),
-        (STARTS, "the code starts its query instead of returning it unstarted", "DataStreamWriter.start()"),
+        (STARTS, "the code starts the query instead of returning it", "DataStreamWriter.start()"),
     ],
 )
 def test_a_plan_that_cannot_be_had_is_refused_before_spark_starts(

@@ -106,9 +106,7 @@ def test_a_start_from_a_savepoint_refuses_what_the_run_would(holdfast: Holdfast,
     assert not (tmp_path / "checkpoint").exists()
     # The state is of format 1, and another one is asked for.
     other = ("--conf", "spark.sql.streaming.stateStore.checkpointFormatVersion=2")
-    refused(
-        holdfast(*words, *other), 2, "the job's state-checkpoint format differs", "1, the format of its state"
-    )
+    refused(holdfast(*words, *other), 2, "the state-checkpoint format set for the job differs", "=1")
     # Another job of Holdfast's has the place.
     lock = lock_path(f"file://{tmp_path}/checkpoint", Path())
     with reserved(lock, "state erase"):

@@ -50,7 +50,7 @@ def test_leaders_are_elected_where_it_is_said_first(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("flags", "fact"),
     [
-        ({"ha": "home", "lease": "10ms"}, "the lease's duration is too short"),
+        ({"ha": "home", "lease": "10ms"}, "the duration of the lease is too short"),
         ({"ha": "home", "lease": "soon"}, "duration"),
         ({"ha": "ftp://host/leases"}, "ha"),
         ({"ha": 3}, "invalid value for ha"),

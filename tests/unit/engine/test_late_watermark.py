@@ -29,5 +29,5 @@ def test_without_chained_operators_it_judges_by_its_own() -> None:
 
 
 def test_a_missing_batch_is_damage() -> None:
-    with pytest.raises(Corrupt, match="the offset log lacks the batch"):
+    with pytest.raises(Corrupt, match="the offset log has no entry for batch"):
         watermark_before(storage(0), 5)

@@ -66,7 +66,7 @@ def test_an_address_in_the_environment_is_named(address: str, environ: dict[str,
 )
 def test_any_other_address_is_refused_with_the_variable_to_set(address: str, environ: dict[str, str]) -> None:
     with pytest.raises(
-        Invalid, match=r"refused to connect to a .* server whose address is set only in a file"
+        Invalid, match=r"refused to connect to a .* server with an address that is set only in a file"
     ) as refused:
         require_named(address, "ck/state/0/0/external.json", environ)
     variable = CASSANDRA if address.startswith("cassandra") else REDIS

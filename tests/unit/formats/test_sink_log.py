@@ -70,7 +70,7 @@ def test_escapes_in_a_path_are_undone_once(tmp_path: Path) -> None:
 
 
 def test_a_directory_without_a_log(tmp_path: Path) -> None:
-    with pytest.raises(NotFound, match="not the output of a streaming file sink"):
+    with pytest.raises(NotFound, match="the table has no log of a streaming file sink"):
         committed_files(tmp_path)
 
 

@@ -66,7 +66,7 @@ def test_a_term_moves_on_and_ends_when_its_time_is_over() -> None:
     # Whoever was frozen until now learns it from the clock alone.
     now[0] = 30.0
     assert lease.lost == "the lease could not be renewed in time"
-    with pytest.raises(LeadershipLost, match="no longer holds its lease"):
+    with pytest.raises(LeadershipLost, match="no longer holds the lease"):
         lease.require()
     assert election.resigned == [Term(7, 30.0)]
 

@@ -128,6 +128,6 @@ def test_a_damaged_one_is_told_once_and_the_others_are_done(checkpoint: str, tmp
     until(told)
     digests.end()
     assert [each.kind for each in heard] == ["no-digests", "digests"]
-    assert "its digests were not recorded" in heard[0].text
+    assert "the digests were not recorded" in heard[0].text
     assert os.fspath(catalog) in heard[0].text
     assert contents(catalog) == [RECORDED, PENDING]

@@ -218,7 +218,7 @@ def test_damaged_bytes_get_no_digest() -> None:
     path = object_path(file.sha256)
     data = into.read(path)
     into.write(path, data[:-1] + bytes([data[-1] ^ 1]), replace=True)
-    with pytest.raises(Corrupt, match="its digests were not recorded"):
+    with pytest.raises(Corrupt, match="the digests were not recorded"):
         make(hands, into, manifest.savepoint_id)
     assert content_path(manifest.savepoint_id) not in into.files
 

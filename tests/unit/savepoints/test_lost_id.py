@@ -81,7 +81,7 @@ def test_the_id_of_another_query_is_refused(checkpoint: Path, catalog: Path, tmp
 
 def test_a_checkpoint_that_has_its_id_gets_no_other(checkpoint: Path, catalog: Path) -> None:
     taken = savepoints.take(checkpoint, catalog)
-    with pytest.raises(Invalid, match="still has its query id"):
+    with pytest.raises(Invalid, match="still has a query id"):
         savepoints.take(checkpoint, catalog, id_of=taken.uri)
 
 

@@ -252,11 +252,11 @@ def test_a_source_goes_on_at_its_own_offset(tmp_path: Path) -> None:
         (SkipRecords("orders", 0, -41), Invalid, "invalid record offset"),
         (ToRecord("orders", 0, 40), Invalid, "moves no offset"),
         (RenameTopic("orders", "refunds"), Invalid, "already reads a topic with the new name"),
-        (ToVersion(3), Invalid, "not have exactly one Delta source"),
+        (ToVersion(3), Invalid, "the query has no Delta sources"),
         (ToOffset("12", "0"), Invalid, "not have the form"),
         (ToOffset("{", "0"), Invalid, "not valid JSON"),
-        (ToOffset("12"), Invalid, "not have exactly one source"),
-        (ToOffset('{"logOffset":3}', "1"), Invalid, "its own log lists"),
+        (ToOffset("12"), Invalid, "the query has several sources"),
+        (ToOffset('{"logOffset":3}', "1"), Invalid, "it logs the files"),
         (Translate((SyncPoint("orders", 0, 99, "o2", 0, 0),)), Invalid, "no record at or before"),
     ],
 )
@@ -270,7 +270,7 @@ def test_what_does_not_fit_is_refused(change: OffsetChange, kind: type[HoldfastE
 def test_two_sources_of_a_topic_that_are_at_different_records_must_be_named(tmp_path: Path) -> None:
     behind = {"orders": {"0": 39}}
     assert (
-        "not have exactly one source of the topic orders"
+        "the query has several sources of the topic orders"
         in refusal(reading({"orders": {"0": 40}}, behind), SkipRecords("orders", 0, 1)).fact
     )
     ends, _ = moved(reading({"orders": {"0": 40}}, behind), tmp_path, SkipRecords("orders", 0, 1, "1"))

@@ -204,7 +204,7 @@ def test_a_job_with_several_supervisors_is_not_rescaled(shop: Served) -> None:
     ours = client.post("/api/v1/jobs/shop/rescale", json={"partitions": {"visits": 4}})
     assert (flink.status_code, ours.status_code) == (501, 501)
     assert "several supervisors" in flink.text
-    assert "holdfast rescale --confirm-stopped" in ours.json()["hint"]
+    assert "holdfast rescale CHECKPOINT --partitions N --confirm-stopped" in ours.json()["hint"]
     # Nothing was asked of the leader, whose driver would be ended for it.
     assert Operations(shop.home).newest() == []
     assert shop.registry.take_requests("shop", 0) == []
@@ -222,7 +222,7 @@ def test_a_checkpoint_in_a_bucket_is_not_rescaled_and_the_job_is_not_stopped_for
         ours = client.post("/api/v1/jobs/shop/rescale", json={"partitions": {"visits": 4}})
     assert (flink.status_code, ours.status_code) == (501, 501)
     assert "only if its checkpoint is on a local disk" in flink.text
-    assert "holdfast rescale --confirm-stopped" in ours.json()["hint"]
+    assert "holdfast rescale CHECKPOINT --partitions N --confirm-stopped" in ours.json()["hint"]
     assert Operations(shop.home).newest() == []
     assert shop.registry.take_requests("shop", 0) == []
 

@@ -186,14 +186,14 @@ def test_a_value_that_is_too_large_is_refused_by_the_name_of_its_state_and_key(
     store = MemoryStore()
     fits = "x" * 1_000_000
     put(task(store, TEXTS), ["a", "b"], s_note=pa.array([fits, fits]))
-    with pytest.raises(Unsupported, match="value of keyed state is too large") as refused:
+    with pytest.raises(Unsupported, match="the state of a key is too large") as refused:
         put(task(store, TEXTS), ["a", "b"], s_note=pa.array(["short", "x" * 1_200_000]))
-    assert refused.value.where == "operator op, state note, who='b'"
+    assert refused.value.where == "operator op, state note, key who='b'"
     assert refused.value.found == "1.1 MiB"
     append(task(store, TEXTS), "a", fits)
-    with pytest.raises(Unsupported, match="value of keyed state is too large") as refused:
+    with pytest.raises(Unsupported, match="an element of keyed state is too large") as refused:
         append(task(store, TEXTS), "b", "x" * 1_200_000)
-    assert refused.value.where == "operator op, state notes, who='b'"
+    assert refused.value.where == "operator op, state notes, key who='b'"
     # Nothing of the batches that were refused is in the store.
     assert keys_of(task(store, TEXTS)).stored("s:note").to_pylist() == [fits, fits]
 

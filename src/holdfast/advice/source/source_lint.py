@@ -125,7 +125,7 @@ def parsed(text: str, where: str) -> ast.Module:
             code="HF-E2016",
             where=f"{where}:{error.lineno or 1}",
             found=error.msg,
-            hint="fix the syntax; `python -m py_compile FILE` reports the same error",
+            hint="fix the syntax, and check it with `python -m py_compile FILE`",
         ) from error
     except (ValueError, RecursionError, MemoryError) as error:
         raise Invalid(
@@ -133,5 +133,5 @@ def parsed(text: str, where: str) -> ast.Module:
             code="HF-E2016",
             where=where,
             found=str(error) or "expressions nested too deeply",
-            hint="fix the syntax; `python -m py_compile FILE` reports the same error",
+            hint="fix the syntax, and check it with `python -m py_compile FILE`",
         ) from error

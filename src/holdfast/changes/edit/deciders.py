@@ -167,11 +167,11 @@ class Selection:
         refused = next((_REFUSED[name] for name in classes if name in _REFUSED), None)
         if refused is not None:
             raise Invalid(
-                "an expression can use only the columns of its own row",
+                "an expression can use only columns and constants",
                 code="HF-E2054",
                 where=self._state.label,
                 found=f"{refused} in {text}",
-                hint="use columns and constants only, or pass `hf.edit` a function on the table",
+                hint="rewrite the expression, or pass `hf.edit` a function on the table",
             )
 
     def _check_types(self, found: pa.Table, where: str | None) -> None:
@@ -207,7 +207,8 @@ class Selection:
             code="HF-E2055",
             where=self._state.label,
             found=" ".join(message.split())[:300] + (f", in {text}" if text else ""),
-            expected="SQL over " + ", ".join(f"{c.name} {type_words(c.type)}" for c in self._state.columns),
+            expected="an SQL expression over the columns "
+            + ", ".join(f"{c.name} {type_words(c.type)}" for c in self._state.columns),
             hint="use DuckDB's dialect, with text in single quotes",
         )
 

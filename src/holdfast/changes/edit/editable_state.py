@@ -155,7 +155,8 @@ def arrow_type(type_: Any, where: str) -> pa.DataType:
             f"columns of type {kind} cannot be edited",
             code="HF-E7011",
             where=where,
-            hint="change the column in the query, or delete the row with `holdfast state edit --delete`",
+            hint="change the column in the query, or delete the row with"
+            " `holdfast state edit SP STATE --key KEY --delete`",
         ) from error
 
 
@@ -208,7 +209,7 @@ class NamedColumns:
             where=self.label,
             found=name,
             expected=", ".join(column.name for column in self.columns),
-            hint="list the columns of each state with `holdfast state list`",
+            hint="list the columns of each state with `holdfast state list CHECKPOINT`",
         )
 
     def unfit(self, column: str, found: str, expected: str) -> Invalid:
@@ -219,7 +220,7 @@ class NamedColumns:
             where=f"{self.label}, column {column}",
             found=found,
             expected=expected,
-            hint="list the columns and their types with `holdfast state list`",
+            hint="list the columns and their types with `holdfast state list CHECKPOINT`",
         )
 
     def existing_key_error(self, row: Mapping[str, Any]) -> Invalid:
@@ -302,7 +303,7 @@ def editable(operator: NamedOperator, state: NamedState) -> EditableState:
             "key groups cannot be edited row by row",
             code="HF-E7012",
             where=state.full_name,
-            hint="edit the operator or one of its states, as listed by `holdfast state list`",
+            hint="edit the operator or one of its states, as listed by `holdfast state list CHECKPOINT`",
         )
     if main.values.avro:
         raise Unsupported(

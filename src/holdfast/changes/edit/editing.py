@@ -147,8 +147,8 @@ def plan_edit(
             "the edit changes nothing",
             code="HF-E2061",
             where=f"{uri}, state {state.label}",
-            found=f"{counted(tally.rows, 'row')}, none of them affected",
-            hint="list the rows with `holdfast state scan`",
+            found=f"{counted(tally.rows, 'row')} in the state, 0 rows to change",
+            hint="check the condition and the key; list the rows with `holdfast state scan CHECKPOINT STATE`",
         )
     return EditPlan(
         savepoint=uri,
@@ -288,7 +288,7 @@ class _Planning:
                     where=state.label,
                     found=", ".join(sorted(row)) or "no column",
                     expected=", ".join(needed.name for needed in state.key_columns()),
-                    hint="give a value for every key column; list them with `holdfast state list`",
+                    hint="give a value for every key column; list them with `holdfast state list CHECKPOINT`",
                 )
         for name, column in state.repeated().items():
             row.setdefault(name, row[column.name])

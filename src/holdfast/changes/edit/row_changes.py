@@ -210,7 +210,7 @@ class PartitionEdit:
                 where=self._state.label,
                 found=str({**key, **value})[:200],
                 expected="the same key in both, and a session window that starts at the key's start time",
-                hint="use the row's own key in the value, or delete the row and insert a new one",
+                hint="give the same key in the value, or delete the row and insert a new one",
             )
 
     # Lists: several rows under a key

@@ -345,7 +345,7 @@ class _Search:
         missing = [column for column in self._subject.columns if column not in there]
         if missing and states:
             raise NotFound(
-                f"no state in the catalog has a key column {', '.join(missing)} whose type fits the key",
+                f"no state in the catalog has a key column {', '.join(missing)} of a type that fits the key",
                 code="HF-E3009",
                 where=self._catalog.uri,
                 hint="list the key columns of a savepoint with `holdfast state list SP`",
@@ -442,7 +442,7 @@ def _prove(
         proof = prove(catalog, savepoint.place.rpartition("/")[2], tell=tell)
         if not proof.ok:
             raise Internal(
-                "a savepoint fails its verification after the erasure",
+                "a savepoint failed verification after the erasure",
                 code="HF-E9005",
                 where=savepoint.place,
                 found=proof.problems[0].what,

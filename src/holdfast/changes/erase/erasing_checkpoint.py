@@ -94,7 +94,7 @@ def erase_checkpoint(
     _lead(LocalStorage(made), catalog, newest, checkpoint.uri)
     if not verify(LocalStorage(made)).ok:
         raise Internal(
-            "the new checkpoint failed its verification, so the old checkpoint was kept",
+            "the new checkpoint failed verification, so the old checkpoint was kept",
             code="HF-E9006",
             where=checkpoint.uri,
             hint="please report this; nothing was erased",
@@ -154,7 +154,7 @@ def _place(checkpoint: Storage) -> Path:
             where=checkpoint.uri,
             found=f"rows of operator {', '.join(elsewhere)}",
             hint="take a savepoint, erase the key from the savepoint, and restore the savepoint to a new "
-            "checkpoint; then delete this checkpoint, and the database's rows with this query's id",
+            "checkpoint; then delete this checkpoint, and the rows with the id of its query in the database",
         )
     return place
 

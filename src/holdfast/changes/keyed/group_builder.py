@@ -61,7 +61,7 @@ def build_groups(
     if operator.instances:
         raise Unsupported(
             (
-                "the state of an hf.Operator cannot be built from tables, because its lists are"
+                "the state of an hf.Operator cannot be built from tables, because the lists are"
                 " distributed over the instances"
             ),
             code="HF-E7025",
@@ -247,12 +247,12 @@ def _columns(table: pa.Table, fields: Sequence[pa.Field], where: str) -> pa.Tabl
     names = [field.name for field in fields]
     if sorted(table.column_names) != sorted(names):
         raise Invalid(
-            "the table does not have the columns of its state",
+            "the columns of the table differ from the columns of the state",
             code="HF-E2078",
             where=where,
             found=", ".join(table.column_names) or "no columns",
             expected=", ".join(names),
-            hint="list the columns of each state with `holdfast state list`",
+            hint="add, drop and rename columns of the table until it has exactly these columns",
         )
     columns = [
         whole(table.column(field.name))

@@ -203,12 +203,12 @@ class _Group:
             return column_of(values, kind)
         except Unfit as error:
             raise Invalid(
-                "a value does not fit the type of its state",
+                "a value does not fit the type of the state",
                 code="HF-E2081",
                 where=self._where(state, self._keys[owners[error.at]]),
                 found=error.why.found or error.why.fact,
                 expected=error.why.expected,
-                hint="give a value of the state's type, as listed by `holdfast state list`",
+                hint="convert the value; list the types of the states with `holdfast state list CHECKPOINT`",
             ) from error
 
     def _where(self, state: KeptState, key: EditedKey) -> str:
@@ -289,7 +289,8 @@ def _entries(state: KeptState, value: Any) -> list[tuple[Any, Any]]:
             code="HF-E2083",
             where=f"state {state.name}",
             found=repr(value),
-            hint="give the whole list, in order",
+            expected="a list",
+            hint="give all elements of the list, in order",
         )
     return [(None, element) for element in value]
 
@@ -369,11 +370,11 @@ def without_shared(state: KeyedStateReader, stream: str, keys: Iterable[Any]) ->
     kept = state.operator.state(stream)
     if kept.kind != BROADCAST or kept.key_type is None:
         raise Invalid(
-            "the state is not the state of a broadcast stream",
+            f"the operator has no broadcast stream {stream!r}",
             code="HF-E2084",
             where=state.where,
-            found=stream,
-            hint="change the state key by key",
+            found=f"a {kept.kind} state of this name",
+            hint="change the state by key",
         )
     schema = pa.schema(list(kept.key_type))
     where = f"{state.where}, broadcast stream {stream}"
@@ -507,11 +508,12 @@ class _Work:
         if by_hash and (operator.placed is False or all(self._by_hash())):
             return
         raise Unsupported(
-            "a new key cannot be inserted, because only the job can compute its key group",
+            "a new key cannot be inserted, because key groups of this operator are computed only in the job",
             code="HF-E7027",
             where=self._state.where,
-            found="keys that are instances" if operator.instances else "an operator with placement=",
-            hint="change and remove existing keys only, and let the query create new ones",
+            found="an hf.Operator" if operator.instances else "an operator with placement=",
+            expected="an operator that assigns keys to key groups by hash",
+            hint="change or delete only existing keys, and let the query create new keys",
         )
 
     def _by_hash(self) -> Iterator[bool]:

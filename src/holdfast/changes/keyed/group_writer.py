@@ -136,7 +136,7 @@ def regroup(
             "the checkpoint has no keyed operator of Holdfast",
             code="HF-E3011",
             where=checkpoint.uri,
-            hint="list the operators of the checkpoint with `holdfast state list`",
+            hint="list the operators of the checkpoint with `holdfast state list CHECKPOINT`",
         )
     moved, changes = [], {}
     for state in states:

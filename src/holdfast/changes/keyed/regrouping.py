@@ -96,7 +96,7 @@ def renumbered(note: bytes, key_groups: int, where: str) -> bytes:
             code="HF-E6003",
             where=where,
             found=str(error),
-            hint="list all damage with `holdfast checkpoint verify`",
+            hint="list all damage with `holdfast checkpoint verify CHECKPOINT`",
         ) from error
 
 
@@ -115,7 +115,7 @@ def _check(state: KeyedStateReader, key_groups: int) -> None:
             "the number of key groups cannot be changed, because each instance has one key group",
             code="HF-E7028",
             where=state.where,
-            hint="start the operator with a different number of instances; its lists are then redistributed",
+            hint="start the operator with a different number of instances, which redistributes the lists",
         )
     if state.operator.placed:
         raise _unknown_places(state)

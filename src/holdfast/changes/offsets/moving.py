@@ -72,7 +72,7 @@ class FilesOfSource:
                 code="HF-E2527",
                 where=where,
                 found=", ".join(sorted(found)),
-                hint="list the sources with `holdfast offsets show`, and choose one with --source",
+                hint="list the sources with `holdfast offsets show CHECKPOINT`, and choose one with --source",
             )
         if not found:
             raise NotFound(
@@ -81,7 +81,7 @@ class FilesOfSource:
                 else f"the query has no file source {source!r} that has read a file",
                 code="HF-E3069",
                 where=where,
-                hint="list the sources with `holdfast offsets show`, and choose one with --source",
+                hint="list the sources with `holdfast offsets show CHECKPOINT`, and choose one with --source",
             )
         self._checkpoint = checkpoint
         self._where = where
@@ -329,7 +329,7 @@ def plan_offsets(source: ChangeSource, target: Storage, wanted: OffsetRequest) -
             code="HF-E2089",
             where=source.uri,
             found="offsets equal to the current ones",
-            hint="list the offsets with `holdfast offsets show`",
+            hint="list the offsets with `holdfast offsets show CHECKPOINT`",
         )
     return OffsetPlan(
         source.uri,

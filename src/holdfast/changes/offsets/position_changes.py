@@ -18,7 +18,7 @@ Offsets = dict[str, str | None]
 Key = tuple[str, str | None, int | None]
 # The value before, and the value after.
 Renamed = Mapping[Key, Key]
-_HINT = "list the offsets of each source with `holdfast offsets show`"
+_HINT = "list the offsets of each source with `holdfast offsets show CHECKPOINT`"
 
 
 class OffsetChange(Protocol):
@@ -138,7 +138,7 @@ class ToVersion:
             if kind_of(offset) is SourceKind.DELTA and self.source in (None, name)
         ]
         if len(names) != 1:
-            raise _which(names, "Delta source", where)
+            raise _which(names, "Delta sources", where)
         value = _parsed(offsets[names[0]])
         # Delta's index for a version of which no file has been read.
         value |= {DELTA_VERSION: self.version, "index": -1, "isStartingVersion": False}
@@ -169,7 +169,7 @@ class ToOffset:
         """Replace the offset of the source."""
         names = [name for name in offsets if self.source in (None, name)]
         if len(names) != 1:
-            raise _which(names, "source", where)
+            raise _which(names, "sources", where)
         try:
             given = _written(json.loads(self.offset))
         except ValueError as error:
@@ -179,7 +179,7 @@ class ToOffset:
         before = offsets[names[0]]
         if before is not None and kind_of(before) is not kind_of(given):
             raise Invalid(
-                "the offset does not have the format of the source's offsets",
+                "the offset does not have the format of this source",
                 code="HF-E2092",
                 where=f"{where}, source {names[0]}",
                 found=given,
@@ -188,11 +188,11 @@ class ToOffset:
             )
         if kind_of(before) is SourceKind.FILES:
             raise Invalid(
-                "the offset of a file source cannot be set, because its own log lists the files read",
+                "a file source has no offset to set: it logs the files that it has read",
                 code="HF-E2093",
                 where=f"{where}, source {names[0]}",
                 found=given,
-                hint="skip files with `holdfast offsets skip --file`",
+                hint="skip files with `holdfast offsets skip CHECKPOINT NEW --file FILE`",
             )
         offsets[names[0]] = given
         return {}
@@ -453,7 +453,7 @@ def _reading(offsets: Offsets, topic: str, source: str | None, where: str) -> li
     """Return the sources that read a topic at the same offset; several if a stream is in the plan twice."""
     found = _readers(offsets, topic, source, where)
     if len({offsets[name] for name in found}) > 1:
-        raise _which(found, f"source of the topic {topic}", where)
+        raise _which(found, f"sources of the topic {topic}", where)
     return found
 
 
@@ -471,11 +471,11 @@ def _require_partition(value: Mapping[str, Any], topic: str, partition: int, whe
 
 def _which(names: list[str], what: str, where: str) -> Invalid:
     return Invalid(
-        f"the query does not have exactly one {what}",
+        f"the query has several {what}" if names else f"the query has no {what}",
         code="HF-E2097",
         where=where,
-        found=", ".join(names) or "none",
-        hint=f"choose one with --source; {_HINT}",
+        found=", ".join(names) or None,
+        hint="choose one of these sources with --source" if names else _HINT,
     )
 
 

@@ -57,7 +57,7 @@ class KeyPartitions:
                 f"the schema of state {state.name.label!r} is missing",
                 code="HF-E6014",
                 where=where,
-                hint="list the missing files with `holdfast checkpoint verify`",
+                hint="list the missing files with `holdfast checkpoint verify CHECKPOINT`",
             )
         self._state = state
         self._where = where
@@ -104,10 +104,10 @@ class KeyPartitions:
         if operator.gathered:
             return 0
         raise Unsupported(
-            "the partitions of an operator's keys cannot be computed",
+            "the partitions of keys cannot be computed for this operator",
             code="HF-E7036",
             where=self._where,
-            found=f"operator {operator.named.label}" if operator.name else "an operator without a name",
+            found=operator.named.label if operator.name else "an operator without a name",
             hint="keep the current number of partitions",
         )
 
@@ -139,11 +139,11 @@ class KeyPartitions:
 
     def _unknown(self, keys: str) -> Unsupported:
         return Unsupported(
-            "the partitions of a state's keys cannot be computed",
+            f"the partitions of keys {keys} cannot be computed",
             code="HF-E7037",
-            where=self._where,
-            found=f"state {self._state.name.label} with keys {keys}",
-            hint="keep the number of partitions, or let Spark move the keys with `holdfast rescale`",
+            where=f"{self._where}, state {self._state.name.label}",
+            hint="keep the number of partitions, or let Spark move the keys with"
+            " `holdfast rescale CHECKPOINT --partitions N`",
         )
 
     def _row_of_part(self, key: bytes) -> bytes:
@@ -223,7 +223,7 @@ def in_other_partition(where: str, partition: int, other: int) -> Corrupt:
         where=where,
         found=f"a key of partition {other}",
         expected=f"only keys of partition {partition}",
-        hint="list replaced and damaged files with `holdfast checkpoint verify`",
+        hint="list replaced and damaged files with `holdfast checkpoint verify CHECKPOINT`",
     )
 
 

@@ -205,7 +205,7 @@ def _family(families: Families, prefix: bytes, store: StoreId) -> str:
     if name is None:
         # Spark writes a snapshot with the batch that creates a family, so one must exist.
         raise Unsupported(
-            "the name of a column family is unknown, because its RocksDB snapshot is missing",
+            "the name of a column family is unknown, because the RocksDB snapshot is missing",
             code="HF-E7038",
             where=store.folder,
             found=f"column family {int.from_bytes(prefix, 'little')}",

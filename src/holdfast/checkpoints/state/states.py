@@ -187,7 +187,7 @@ class StateCodec:
                 code="HF-E6014",
                 where=self.where,
                 expected=f"a schema in {layout.STATE_SCHEMA}",
-                hint="list all damage with `holdfast checkpoint verify`",
+                hint="list all damage with `holdfast checkpoint verify CHECKPOINT`",
             )
         return self.schema
 

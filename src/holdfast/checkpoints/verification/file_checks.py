@@ -186,14 +186,14 @@ def unexplained(
 
 UNLIKE = (
     "restore the file from a savepoint or a copy before you start the query; if the change was "
-    "intended, accept it with `holdfast watch --reset`"
+    "intended, accept it with `holdfast watch CHECKPOINT --reset`"
 )
 # The checkpoint as a whole.
 WHOLE = "."
 _PUT_BACK = (
     "restore the file from a savepoint or a copy: a restart that needs it would fail, and older "
     "batches cannot be restored without it; if the deletion was intended, accept it with "
-    "`holdfast watch --reset`"
+    "`holdfast watch CHECKPOINT --reset`"
 )
 
 
@@ -224,7 +224,8 @@ def check_record(
         what = f"batch {recorded} was committed, but the commit log {end}"
         hint = (
             "restore the missing files from a savepoint or a copy; otherwise the query repeats batches "
-            "that its sink already has; if this is intended, accept it with `holdfast watch --reset`"
+            "that its sink already has; if this is intended, accept it with "
+            "`holdfast watch CHECKPOINT --reset`"
         )
         yield Problem(file, what, hint)
     elif newest > recorded:
@@ -241,7 +242,7 @@ def check_record(
             what = f"the file did not exist when the query ended after batch {recorded}"
             hint = (
                 "delete the file, which the query did not write; if it is intended, accept it with "
-                "`holdfast watch --reset`"
+                "`holdfast watch CHECKPOINT --reset`"
             )
             yield Problem(path, what, hint)
     elif unknown:

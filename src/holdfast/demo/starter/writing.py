@@ -123,15 +123,18 @@ def _check_name(name: str) -> None:
     usable = re.sub(r"[^a-z0-9]+", "_", name.lower()).strip("_0123456789")[:64] or "shop"
     if not _NAME.fullmatch(name) or keyword.iskeyword(name):
         raise Invalid(
-            "the job name is not a valid Python module name",
+            "the job name cannot be the name of a Python file",
             code="HF-E2179",
-            where=f"--name {name}",
-            expected="lower-case letters, digits and underscores, starting with a letter",
-            hint=f"choose a valid name: --name {f'my_{usable}' if keyword.iskeyword(usable) else usable}",
+            where="--name",
+            found=repr(name),
+            expected="a name that is not a keyword of Python"
+            if keyword.iskeyword(name)
+            else "at most 64 lower-case letters, digits and underscores, starting with a letter",
+            hint=f"give a different name: --name {f'my_{usable}' if keyword.iskeyword(usable) else usable}",
         )
     if name == "hf" or importlib.util.find_spec(name) is not None:
         raise Invalid(
-            "the job's file would hide an existing Python module of the same name",
+            "the job file would hide an existing Python module of the same name",
             code="HF-E2180",
             where=f"--name {name}",
             hint=f"use a different name, for example --name my_{name}",

@@ -76,7 +76,7 @@ def watermark_before(storage: Storage, batch_id: int, batches_back: int = 1) -> 
         data = storage.read(name)
     except NotFound as error:
         raise Corrupt(
-            "the offset log lacks the batch with the watermark for late rows",
+            f"the watermark for late rows is unknown, because the offset log has no entry for batch {number}",
             code="HF-E6018",
             where=f"{storage.uri}/{name}",
             hint=f"list all damage with `holdfast checkpoint verify {place_word(storage.uri)}`, and restore a"

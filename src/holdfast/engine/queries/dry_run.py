@@ -50,7 +50,7 @@ def nothing_starts() -> Iterator[None]:
             if threading.get_ident() != here:
                 return real(writer, *args, **kwargs)
             raise Invalid(
-                "the code starts its query instead of returning it unstarted",
+                "the code starts the query instead of returning it",
                 code="HF-E2188",
                 found=f"DataStreamWriter.{real.__name__}()",
                 expected="a function that returns the unstarted writer",

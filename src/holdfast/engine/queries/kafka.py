@@ -157,7 +157,7 @@ def _consumer(spark: SparkSession, options: Mapping[str, str]) -> Any:
         return make(settings)
     except Exception as error:
         raise Invalid(
-            "the Kafka client rejected its options",
+            "the Kafka client rejected the options",
             code="HF-E2189",
             where=options.get(SERVERS),
             found=_innermost(error),

@@ -402,7 +402,8 @@ def examine_cluster(settings: Settings, master: str, conf: Mapping[str, str]) ->
                 "--master does not name a cluster",
                 code="HF-E2123",
                 where=f"--master {master}",
-                hint="omit --master",
+                expected="spark://HOST:PORT, yarn or k8s://…",
+                hint="omit --master to test this machine",
             )
         come = _await_slots(spark, found.slots or 1)
         checks = [_slots_check(found, come)]

@@ -324,7 +324,7 @@ def check_state_jar(spark: SparkSession) -> None:
         )
     if not _has_class(spark, client):
         raise Unsupported(
-            "the session lacks the client for the database of its state",
+            "the session lacks the client library of the database that stores the state",
             code="HF-E7051",
             where=PACKAGES_KEY,
             expected=package,

@@ -21,6 +21,7 @@ these files has a version line and lines of JSON; Kafka writes a zero byte befor
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -67,10 +68,13 @@ def committed_files(path: str | Path) -> list[Path]:
     log = Path(path) / LOG_DIRECTORY
     if log.is_symlink() or not log.is_dir():
         raise NotFound(
-            "the directory is not the output of a streaming file sink",
+            "the table has no log of a streaming file sink",
             code="HF-E3042",
-            where=str(log),
-            hint="if no streaming query wrote the directory, read it as plain files",
+            where=os.fspath(path),
+            found=f"a symbolic link at {LOG_DIRECTORY}" if log.is_symlink() else None,
+            expected=f"a directory {LOG_DIRECTORY}",
+            hint="give the directory that a streaming query writes with a file sink; read the files of any"
+            " other directory with spark.read",
         )
     added: dict[str, None] = {}
     deleted: set[str] = set()

@@ -127,8 +127,8 @@ def _unknown(kind: str, where: str) -> Unsupported:
         f"the partitions of keys of type {kind} cannot be computed",
         code="HF-E7077",
         where=where,
-        hint="keep the number of partitions; for state in RocksDB, `holdfast rescale` can let Spark move"
-        " the keys",
+        hint="keep the number of partitions; or, for state in RocksDB, let Spark move the keys with"
+        " `holdfast rescale CHECKPOINT --partitions N`",
     )
 
 

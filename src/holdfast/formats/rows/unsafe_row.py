@@ -18,7 +18,7 @@ from holdfast.formats.rows.spark_types import Array, Atom, DataType, Decimal, Ma
 from holdfast.formats.text import damaged
 
 _WHAT = "a row of state"
-_SEE_TYPES: Final = "see the types of a state's keys and values with `holdfast state list`"
+_SEE_TYPES: Final = "list the types of keys and values with `holdfast state list CHECKPOINT`"
 _LONG: Final = struct.Struct("<q")
 _SIZE: Final = 0xFFFFFFFF
 _FORMATS: Final = {

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.clock import now_ms
 from holdfast.config.checks import canonical_uri
@@ -527,6 +527,10 @@ def _savepoints(checkpoint: Checkpoint) -> Periodic | None:
     return Periodic(catalog, every_ms, checkpoint.savepoints_retained)
 
 
+_QUERY: Final = "hf.sink(…), a DataStreamWriter that was not started, or a list of them"
+_RETURN_QUERY: Final = "end the function with `return hf.sink(frame).delta(path)`"
+
+
 def sinks_of(built: Any) -> list[Sink]:
     """Return the result of a job's function as sinks, without starting them.
 
@@ -548,17 +552,26 @@ def sinks_of(built: Any) -> list[Sink]:
                 "the job's function did not return a query",
                 code="HF-E2229",
                 found=type(sink).__name__,
-                expected="hf.sink(…), a DataStreamWriter that was not started, or a list of them",
-                hint="end the function with `return hf.sink(frame).delta(path)`",
+                expected=_QUERY,
+                hint=_RETURN_QUERY,
             )
-    names = [sink.name for sink in sinks]
-    if not sinks or (len(sinks) > 1 and (None in names or len(set(names)) < len(names))):
+    if not sinks:
         raise Invalid(
-            "each of several sinks needs a unique name",
+            "the job's function did not return a query",
+            code="HF-E2229",
+            found=f"an empty {type(built).__name__}",
+            expected=_QUERY,
+            hint=_RETURN_QUERY,
+        )
+    names = [sink.name for sink in sinks]
+    if len(sinks) > 1 and (None in names or len(set(names)) < len(names)):
+        raise Invalid(
+            "two sinks of the job have the same name or no name",
             code="HF-E2230",
-            found=", ".join(name or "no name" for name in names) or "no sink",
-            expected="hf.sink(frame, name='…') for each sink",
-            hint="name each sink with name=…, and keep the name: it is also the folder of the checkpoint",
+            found=", ".join("no name" if name is None else repr(name) for name in names),
+            expected="a different name for each sink",
+            hint='name each sink, as in hf.sink(frame, name="orders"), and do not change the names later: the'
+            " checkpoint of each query is in a directory of this name",
         )
     return sinks
 

@@ -75,7 +75,6 @@ def _no_job(where: str) -> Invalid:
     return Invalid(
         "the file has no job, so no plan can be built",
         code="HF-E2232",
-        found="no @hf.job",
         where=where,
         expected="@hf.job(name=…, checkpoint=…) above a function that returns the sink",
         hint=_NO_JOB,
@@ -119,9 +118,8 @@ def _hits(sink: Sink, cores: int | None) -> list[PlanHit]:
 
 def _no_plan(sink: Sink) -> Unsupported:
     return Unsupported(
-        "the installed pyspark does not expose the plan of a query",
+        "the plan of the query cannot be read from the installed pyspark",
         code="HF-E7083",
         where=sink.name or sink.kind,
-        found="unknown internals of Spark",
         hint="lint the file without its plan, or install a pyspark version that Holdfast supports",
     )

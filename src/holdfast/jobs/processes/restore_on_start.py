@@ -152,10 +152,10 @@ def state_format_of(place: str, spark: SparkSession, given: Mapping[str, str]) -
 def other_format(place: str, asked: str, written: int) -> Invalid:
     """Return the error for a configured state-checkpoint format that the state does not have."""
     return Invalid(
-        "the job's state-checkpoint format differs from its checkpoint's",
+        "the state-checkpoint format set for the job differs from the format of the checkpoint",
         code="HF-E2234",
         where=place,
         found=f"{FORMAT_KEY}={asked}",
-        expected=f"{written}, the format of its state",
+        expected=f"{FORMAT_KEY}={written}",
         hint="remove the setting; each query then uses the format of its checkpoint",
     )

@@ -285,9 +285,8 @@ class Control:
                 code="HF-E4027",
                 where=str(self._home.path),
                 found=f"{status.job.state.value}, led last by {leader.holder}",
-                hint="repeat the command on the leader's machine, which its standbys report;"
-                " if no leader is left,"
-                f" start the job with `holdfast run {status.job.target} --ha {leader.address}`",
+                hint="repeat the command on the machine of the leader; if the job has no leader, start it"
+                f" with `holdfast run {status.job.target} --ha {leader.address}`",
             )
         if not status.supervised:
             raise Conflict(

@@ -142,7 +142,7 @@ def _unreadable(verb: str, found: str, expected: str) -> Unsupported:
         where=f"the arguments of `{verb}`",
         found=found,
         expected=expected,
-        hint="repeat the request with the same version of Holdfast as the server's",
+        hint="repeat the request with the Holdfast version of the server",
     )
 
 

@@ -59,7 +59,7 @@ class Handover:
         for waiting in self._operations.waiting(RESTART, self._job):
             error = Conflict(
                 "the supervisor ended before it began the restart; the job was started again since",
-                code="HF-E4074",
+                code="HF-E4076",
                 where=waiting.operation_id,
                 hint=f"check the job with `holdfast status {self._job}`",
             )

@@ -427,7 +427,7 @@ class SupervisedJob:
         """The job's name."""
         if self.definition is None:
             raise Internal(
-                "the supervisor has not loaded its job yet",
+                "the supervisor has not loaded the job yet",
                 code="HF-E9027",
                 where=self.spec.target,
                 hint="please report this",

@@ -411,7 +411,7 @@ class _Runs:
                 where=self.plan.savepoint,
                 found=f"batch {self.plan.manifest.batch_id} is the last batch with input",
                 hint="wait for input, or compare from a savepoint of an older batch, taken with"
-                " `holdfast savepoint take --batch`",
+                " `holdfast savepoint take CHECKPOINT DIR --batch N`",
             )
         return outcome
 

@@ -394,15 +394,16 @@ def unfit_for_evolution(saved: DryRunCheckpoint) -> Unsupported | None:
             code="HF-E7088",
             where=saved.uri,
             found=saved.found.external.kind,
-            hint="move the state to files first, with `holdfast state migrate --backend rocksdb`",
+            hint="move the state to files first, with `holdfast state migrate CHECKPOINT NEW --backend"
+            " rocksdb`",
         )
     if any(operator.values.avro for operator in operator_states(saved.storage, saved.batch_id)):
         return Unsupported(
             "state rows in Avro encoding cannot be converted",
             code="HF-E7089",
             where=saved.uri,
-            hint="check the new code with `holdfast check`, then run it: Spark itself applies a new"
-            " schema to Avro state",
+            hint="check the new code with `holdfast check FILE.py --against SP`, then run it: Spark itself"
+            " applies a new schema to Avro state",
         )
     return None
 

@@ -303,7 +303,7 @@ def _planned(
             code="HF-E2240",
             where=code.name,
             found=trial.message or trial.spark_error or "an error without a message",
-            hint="fix the query and test it with `holdfast check`",
+            hint="fix the query, and test it with `holdfast check FILE.py --against SP`",
         )
     planned = shapes(LocalStorage(first), 0)
     steps = [] if code.plan is None else [step for step in code.plan.steps if step.stateful]
@@ -335,7 +335,7 @@ def _require_accepted(frame: DataFrame, mode: str, made: Storage, folder: Path) 
             code="HF-E7091",
             where=made.uri,
             found=f"{trial.spark_error or ''} {trial.message or ''}".strip(),
-            hint="list all differences with `holdfast check`; the source is unchanged",
+            hint="list all differences with `holdfast check FILE.py --against SP`",
         )
 
 

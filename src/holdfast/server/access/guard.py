@@ -161,7 +161,7 @@ def home_token(home: Path) -> str:
                 path.hardlink_to(fresh.name)
     if path.stat().st_uid != os.geteuid():
         raise Invalid(
-            "the state home's token file belongs to a different user",
+            "the token file in the state home belongs to a different user",
             code="HF-E2260",
             where=str(path),
             expected="a file owned by this user",

@@ -38,14 +38,16 @@ def resolve(plane: ControlPlane, address: str, setting: str) -> str:
             where=setting,
             found=address[:200],
             expected="a path that starts with /, or a URI",
+            hint="give the full path or the URI of the directory",
         )
     if remote and ".." in text.split("/"):
         raise Invalid(
-            "the directory's address contains `..`",
+            "the address of the directory contains `..`",
             code="HF-E2262",
             where=setting,
             found=address[:200],
-            expected="a URI without `..`",
+            expected="an address without `..`",
+            hint="give the resolved address of the directory",
         )
     uri = canonical_uri(text, Path("/"))
     if not _allowed(plane, uri):
@@ -128,6 +130,7 @@ def new_checkpoint(plane: ControlPlane, address: str, setting: str) -> str:
                 where=setting,
                 found=uri,
                 expected=f"a directory neither inside nor above {used}",
+                hint="give a directory next to the checkpoint of the job",
             )
     return f"{uri}/" if StateAddress.parse(uri).is_partial else uri
 

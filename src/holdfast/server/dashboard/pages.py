@@ -64,6 +64,7 @@ async def form(request: Request) -> Fields:
             "the request body is not a submitted form",
             code="HF-E2270",
             expected="application/x-www-form-urlencoded",
+            hint="send the form from a page of the dashboard, or use the resources below /api/v1",
         )
     return form_fields(await request.body(), _MOST)
 
@@ -84,7 +85,11 @@ def ask(plane: ControlPlane, job: str, fields: Fields) -> str:
         return job_path(details.status.job)
     if button not in _BUTTONS:
         raise Invalid(
-            "unknown action of a form", code="HF-E2271", found=button[:80], expected=", ".join(_BUTTONS)
+            "unknown action of a form",
+            code="HF-E2271",
+            found=button[:80],
+            expected=", ".join(_BUTTONS),
+            hint="reload the page, and use one of its buttons",
         )
     verb, read = _BUTTONS[button]
     operation = plane.ask(verb, name, read(plane, fields, details))
@@ -125,6 +130,7 @@ def _diff(plane: ControlPlane, fields: Fields, _: JobDetails) -> Diff:
             "a comparison needs exactly two savepoints",
             code="HF-E2272",
             found=f"{len(chosen)} chosen",
+            hint="choose two savepoints in the list",
         )
     # Ids start with the time, so the smaller id is the older one.
     first, second = sorted(chosen, key=lambda address: address.rpartition("/")[2])
@@ -155,6 +161,7 @@ def _some(fields: Fields, name: str) -> str | None:
             where=name,
             found=f"{len(text)} characters",
             expected=f"at most {_LONGEST} characters",
+            hint="shorten the value",
         )
     return text or None
 
@@ -162,7 +169,9 @@ def _some(fields: Fields, name: str) -> str | None:
 def _one(fields: Fields, name: str) -> str:
     text = _some(fields, name)
     if text is None:
-        raise Invalid("a required form field has no value", code="HF-E2274", where=name)
+        raise Invalid(
+            "a required form field has no value", code="HF-E2274", where=name, hint="fill in the field"
+        )
     return text
 
 
@@ -324,6 +333,7 @@ def _choice(request: Request, name: str, allowed: Iterable[str]) -> str | None:
             where=name,
             found=value[:40],
             expected=", ".join(allowed),
+            hint="open the page again from the list of jobs at /",
         )
     return value
 
@@ -352,6 +362,7 @@ def _state(plane: ControlPlane, request: Request) -> Any:
             where="offset",
             found=offset[:40],
             expected="a row number from 0",
+            hint="open the first page of the rows, and continue with its links",
         )
     asked = StateRequest(
         query=_query(request),

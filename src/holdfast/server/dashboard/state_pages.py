@@ -346,7 +346,8 @@ def _rows(reader: StateReader, state: NamedState, offset: int) -> tuple[tuple[Ro
             code="HF-E2276",
             found=f"row {offset}",
             expected=f"at most row {FARTHEST}",
-            hint="export the state with `holdfast state scan`, or query it with SQL",
+            hint="export the state with `holdfast state scan CHECKPOINT STATE --output FILE`, or query it"
+            " with SQL",
         )
     entries = list(islice(reader.scan(state.full_name), offset, offset + PAGE + 1))
     return tuple(_row(state, entry) for entry in entries[:PAGE]), len(entries) > PAGE

@@ -105,7 +105,10 @@ class EmbeddedServer:
         self._failed(
             why
             or Unavailable(
-                "the server process ended unexpectedly and is restarted", code="HF-E5043", found=ending
+                "the server process ended unexpectedly and is restarted",
+                code="HF-E5043",
+                found=ending,
+                hint="no action is needed; if the error occurs again, please report it",
             )
         )
         return again

@@ -200,7 +200,7 @@ class KeyedStream:
                 where=f"{_WHERE}.connect(…, name={name!r})",
                 found=", ".join(theirs),
                 expected=", ".join(ours),
-                hint="cast its key columns before connect, or list them in the order of the first stream",
+                hint="cast the key columns before connect, or list them in the order of the first stream",
             )
         return replace(self, inputs=(*self.inputs, added))
 

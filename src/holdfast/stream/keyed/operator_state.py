@@ -226,7 +226,7 @@ def _shares(frame: DataFrame, checkpoint: str, operator: Defined, before: Sequen
                 where=f"operator {operator.layout.operator}",
                 found=f"state of {' and '.join(map(str, sorted(counts)))} instances",
                 expected=f"state of {' or '.join(map(str, before))} instances",
-                hint="restore a savepoint from before the number was changed: `holdfast restore`",
+                hint="restore a savepoint from before the change with `holdfast restore SP CHECKPOINT`",
             )
         return redistributed(opened, operator.layout.states, counts.pop(), operator.instances.count)
     return None

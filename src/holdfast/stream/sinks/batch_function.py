@@ -66,7 +66,7 @@ def query_id_of(session: SparkSession, checkpoint: str) -> str:
         raise Unsupported(
             "the ledger cannot get the query's id: Spark did not set it on this thread",
             code="HF-E7113",
-            hint="leave PYSPARK_PIN_THREAD at its default, true",
+            hint="remove PYSPARK_PIN_THREAD from the environment, or set it to true",
         )
     return str(query_id)
 

@@ -34,6 +34,17 @@ _REFUSED: Final = re.compile(
     r"kafka\.common\.errors\.(RecordTooLargeException|InvalidRecordException|\w*AuthorizationException"
     r"|InvalidTopicException|PolicyViolationException): ?(.*)"
 )
+_RESUMES: Final = "then start the query again: it sends the whole batch again"
+_TOO_LARGE: Final = (
+    "raise max.message.bytes of the topic and kafka.max.request.size of the sink, or write smaller records,"
+    f" {_RESUMES}"
+)
+_NO_PERMISSION: Final = f"allow the Kafka user of the query to write to the topic, {_RESUMES}"
+_WRONG_TOPIC: Final = f"give a topic name of letters, digits, `.`, `_` and `-`, {_RESUMES}"
+_WRONG_RECORD: Final = (
+    "write records that the topic and the policy of the brokers accept, such as records with a key for a"
+    f" compacted topic, {_RESUMES}"
+)
 _OF_KAFKA: Final = re.compile(r"org\.apache\.kafka\.")
 
 
@@ -185,9 +196,13 @@ class KafkaTopic:
                 code="HF-E2363",
                 where=f"{self.topic} at {self.options[SERVERS]}",
                 found=f"{refusal[1]}: {refusal[2]}",
-                hint="raise the size limits of topic and client, or allow the client to write to the topic;"
-                " the next start sends the whole batch again, and readers that drop repeats see each record"
-                " once",
+                hint=_TOO_LARGE
+                if refusal[1] == "RecordTooLargeException"
+                else _NO_PERMISSION
+                if refusal[1].endswith("AuthorizationException")
+                else _WRONG_TOPIC
+                if refusal[1] == "InvalidTopicException"
+                else _WRONG_RECORD,
             ) from error
         if _OF_KAFKA.search(str(error)):
             self.partitions(spark)  # raises the error for a missing topic, or for brokers that do not answer

@@ -493,15 +493,24 @@ class Ledger:
         with self._connected(sink) as connection, translated(self.database), self._begun(connection):
             fence = self._fence(connection, sink, lock=True)
             newest = self._newest(connection, sink, query_id)
-            if fence is None or (newest is not None and newest >= batch_id):
+            if fence is None:
                 raise Conflict(
-                    f"cannot accept a loss up to batch {batch_id} for the sink {sink!r}",
+                    f"cannot accept the loss of batch {batch_id}: no query has written to the sink {sink!r}"
+                    " with this ledger",
+                    code="HF-E4074",
+                    where=self.database.address,
+                    hint="check the address of the ledger and the name of the sink",
+                )
+            if newest is not None and newest >= batch_id:
+                raise Conflict(
+                    f"cannot accept the loss of batch {batch_id} of the sink {sink!r}, because the ledger has"
+                    " this batch",
                     code="HF-E4066",
                     where=self.database.address,
-                    found="no claim of the sink in the ledger"
-                    if fence is None
-                    else f"batch {newest} as the newest of the ledger",
-                    hint="check the address, the sink's name and the query's id with `history`",
+                    found=f"batch {newest} as the newest batch of query {query_id}",
+                    expected=f"a newest batch before batch {batch_id}",
+                    hint="check the id of the query, and list the batches of the sink with"
+                    f" `history({sink!r})` of the ledger",
                 )
             self._record(connection, sink, query_id, batch_id, fence.token, None)
 
@@ -582,8 +591,9 @@ class Ledger:
                 where=self.database.address,
                 found=f"batch {batch_id} of query {query_id}",
                 expected=f"batch {newest}, the newest batch of the ledger, or a later one",
-                hint="the checkpoint was replaced by an older one: continue under a new query id, or remove"
-                f" the rows after batch {batch_id - 1} and `rewind` the ledger",
+                hint="continue under a new query id if the checkpoint was replaced by an older one; or delete"
+                f" the rows after batch {batch_id - 1}, and call"
+                f" `rewind({sink!r}, {query_id!r}, {batch_id - 1})` of the ledger",
             )
         return bool(newest == batch_id)
 

@@ -139,7 +139,8 @@ def insert_statements(table: str, batch: Any, task: int) -> Iterator[str]:
 
     names = ", ".join([*map(sql_identifier, batch.schema.names), TASK])
     head = f"INSERT INTO {table} ({names}) VALUES "  # noqa: S608  quoted names
-    parts = [pc.fill_null(_literals(column), "NULL") for column in batch.columns]
+    columns = zip(batch.schema.names, batch.columns, strict=True)
+    parts = [pc.fill_null(_literals(name, column), "NULL") for name, column in columns]
     rows = pc.binary_join_element_wise(*parts, pa.scalar(f"{task})"), ",").to_pylist()
     begin, length = 0, 0
     for at, row in enumerate(rows):
@@ -151,7 +152,7 @@ def insert_statements(table: str, batch: Any, task: int) -> Iterator[str]:
         yield head + "(" + ",(".join(rows[begin:])
 
 
-def _literals(column: Any) -> Any:
+def _literals(name: str, column: Any) -> Any:
     """Return a column's values as SQL literals; null stays null."""
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -160,9 +161,12 @@ def _literals(column: Any) -> Any:
     if pa.types.is_floating(kind):
         if pc.any(pc.is_inf(column)).as_py():
             raise Invalid(
-                "a row of the batch has an infinite number, which MySQL cannot store",
+                f"the column {name!r} of the batch has an infinite number, which MySQL cannot store",
                 code="HF-E2369",
-                hint="filter such rows out, or set the value to null; no row of the batch was written",
+                found="inf or -inf",
+                expected="finite numbers, NaN or null",
+                hint="filter such rows out, or replace the number with null, then start the query again;"
+                " no row of the batch was written",
             )
         number = pc.if_else(pc.is_nan(column), pa.scalar(None, kind), column)
         return number.cast(pa.float64()).cast(pa.string())

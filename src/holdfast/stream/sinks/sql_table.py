@@ -223,12 +223,13 @@ class SqlTable:
         )
         names = [column.name.lower() for column in columns]
         if len(set(names)) < len(names):
+            repeated = [column.name for column in columns if names.count(column.name.lower()) > 1]
             raise Invalid(
-                "two columns of the query have the same name",
+                "two columns of the query have the same name, ignoring upper and lower case",
                 code="HF-E2385",
                 where=f"the query written to {name!r}",
-                found=", ".join(column.name for column in columns),
-                hint="rename one with `withColumnRenamed` or `alias`",
+                found=", ".join(repeated),
+                hint="rename one of these columns with `withColumnRenamed` or `alias`",
             )
         if keys or change == "upsert":
             require_keys(keys, [column.name for column in columns], name)

@@ -132,7 +132,7 @@ class SQLite(Database):
                 code="HF-E5065",
                 where=self.address,
                 found=f"still locked after {self.patience_s:g} s",
-                hint="find the process with `fuser`; if it is frozen, end it: it keeps the lock until then",
+                hint=f"find the process with `fuser {self.path}`; if it does not end by itself, end it",
             )
         if code in _UNWRITABLE:
             return Unavailable(

@@ -194,7 +194,7 @@ def _connected(
     superfluous = [name for name in named if name not in wanted]
     if missing or superfluous:
         raise Invalid(
-            "the handlers of the processor do not match its streams",
+            "the handlers of the processor do not match the streams",
             code="HF-E2440",
             where=where,
             found=", ".join(named) or "no handler",
@@ -582,8 +582,8 @@ def _check_is_picklable(processor: object) -> None:
         code="HF-E2458",
         where=where,
         found=error,
-        hint="a method uses a global or enclosing variable that cannot be pickled, such as a client or a"
-        " lock; create that object in on_start, as an attribute of self",
+        hint="create clients, locks and other objects that cannot be pickled in on_start, as attributes of"
+        " self, and do not use them as global or enclosing variables",
     )
 
 

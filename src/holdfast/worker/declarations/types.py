@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import datetime as dt
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
@@ -414,13 +415,14 @@ def _of_json(value: Any) -> pa.DataType:
             pa.field(field["name"], _of_json(field["type"]), nullable=field["nullable"])
             for field in value["fields"]
         ]
-        if len({field.name for field in fields}) == len(fields):
+        names = [field.name for field in fields]
+        if len(set(names)) == len(names):
             return pa.struct(fields)
         raise Invalid(
-            "duplicate field name in a struct",
+            "two fields of a struct have the same name",
             code="HF-E2463",
-            found=", ".join(field.name for field in fields),
-            hint="rename one of the fields",
+            found=", ".join(name for name, count in Counter(names).items() if count > 1),
+            hint="rename one of the two fields",
         )
     return parse_type(word if word in REFUSED else "struct<>")
 
@@ -620,7 +622,7 @@ def _unfit(value: Any, read: pa.DataType, where: str, why: str | None = None) ->
     if kinds.is_binary(read) and not isinstance(value, str):
         hint = 'declare the fields of the object as "struct<…>" instead of pickling it'
     return Invalid(
-        "value does not match the declared type",
+        "a value does not match the declared type",
         code="HF-E2466",
         where=where,
         found=f"{shown}{kind}",

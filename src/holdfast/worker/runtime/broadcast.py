@@ -331,6 +331,7 @@ class Keeper:
                 else Invalid(
                     summary(error),
                     code="HF-E2475",
+                    hint="fix on_broadcast, or filter such rows out of the broadcast stream",
                 )
             )
             return misfit("on_broadcast wrote an invalid row", why, place)

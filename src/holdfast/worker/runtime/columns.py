@@ -338,7 +338,7 @@ def _why_unfit(value: Any, kind: pa.DataType) -> Invalid | None:
         _column([value], kind)
     except (_Misfit, *_TABLE_ERRORS):
         return Invalid(
-            "value does not match the declared type",
+            "a value does not match the declared type",
             code="HF-E2466",
             found=f"{value!r}, which is {type(value).__name__}",
             expected=type_text(kind),

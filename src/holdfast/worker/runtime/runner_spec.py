@@ -130,7 +130,7 @@ class Settler:
         shares = self._assigned_shares()
         if shares is None and settled is not None:
             raise Invalid(
-                "the number of instances changed, but their state was not redistributed",
+                "the number of instances changed, but the state was not redistributed",
                 code="HF-E2496",
                 where=f"operator {self._instances.operator}",
                 found=f"instances={count}, and state of {settled[1]} instances",

@@ -450,7 +450,12 @@ class AggregatingColumn(HeldColumn):
         mask = mask_of(where, rows, self._where)
         aggregate, thaw = self._cells.state.aggregate, thawer(self._cells.state.type)
         if aggregate is None:
-            raise Internal("an aggregating state has no aggregate", code="HF-E9035", where=self._where)
+            raise Internal(
+                "an aggregating state has no aggregate",
+                code="HF-E9035",
+                where=self._where,
+                hint="please report this",
+            )
         cells, alive, stamps = self._alive()
         held = values_of(cells, frozen=False)
         for at in np.flatnonzero(~alive).tolist():

@@ -41,8 +41,7 @@ from holdfast.worker.state.store import GroupBlobs, PartitionStore, Write
 MAGIC: Final = b"\0HF-BLOB"
 _HEAD: Final = struct.Struct("<8sQ16s")
 _DAMAGED: Final = (
-    "restore a savepoint, or create one from a batch that `holdfast checkpoint verify CHECKPOINT` lists as"
-    " one that can still be restored"
+    "restore a savepoint, or an undamaged batch, as listed by `holdfast checkpoint verify CHECKPOINT`"
 )
 
 
@@ -87,11 +86,13 @@ class BlobName:
             size = len(data)
             short = size < _HEAD.size
             raise Corrupt(
-                "keyed state contains a damaged reference to a blob",
+                "the reference from keyed state to a blob is truncated"
+                if short
+                else "the reference from keyed state to a blob is not valid UTF-8",
                 code="HF-E6057",
                 where=where,
-                found=f"{size} bytes" if short else "a key that is not UTF-8",
-                expected=f"at least {_HEAD.size} bytes" if short else "text",
+                found=f"{size} bytes" if short else repr(data[_HEAD.size :][:80]),
+                expected=f"at least {_HEAD.size} bytes" if short else "a key in UTF-8",
                 hint=_DAMAGED,
             ) from error
 
@@ -101,23 +102,25 @@ class BlobName:
         Raises:
             Corrupt: The blob is missing, or its size or hash differs.
         """
+        found: str | None = None
+        expected: str | None = None
         if blob is None:
-            fact, found = f"a blob of keyed state is missing in {product}", "nothing"
+            fact = f"a blob of keyed state is missing in {product}"
         elif len(blob) == self.size_bytes and xxhash.xxh3_128_digest(blob) == self.digest:
             return blob
         else:
-            fact, found = (
-                f"a blob of keyed state is damaged in {product}",
-                f"{len(blob)} bytes with a different digest",
-            )
+            digest = xxhash.xxh3_128_digest(blob)
+            fact = f"a blob of keyed state is damaged in {product}"
+            found = f"{len(blob)} bytes with the hash {digest.hex()}"
+            expected = f"{self.size_bytes} bytes with the hash {self.digest.hex()}"
         raise Corrupt(
             fact,
             code="HF-E6058",
             where=f"{where}, key group {group}, key {self.key}",
             found=found,
-            expected=f"{self.size_bytes} bytes",
-            hint=f"restore the data of {product} from a replica or a backup, or restore a savepoint, which"
-            " contains all blobs; blobs of batches that are no longer retained have been deleted",
+            expected=expected,
+            hint=f"restore the data of {product} from a replica or a backup; or restore a savepoint, which"
+            " contains all blobs",
         )
 
 

@@ -171,7 +171,8 @@ def decode(form: BlobSchema, blob: bytes) -> dict[str, pa.RecordBatch]:
             "a blob of keyed state cannot be read",
             code="HF-E6059",
             found=str(error),
-            hint="restore a savepoint, or a batch that `holdfast checkpoint verify` reports as whole",
+            hint="restore a savepoint, or an undamaged batch, as listed by"
+            " `holdfast checkpoint verify CHECKPOINT`",
         ) from error
     return batches
 

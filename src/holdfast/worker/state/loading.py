@@ -405,11 +405,12 @@ class Loader:
     def _older_forms(self, known: Mapping[str, Any], mark: bytes) -> dict[bytes, BlobSchema]:
         if mark.hex() not in known:
             raise Corrupt(
-                "the schema of stored keyed state is missing from its key group",
+                "the schema of stored keyed state is missing from the key group",
                 code="HF-E6060",
                 where=f"operator {self._operator}",
                 found=mark.hex(),
                 expected=", ".join(known) or self._form.fingerprint.hex(),
-                hint="restore a savepoint, or a batch that `holdfast checkpoint verify` reports as whole",
+                hint="restore a savepoint, or an undamaged batch, as listed by"
+                " `holdfast checkpoint verify CHECKPOINT`",
             )
         return {bytes.fromhex(text): form_from_json(fields) for text, fields in known.items()}

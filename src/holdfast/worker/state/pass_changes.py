@@ -175,15 +175,15 @@ class PassChanges:
             f"{name}={_short(keys.keys.column(name)[int(at[row])])}" for name in keys.keys.column_names
         )
         name = state or largest.removeprefix(VALUE_PREFIX)
-        what = "the key itself" if largest.startswith(KEY_PREFIX) else f"state {name}"
+        place = f"operator {self._operator}, " + ("" if largest.startswith(KEY_PREFIX) else f"state {name}, ")
         raise Unsupported(
-            "a value of keyed state is too large",
+            "an element of keyed state is too large" if state else "the state of a key is too large",
             code="HF-E7123",
-            where=f"operator {self._operator}, {what}, {key}",
+            where=f"{place}key {key}",
             found=f"{sum(sizes.values()) / (1 << 20):,.1f} MiB",
-            expected=f"at most {SEGMENT_BYTES >> 20} MiB for "
-            + ("an element" if state else "all values of a key together"),
-            hint="store large values elsewhere and their addresses in state, or split them into elements",
+            expected=f"at most {SEGMENT_BYTES >> 20} MiB",
+            hint="split the largest value into elements of a list or a map; or write it to a file, and store"
+            " the path in the state",
         )
 
 

@@ -84,7 +84,7 @@ def test_an_older_batch_is_not_shown_as_the_newest(tmp_path: Path) -> None:
     folder = golden_on_disk("4.2/aggregate-format2", tmp_path / "checkpoint")
     newest = hf.checkpoints.read(folder).batch_id
     assert newest is not None
-    with pytest.raises(Invalid, match="only for its newest batch") as caught:
+    with pytest.raises(Invalid, match="only for the newest batch") as caught:
         hf.cost(f"{folder}@{newest - 1}")
     assert caught.value.found == f"batch {newest - 1}"
     assert caught.value.expected == f"batch {newest}, or no batch"
