@@ -250,7 +250,7 @@ def _options(
 
 
 app.command("demo", short_help="Run a sample job, kill its driver, and check every result.")(demo.demo)
-app.command("tour", short_help="Walk through the verbs on a small checkpoint, without Spark.")(demo.tour)
+app.command("tour", short_help="Walk through the commands on a small checkpoint, without Spark.")(demo.tour)
 app.command("init", short_help="Write a small job to start with, and its test.")(demo.init)
 app.command("run", short_help="Run a job under supervision.")(run.run)
 app.command("serve", short_help="Serve the REST API and the dashboard for all jobs of the state home.")(
@@ -300,7 +300,7 @@ app.command("lint", short_help="Find problems in a query's code, plan or checkpo
 app.command("cost", short_help="Estimate the cost of state and the savings of changes.")(cost.cost)
 app.command("advise", short_help="Recommend changes to a checkpoint, a job or a planned job.")(advise.advise)
 app.add_typer(offsets.app, name="offsets", short_help="Show or change the source offsets of a query.")
-app.command("ttl", short_help="Show how much state a TTL would remove.")(ttl.ttl)
+app.command("ttl", short_help="Show how much state a TTL would free.")(ttl.ttl)
 app.command("doctor", short_help="Check the installation, and show the defaults of jobs.")(doctor.doctor)
 app.command("explain", short_help="Explain the code of an error, a lint rule or advice.")(explain.explain)
 app.command("completion", short_help="Print the completion script of a shell.")(completion.completion)
@@ -314,7 +314,7 @@ app.command("compare", short_help="Run old and new code from a savepoint, and co
 app.command("check-spark", short_help="Check whether a different Spark version can use the state.")(
     check.check_spark
 )
-app.command("help", short_help="Show the help of a verb.")(short_verbs.show_help)
+app.command("help", short_help="Show the help of a command.")(short_verbs.show_help)
 app.command("version", short_help="Print the version.")(short_verbs.version)
 
 

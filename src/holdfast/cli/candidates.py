@@ -321,7 +321,7 @@ KINDS: Final[Mapping[str, Callable[[TypedWords], Iterator[Completion]]]] = {
     "PLAN.py": _files,
     "SP": _savepoints,
     "STATE": _states,
-    "VERB": _verbs,
+    "COMMAND": _verbs,
     "VERSION": _spark_releases,
     "[QUERY=]SP": _savepoints_by_query,
 }

@@ -123,7 +123,7 @@ def completion(
     shell: Annotated[Shell, typer.Argument(metavar="bash|zsh|fish", help="The shell.")],
     json: options.Json = False,
 ) -> None:
-    """Print a shell script that completes verbs, options, jobs, savepoints, labels and states.
+    """Print a shell script that completes commands, options, jobs, savepoints, labels and states.
 
     Add one line to the startup file of your shell:
 

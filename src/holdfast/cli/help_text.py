@@ -63,7 +63,7 @@ def _write(words: str, verb: Any, _context: Any, formatter: Any) -> None:
 
 
 FIRST: Final = (
-    ("holdfast tour", "walk through the verbs"),
+    ("holdfast tour", "walk through the commands"),
     ("holdfast checkpoint verify checkpoints/visits", "check a checkpoint for damage"),
     ("holdfast state get checkpoints/visits ann", "show the state of a key"),
     ("holdfast savepoint take checkpoints/visits", "save a copy while it runs"),
@@ -82,7 +82,7 @@ def first_verbs() -> str:
             "Start here:",
             *lines,
             "",
-            "All verbs: holdfast --help. One verb: holdfast state get --help.",
+            "All commands: holdfast --help. One command: holdfast state get --help.",
             "Shell completion: holdfast completion --help.",
         ]
     )

@@ -301,7 +301,8 @@ def _width(text: str) -> int:
 
 
 def _is_number(text: str) -> bool:
-    return text.replace(",", "").replace(".", "").lstrip("-").isdigit() or text == NOTHING
+    digits = text.replace(",", "").replace(".", "").lstrip("-").removesuffix("%")
+    return digits.isdigit() or text == NOTHING
 
 
 def emit_json(value: Any) -> None:

@@ -38,7 +38,7 @@ _CODE: Final = re.compile(r"\[?HF-?[A-Z]?[0-9]+\]?", re.IGNORECASE)
 PANELS: Final[tuple[tuple[str, tuple[str, ...]], ...]] = (
     ("Start", ("tour", "demo", "init", "doctor")),
     (
-        "Look",
+        "Inspect",
         (
             "show",
             "verify",
@@ -230,19 +230,19 @@ def propose(root: Any, words: Sequence[str], typed: str) -> list[str]:
 def show_help(
     context: typer.Context,
     words: Annotated[
-        list[str] | None, typer.Argument(metavar="[VERB]", help="The verb, in one or two words.")
+        list[str] | None, typer.Argument(metavar="[COMMAND]", help="The command, in one or two words.")
     ] = None,
 ) -> None:
-    """Show the help of a verb; without one, the list of all verbs."""
+    """Show the help of a command; without one, the list of all commands."""
     root, name = context.find_root(), " ".join(words or ())
     verb = named_verb(root, name) if words else root.command
     if verb is None:
         near = propose(root.command, words[:-1] if words else (), (words or [""])[-1])
         raise NotFound(
-            f"unknown verb {name!r}",
+            f"unknown command {name!r}",
             code="HF-E3068",
             expected=", ".join(call.removeprefix("holdfast ") for call in near) or None,
-            hint="list the verbs with `holdfast --help`",
+            hint="list the commands with `holdfast --help`",
         )
     settings: dict[str, Any] = {
         "info_name": f"holdfast {name}".rstrip(),

@@ -78,7 +78,7 @@ def test_an_erasure_is_certified(saved: str, tmp_path: Path) -> None:
     made = run(*words, "--yes", "--certificate", str(file))
     assert made.exit_code == 0
     assert "asked for" in made.stdout
-    assert "searched 1, rewritten 1, rows erased 1" in made.stdout
+    assert "total: 1 savepoint searched, 1 row erased, 1 savepoint rewritten\n" in made.stdout
     written = json.loads(file.read_text())["certificate"]
     assert (written["rows"], written["proved"], written["rewritten"]) == (1, True, [saved])
     again = run(*words, "--yes", "--certificate", str(file))
