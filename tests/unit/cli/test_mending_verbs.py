@@ -41,7 +41,7 @@ def test_an_edit_is_shown_made_and_taken_back(saved: str, tmp_path: Path) -> Non
     back = json.loads(run("undo", made["savepoint"], "--yes", "--json").stdout)
     assert back["back_to"] == saved
     listed = CliRunner().invoke(app, ["savepoint", "list", str(tmp_path / "sp")]).stdout.splitlines()
-    assert [line.split()[-1] for line in listed] == ["CHANGED", "–", "edit", "undo"]
+    assert [line.split()[-1] for line in listed] == ["CHANGE", "–", "edit", "undo"]
 
 
 def test_nobody_is_there_to_be_asked(saved: str, tmp_path: Path) -> None:
