@@ -445,10 +445,8 @@ def _show_digest(digested: Digested, names: Mapping[int, OperatorName]) -> None:
         output.line(f"{rows} counted and hashed; digests recorded")
         reused = digested.stores - digested.read
         if reused:
-            output.line(
-                f"{counted(reused, 'store')} of {digested.stores:,} not read again: an earlier savepoint has"
-                " the same files"
-            )
+            stores = counted(digested.stores, "store")
+            output.line(f"{reused:,} of {stores} reused from an earlier savepoint with the same files")
     else:
         output.line(f"{rows}; digests already recorded")
     rows_of = []
