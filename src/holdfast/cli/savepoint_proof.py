@@ -26,6 +26,8 @@ from holdfast.cli.state import key_words, open_state
 from holdfast.clock import now_ms
 from holdfast.config.checks import place_word
 from holdfast.errors import Corrupt, HoldfastError, Invalid, NotFound
+from holdfast.formats.operators import state_name
+from holdfast.layout import DEFAULT_STORE
 from holdfast.quantities import counted
 
 if TYPE_CHECKING:
@@ -431,8 +433,6 @@ def digests_later(uri: str) -> str:
 
 
 def _show_digest(digested: Digested, names: Mapping[int, OperatorName]) -> None:
-    from holdfast.checkpoints.state.states import StateName
-
     output.whole(digested.uri)
     if digested.states is None:
         output.line(
@@ -452,8 +452,11 @@ def _show_digest(digested: Digested, names: Mapping[int, OperatorName]) -> None:
     rows_of = []
     for state in digested.states:
         named = names.get(state.operator_id)
-        name = StateName(state.operator_id, state.store, state.family, named=named)
-        rows_of.append((name.shown_operator, name.state_name, state.rows, f"{state.digest[:12]}…"))
+        label = state.store if state.family == DEFAULT_STORE else state.family
+        operator, name = (
+            (state.operator_id, label) if named is None else (named.label, state_name(named, label))
+        )
+        rows_of.append((str(operator), name, state.rows, f"{state.digest[:12]}…"))
     output.table(["OPERATOR", "STATE", "ROWS", "DIGEST"], rows_of)
 
 
