@@ -326,7 +326,7 @@ def _key_by_key(evidence: Evidence) -> Advice:
     times = other.rows_a_second / ours.rows_a_second
     work_ms = evidence.work_ms
     return KEY_BY_KEY.advice(
-        f"a batch changes {_changed(evidence) or 0:.0%} of the rows of state in Cassandra",
+        f"a batch changes {_changed(evidence) or 0:.1%} of the rows of state in Cassandra",
         Cost(
             f"the batch takes {times:.1f} times as long as on RocksDB",
             batch_ms=None if work_ms is None else work_ms * (1 - 1 / times),

@@ -121,7 +121,7 @@ SLOW_LOGS = AdviceKind(
     Topic.CHECKPOINT,
     Severity.WARNING,
     Confidence.CERTAIN,
-    "For a job: at least 30 % of a batch, and at least 200 ms, is spent writing the offset log and the"
+    "For a job: at least 30% of a batch, and at least 200 ms, is spent writing the offset log and the"
     " commit log.",
     "The time spent on the logs, per batch.",
     "Use faster storage for the checkpoint, or a longer trigger: the logs cost the same for a batch of any"
@@ -223,7 +223,7 @@ def _small_files(evidence: Evidence) -> Iterator[Advice]:
         f"a batch every {rounded_duration(gap_ms)} writes {counted(stores, 'state file')} of"
         f" {rounded_size(size)} each",
         Cost(
-            f"{count(stores * a_day)} state files a day; a longer trigger saves",
+            f"{count(stores * a_day)} state files per day; saved by a longer trigger",
             files_a_day=saved_files,
             requests_a_day=requests,
             money_a_month=money,

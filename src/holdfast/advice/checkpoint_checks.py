@@ -218,7 +218,7 @@ def uneven(store: StoreShares) -> str | None:
     if store.largest_share < _UNEVEN:
         return None
     return (
-        f"partition {largest.partition} of {len(store.partitions)} holds {store.largest_share:.0%} of"
+        f"partition {largest.partition} of {len(store.partitions)} holds {store.largest_share:.1%} of"
         f" `{store.state_name}`, {rounded_size(store.bytes)}"
     )
 
@@ -486,7 +486,7 @@ def _hot(batches: Sequence[BatchProgress]) -> Iterator[Seen]:
             key = ", ".join(str(value) for value in first.key)
             yield (
                 "HF703",
-                f"key {key} of `{report.name}` had {first.share:.0%} of the rows of the newest batch",
+                f"key {key} of `{report.name}` had {first.share:.1%} of the rows of the newest batch",
             )
 
 
@@ -501,7 +501,7 @@ def _commits(batches: Sequence[BatchProgress]) -> Iterator[Seen]:
         yield (
             "HF704",
             (
-                f"{noting / whole:.0%} of an average batch of {mean:,} ms was spent writing logs, over"
+                f"{noting / whole:.1%} of an average batch of {mean:,} ms was spent writing logs, over"
                 f" {_span(worked)}"
             ),
         )
@@ -526,7 +526,7 @@ def _stores(batches: Sequence[BatchProgress]) -> Iterator[Seen]:
         share = commits / whole
         yield (
             "HF704",
-            f"committing the state of a partition took {share:.0%} of a batch, over {_span(worked)}",
+            f"committing the state of a partition took {share:.1%} of a batch, over {_span(worked)}",
         )
 
 

@@ -174,7 +174,7 @@ def _misses(evidence: Evidence) -> Iterator[Advice]:
     a_batch = misses / len(settled)
     budget = _number(evidence, MAX_MEMORY_KEY, _BUDGET_MB)
     yield MISSES.advice(
-        f"only {hits / reads:.0%} of RocksDB's reads hit the block cache",
+        f"only {hits / reads:.1%} of RocksDB's reads hit the block cache",
         Cost(f"each batch makes {count(a_batch)} reads from disk", batch_ms=a_batch * 0.0058),
         f"give stores {2 * budget} MiB per executor, twice the current budget, if the machines have the"
         " memory",
@@ -407,7 +407,7 @@ def _cores(evidence: Evidence) -> Iterator[Advice]:
         yield IDLE.advice(
             f"{name_of(spread[0])} has {counted(partitions, 'partition')}, but {cores} cores run tasks",
             Cost(
-                f"{part:.0%} of the cores have no stateful work",
+                f"{part:.1%} of the cores have no stateful work",
                 batch_ms=None if work_ms is None else work_ms * part,
             ),
             f"use {cores} partitions",
@@ -423,7 +423,7 @@ def _cores(evidence: Evidence) -> Iterator[Advice]:
         yield LAST_WAVE.advice(
             f"{partitions} partitions on {cores} cores: the last of {waves} rounds has {partitions % cores}",
             Cost(
-                f"{1 - used:.0%} of the cores' time is idle",
+                f"{1 - used:.1%} of the cores' time is idle",
                 batch_ms=None if work_ms is None else work_ms * (1 - used),
             ),
             f"use {wanted} partitions",

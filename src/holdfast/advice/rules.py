@@ -93,7 +93,7 @@ PROGRESS_RULES: Final = (
         "hot-key",
         Severity.WARNING,
         _FACTS,
-        "A key with at least 30 % of the rows of the newest batch, in a query that `hf.skew.watch` observes.",
+        "A key with at least 30% of the rows of the newest batch, in a query that `hf.skew.watch` observes.",
         "The task of its partition sets the duration of each batch, however many cores are added.",
         "split the key with `hf.skew.split_hot`; see the guide on hot keys",
         "one key far more frequent than all others",

@@ -93,7 +93,7 @@ def spark_ages(
     source = _chosen(state, by) if by is not None else _time_column(state)
     times, sizes, rows, total = _collected(state, chunks, source)
     if source is None:
-        return StateAges(state, None, "its rows have no times", None, times, sizes, rows, total)
+        return StateAges(state, None, "rows of this state have no timestamp", None, times, sizes, rows, total)
     if source.column == EXPIRES and by is None:
         ttl = current_ttl_ms if current_ttl_ms is not None else _worked_out(files, times)
         if ttl is None:

@@ -303,7 +303,7 @@ app.command("lint", short_help="Find problems in a query's code, plan or checkpo
 app.command("cost", short_help="Estimate the cost of state and the savings of changes.")(cost.cost)
 app.command("advise", short_help="Recommend changes to a checkpoint, a job or a planned job.")(advise.advise)
 app.add_typer(offsets.app, name="offsets", short_help="Show or change the source offsets of a query.")
-app.command("ttl", short_help="Show how much state a TTL would remove.")(ttl.ttl)
+app.command("ttl", short_help="Show how much state a TTL would free.")(ttl.ttl)
 app.command("doctor", short_help="Check the installation, and show the defaults of jobs.")(doctor.doctor)
 app.command("explain", short_help="Explain the code of an error, a lint rule or advice.")(explain.explain)
 app.command("completion", short_help="Print the completion script of a shell.")(completion.completion)

@@ -111,7 +111,7 @@ def _show(report: AdviceReport) -> None:
         _show_options("LOCATION", report.places, report.currency, state=False)
         unpriced = dict.fromkeys(name for place in report.places for name in place.unpriced)
         if unpriced:
-            output.prose(f"+: without {' and '.join(unpriced)} (no price given)")
+            output.prose(f"+ without {' and '.join(unpriced)} (no price given)")
     if report.not_told or report.lint:
         output.line()
     for what in report.not_told:
@@ -184,19 +184,19 @@ def _show_options(head: str, listed: Sequence[Option], currency: str, *, state: 
         size = None if option.state_bytes is None else output.WholeText(rounded_size(option.state_bytes))
         name = f"{option.name} (now)" if option.now else option.name
         if not state:
-            return name, word, size, _month(option, currency), option.why
+            return name, word, size, _month(option), option.why
         recovery = None if option.recovery_ms is None else rounded_duration(option.recovery_ms)
         read = None if option.read_us is None else rounded_duration(option.read_us / 1000)
         return name, word, size, recovery, read, option.why
 
-    numbers = ("STATE", "RESTART", "READ") if state else ("BYTES", "PER MONTH")
-    output.table([head, "", *numbers, "WHY"], [row(option) for option in listed], below=["WHY"])
+    numbers = ("STATE SIZE", "RESTART", "KEY READ") if state else ("SIZE", f"{currency}/MONTH")
+    output.table([head, "VERDICT", *numbers, "REASON"], [row(option) for option in listed], below=["REASON"])
 
 
-def _month(option: Option, currency: str) -> str | None:
+def _month(option: Option) -> str | None:
     """Return the monthly cost of a location, with a plus sign if some costs are unknown."""
     from holdfast.advice.prices import money_text
 
     if option.money_a_month is None:
         return None
-    return f"{money_text(option.money_a_month)} {currency}{' +' if option.unpriced else ''}"
+    return f"{money_text(option.money_a_month)}{' +' if option.unpriced else ''}"

@@ -105,8 +105,10 @@ def spoken(event: AlertEvent) -> str:
 
 
 def _show(found: JobAlerts) -> None:
+    if found.alerts:
+        output.line("active alerts:")
     output.table(
-        ["JOB", "ALERT", "SEVERITY", "STATE", "SINCE", "WHAT"],
+        ["JOB", "ALERT", "SEVERITY", "STATE", "SINCE", "SUMMARY"],
         [
             (
                 alert.job,
@@ -118,22 +120,25 @@ def _show(found: JobAlerts) -> None:
             )
             for alert in found.alerts
         ],
-        below=["WHAT"],
+        below=["SUMMARY"],
         empty="no active alerts",
     )
     if found.events:
         output.line()
+        output.line("newest events:")
         output.table(
-            ["WHEN", "JOB", "EVENT", "WHAT"],
+            ["TIME", "JOB", "ALERT", "EVENT", "SUMMARY"],
             [
                 (
                     output.moment(noted.event.at_ms),
                     noted.event.alert.job,
+                    noted.event.alert.rule,
                     noted.event.kind,
                     noted.event.alert.text,
                 )
                 for noted in reversed(found.events)
             ],
+            below=["SUMMARY"],
         )
 
 

@@ -153,7 +153,7 @@ def _show(report: CostReport) -> None:
     output.fields(
         [
             ("savepoint" if report.is_savepoint else "checkpoint", report.place),
-            ("on", report.medium),
+            ("storage", report.medium),
             ("batches retained", report.batches),
             ("batch interval", _interval_text(report)),
         ]
@@ -166,11 +166,11 @@ def _show(report: CostReport) -> None:
                 "STORES",
                 "LOCAL",
                 "CHECKPOINT",
-                "OLDER",
+                "OLDER BATCHES",
                 "SAVEPOINTS",
                 "MEMORY",
                 "REQUESTS/DAY",
-                "MONTH",
+                f"{currency}/MONTH",
             ],
             [
                 (
@@ -202,7 +202,7 @@ def _show(report: CostReport) -> None:
             ("memory", _memory_text(report)),
             (
                 "requests",
-                "none (a savepoint)"
+                "none (a savepoint is only stored)"
                 if report.is_savepoint
                 else _requests_text(report.requests, report.money, report.medium, currency),
             ),

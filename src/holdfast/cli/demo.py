@@ -10,6 +10,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
@@ -194,7 +195,7 @@ def tour(
     ] = False,
     json: options.Json = False,
 ) -> None:
-    """Walk through the commands on a small checkpoint: each is shown, then run.
+    """Walk through the commands on a small checkpoint: each one is shown, then run.
 
     Enter continues, q quits. If standard input is not a terminal, all steps run without waiting. Spark and
     Java are not needed, and nothing outside the directory changes. Steps with SQL are skipped if the extra
@@ -383,7 +384,7 @@ def init(
     starter = plan_starter(folder, name)
     if not dry_run:
         write_starter(starter)
-    output.show_plan(starter, json, _show_files, dry_run=dry_run)
+    output.show_plan(starter, json, partial(_show_files, dry_run=dry_run), dry_run=dry_run)
     if starter.install is not None and not json and (dry_run or not next_step.is_wanted(json)):
         output.say(f"to install what the job needs: {starter.install}")
     if dry_run:
@@ -392,7 +393,8 @@ def init(
         _say_next(starter, json)
 
 
-def _show_files(starter: Starter) -> None:
+def _show_files(starter: Starter, *, dry_run: bool) -> None:
+    output.say(f"{'would write' if dry_run else 'wrote'} {counted(len(starter.files), 'file')}:")
     for file in starter.files:
         output.whole(str(Path(starter.folder) / file))
 

@@ -15,6 +15,7 @@ from holdfast.cli import next_step, options, output
 from holdfast.cli.arguments import checkpoints_of, whole_address_or_directory
 from holdfast.cli.checkpoint import ranges
 from holdfast.cli.help_text import examples
+from holdfast.cli.job_settings import effect, setting_names
 from holdfast.cli.standard_streams import without_sparks_words
 from holdfast.config.checks import place_word
 from holdfast.errors import Corrupt, HoldfastError, Invalid, Unsupported
@@ -105,6 +106,7 @@ class _Machine:
 
     examination: Examination
     explained: JobExplained | None
+    setting_names: list[str]
     cluster: ClusterExamination | None
     master: str | None
     tried: Check | None
@@ -127,12 +129,12 @@ class _Machine:
 
         settings = options.settings(home)
         found = examine(settings, os.environ)
-        explained, jobs_conf = _explain(job)
+        explained, names, jobs_conf = _explain(job)
         found = replace(found, with_jobs=found.with_jobs or deep or job is not None or master is not None)
         cluster = _cluster(settings, master, options.pairs("--conf", conf)) if found.jobs_ready else None
         found = replace(found, checks=(*found.checks, *_of_stores(given, explained, jobs_conf)))
         tried = _try(settings) if deep and found.jobs_ready else None
-        return cls(found, explained, cluster, master, tried, *_writers(settings))
+        return cls(found, explained, names, cluster, master, tried, *_writers(settings))
 
     @property
     def ready(self) -> bool:
@@ -162,7 +164,9 @@ class _Machine:
 
     def render(self) -> None:
         """Print the results."""
-        _render(self.examination, self.tried, self.explained, ready=self.ready)
+        _render(self.examination, self.tried, ready=self.ready)
+        if self.explained is not None and self.examination.with_jobs:
+            _render_settings(self.explained, self.setting_names)
         if self.cluster is not None:
             output.line()
             output.line(f"on {self.master}:")
@@ -221,6 +225,9 @@ def _render_health(health: Health) -> None:
             *((("restart", _restart(health.restart)),) if health.restart else ()),
         ]
     )
+    if health.problems:
+        output.line()
+        output.line("damaged files:")
     for problem in health.problems[:_SHOWN]:
         output.whole(problem.file)
         output.prose(problem.what, "  ")
@@ -234,7 +241,7 @@ def _render_health(health: Health) -> None:
     if health.operators:
         output.line()
         output.table(
-            ["OPERATOR", "KIND", "PARTITIONS", "SNAPSHOT ROWS", "BYTES"],
+            ["OPERATOR", "KIND", "PARTITIONS", "SNAPSHOT KEYS", "BYTES"],
             [
                 (one.named.label, one.named.operator_kind, one.partitions, one.rows, one.size_bytes)
                 for one in health.operators
@@ -250,7 +257,7 @@ def _render_health(health: Health) -> None:
         verbs = "" if health.is_savepoint else f": holdfast advise {word}, holdfast lint {word}"
         output.prose(f"{counted(health.more_findings, 'finding')} more{verbs}")
     for reason in health.not_judged:
-        output.prose(f"not judged: {reason}")
+        output.prose(f"not checked: {reason}")
     output.line()
     output.whole(f"next: {health.next}")
 
@@ -346,14 +353,14 @@ def _render_writers(writers: list[WrittenBy], unread: list[dict[str, Any]]) -> N
         output.line(f"–        {error['where']}: {error['error']}")
 
 
-def _explain(job: str | None) -> tuple[JobExplained | None, dict[str, str]]:
-    """Return the explanation of a job's settings, and its Spark settings."""
+def _explain(job: str | None) -> tuple[JobExplained | None, list[str], dict[str, str]]:
+    """Return the explanation of a job's settings, their dotted names, and the job's Spark settings."""
     if job is None:
-        return None, {}
+        return None, [], {}
     from holdfast.jobs.loader import explained, load_job
 
     loaded = load_job(job)
-    return explained(loaded), loaded.spark_conf()
+    return explained(loaded), setting_names(loaded), loaded.spark_conf()
 
 
 def _of_stores(given: list[str], explained: JobExplained | None, conf: dict[str, str]) -> list[Check]:
@@ -415,7 +422,7 @@ def _render_checks(checks: Iterable[Check], *, with_jobs: bool = True) -> None:
             output.line(f"         {check.hint}")
 
 
-def _render(found: Examination, tried: Check | None, explained: JobExplained | None, *, ready: bool) -> None:
+def _render(found: Examination, tried: Check | None, *, ready: bool) -> None:
     output.line(f"commands over files: {'ready' if found.files_ready else 'not ready, see MISSING below'}")
     if found.with_jobs:
         output.line(f"jobs: {'ready' if ready else 'not ready, see MISSING below'}")
@@ -434,9 +441,11 @@ def _render(found: Examination, tried: Check | None, explained: JobExplained | N
         origin = f"yours, from {default.given_by}" if default.given_by else f"Spark: {default.spark_default}"
         output.line(f"  {default.key} = {default.value}  ({origin})")
         output.line(f"      {default.reason}")
-    if explained is not None:
-        output.line()
-        output.line(f"job {explained.name}:")
-        for knob in explained.knobs:
-            output.line(f"  {knob.name} = {knob.value}  ->  {knob.becomes or knob.outcome.value}")
-            output.line(f"      {knob.why}")
+
+
+def _render_settings(explained: JobExplained, names: list[str]) -> None:
+    output.line()
+    output.line(f"job {explained.name}:")
+    for name, knob in zip(names, explained.knobs, strict=True):
+        output.line(f"  {name} = {knob.value}  ->  {effect(knob)}")
+        output.line(f"      {knob.why}")

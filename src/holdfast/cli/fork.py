@@ -60,7 +60,7 @@ def show_moved(made: StateReport, change: str) -> None:
         change: The change from the old checkpoint, as text.
     """
     output.whole(made.checkpoint)
-    output.say(f"{change}: {counted(made.rows, 'row')}, verified to be the same")
+    output.say(f"{change}: {counted(made.rows, 'row')}, verified unchanged")
     output.say(
         f"query {made.plan.query_id} continues with batch {made.batch_id + 1};"
         " its old checkpoint is unchanged"
@@ -76,7 +76,8 @@ def show_usage(usage: CheckpointUsage | None, emit: Callable[[str], None]) -> No
     """Print the known users of a checkpoint, to help decide on --confirm-stopped."""
     if usage is None:
         return
-    emit(f"no query may use {usage.uri} meanwhile; confirm with --confirm-stopped. Known activity:")
+    emit(f"no query may use {usage.uri} during this change; confirm with --confirm-stopped.")
+    emit("known activity:")
     for line in usage.lines():
         emit(f"  {line}")
 

@@ -15,7 +15,6 @@ from holdfast.cli.fork import show_usage
 from holdfast.cli.help_text import examples
 from holdfast.cli.progress import progress
 from holdfast.errors import Invalid, NotFound
-from holdfast.quantities import counted
 
 if TYPE_CHECKING:
     from holdfast.changes.offsets.moving import OffsetPlan, OffsetRequest, OffsetsMoved
@@ -357,16 +356,12 @@ def _lines(plan: OffsetPlan) -> list[str]:
         )
     if plan.repeated:
         lines.append(
-            f"at most {counted(plan.repeated, 'record')} read again: they are counted again in the state"
-            + (
-                ""
-                if plan.watermark_ms is None
-                else ", except those older than the watermark, which are dropped as late"
-            )
+            f"records read again: at most {plan.repeated:,}, which are counted again in the state"
+            + ("" if plan.watermark_ms is None else " or dropped as late if older than the watermark")
         )
     if plan.skipped:
         lines.append(
-            f"at most {counted(plan.skipped, 'record')} skipped: neither in the state nor in the output"
+            f"records skipped: at most {plan.skipped:,}, which are missing from the state and the output"
         )
     if plan.uncommitted is not None:
         lines.append(
@@ -380,14 +375,14 @@ def _change(change: PositionChange) -> str:
     if change.topic is None:
         if change.before is change.after is None:
             return f"source {change.source}: to the given offset"
-        return f"source {change.source}: {_at(change.before)} to {_at(change.after)}"
-    before = f"{change.topic} {change.partition}"
+        return f"source {change.source}: {_offset(change.before)} to {_offset(change.after)}"
+    before = f"{change.topic} partition {change.partition}"
     if change.new_topic is not None or change.new_partition is not None:
-        after = f"{change.new_topic or change.topic} "
-        after += str(change.partition if change.new_partition is None else change.new_partition)
-        return f"{before} at {change.before} becomes {after} at {change.after}"
-    return f"{before}: {_at(change.before)} to {_at(change.after)}"
+        partition = change.partition if change.new_partition is None else change.new_partition
+        after = f"{change.new_topic or change.topic} partition {partition}"
+        return f"{before} at {_offset(change.before)} becomes {after} at {_offset(change.after)}"
+    return f"{before}: {_offset(change.before)} to {_offset(change.after)}"
 
 
-def _at(offset: int | None) -> str:
-    return "no offset" if offset is None else str(offset)
+def _offset(offset: int | None) -> str:
+    return "no offset" if offset is None else f"offset {offset}"

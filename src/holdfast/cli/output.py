@@ -2,7 +2,7 @@
 
 On a terminal, or with COLUMNS set, a table is fitted to the width: ids are cut to their shortest unambiguous
 prefix, columns without a value are left out, and other values that do not fit are cut at their end. A number
-is never cut. A single row, and rows on too narrow a terminal, are printed as names and values instead, with
+is never cut. A single row, and rows whose words do not fit, are printed as names and values instead, with
 nothing cut. In a pipe or a file, all columns and all values are printed.
 
 Sentences are wrapped between words. Paths, addresses, commands in backticks and keys in quotes are never
@@ -19,6 +19,7 @@ import sys
 import textwrap
 import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cached_property
 from typing import Any, Final, Protocol, TextIO, TypeVar
 
 from holdfast.cli import standard_streams
@@ -94,6 +95,12 @@ class _Column:
         # The minimum width of the column.
         self.least = self.width if stays or self.is_number else min(self.width, max(_width(name), _LEAST))
 
+    @cached_property
+    def longest_word(self) -> int:
+        """Return the width of the longest word, which is not split if the values continue below."""
+        words = (word for text in (self.name, *self.cells) for word in _joined(text).split())
+        return max(map(_width, words), default=0)
+
 
 def table_lines(
     headers: Sequence[str],
@@ -146,9 +153,8 @@ def broken(text: str, room: int | None, indent: str = "", below: str = "") -> li
     """
     if room is None:
         return [f"{indent}{text}"]
-    kept = _COPIED.sub(lambda copied: copied[0].replace(" ", _STAYS), text)
     parts = textwrap.wrap(
-        kept,
+        _joined(text),
         max(room, len(indent) + _LEAST),
         initial_indent=indent,
         subsequent_indent=below,
@@ -156,6 +162,11 @@ def broken(text: str, room: int | None, indent: str = "", below: str = "") -> li
         break_on_hyphens=False,
     )
     return [part.replace(_STAYS, " ") for part in parts] or [""]
+
+
+def _joined(text: str) -> str:
+    """Return a text with the spaces replaced at which it is not wrapped."""
+    return _COPIED.sub(lambda copied: copied[0].replace(" ", _STAYS), text)
 
 
 def broken_text(text: str, room: int | None) -> list[str]:
@@ -233,7 +244,9 @@ def shortened(ids: list[str], least: int) -> list[str]:
 
 
 def _least(column: _Column, below: Sequence[str]) -> int:
-    return min(column.width, _LEAST_BELOW) if column.name in below else column.least
+    if column.name not in below:
+        return column.least
+    return min(column.width, max(_LEAST_BELOW, column.longest_word))
 
 
 def _fitted(columns: list[_Column], room: int, below: Sequence[str]) -> list[int]:
@@ -249,9 +262,7 @@ def _grid(columns: list[_Column], widths: list[int], below: Sequence[str] = ()) 
     lines = []
     for row in zip(*((column.name, *column.cells) for column in columns), strict=True):
         parts = [
-            textwrap.wrap(text, width)
-            if column.name in below and _width(text) > width
-            else [_cut(text, width)]
+            broken(text, width) if column.name in below and _width(text) > width else [_cut(text, width)]
             for text, column, width in zip(row, columns, widths, strict=True)
         ]
         for several in itertools.zip_longest(*parts, fillvalue=""):
@@ -301,7 +312,8 @@ def _width(text: str) -> int:
 
 
 def _is_number(text: str) -> bool:
-    return text.replace(",", "").replace(".", "").lstrip("-").isdigit() or text == NOTHING
+    digits = text.replace(",", "").replace(".", "").lstrip("-").removesuffix("%")
+    return digits.isdigit() or text == NOTHING
 
 
 def emit_json(value: Any) -> None:

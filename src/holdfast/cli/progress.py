@@ -15,23 +15,23 @@ from holdfast.quantities import counted
 Advance = Callable[[int, int, str], None]
 
 STEPS = "steps"
-# The unit of each phase that counts other things than the verb.
-_UNITS: Final = {
-    "hashing": "files",
-    "reading files": "files",
-    "copying": "files",
-    "reading back": "files",
-    "removing": "files",
-    "writing": "files",
-    "reading state": "stores",
-    "writing state": "stores",
-    "reading rows": "stores",
-    "writing stores": "stores",
-    "looking for rows": "partitions",
-    "reading batches": "batches",
-    "reading partitions": "partitions",
-    "searching": "savepoints",
-    "erasing": "savepoints",
+# The unit of each phase that counts other things than the verb, and the words before the amount.
+_PHASES: Final = {
+    "hashing": ("files", "hashing"),
+    "reading files": ("files", "reading"),
+    "copying": ("files", "copying"),
+    "reading back": ("files", "reading back"),
+    "deleting": ("files", "deleting"),
+    "writing": ("files", "writing"),
+    "reading state": ("stores", "reading state of"),
+    "writing state": ("stores", "writing state of"),
+    "reading rows": ("stores", "reading rows of"),
+    "writing stores": ("stores", "writing"),
+    "looking for rows": ("partitions", "searching"),
+    "reading batches": ("batches", "reading"),
+    "reading partitions": ("partitions", "reading"),
+    "searching": ("savepoints", "searching"),
+    "erasing": ("savepoints", "erasing from"),
 }
 
 
@@ -76,7 +76,7 @@ def _bar(what: str, unit: str, stream: TextIO) -> Iterator[Advance]:
 
     class Rate(ProgressColumn):
         def render(self, task: Task) -> Text:
-            things = _UNITS.get(task.fields["note"], unit)
+            things = _unit(task.fields["note"], unit)
             return Text(f"{task.speed:,.0f} {things}/s" if task.speed else "")
 
     class Left(ProgressColumn):
@@ -100,6 +100,10 @@ def _bar(what: str, unit: str, stream: TextIO) -> Iterator[Advance]:
         yield lambda done, total, note: bar.update(task, completed=done, total=total, note=note)
 
 
+def _unit(note: str, unit: str) -> str:
+    return _PHASES[note][0] if note in _PHASES else unit
+
+
 def _singular(unit: str) -> str:
     return unit.removesuffix("es") if unit.endswith("ches") else unit.removesuffix("s")
 
@@ -112,12 +116,14 @@ def _lines(what: str, unit: str, stream: TextIO) -> Advance:
         if note in told:
             return
         told.add(note)
-        things = unit if unit == STEPS else _UNITS.get(note, unit)
+        things = unit if unit == STEPS else _unit(note, unit)
         amount = "" if things == STEPS or total < 1 else counted(total, _singular(things))
-        if amount and done and note not in _UNITS:
-            amount = f"{done:,} of {amount}"  # an event during a phase
-        elif amount and note.endswith(things):
-            amount = f"{total:,} in all"
-        output.say(f"{what}: {', '.join(part for part in (note, amount) if part) or 'started'}", stream)
+        if amount and note in _PHASES:
+            text = f"{_PHASES[note][1]} {amount}"
+        else:
+            if amount and done:
+                amount = f"{done:,} of {amount}"  # an event during a phase
+            text = ", ".join(part for part in (note, amount) if part) or "started"
+        output.say(f"{what}: {text}", stream)
 
     return advance

@@ -14,6 +14,7 @@ import typer
 
 from holdfast.cli import next_step, options, output, serve
 from holdfast.cli.help_text import examples
+from holdfast.cli.job_settings import setting_names, show_settings
 from holdfast.cli.progress import progress
 from holdfast.clock import now_ms
 from holdfast.errors import Conflict, Failed, HoldfastError, Invalid, Unsupported
@@ -322,14 +323,10 @@ def _explain(
     for query, savepoint in savepoints.items():
         output.line(f"{query or 'its query'} would start from {savepoint}; the checkpoint must not exist yet")
     output.line()
-    output.table(
-        ["SETTING", "VALUE", "BECOMES"],
-        [(knob.name, knob.value, knob.becomes or knob.outcome.value) for knob in job.knobs],
-        below=["BECOMES"],
-    )
+    show_settings(zip(setting_names(loaded), job.knobs, strict=True))
     output.line()
     output.table(
-        ["HOLDFAST", "VALUE", "FROM"],
+        ["OPTION", "VALUE", "FROM"],
         [(setting.name, setting.value, setting.source) for setting in settings.resolved()],
     )
 

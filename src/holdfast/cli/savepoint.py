@@ -423,7 +423,7 @@ def _show_taken(taken: Taken) -> None:
 
 def _show_list(found: tuple[Listed, ...]) -> None:
     output.table(
-        ["SAVEPOINT", "AGE", "BATCH", "BYTES", "NEW BYTES", "DIGESTS", "QUERY", "LABEL", "CHANGED"],
+        ["SAVEPOINT", "AGE", "BATCH", "BYTES", "NEW BYTES", "DIGESTS", "QUERY", "LABEL", "CHANGE"],
         [
             (
                 listed.savepoint_id,
@@ -476,7 +476,7 @@ def _changes(manifest: Manifest) -> list[tuple[str, str]]:
             found.append(
                 ("rows", f"{change['rows_before']:,} before, {change['rows_after']:,} after: {counts}")
             )
-        found += [("by", who), ("made from", str(change.get("of")))]
+        found += [("author", who), ("original", str(change.get("of")))]
     for erasure in manifest.erasures:
         rows = counted(int(erasure["rows"]), "row")
         why = f" ({erasure['why']})" if erasure.get("why") else ""

@@ -26,15 +26,18 @@ from holdfast.cli.state import key_words, open_state
 from holdfast.clock import now_ms
 from holdfast.config.checks import place_word
 from holdfast.errors import Corrupt, HoldfastError, Invalid, NotFound
+from holdfast.formats.operators import state_name
+from holdfast.layout import DEFAULT_STORE
 from holdfast.quantities import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from holdfast.at_rest.model import NamedOperator, NamedState
     from holdfast.at_rest.state_reader import StateReader
     from holdfast.checkpoints.state.states import StateName
     from holdfast.formats.manifest import LabelChange
+    from holdfast.formats.operators import OperatorName
     from holdfast.savepoints.digests import Digested
     from holdfast.savepoints.key_diff import DifferingKey, StatesDifference
     from holdfast.savepoints.manifest_diff import Difference
@@ -182,14 +185,17 @@ def _show_content(proof: Proof) -> None:
     if proof.states is None:
         told = proof.recorded
         if told is None:
-            output.prose(f"digests pending, so rows cannot be compared; {later}")
+            output.prose(f"rows not counted or hashed; the digests are pending; {later}")
         elif told:
-            output.line(f"rows not read; --deep compares the digests of {counted(len(told), 'state')}")
+            states = counted(len(told), "state")
+            output.prose(f"rows not counted or hashed; --deep compares them with the digests of {states}")
         return
     rows = counted(sum(state.rows for state in proof.states), "row")
-    output.line(f"{rows} of {counted(len(proof.states), 'state')} read, {proof.compared:,} of them compared")
+    done = f"{rows} of {counted(len(proof.states), 'state')} counted and hashed"
     if proof.recorded is None:
-        output.prose(f"digests pending, so rows were counted but not compared; {later}")
+        output.prose(f"{done}, but not compared, because the digests are pending; {later}")
+    else:
+        output.prose(f"{done}; {counted(proof.compared, 'state')} compared with the recorded digests")
     told_of = {
         (recorded.operator_id, recorded.store, recorded.family): recorded for recorded in proof.recorded or ()
     }
@@ -217,7 +223,7 @@ def _show_difference(found: Difference) -> None:
     named = [(change.name, _plain(change.first), _plain(change.second)) for change in found.changes]
     named += [(f"source {source.name}", source.first, source.second) for source in found.sources]
     if named:
-        output.table(["WHAT", "IN A", "IN B"], named)
+        output.table(["FIELD", "IN A", "IN B"], named)
     for operator in found.operators:
         name = (operator.second or operator.first)["display_name"]
         output.line(f"operator {operator.name} {name} differs; --json shows both")
@@ -238,7 +244,7 @@ def _show_difference(found: Difference) -> None:
             ],
         )
     output.line()
-    output.line("the same state files" if found.same_state else "the state files differ")
+    output.line("the state files are the same" if found.same_state else "the state files differ")
 
 
 def _show_states(found: StatesDifference) -> None:
@@ -267,7 +273,7 @@ def _show_states(found: StatesDifference) -> None:
         for sample in difference.samples:
             _show_sample(sample)
     output.line()
-    output.line("the same state" if found.same else "the states differ")
+    output.line("the states are the same" if found.same else "the states differ")
 
 
 def _show_sample(sample: DifferingKey) -> None:
@@ -310,7 +316,7 @@ def digest(
     Savepoints with digests are left unchanged. Ctrl-C leaves the savepoint that is being read pending.
     """
     from holdfast.savepoints.address import StateAddress
-    from holdfast.savepoints.catalog import SAVEPOINTS
+    from holdfast.savepoints.catalog import SAVEPOINTS, load
     from holdfast.savepoints.digests import not_digested, pending
     from holdfast.savepoints.savepoint_api import digest as make
     from holdfast.storage import open_storage
@@ -338,7 +344,7 @@ def digest(
                 state = make(state.uri, gentle=False if full_speed else None, tell=tell)
         found.append(state)
         if not json:
-            _show_digest(state, dry_run=dry_run)
+            _show_digest(state, load(catalog, savepoint_id).operator_names)
     if json:
         made = [digested.as_dict() for digested in found]
         output.emit_json({"dry_run": dry_run, **(made[0] if address.is_savepoint else {"savepoints": made})})
@@ -426,21 +432,32 @@ def digests_later(uri: str) -> str:
     return f"the savepoint is whole, but its digests are pending; run {making}"
 
 
-def _show_digest(digested: Digested, *, dry_run: bool) -> None:
+def _show_digest(digested: Digested, names: Mapping[int, OperatorName]) -> None:
     output.whole(digested.uri)
     if digested.states is None:
-        output.line(f"  pending: would read {counted(digested.read, 'store')}, {digested.size_bytes:,} bytes")
+        output.line(
+            f"digests pending; would count and hash the rows of {counted(digested.read, 'store')},"
+            f" {digested.size_bytes:,} bytes"
+        )
         return
     rows = f"{counted(digested.rows or 0, 'row')} of {counted(len(digested.states), 'state')}"
     if digested.made:
-        output.line(f"  {rows}; {digested.read:,} of {counted(digested.stores, 'store')} read")
+        output.line(f"{rows} counted and hashed; digests recorded")
+        reused = digested.stores - digested.read
+        if reused:
+            stores = counted(digested.stores, "store")
+            output.line(f"{reused:,} of {stores} reused from an earlier savepoint with the same files")
     else:
-        output.line(f"  {rows}; already recorded{', nothing to do' if dry_run else ''}")
+        output.line(f"{rows}; digests already recorded")
+    rows_of = []
     for state in digested.states:
-        output.line(
-            f"  operator {state.operator_id}, {state.store}/{state.family}:"
-            f" {counted(state.rows, 'row')}, digest {state.digest[:12]}…"
+        named = names.get(state.operator_id)
+        label = state.store if state.family == DEFAULT_STORE else state.family
+        operator, name = (
+            (state.operator_id, label) if named is None else (named.label, state_name(named, label))
         )
+        rows_of.append((str(operator), name, state.rows, f"{state.digest[:12]}…"))
+    output.table(["OPERATOR", "STATE", "ROWS", "DIGEST"], rows_of)
 
 
 @examples("savepoints/20260305T080000 --dry-run", "savepoints/20260305T080000 --yes")
@@ -483,7 +500,7 @@ def gc(
     if not dry_run:
         if removal.paths and not yes:
             confirm(
-                f"Remove {counted(len(removal.paths), 'file')}, {removal.size_bytes:,} bytes,"
+                f"Delete {counted(len(removal.paths), 'file')}, {removal.size_bytes:,} bytes,"
                 " that no savepoint needs?"
             )
         with progress("gc", "files") as tell:
@@ -501,17 +518,17 @@ def _say_next(removal: Removal, json: bool, *, dry_run: bool) -> None:
 
 
 def _show_removal(removal: Removal, *, dry_run: bool) -> None:
-    did = "would remove" if dry_run else "removed"
+    did = "would delete" if dry_run else "deleted"
     what = f"{removal.savepoint} and " if removal.savepoint else ""
     output.line(
         f"{did} {what}{counted(len(removal.paths), 'file')}, {removal.size_bytes:,} bytes;"
-        f" keeping {counted(removal.kept, 'savepoint')}"
+        f" {counted(removal.kept, 'savepoint')} retained"
     )
     for owner in removal.dead:
         output.line(f"a take by {owner} was killed")
     for owner in removal.live:
-        output.insist(f"a take by {owner} is running; nothing can be removed until it ends")
+        output.insist(f"a take by {owner} is running; nothing can be deleted until it ends")
     for savepoint in removal.unreadable:
         output.insist(
-            f"the manifest of {savepoint} is damaged, so the files it needs are unknown; none is removed"
+            f"the manifest of {savepoint} is damaged, so the files it needs are unknown; no file is deleted"
         )

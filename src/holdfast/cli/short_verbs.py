@@ -38,7 +38,7 @@ _CODE: Final = re.compile(r"\[?HF-?[A-Z]?[0-9]+\]?", re.IGNORECASE)
 PANELS: Final[tuple[tuple[str, tuple[str, ...]], ...]] = (
     ("Start", ("tour", "demo", "init", "doctor")),
     (
-        "Look",
+        "Inspect",
         (
             "show",
             "verify",

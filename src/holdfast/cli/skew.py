@@ -119,8 +119,8 @@ def _render_report(query: str, report: SkewReport) -> None:
         most = max(report.partitions)
         output.line()
         output.line(
-            f"largest of {len(report.partitions)} partitions: {report.partitions.index(most)},"
-            f" with {_percent(most)} (even share: {_percent(1 / len(report.partitions))})"
+            f"largest partition: {report.partitions.index(most)}, with {_percent(most)} of the rows"
+            f" ({len(report.partitions)} partitions, even share {_percent(1 / len(report.partitions))})"
         )
 
 
@@ -151,13 +151,13 @@ def _show_checkpoint(address: str, keys: int | None, *, as_json: bool) -> list[H
             "STATE",
             "PARTITIONS",
             "LARGEST",
-            "ITS SHARE",
+            "MAX SHARE",
             "EVEN SHARE",
             "BYTES",
             "ROWS",
         ],
         [_row(store) for store in stores],
-        spare=("EVEN SHARE", "ROWS"),
+        spare=("KIND", "EVEN SHARE", "ROWS"),
         empty="the query has no state",
     )
 
@@ -213,4 +213,4 @@ def _row(store: StoreShares) -> tuple[Any, ...]:
 
 
 def _percent(share: float) -> str:
-    return output.WholeText(f"{100 * share:.1f} %")
+    return output.WholeText(f"{share:.1%}")

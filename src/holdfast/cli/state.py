@@ -483,7 +483,10 @@ def _show_explanation(found: KeyExplanation) -> None:
             ("batch", str(found.found.batch_id)),
             ("written", _written(found)),
             ("planned", output.moment(found.written_ms, in_utc=True)),
-            ("watermark", f"{_moment(found.watermark_ms)} then, {_moment(found.watermark_now_ms)} now"),
+            (
+                "watermark",
+                f"{_moment(found.watermark_ms)} at that batch, {_moment(found.watermark_now_ms)} now",
+            ),
             ("expires", _expiry_of(found)),
             ("partition", f"{found.partition} of {found.partitions}"),
             *([] if found.key_group is None else [("key group", str(found.key_group))]),
@@ -564,7 +567,7 @@ def _expiry_of(found: KeyExplanation) -> str:
 def _rank(found: KeyExplanation) -> str:
     rank = found.rank
     return (
-        "" if rank is None else f"{rank.rank:,} of {counted(rank.keys, 'key')}, {rank.share:.2%} of the bytes"
+        "" if rank is None else f"{rank.rank:,} of {counted(rank.keys, 'key')}, {rank.share:.1%} of the bytes"
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json as json_
 import os
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -115,7 +116,8 @@ def edit(
                 next_step.say_for_real(json)
                 return
             if not yes:
-                _preview(plan)
+                _say_fields(_counts(plan))
+                _show_samples(plan)
                 confirm(f"Create a savepoint from {plan.savepoint} with these changes?", _DOES)
             made = edit_api.apply(plan, catalog, target, why=why, label=label, who=None, tell=tell)
     output.show(made, json, _show_made)
@@ -162,7 +164,19 @@ def _show_undo_plan(plan: UndoPlan) -> None:
 
 def _show_undone(made: UndoReport) -> None:
     output.whole(made.uri)
-    output.say(f"it has the state of {made.plan.back_to}; {made.plan.savepoint} still has the edit")
+    output.say("edit undone")
+    _say_fields(
+        [
+            ("original", f"{made.plan.back_to} (same state)"),
+            ("edited", f"{made.plan.savepoint} (unchanged)"),
+        ]
+    )
+
+
+def _say_fields(pairs: list[tuple[str, Any]]) -> None:
+    """Print aligned names and values as messages."""
+    for text in output.field_lines(pairs, output.width(sys.stderr)):
+        output.say(text)
 
 
 def _row(text: str) -> dict[str, Any]:
@@ -186,17 +200,29 @@ def _no_row(text: str, problem: str) -> Invalid:
 
 
 def _show_plan(plan: EditPlan) -> None:
-    output.line(f"would {plan.statement}, in state {plan.state} of {plan.savepoint}")
-    _preview(plan, output.line)
-
-
-def _preview(plan: EditPlan, line: Any = output.say) -> None:
-    tally = plan.tally
-    line(
-        f"{counted(tally.rows, 'row')} before, {tally.rows_after:,} after: {tally.changed:,} changed,"
-        f" {tally.deleted:,} deleted, {tally.inserted:,} inserted, in"
-        f" {counted(len(plan.partitions), 'partition')}"
+    output.line("would create a savepoint with this edit:")
+    output.fields(
+        [
+            ("original", plan.savepoint),
+            ("state", plan.state),
+            ("edit", plan.statement),
+            *_counts(plan),
+        ]
     )
+    _show_samples(plan, output.line)
+
+
+def _counts(plan: EditPlan) -> list[tuple[str, str]]:
+    tally = plan.tally
+    return [
+        ("rows", f"{tally.rows:,} before, {tally.rows_after:,} after"),
+        ("changes", f"{tally.changed:,} changed, {tally.deleted:,} deleted, {tally.inserted:,} inserted"),
+        ("partitions", f"{len(plan.partitions):,} changed"),
+    ]
+
+
+def _show_samples(plan: EditPlan, line: Any = output.say) -> None:
+    tally = plan.tally
     for sample in plan.as_dict()["samples"]:
         line(f"  {_change(sample['before'], sample['after'])}")
     if tally.touched > len(tally.samples):
@@ -217,11 +243,15 @@ def _change(before: dict[str, Any] | None, after: dict[str, Any] | None) -> str:
 
 def _show_made(made: EditReport) -> None:
     output.whole(made.uri)
-    _preview(made.plan)
-    output.say(
-        f"every other row is verified to be the same; {made.plan.savepoint} is unchanged;"
-        f" to undo: `holdfast state undo {place_word(made.uri)}`"
+    _say_fields(
+        [
+            *_counts(made.plan),
+            ("other rows", "verified unchanged"),
+            ("original", f"{made.plan.savepoint} (unchanged)"),
+            ("undo", f"`holdfast state undo {place_word(made.uri)}`"),
+        ]
     )
+    _show_samples(made.plan)
 
 
 @examples(

@@ -223,8 +223,9 @@ def _show(report: JobReport) -> None:
     if report.alerts:
         output.line()
         output.table(
-            ["ALERT", "SINCE", "WHAT"],
+            ["ALERT", "SINCE", "SUMMARY"],
             [(alert.rule, output.moment(alert.since_ms), alert.text) for alert in report.alerts],
+            below=["SUMMARY"],
         )
 
 
@@ -317,7 +318,7 @@ def _render(details: JobDetails, sized: Sequence[QuerySizing], lags: Sequence[La
     if details.savepoints:
         output.line()
         output.table(
-            ["SAVEPOINT", "QUERY", "BATCH", "NEW BYTES", "WHERE"],
+            ["SAVEPOINT", "QUERY", "BATCH", "NEW BYTES", "ADDRESS"],
             [
                 (
                     output.moment(savepoint.at_ms),
@@ -328,12 +329,12 @@ def _render(details: JobDetails, sized: Sequence[QuerySizing], lags: Sequence[La
                 )
                 for savepoint in details.savepoints[-5:]
             ],
-            below=["WHERE"],
+            below=["ADDRESS"],
         )
     if details.attempts:
         output.line()
         output.table(
-            ["ATTEMPT", "BEGAN", "TO FIRST COMMIT", "ENDING", "CAUSE", "WHY"],
+            ["ATTEMPT", "STARTED", "FIRST COMMIT", "OUTCOME", "CAUSE", "REASON"],
             [
                 (
                     attempt.number,
@@ -342,13 +343,13 @@ def _render(details: JobDetails, sized: Sequence[QuerySizing], lags: Sequence[La
                     if attempt.first_commit_ms
                     else None,
                     attempt.ending or "running",
-                    attempt.failure.cause if attempt.failure else "",
-                    str(attempt.failure) if attempt.failure else "",
+                    attempt.failure.cause if attempt.failure else None,
+                    str(attempt.failure) if attempt.failure else None,
                 )
                 for attempt in details.attempts[-10:]
             ],
-            spare=("TO FIRST COMMIT",),
-            below=["WHY"],
+            spare=("FIRST COMMIT",),
+            below=["REASON"],
         )
 
 
@@ -377,7 +378,7 @@ def _keyed(details: JobDetails) -> Iterator[tuple[Any, ...]]:
             )
             for state in keyed.states:
                 entries, size = _or_unknown(state.entries), _or_unknown(state.size_bytes)
-                yield "", "", state.name, entries, None, expired[state.name], size
+                yield batch.query, keyed.name, state.name, entries, None, expired[state.name], size
 
 
 def _render_lag(lags: Sequence[Lag]) -> None:
@@ -414,7 +415,17 @@ def _render_sizing(sized: Sequence[QuerySizing]) -> None:
     if sized:
         output.line()
         output.table(
-            ["QUERY", "SIZING", "SURE", "BATCH", "AT LEAST", "PARTITIONS", "CORES", "MEMORY", "WHY"],
+            [
+                "QUERY",
+                "SIZING",
+                "CONFIDENCE",
+                "BATCH TIME",
+                "MIN TIME",
+                "PARTITIONS",
+                "CORES",
+                "MEMORY",
+                "REASON",
+            ],
             [
                 (
                     query.query,
@@ -432,8 +443,8 @@ def _render_sizing(sized: Sequence[QuerySizing]) -> None:
                 for query in sized
                 for one in (query.sizing,)
             ],
-            spare=["AT LEAST", "MEMORY"],
-            below=["WHY"],
+            spare=["MIN TIME", "MEMORY"],
+            below=["REASON"],
         )
     grown = [
         (
@@ -450,14 +461,14 @@ def _render_sizing(sized: Sequence[QuerySizing]) -> None:
     ]
     if grown:
         output.line()
-        output.table(["QUERY", "OPERATOR", "GROWTH", "BYTES A DAY", "KEYS A DAY", "FULL"], grown)
+        output.table(["QUERY", "OPERATOR", "GROWTH", "BYTES/DAY", "KEYS/DAY", "FULL AT"], grown)
 
 
 def _right(recommended: int | None, present: int | None) -> str | None:
-    """Return `8, not 200`, or only the present number if it is right or nothing is recommended."""
+    """Return `200 (8 advised)`, or only the present number if it is right or nothing is recommended."""
     if recommended is None or present is None or recommended == present:
         return None if present is None else str(present)
-    return f"{recommended}, not {present}"
+    return f"{present} ({recommended} advised)"
 
 
 def _or_unknown(number: int | None) -> int | str:
@@ -484,7 +495,9 @@ def _render_recoveries(recoveries: Sequence[RecoveryTimes], prediction: Predicti
     ]
     if prediction is not None:
         expected = [output.duration(prediction.phases_ms[phase]) for phase in PHASES]
-        rows.append(("the next", output.duration(prediction.recovery_ms), *expected, _error(prediction)))
+        rows.append(
+            ("next (predicted)", output.duration(prediction.recovery_ms), *expected, _error(prediction))
+        )
     if rows:
         output.line()
         output.table(

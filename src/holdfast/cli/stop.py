@@ -225,7 +225,7 @@ def cancel(
             plan,
             json,
             lambda found: output.line(
-                f"{name}: {found.status.job.state.value}, would be ended at once and {fate}"
+                f"{name}: {found.status.job.state.value}, would be ended at once; would {fate}"
             ),
         )
         next_step.say_for_real(json)

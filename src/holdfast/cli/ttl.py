@@ -92,7 +92,7 @@ def _show(found: WhatIf) -> None:
     output.line()
     output.line(f"{found.name}: {counted(found.rows, 'row')}, {found.size_bytes:,} bytes")
     if found.freed_rows is None:
-        output.line(f"  unknown: {found.what}")
+        output.line(f"  effect unknown: {found.what}")
     else:
         share = found.freed_rows / max(found.rows, 1)
         output.line(

@@ -91,7 +91,7 @@ class HealthFinding(JsonShape):
     """A finding of `lint`, `advise` or `cost`.
 
     Attributes:
-        verb: The verb that reports it.
+        verb: The command that reports it.
         id: The id of the rule, of the kind of advice, or of the change that saves.
         severity: `error`, `warning` or `note`.
         seen: What was seen.

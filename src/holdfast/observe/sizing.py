@@ -336,7 +336,7 @@ def _why(
     else:
         part = load.batch_ms / load.allowed_ms
         limit = "the trigger interval" if interval_ms else "the threshold of checkpoint_duration"
-        shown = f"{part:.0%} of" if part < 2 else f"{part:,.0f} times"
+        shown = f"{part:.1%} of" if part < 2 else f"{part:,.0f} times"
         yield f"a batch takes {took}, {shown} {rounded_duration(load.allowed_ms)}, {limit}"
     yield from _compared(load, state)
     if not load.measured:

@@ -210,7 +210,7 @@ class CheckpointUsage(JsonShape):
         if self.planned is not None and self.planned != self.committed:
             lines.append(f"batch {self.planned} is planned but not committed")
         if self.interval_ms is not None:
-            lines.append(f"its batches are usually {rounded_duration(self.interval_ms)} apart")
+            lines.append(f"usual interval between batches: {rounded_duration(self.interval_ms)}")
         if self.lease is not None:
             lines.append(str(self.lease))
         return [*lines, *self.scan.lines()]

@@ -267,7 +267,7 @@ def _own(catalog: Storage, savepoint_id: str) -> Manifest | None:
 
 
 def _remove(catalog: Storage, paths: tuple[str, ...], turn: GcLease, tell: ProgressCallback | None) -> None:
-    for path in followed(paths, tell, "removing"):
+    for path in followed(paths, tell, "deleting"):
         turn.check()
         catalog.delete(path)
 

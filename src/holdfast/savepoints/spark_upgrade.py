@@ -61,7 +61,7 @@ BEHAVIOURS: Final = (
     ),
     Behaviour(
         "4.0",
-        "maintenance deletes old state files in groups, so up to 30 % of the state's files stay longer",
+        "maintenance deletes old state files in groups, so up to 30% of the state's files stay longer",
         f"{_STREAMING}.ratioExtraSpaceAllowedInCheckpoint=0 deletes as before",
         "SPARK-48931",
         state_formats=(1, 2),

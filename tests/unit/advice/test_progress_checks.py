@@ -82,7 +82,7 @@ def test_commits_of_stores_count_by_partition() -> None:
         return [batch(n, ms=2000, phases_ms={"addBatch": 1800}, operator=operator) for n in range(20)]
 
     assert progress_findings(of(4000)) == [
-        ("HF704", "committing the state of a partition took 56% of a batch, over 20 batches")
+        ("HF704", "committing the state of a partition took 55.6% of a batch, over 20 batches")
     ]
     assert progress_findings(of(3000)) == []
 

@@ -70,7 +70,7 @@ def test_a_state_without_times_is_named_as_such() -> None:
     found = one("4.2/aggregate-format2", ttl_ms=MINUTE_MS)
     assert found.freed_rows is None
     assert found.clock is None
-    assert found.what == "its rows have no times"
+    assert found.what == "rows of this state have no timestamp"
     assert found.rows == len(model.aggregate())
 
 

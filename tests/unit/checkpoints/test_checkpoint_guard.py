@@ -100,7 +100,7 @@ def test_the_evidence_of_a_checkpoint() -> None:
     lines = usage.lines()
     assert "newest planned batch: 3, 3.0 s ago" in lines
     assert "batch 3 is planned but not committed" in lines
-    assert "its batches are usually 15.0 s apart" in lines
+    assert "usual interval between batches: 15.0 s" in lines
     # A silence of 3 seconds is there already; 2 x 15 and a margin of 2 are wanted.
     assert watch_ms(usage) == 29_000
 

@@ -81,7 +81,7 @@ def shop(home: Path) -> Shop:
 
 def test_alerts_that_stand_and_those_that_are_over(shop: Shop, holdfast: Holdfast) -> None:
     empty = holdfast("alerts", "list")
-    assert empty.stdout.splitlines() == ["JOB  ALERT  SEVERITY  STATE  SINCE  WHAT"]
+    assert empty.stdout.splitlines() == ["JOB  ALERT  SEVERITY  STATE  SINCE  SUMMARY"]
     shop.tell()
     shown = holdfast("alerts", "list", "shop", "--last", "2").stdout
     assert "the state of query visits has grown to 12 B, over 10 B" in shown

@@ -26,7 +26,7 @@ WORKS = {
     "history CK": "BATCH",
     "history CK c1": "BATCH",
     "history CK --last 2": "BATCH",
-    "diff SP CK": "the same state",
+    "diff SP CK": "the states are the same",
     "diff CK@10 CK": "ADDED",
     "get CK c1": "count",
     "scan CK --limit 1": "customer",

@@ -41,7 +41,7 @@ def test_an_edit_is_shown_made_and_taken_back(saved: str, tmp_path: Path) -> Non
     back = json.loads(run("undo", made["savepoint"], "--yes", "--json").stdout)
     assert back["back_to"] == saved
     listed = CliRunner().invoke(app, ["savepoint", "list", str(tmp_path / "sp")]).stdout.splitlines()
-    assert [line.split()[-1] for line in listed] == ["CHANGED", "–", "edit", "undo"]
+    assert [line.split()[-1] for line in listed] == ["CHANGE", "–", "edit", "undo"]
 
 
 def test_nobody_is_there_to_be_asked(saved: str, tmp_path: Path) -> None:
@@ -78,7 +78,7 @@ def test_an_erasure_is_certified(saved: str, tmp_path: Path) -> None:
     made = run(*words, "--yes", "--certificate", str(file))
     assert made.exit_code == 0
     assert "asked for" in made.stdout
-    assert "searched 1, rewritten 1, rows erased 1" in made.stdout
+    assert "total: 1 savepoint searched, 1 row erased, 1 savepoint rewritten\n" in made.stdout
     written = json.loads(file.read_text())["certificate"]
     assert (written["rows"], written["proved"], written["rewritten"]) == (1, True, [saved])
     again = run(*words, "--yes", "--certificate", str(file))

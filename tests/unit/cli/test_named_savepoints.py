@@ -70,7 +70,7 @@ def test_two_labels_are_compared(holdfast: Holdfast, taken: str) -> None:
     found = told(holdfast("savepoint", "diff", "sp@before the move", "ck@10", "--json"))
     assert (found["first"], found["same"]) == (taken, False)
     by_files = holdfast("savepoint", "diff", "sp@before the move", taken, "--files")
-    assert by_files.stdout.splitlines()[-1] == "the same state files"
+    assert by_files.stdout.splitlines()[-1] == "the state files are the same"
 
 
 @pytest.mark.slow

@@ -64,8 +64,8 @@ def test_progress_is_a_line_a_phase_where_there_is_no_terminal() -> None:
         tell(0, 20, "original: running")
         tell(0, 1, "new: running")
     assert said.getvalue().splitlines() == [
-        "savepoint: copying, 3 files",
-        "savepoint: reading state, 2 stores",
+        "savepoint: copying 3 files",
+        "savepoint: reading state of 2 stores",
         "coffee shop: starting Spark, 100 rows",
         "coffee shop: driver killed, 40 of 100 rows",
         "compare: original: running, 20 batches",

@@ -58,7 +58,7 @@ def test_status_tells_what_recoveries_took_and_what_the_next_will(
     assert prediction["recovery_ms"] == 6147
     assert prediction["error_ms"] == 0
     said = holdfast("status", "job")
-    assert "the next" in said.stdout
+    assert "next (predicted)" in said.stdout
     assert "± 0.0 s" in said.stdout or "± 0 ms" in said.stdout
     assert "source" in said.stdout
     assert "host pid 1, elected at zookeeper://a:1/x" in said.stdout

@@ -122,7 +122,7 @@ def test_rows_are_proved(holdfast: Holdfast, checkpoint: Path) -> None:
     [state] = proof["states"]
     assert (state["state"], state["rows"], state["internal"]) == ("default", 10, False)
     said = holdfast("savepoint", "verify", taken["savepoint"], "--deep").stdout
-    assert "10 rows of 1 state read, 1 of them compared" in said
+    assert "10 rows of 1 state counted and hashed; 1 state compared" in said
     assert "without --deep" not in said
     assert told(holdfast("savepoint", "verify", taken["savepoint"], "--json"))["states"] is None
 
@@ -141,8 +141,7 @@ def test_rows_of_large_state_are_proved(holdfast: Holdfast, large: Path, tmp_pat
     files = {file: file.read_bytes() for file in (tmp_path / "catalog").rglob("*") if file.is_file()}
     said = holdfast("savepoint", "verify", uri, "--deep")
     assert said.returncode == 0
-    assert "0 of them compared" in said.stdout
-    assert "digests pending, so rows were counted but not compared" in said.stdout
+    assert "counted and hashed, but not compared, because the digests are pending" in said.stdout
     assert f"holdfast savepoint digest {place_word(uri)}" in said.stdout
     assert "pending" in holdfast("savepoint", "list", "catalog").stdout
     assert told(holdfast("savepoint", "digest", "catalog", "--dry-run", "--json"))["dry_run"] is True
@@ -223,7 +222,7 @@ def test_two_states_key_by_key(holdfast: Holdfast, checkpoint: Path) -> None:
     said = holdfast("savepoint", "diff", "./ck@10", taken).stdout
     assert f'~ {{"customer": "{sample["key"]["customer"]}"}}  {{"count": 11,' in said
     assert said.splitlines()[-1] == "the states differ"
-    assert holdfast("savepoint", "diff", "./ck", taken).stdout.splitlines()[-1] == "the same state"
+    assert holdfast("savepoint", "diff", "./ck", taken).stdout.splitlines()[-1] == "the states are the same"
     by_files = told(holdfast("savepoint", "diff", taken, taken, "--files", "--json"))
     assert by_files["same_state"] is True
     assert told(holdfast("savepoint", "diff", "./ck@99", taken, "--json"), 3)["kind"] == "not-found"
@@ -304,7 +303,7 @@ def test_other_partitions(holdfast: Holdfast, holdfast_at_once: Holdfast, tmp_pa
     assert told(holdfast("checkpoint", "verify", "heap-p3", "--json"))["ok"] is True
     said = holdfast_at_once("rescale", "heap", "five", "--partitions", "5", "--confirm-stopped")
     assert said.stdout == f"file://{tmp_path}/five\n"
-    assert "2 to 5 partitions: 10 rows, verified to be the same" in said.stderr
+    assert "2 to 5 partitions: 10 rows, verified unchanged" in said.stderr
     assert told(holdfast("rescale", "heap", "five", "--partitions", "5", "--json"), 4)["kind"] == "conflict"
     assert holdfast("rescale", "heap", "--partitions", "0").returncode == 2
     assert holdfast("rescale", "nothing", "--partitions", "2").returncode == 3

@@ -53,10 +53,10 @@ def test_the_shares_of_a_checkpoint_s_partitions(holdfast: Holdfast, checkpoint:
     total, largest = sum(sizes.values()), max(sizes, key=lambda each: sizes[each])
     lines = holdfast("skew", str(checkpoint)).stdout.splitlines()
     assert (
-        " ".join(lines[0].split()) == "OPERATOR KIND STATE PARTITIONS LARGEST ITS SHARE EVEN SHARE BYTES ROWS"
+        " ".join(lines[0].split()) == "OPERATOR KIND STATE PARTITIONS LARGEST MAX SHARE EVEN SHARE BYTES ROWS"
     )
     share, even = f"{100 * sizes[largest] / total:.1f}", f"{100 / len(sizes):.1f}"
-    wanted = f"0 aggregate aggregation aggregate {len(sizes)} {largest} {share} % {even} % {total:,} –"
+    wanted = f"0 aggregate aggregation aggregate {len(sizes)} {largest} {share}% {even}% {total:,} –"
     assert " ".join(lines[1].split()) == wanted
     said = holdfast("skew", checkpoint.as_uri(), "--json")
     (store,) = json.loads(said.stdout)["stores"]
@@ -91,9 +91,9 @@ def test_what_a_job_watches_is_its_newest_batch_s(holdfast: Holdfast, home: Path
     registry.add_batch("shop", 1, batch(5))
     shown = holdfast("skew", "shop").stdout
     assert "customer, day" in shown
-    assert "6,400, examined 100; error of the shares at most 15.0 %" in shown
-    assert ["60.0", "%", "1", "ann,", "3"] in [line.split() for line in shown.splitlines()]
-    assert "largest of 2 partitions: 1, with 70.0 % (even share: 50.0 %)" in shown
+    assert "6,400, examined 100; error of the shares at most 15.0%" in shown
+    assert ["60.0%", "1", "ann,", "3"] in [line.split() for line in shown.splitlines()]
+    assert "largest partition: 1, with 70.0% of the rows (2 partitions, even share 50.0%)" in shown
     found = json.loads(holdfast("skew", "shop", "--json").stdout)
     (watched,) = found["watched"]
     assert watched.pop("query") == "shop"

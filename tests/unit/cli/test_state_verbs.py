@@ -121,4 +121,4 @@ def test_two_batches_are_compared_under_state_too(holdfast: Holdfast) -> None:
     before, after = (model.aggregate(files[:count]) for count in (newest, newest + 1))
     assert state["changed"] == sum(before.get(key) != value for key, value in after.items())
     found = told(holdfast("ttl", "./ck", "--what-if", "24h", "--json"))["states"]
-    assert [each["what"] for each in found] == ["its rows have no times"]
+    assert [each["what"] for each in found] == ["rows of this state have no timestamp"]

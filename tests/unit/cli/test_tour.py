@@ -38,8 +38,8 @@ def test_the_steps_tell_what_is_in_the_arrivals(holdfast: Holdfast, tmp_path: Pa
     assert {customer: int(count) for customer, count in scanned} == VISITS
     changed, undone = (step["output"] for step in found["steps"] if "diff" in step["command"])
     assert '{"count": 5} -> {"count": 4}' in changed
-    assert "the same state" not in changed
-    assert "the same state" in undone
+    assert "the states are the same" not in changed
+    assert "the states are the same" in undone
     assert str(tmp_path / "shop" / "restored") in steps["restore"]["output"]
     assert not (tmp_path / "shop" / "restored").exists()
     damaged, verified = found["steps"][-2:]
@@ -111,7 +111,7 @@ def test_ctrl_c_in_the_middle_of_a_verb_is_said_once(
     said = holdfast("tour")
     assert said.returncode == 130
     assert said.stderr.count("interrupted") == 1
-    assert "the same state\n" in said.stdout  # the steps before it
+    assert "the states are the same\n" in said.stdout  # the steps before it
     assert list((tmp_path / "tmp").iterdir()) == []
     said = holdfast("tour", "shop")
     assert said.returncode == 130

@@ -60,7 +60,7 @@ def test_half_of_the_interval_is_right() -> None:
     assert (found.partitions, found.recommended_partitions) == (4, 4)
     assert (found.cores, found.recommended_cores) == (4, 4)
     assert found.why == (
-        "a batch takes 5.0 s, 50% of 10.0 s, the trigger interval",
+        "a batch takes 5.0 s, 50.0% of 10.0 s, the trigger interval",
         "that is enough headroom; with any number of cores it would take at least 1.7 s",
     )
 

@@ -79,7 +79,7 @@ def test_status_has_names_keys_and_unknown_ones(shop: Served, tmp_path: Path) ->
     text = holdfast("status", "shop").stdout
     rows = [line.split() for line in text.splitlines()]
     assert ["visits", "visits", "(keys)", "1,234", "3", "4", "4,000"] in rows
-    assert ["total", "1,234", "–", "4", "800"] in rows
+    assert ["visits", "visits", "total", "1,234", "–", "4", "800"] in rows
     assert ["visits", "baskets", "(keys)", "unknown", "unknown", "4", "4,000"] in rows
     plain = json.loads(holdfast("status", "shop", "--json").stdout)
     assert plain["batches"][-1]["operators"][0]["keyed"]["keys"] == 1_234

@@ -231,15 +231,18 @@ class Certificate(JsonShape):
         """Return the certificate as lines of text."""
         began, ended = _moment(self.begun_ms), _moment(self.ended_ms)
         did = "erased by" if self.found else "searched by"
-        counts = f", rewritten {len(self.rewritten):,}, rows erased {self.rows:,}" if self.found else ""
         lines = [
             f"key with SHA-256 {self.key_sha256}, searched in {looked_in(self.columns)}",
             f"{did} {self.who}" + (f" ({self.why})" if self.why else "") + f", {began} to {ended}",
-            f"searched {len(self.searched):,}{counts}:",
-            *(f"  {place.words()}" for place in self.searched),
+            *(place.words() for place in self.searched),
+            *_lines_elsewhere(self.elsewhere),
         ]
-        if not self.found:
-            lines.append("key not found; nothing was erased")
+        searched = f"total: {_stores(self.searched)} searched"
+        if self.found:
+            rewritten = _stores(self.rewritten)
+            lines.append(f"{searched}, {counted(self.rows, 'row')} erased, {rewritten} rewritten")
+        else:
+            lines.append(f"{searched}, key not found; nothing was erased")
         if self.removed_files:
             lines.append(
                 f"{counted(self.removed_files, 'file')} deleted that no savepoint needs, "
@@ -256,7 +259,29 @@ class Certificate(JsonShape):
                 if self.proved
                 else "NOT proved"
             )
-        return [*lines, *(line for report in self.elsewhere for line in report.words())]
+        return [*lines, *_total_elsewhere(self.elsewhere)]
+
+
+def _stores(searched: Sequence[SearchReport]) -> str:
+    """Return the number of searched savepoints, and the checkpoint if one was searched."""
+    checkpoints = sum(place.before is None for place in searched)
+    savepoints = counted(len(searched) - checkpoints, "savepoint")
+    return f"{savepoints} and the checkpoint" if checkpoints else savepoints
+
+
+def _lines_elsewhere(reports: Sequence[LocationReport]) -> list[str]:
+    """Return the reports on other locations as lines of text; those that need an action come last."""
+    ordered = sorted(reports, key=lambda report: (bool(report.found), not report.searched))
+    return [line for report in ordered for line in report.words()]
+
+
+def _total_elsewhere(reports: Sequence[LocationReport]) -> list[str]:
+    """Return the numbers of other locations that contain the key or were not searched, as text."""
+    found = sum(bool(report.found) for report in reports)
+    unsearched = sum(not report.searched for report in reports)
+    counts = [f"key found and not erased in {counted(found, 'location')}"] if found else []
+    counts += [f"{counted(unsearched, 'location')} not searched"] if unsearched else []
+    return [f"elsewhere: {', '.join(counts)}"] if counts else []
 
 
 def outcome_of(searched: Sequence[SearchReport]) -> str:
@@ -333,10 +358,14 @@ class ErasePlan(JsonShape):
         return outcome_of(self.searched)
 
     def lines(self) -> list[str]:
-        """Return the plan as lines of text."""
+        """Return the plan as lines of text, with the totals at the end."""
+        rewritten = _stores([place for place in self.searched if place.holds])
+        counts = f"would erase {counted(self.rows, 'row')} and rewrite {rewritten}"
         return [
             *(place.words(planned=True) for place in self.searched),
-            *(line for report in self.elsewhere for line in report.words()),
+            *_lines_elsewhere(self.elsewhere),
+            f"total: {_stores(self.searched)} searched; {counts}",
+            *_total_elsewhere(self.elsewhere),
         ]
 
     @property

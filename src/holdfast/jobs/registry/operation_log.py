@@ -207,7 +207,7 @@ class Operation(JsonShape):
         owner: The process that runs it, or ran it last.
         steps: The recorded steps, with which another process can finish or undo it.
         progress: The progress: `done`, `total`, `what`.
-        result: The result, in the verb's own format.
+        result: The result, in the format of its command.
         error: The error, in the common format of errors.
     """
 

@@ -530,5 +530,5 @@ def check_share(share: float, where: str) -> None:
             where=where,
             found=repr(share),
             expected="more than 0, at most 1",
-            hint="write 0.05 for 5 % of the rows",
+            hint="write 0.05 for 5% of the rows",
         )
