@@ -322,9 +322,17 @@ BAD: dict[str, tuple[Mapping[str, Any], type[HoldfastError], str]] = {
     "null": ({"where": "true", "set": ("count = null",)}, Invalid, "never null"),
     "a key": ({"where": "true", "set": ("customer = 'x'",)}, Invalid, "a key column cannot be set"),
     "no condition": ({"where": "count", "delete": True}, Invalid, "condition"),
-    "a subquery": ({"where": "count = (select 1)", "delete": True}, Invalid, "own row"),
-    "a window": ({"where": "true", "set": ("count = row_number() over ()",)}, Invalid, "own row"),
-    "a file": ({"where": "true", "set": ("sum = (select 1 from '/etc/passwd')",)}, Invalid, "own row"),
+    "a subquery": ({"where": "count = (select 1)", "delete": True}, Invalid, "only columns and constants"),
+    "a window": (
+        {"where": "true", "set": ("count = row_number() over ()",)},
+        Invalid,
+        "only columns and constants",
+    ),
+    "a file": (
+        {"where": "true", "set": ("sum = (select 1 from '/etc/passwd')",)},
+        Invalid,
+        "only columns and constants",
+    ),
     "two statements": (
         {"where": "true); drop table x; (select true", "delete": True},
         Invalid,

@@ -109,8 +109,12 @@ def test_nothing_is_no_group() -> None:
     ("tables", "kind", "said"),
     [
         ({"sum": table(who=["a"], value=[1])}, NotFound, "no state with this name"),
-        ({"total": table(name=["a"], value=[1])}, Invalid, "not have the columns"),
-        ({"total": table(who=["a"], value=[1], stamp_ms=[1])}, Invalid, "not have the columns"),
+        ({"total": table(name=["a"], value=[1])}, Invalid, "differ from the columns of the state"),
+        (
+            {"total": table(who=["a"], value=[1], stamp_ms=[1])},
+            Invalid,
+            "differ from the columns of the state",
+        ),
         ({"total": table(who=["a"], value=["1"])}, Invalid, "wrong type"),
         ({"total": table(who=[1], value=[1])}, Invalid, "wrong type"),
         ({"total": table(who=["a", "b", "a"], value=[1, 2, 3])}, Invalid, "several rows for a key, but"),

@@ -159,7 +159,7 @@ def test_a_lost_commit_log_is_damage(name: str) -> None:
     found = looked(gone)
     assert [each.file for each in found.problems] == ["commits/5"]
     assert found.restorable == ()
-    with pytest.raises(Corrupt, match="commit log is missing"):
+    with pytest.raises(Corrupt, match="commit log of the checkpoint is missing"):
         cut(MemoryStorage(gone, URI))
     # Only the newest batch may be without its commit.
     assert looked(without(files, "commits/11", "commits/.11")).ok

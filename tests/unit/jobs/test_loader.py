@@ -6,6 +6,7 @@ import pytest
 
 from holdfast.errors import Invalid, NotFound
 from holdfast.jobs.loader import load_job, split_target
+from holdfast.jobs.processes.driver import sinks_of
 
 JOB = "import holdfast as hf\n"
 ONE = JOB + "@hf.job(name='one', checkpoint='c')\ndef first(spark): ...\n"
@@ -114,3 +115,12 @@ def test_a_job_that_is_not_there(file: Path) -> None:
     file.write_text(TWO)
     with pytest.raises(NotFound, match="one, two"):
         load_job(f"{file}:three")
+
+
+@pytest.mark.parametrize(
+    ("built", "found"), [([], "an empty list"), ((), "an empty tuple"), (None, "NoneType")]
+)
+def test_a_function_that_returns_no_query_is_refused(built: object, found: str) -> None:
+    with pytest.raises(Invalid, match="the job's function did not return a query") as refused:
+        sinks_of(built)
+    assert (refused.value.code, refused.value.found) == ("HF-E2229", found)

@@ -193,8 +193,10 @@ def test_what_cannot_be_handed_out_is_refused() -> None:
         Harness(OfKeys(), by="n", events="n long", output="n long")
     with pytest.raises(Invalid, match=r"only on an hf\.Operator"):
         Harness(NoList(), by="n", events="n long", output="n long")
-    with pytest.raises(Invalid, match=r"is required for an hf\.Operator"):
+    with pytest.raises(Invalid, match=r"an hf\.Operator needs the number of instances"):
         Harness(Holds(), by="n", events="n long", output="n long")
+    with pytest.raises(Invalid, match=r"only an hf\.Operator has instances"):
+        Harness(OfKeys(), by="n", instances=2, events="n long", output="n long")
 
 
 def buffered(instances: int = 1, **limits: Any) -> Harness:

@@ -87,7 +87,7 @@ def test_an_older_batch_is_not_shown_as_the_newest(tmp_path: Path) -> None:
     with pytest.raises(Invalid, match="only for the newest batch") as caught:
         hf.cost(f"{folder}@{newest - 1}")
     assert caught.value.found == f"batch {newest - 1}"
-    assert caught.value.expected == f"batch {newest}, or no batch"
+    assert caught.value.expected == f"batch {newest}"
     with pytest.raises(NotFound, match="no longer kept"):
         hf.cost(f"{folder}@99999999999999999999")
     assert hf.cost(f"{folder}@{newest}").states == hf.cost(folder).states
