@@ -146,7 +146,7 @@ def test_spark_does_only_what_is_not_known_here() -> None:
 def test_spark_does_nothing_where_it_has_noted_no_operators() -> None:
     """Its own repartitioning goes by its notes, which a Spark before 4.0 does not make."""
     name = "3.5/aggregate-rocksdb"
-    with pytest.raises(Unsupported, match="keys in Avro encoding"):
+    with pytest.raises(Unsupported, match="for state in Avro encoding"):
         planned_rescale(ChangeSource(golden_with_confs(name, **AVRO)), target(), 3)
 
 

@@ -124,7 +124,7 @@ class ToVersion:
         try:
             hf.plan_offsets("checkpoints/orders", changes=changes)
         except hf.Invalid as error:
-            assert error.found == "none"  # this query reads Kafka
+            assert error.fact == "the query has no Delta sources"  # this query reads Kafka
     """
 
     version: int
