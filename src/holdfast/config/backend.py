@@ -280,8 +280,8 @@ class Memory:
     """A backend with state on the executors' heap ("hashmap" in Flink), for tests and small state.
 
     The state is checkpointed and survives a restart. It needs no serialisation, but every retained version is
-    a full map in memory; if the state outgrows the heap, the executor fails. The state cannot be rescaled,
-    and `transformWithState` does not support this backend.
+    a full map in memory; if the state outgrows the heap, the executor fails. `transformWithState` does
+    not support this backend.
 
     Example:
         @hf.job(name="visits", checkpoint="checkpoints/shop", backend=hf.Memory())

@@ -19,9 +19,10 @@ from holdfast.engine.connect import is_connect
 from holdfast.engine.planned_state import METRIC_COLUMN, analysed_plan
 from holdfast.worker.declarations.types import schema_text
 from holdfast.worker.interface import Moment
-from holdfast.worker.operator import Dispatcher, TaskOperator
+from holdfast.worker.operator import TaskOperator
 from holdfast.worker.packets import answer_schema
 from holdfast.worker.passes import Packet, TaskOutput
+from holdfast.worker.pickled_operator import PickledOperator
 from holdfast.worker.state.spark_store import PlainStore
 
 if TYPE_CHECKING:
@@ -67,7 +68,7 @@ def stateful(packed: DataFrame, operator: TaskOperator, *, event_time: bool, gra
     answer = StructType.fromDDL(schema_text(answer_schema(operator.lane.output)))
     make: Any = vars(functions)["pandas_udf"]
     function = make(
-        Dispatcher(operator).call,
+        PickledOperator(operator),
         returnType=answer,
         functionType=PythonEvalType.SQL_TRANSFORM_WITH_STATE_PYTHON_ROW_UDF,
     )

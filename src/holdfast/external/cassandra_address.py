@@ -54,7 +54,7 @@ class CassandraAddress:
 
     @property
     def endpoints(self) -> frozenset[tuple[str, int]]:
-        """Return the host and port of each node to which a password is sent first."""
+        """Return the host and port of each contact point; the client sends the password to these first."""
         return frozenset(self.nodes)
 
     @property

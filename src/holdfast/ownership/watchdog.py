@@ -1,8 +1,9 @@
-"""The watchdog of a lease, which kills the processes that may write, including the JVM, without a renewal.
+"""The watchdog of a lease, which kills all processes that may write if the lease is not renewed in time.
 
-A leader that was killed, frozen or disconnected cannot end its driver. A different leader takes over when the
-lease is over, so the driver must have ended by then. The watchdog is a separate process, because a frozen
-Python process would also freeze its threads, while its JVM continues with batches that need no Python.
+These include the JVM. A leader that was killed, frozen or disconnected cannot end its driver. A different
+leader takes over when the lease is over, so the driver must have ended by then. The watchdog is a separate
+process, because a frozen Python process would also freeze its threads, while its JVM continues with batches
+that need no Python.
 
 The watchdog itself may be killed or stopped, for example by the kernel when memory runs out. A thread of the
 process that holds the lease detects this and replaces the watchdog at once.

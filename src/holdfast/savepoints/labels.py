@@ -46,7 +46,7 @@ def plan_label(
     Raises:
         NotFound: The savepoint does not exist.
         Corrupt: Its manifest or its label is damaged.
-        Invalid: The label cannot be shown.
+        Invalid: The label is empty, too long, or contains control characters.
     """
     return _next(catalog, savepoint_id, label, who, when_ms)[1]
 

@@ -477,8 +477,8 @@ def gc(catalog: Address, *, older_than: Duration = "1h", tell: ProgressCallback 
 
     Args:
         catalog: The catalog.
-        older_than: Age of the last sign of life after which a take counts as killed. A running take gives
-            one every minute.
+        older_than: The time without a heartbeat after which a take counts as interrupted. A running take
+            writes a heartbeat every minute.
         tell: Called with the number of finished files, the number of all files, and the current step.
 
     Raises:

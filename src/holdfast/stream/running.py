@@ -46,16 +46,17 @@ _TOO_LARGE = 2**63
 
 
 def ranges_before(position: Numbers, at: Numbers, asked: Numbers, size: int) -> tuple[Numbers, Numbers]:
-    """Return for some rows the range of rows of the same key that are not later, and at most `size` earlier.
+    """Return, for each row in `asked`, the rows of its key in the time range that ends at that row.
 
     Args:
-        position: The key of each row; rows are sorted by key and then by time.
-        at: The time of each row.
+        position: The number of each row's key; rows are sorted by key and then by time.
+        at: The time of each row, in microseconds.
         asked: The indices of the rows for which to return ranges.
-        size: The length of the range; both ends are included.
+        size: The length of the time range in microseconds; both ends are included.
 
     Returns:
-        The first row of each range, and the row after its last. All rows with the same time are included.
+        The index of the first row of each range, and the index after its last row. All rows of the key with
+        the same time are included.
     """
     keys, times = position[asked], at[asked]
     first = np.maximum(times, _LOWEST + size) - size

@@ -321,19 +321,12 @@ def _copies(layout: Layout) -> Copies | None:
 
 
 class Dispatcher:
-    """The handler of Spark's calls for one operator; unpickled once per task."""
+    """The handler of Spark's calls for one operator in a task."""
 
     def __init__(self, operator: TaskOperator) -> None:
         self._operator = operator
         self._arriving: Iterator[pa.RecordBatch] = iter(())
         self._answers: Iterator[TaskOutput] = iter(())
-
-    def __getstate__(self) -> TaskOperator:
-        return self._operator
-
-    def __setstate__(self, operator: TaskOperator) -> None:
-        Dispatcher.__init__(self, operator)
-        expect(self)
 
     def receive(self, arriving: Iterator[pa.RecordBatch]) -> None:
         """Set the input of the task."""
@@ -347,7 +340,7 @@ class Dispatcher:
         for answer in answers:
             yield answer_batch(answer, schema, names)
 
-    def call(self, client: StatefulProcessorApiClient, mode: Any, _key: Any, _rows: Any) -> Iterator[Any]:
+    def __call__(self, client: StatefulProcessorApiClient, mode: Any, _key: Any, _rows: Any) -> Iterator[Any]:
         """Handle one call from Spark."""
         from pyspark.sql.streaming.stateful_processor_api_client import (
             StatefulProcessorHandleState as State,
@@ -356,12 +349,7 @@ class Dispatcher:
             TransformWithStateInPandasFuncMode as Mode,
         )
 
-        from holdfast.worker.state.spark_store import PipelinedStore
-
-        if mode == Mode.PRE_INIT:
-            client.set_handle_state(State.PRE_INIT)
-            PipelinedStore(client, self._operator.lane.layout.numbering).declare()
-        elif mode == Mode.PROCESS_TIMER:
+        if mode == Mode.PROCESS_TIMER:
             self._answers = self._run(client)
         else:
             client.set_handle_state(State.TIMER_PROCESSED)

@@ -90,7 +90,7 @@ def test_connected_streams_have_a_handler_each() -> None:
         ({}, ("a",), "no handler for events"),
         ({"on_b": on_event}, ("a",), "no handler for events"),
         ({"on_event": on_event, "on_key": lambda _s, _k, _e, _t, _c: None}, ("a",), "cannot be combined"),
-        ({"on_event": on_event, "on_visits": on_event}, ("a",), "has no stream"),
+        ({"on_event": on_event, "on_visits": on_event}, ("a",), "no stream is connected"),
         ({"on_event": on_event, "on_a": on_event, "on_b": on_event}, ("a", "b"), "a handler each"),
         ({"on_a": on_event}, ("a", "b"), "do not match"),
         ({"on_a": on_event, "on_b": on_event, "on_c": on_event}, ("a", "b"), "do not match"),

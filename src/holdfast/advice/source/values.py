@@ -87,8 +87,9 @@ class ColumnExpression:
         texts: The SQL texts in the expression.
         compares: Whether the expression compares with an operator other than equality.
         known: Whether the whole expression is known.
-        unmarked: Columns without their event-time mark, if a watermark marks them: those of a DataFrame
-            before its watermark, and those that a window takes through a function.
+        unmarked: Columns that do not carry the watermark even if it is declared on a column of this name:
+            those taken from the DataFrame before `withWatermark`, and those that a window reads through a
+            function.
     """
 
     names: frozenset[str] = NOTHING

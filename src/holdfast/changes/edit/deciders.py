@@ -167,11 +167,11 @@ class Selection:
         refused = next((_REFUSED[name] for name in classes if name in _REFUSED), None)
         if refused is not None:
             raise Invalid(
-                "an expression can use only columns and constants",
+                "an expression cannot contain a subquery, a window function or a parameter",
                 code="HF-E2054",
                 where=self._state.label,
                 found=f"{refused} in {text}",
-                hint="rewrite the expression, or pass `hf.edit` a function on the table",
+                hint="rewrite the expression, or change the whole table with hf.edit(…, change=FUNCTION)",
             )
 
     def _check_types(self, found: pa.Table, where: str | None) -> None:

@@ -312,7 +312,8 @@ def editable(operator: NamedOperator, state: NamedState) -> EditableState:
             where=main.where,
             found="spark.sql.streaming.stateStore.encodingFormat=avro",
             expected="unsaferow",
-            hint="change the state in the query, or start a new query in the default encoding",
+            hint="set the values in the query's own code, or start a new query with the default"
+            " encodingFormat, unsaferow",
         )
     codecs = {family.name.label: family for family in operator.files.declared_codecs()}
     kind, paired = _row_layout(main, codecs, state)

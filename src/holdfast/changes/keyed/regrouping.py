@@ -187,7 +187,7 @@ def _check_keys(now: Regrouped, where: str) -> None:
                 keys += len(run) if name == ROWS else 0
     if astray or keys != now.keys:
         raise Internal(
-            "verification failed, so nothing was written: keys were lost in the move to new key groups",
+            "verification failed, so nothing was written: keys are missing or in wrong key groups",
             code="HF-E9012",
             where=where,
             found=f"{counted(keys, 'key')}, and {counted(astray, 'row')} in wrong groups",

@@ -526,7 +526,7 @@ class Channel:
 
 
 def die_with_peer(channel: Channel) -> None:
-    """End this process group when the process at the other end ends."""
+    """Start a thread that kills this process group when the peer process exits."""
 
     def listen() -> None:
         try:

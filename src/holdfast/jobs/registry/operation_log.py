@@ -142,7 +142,8 @@ def _unreadable(verb: str, found: str, expected: str) -> Unsupported:
         where=f"the arguments of `{verb}`",
         found=found,
         expected=expected,
-        hint="repeat the request with the Holdfast version of the server",
+        hint="run the same Holdfast version in the server, the supervisor and the command, then repeat"
+        " the request",
     )
 
 

@@ -390,7 +390,7 @@ class Registry:
         return [from_known(RecoveryTimes, json.loads(row["body"])) for row in rows]
 
     def set_state(self, job: str, state: JobState, now_ms: int, reason: str | None = None) -> None:
-        """Move a job to another state; a terminal one also ends it."""
+        """Record a job's new state; for a terminal state, also record `now_ms` as the job's end."""
         ended = now_ms if state.terminal else None
         with self._writing(job) as db:
             db.execute(

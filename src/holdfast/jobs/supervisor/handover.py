@@ -58,10 +58,10 @@ class Handover:
                 self._operations.fail(left, error.as_dict(), self._clock())
         for waiting in self._operations.waiting(RESTART, self._job):
             error = Conflict(
-                "the supervisor ended before it began the restart; the job was started again since",
+                "the supervisor ended before it began the restart, and a new supervisor has started the job",
                 code="HF-E4076",
-                where=waiting.operation_id,
-                hint=f"check the job with `holdfast status {self._job}`",
+                where=f"operation {waiting.operation_id}",
+                hint=f"no restart is needed; check the job with `holdfast status {self._job}`",
             )
             refuse(self._operations, waiting, owner_of(self._job), error, self._clock())
 

@@ -47,12 +47,12 @@ def stand_by(candidacy: Candidacy, wait: Callable[[float], bool], say: Say) -> b
 
 
 def take_over(claim: CheckpointClaim, candidacy: Candidacy, say: Say, goes_on: Callable[[], bool]) -> bool:
-    """Take over the checkpoint of the job that this supervisor leads; False if it was asked to end first.
+    """Take over the checkpoint of the job that this supervisor leads; return False if a stop comes first.
 
     Raises:
-        LeadershipLost: It does not lead any more.
-        CannotLead: This machine does not see the checkpoints of the former leader's queries.
-        Conflict: A different job has the checkpoint, and this supervisor has just been started.
+        LeadershipLost: This supervisor is no longer the leader.
+        CannotLead: The checkpoints of the former leader's queries are not accessible on this machine.
+        Conflict: A different job holds the checkpoint, and this supervisor was not a standby before.
     """
     record = candidacy.record
     claim = replace(claim, election=candidacy.election_id, term=candidacy.token or 0)

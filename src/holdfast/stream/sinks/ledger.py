@@ -591,9 +591,10 @@ class Ledger:
                 where=self.database.address,
                 found=f"batch {batch_id} of query {query_id}",
                 expected=f"batch {newest}, the newest batch of the ledger, or a later one",
-                hint="continue under a new query id if the checkpoint was replaced by an older one; or delete"
-                f" the rows after batch {batch_id - 1}, and call"
-                f" `rewind({sink!r}, {query_id!r}, {batch_id - 1})` of the ledger",
+                hint="if the checkpoint was replaced by an older one, delete the rows that batch"
+                f" {batch_id} and later ones wrote, and call"
+                f" `rewind({sink!r}, {query_id!r}, {batch_id - 1})` of the ledger; or continue on a fork"
+                " (`holdfast fork`), which has a new query id, and give it its own table",
             )
         return bool(newest == batch_id)
 

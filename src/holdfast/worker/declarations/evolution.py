@@ -172,8 +172,8 @@ def change_of(
             "stored values cannot be read as declared: the kind of state differs",
             code="HF-E2427",
             where=f"state {state.name}",
-            found=kind,
-            expected=state.kind.value,
+            found=f"{state.kind.value} in the declaration",
+            expected=f"{kind}, as stored",
             hint=_BESIDE,
         )
     if key_type != state.key_type:
@@ -181,8 +181,8 @@ def change_of(
             "stored values cannot be read as declared: the key type of a map cannot change",
             code="HF-E2428",
             where=f"state {state.name}, key",
-            found=str(key_type and type_text(key_type)),
-            expected=str(state.key_type and type_text(state.key_type)),
+            found=f"{state.key_type and type_text(state.key_type)} in the declaration",
+            expected=f"{key_type and type_text(key_type)}, as stored",
             hint=_BESIDE,
         )
     name = f"state {state.name}"
@@ -241,8 +241,8 @@ class _Walk:
                     "a nullable field cannot become NOT NULL, because stored values may be null",
                     code="HF-E2429",
                     where=f"{self._name}, {here}",
-                    found=type_text(stored.type),
-                    expected=f"{type_text(field.type)} NOT NULL",
+                    found=f"{type_text(field.type)} NOT NULL in the declaration",
+                    expected=f"{type_text(stored.type)} with nulls, as stored",
                     hint="remove NOT NULL, or add a new field with a default",
                 )
             parts.append(self.compare(stored.type, field.type, here))
@@ -286,8 +286,8 @@ class _Walk:
             f"stored values cannot be read as declared: {why}",
             code="HF-E2431",
             where=f"{self._name}, {path}" if path else self._name,
-            found=type_text(old),
-            expected=type_text(new),
+            found=f"{type_text(new)} in the declaration",
+            expected=f"{type_text(old)}, as stored",
             hint=_BESIDE,
         )
 

@@ -235,13 +235,13 @@ def _single(
         )
     if named:
         raise Invalid(
-            "the handler has no stream",
+            "no stream is connected for this handler",
             code="HF-E2443",
             where=f"{where}.{named[0]}",
             found=f"one stream, which {chosen[0]} handles",
-            expected=f"no handler of events other than {chosen[0]}",
-            hint=f"rename the method so that it does not start with on_; or connect a stream named"
-            f" {named[0][3:]}, and rename {chosen[0]} after the first stream",
+            expected=f"{chosen[0]} as the only handler of events",
+            hint="rename the method so that it does not start with on_; or connect a stream with"
+            f' name="{named[0][3:]}", give the first stream a name=…, and rename {chosen[0]} to on_NAME',
         )
     return chosen
 

@@ -152,8 +152,9 @@ def collector(function: Callable[..., Any], rows: list[Any]) -> Collect:
 
 
 class EventDispatcher(ABC):
-    """The base class for one stream's events for the keys of a pass; `EachEvent` and `WholeKey` call the
-    handler.
+    """A dispatcher of one stream's events to a handler, key by key, within one pass.
+
+    Subclasses define how the handler is called: `EachEvent` per event, `WholeKey` once per key.
 
     Args:
         name: The name of the stream.
