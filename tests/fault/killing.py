@@ -9,8 +9,19 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
+import pytest
+from grid import WHOLE
 from keyed_runs import clocks
 from running_job import BatchLogs, Ended, freeze, running, until, working_in
+
+# Tests of kills are run with a standby driver too where there is time for it.
+STANDBY = pytest.mark.parametrize(
+    "standby",
+    [
+        False,
+        pytest.param(True, marks=pytest.mark.skipif(not WHOLE, reason="HOLDFAST_GRID=all runs it")),
+    ],
+)
 
 
 class Killer:
@@ -94,6 +105,7 @@ def killed_and_stopped(
     kills: int,
     files: int,
     finish: Callable[[], None],
+    standby: bool = False,
 ) -> Ended:
     """Kill one driver of a job after another, let the next one finish, and ask the job to stop.
 
@@ -104,9 +116,12 @@ def killed_and_stopped(
         kills: How many drivers die; every second one in the batch in which the one before died.
         files: One more than the most files after which one dies.
         finish: Gives the last driver what is left to read, and waits until that is done.
+        standby: Whether each kill waits for a standby driver, which then takes over.
     """
-    with running(program, killer.folder) as job:
+    with running(program, killer.folder, options=["--standby"] if standby else []) as job:
         for attempt in range(1, kills + 1):
+            if standby:
+                job.await_event("standby-ready", attempt)
             killer.kill_driver(job.driver(attempt), rng.randrange(files), again=attempt % 2 == 0)
         job.driver(kills + 1)
         finish()

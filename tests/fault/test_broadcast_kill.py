@@ -10,7 +10,7 @@ import pytest
 from broadcast_programs import Event, events_and_rules, expected, read_in
 from grid import WHOLE
 from keyed_runs import START, write_batch
-from killing import Killer, killed_and_stopped
+from killing import STANDBY, Killer, killed_and_stopped
 from running_job import JOBS, BatchLogs, until, working_in
 from small_day import found_in_files
 
@@ -25,7 +25,8 @@ def all_read(logs: BatchLogs, files: int) -> bool:
     return not logs.uncommitted and read_in(logs.path)[-1] == (files, files)
 
 
-def test_a_kill_between_rules_and_events_changes_nothing(tmp_path: Path) -> None:
+@STANDBY
+def test_a_kill_between_rules_and_events_changes_nothing(tmp_path: Path, standby: bool) -> None:
     rng = random.Random(SEED)
     files = events_and_rules(SEED, batches=200, size=30, start=START)
     given: Files = []
@@ -44,7 +45,9 @@ def test_a_kill_between_rules_and_events_changes_nothing(tmp_path: Path) -> None
         more()
         until(lambda: all_read(killer.logs, len(given)), "all is read")
 
-    ended = killed_and_stopped(JOBS / "alerts.py:alerts", killer, rng, kills=KILLS, files=6, finish=finish)
+    ended = killed_and_stopped(
+        JOBS / "alerts.py:alerts", killer, rng, kills=KILLS, files=6, finish=finish, standby=standby
+    )
     assert ended.code == 0, ended.words
     assert len(killer.hit) == KILLS
     assert killer.logs.offsets == killer.logs.commits

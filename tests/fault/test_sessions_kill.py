@@ -11,7 +11,7 @@ import pytest
 import timely_programs
 from grid import WHOLE
 from keyed_runs import EPOCH, START, write_batch
-from killing import Killer, killed_and_stopped
+from killing import STANDBY, Killer, killed_and_stopped
 from running_job import JOBS, until, working_in
 from small_day import found_in_files
 
@@ -21,7 +21,8 @@ SEED = 20261124
 KILLS = 3 if WHOLE else 1
 
 
-def test_a_kill_loses_and_repeats_no_session(tmp_path: Path) -> None:
+@STANDBY
+def test_a_kill_loses_and_repeats_no_session(tmp_path: Path, standby: bool) -> None:
     rng = random.Random(SEED)
     made = timely_programs.files(SEED, count=400, size=12, start=START)
     given: list[list[dict[str, Any]]] = []
@@ -40,7 +41,9 @@ def test_a_kill_loses_and_repeats_no_session(tmp_path: Path) -> None:
         closed = timely_programs.expected_sessions(given).total()
         until(lambda: found(tmp_path).total() >= closed, "all sessions are closed")
 
-    ended = killed_and_stopped(JOBS / "tracked.py:tracked", killer, rng, kills=KILLS, files=4, finish=finish)
+    ended = killed_and_stopped(
+        JOBS / "tracked.py:tracked", killer, rng, kills=KILLS, files=4, finish=finish, standby=standby
+    )
     assert ended.code == 0, ended.words
     assert len(killer.hit) == KILLS
     assert found(tmp_path) == timely_programs.expected_sessions(given)

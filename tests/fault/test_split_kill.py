@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from grid import WHOLE
 from keyed_runs import START, batches_read, write_batch
-from killing import Killer, killed_and_stopped
+from killing import STANDBY, Killer, killed_and_stopped
 from running_job import JOBS, until, working_in
 from small_day import found_in_files
 from split_programs import batches, expected
@@ -22,7 +22,8 @@ KILLS = 5 if WHOLE else 1
 COLUMNS = ("who", "n", "total", "least", "average", "items", "kinds")
 
 
-def test_a_kill_loses_and_repeats_no_part_of_a_hot_key(tmp_path: Path) -> None:
+@STANDBY
+def test_a_kill_loses_and_repeats_no_part_of_a_hot_key(tmp_path: Path, standby: bool) -> None:
     rng = random.Random(SEED)
     files = [batch for batch in batches(SEED, count=200, size=120, start=START) if batch]
     given: list[list[dict[str, Any]]] = []
@@ -40,7 +41,7 @@ def test_a_kill_loses_and_repeats_no_part_of_a_hot_key(tmp_path: Path) -> None:
         until(lambda: killer.all_read(len(given)), "all is read")
 
     job = JOBS / "baskets.py:baskets"
-    ended = killed_and_stopped(job, killer, rng, kills=KILLS, files=6, finish=finish)
+    ended = killed_and_stopped(job, killer, rng, kills=KILLS, files=6, finish=finish, standby=standby)
     assert ended.code == 0, ended.words
     assert len(killer.hit) == KILLS
     assert killer.logs.offsets == killer.logs.commits

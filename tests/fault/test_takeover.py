@@ -47,17 +47,17 @@ class Shop:
     mend: Callable[[], None]
 
     @contextmanager
-    def supervisor(self, number: int) -> Iterator[RunningJob]:
+    def supervisor(self, number: int, *options: str) -> Iterator[RunningJob]:
         self.environ.setenv("HOLDFAST_HA", self.addresses[number])
         self.environ.setenv("HOLDFAST_LEASE", LEASE)
-        with running(JOB, self.folder, home=self.folder / f"home-{number}") as made:
+        with running(JOB, self.folder, home=self.folder / f"home-{number}", options=options) as made:
             yield made
 
     @contextmanager
-    def leader_and_standby(self) -> Iterator[tuple[RunningJob, RunningJob]]:
-        with self.supervisor(0) as leader:
+    def leader_and_standby(self, *options: str) -> Iterator[tuple[RunningJob, RunningJob]]:
+        with self.supervisor(0, *options) as leader:
             leader.await_event("leading")
-            with self.supervisor(1) as standby:
+            with self.supervisor(1, *options) as standby:
                 standby.await_event("standby")
                 leader.await_event("batch")
                 yield leader, standby
@@ -120,12 +120,15 @@ def test_a_killed_leader(shop: Shop) -> None:
 
 
 @kinds("lease")
-def test_a_leader_frozen_with_its_driver_and_its_jvm(shop: Shop) -> None:
-    with shop.leader_and_standby() as (leader, standby):
+@pytest.mark.parametrize("warm", [False, pytest.param(True, marks=LONG)])
+def test_a_leader_frozen_with_its_driver_and_its_jvm(shop: Shop, warm: bool) -> None:
+    with shop.leader_and_standby(*(["--standby"] if warm else [])) as (leader, standby):
         driver = leader.driver()
+        ready = standby.await_event("standby-ready")["pid"] if warm else None
         freeze(driver)
         os.kill(leader.pid, signal.SIGSTOP)
         standby.await_event("running")
+        assert ready in (None, standby.driver())
         # It held the checkpoint until the new leader ended it.
         until(lambda: not in_group(driver), "the frozen driver is ended")
         os.kill(leader.pid, signal.SIGCONT)

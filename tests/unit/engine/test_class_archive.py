@@ -103,6 +103,22 @@ def test_a_place_with_a_space_has_none(home: Path, tmp_path: Path) -> None:
     assert archive_of(java(tmp_path), home / "my home", os.environ) is None
 
 
+def test_those_that_no_session_has_used_for_a_month_are_deleted(home: Path, tmp_path: Path) -> None:
+    old, unused, own = (made(java(tmp_path, version), home) for version in ("17.0.8", "21.0.1", "17.0.9"))
+    other = home / "java" / "17.0.8-0123456789ab"
+    other.mkdir()
+    for archive in (old, unused, own):
+        os.utime(archive.path, (0, 0))
+    os.utime(other, (0, 0))
+    jvm_options(old.java, home, "", os.environ)
+    now_s = old.path.stat().st_mtime + 1
+    own.remove_unused(now_s)
+    assert old.path.exists()
+    assert own.path.exists()
+    assert other.exists()
+    assert not unused.path.exists()
+
+
 @pytest.mark.parametrize(
     ("version", "added"),
     [

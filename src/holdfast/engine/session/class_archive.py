@@ -26,6 +26,8 @@ _SILENT_CACHE: Final = "-Xlog:aot*=off -Xlog:cds*=off"
 # Settings that keep the archive out: the user has chosen one, or none.
 _OWN: Final = ("-XX:SharedArchiveFile", "-XX:AOT", "-Xshare", "-XX:ArchiveClassesAtExit")
 _COLLECTOR: Final = re.compile(r"-XX:\+Use\w+GC\b")
+_FILE: Final = re.compile(r"(?:java|spark)-[0-9a-f]{16}\.(?:jsa|aot|lock)")
+_UNUSED_S: Final = 30 * 24 * 3600.0
 SWITCH: Final = "HOLDFAST_CLASS_ARCHIVE"
 
 
@@ -63,6 +65,14 @@ class ClassArchive:
             return f"-XX:AOTCacheOutput={fresh} {_SILENT_CACHE}"
         base = "" if self.base is None else f"-XX:SharedArchiveFile={self.base} "
         return f"{base}-XX:ArchiveClassesAtExit={fresh} {_SILENT}"
+
+    def remove_unused(self, now_s: float) -> None:
+        """Delete the archives of other Javas and jars that no session has used for a month."""
+        for path in self.path.parent.glob("*"):
+            ours = path in (self.path, self.base) or _FILE.fullmatch(path.name) is None
+            with suppress(OSError):  # another process has deleted it
+                if not ours and now_s - path.stat().st_mtime > _UNUSED_S:
+                    path.unlink()
 
     def make_base(self) -> None:
         """Write the archive of the runtime's own classes if the runtime lacks one.
@@ -114,6 +124,9 @@ def jvm_options(java: JavaRuntime, state_home: Path, chosen: str, environ: Mappi
     archive = archive_of(java, state_home, environ)
     if archive is not None and archive.exists and not any(option in chosen for option in _OWN):
         added.append(archive.options())
+        for path in filter(None, (archive.path, archive.base)):
+            with suppress(OSError):  # on a read-only disk none is deleted either
+                os.utime(path)
     return " ".join(added)
 
 

@@ -195,6 +195,8 @@ def _python() -> Check:
 def _java(environ: Mapping[str, str]) -> str:
     java = find_java(environ)
     note = f", without {VECTOR_MODULE}: started through a wrapper" if java.lacks_vector_module else ""
+    if java.corrupts_under_g1:
+        note += ", used with ParallelGC, because G1 of this version corrupts data (JDK-8377811)"
     return f"Java {java.version or 'of unknown version'} at {java.home} (from {java.source}){note}"
 
 

@@ -16,7 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from holdfast.clock import steady_s
+from holdfast.clock import now_ms, steady_s
 from holdfast.engine.session.class_archive import SWITCH, ClassArchive, archive_of
 from holdfast.engine.session.java import find_java
 from holdfast.errors import HoldfastError
@@ -106,6 +106,7 @@ def make(home: StateHome) -> None:
             _train(archive.training_options(fresh), Path(folder))
         if fresh.is_file():
             fresh.replace(archive.path)
+            archive.remove_unused(now_ms() / 1000)
     finally:
         fresh.unlink(missing_ok=True)
         lock.release()
