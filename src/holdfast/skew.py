@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, cast, overload
 
 from holdfast.model import HeavyKey, SkewReport
 from holdfast.stream.key_skew import find, report_frame, report_query, watch
-from holdfast.stream.split_aggregates import Aggregate, avg, count, count_distinct, stddev, variance
+from holdfast.stream.split_aggregates import SplitAggregate, avg, count, count_distinct, stddev, variance
 from holdfast.stream.split_aggregates import greatest as max  # noqa: A004 - the words that people know
 from holdfast.stream.split_aggregates import least as min  # noqa: A004 - as above
 from holdfast.stream.split_aggregates import total as sum  # noqa: A004 - as above
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 __all__ = [
-    "Aggregate",
     "HeavyKey",
     "SkewReport",
+    "SplitAggregate",
     "avg",
     "count",
     "count_distinct",

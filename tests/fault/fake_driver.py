@@ -27,6 +27,7 @@ from holdfast.jobs.processes.protocol import (
     Busy,
     Caution,
     Channel,
+    DriverStopped,
     Finished,
     Go,
     JobDefined,
@@ -35,7 +36,6 @@ from holdfast.jobs.processes.protocol import (
     QueriesStarted,
     Refused,
     Stop,
-    Stopped,
     Warm,
     Warmed,
 )
@@ -81,7 +81,7 @@ class FakeDriver:
         self.channel.send(JobDefined(**self.script["definition"]))
         self.told.wait()
         if self.stop.is_set():
-            self.channel.send(Stopped())
+            self.channel.send(DriverStopped())
             return 0
         steps = self.steps()
         place = self.script.get("query_checkpoint", "c")
@@ -122,12 +122,12 @@ class FakeDriver:
             os.kill(os.getpid(), signal.SIGKILL)
         elif verb == "wait":
             self.stop.wait()
-            self.channel.send(Stopped())
+            self.channel.send(DriverStopped())
             Path(self.spec.target).with_suffix(".stopped").touch()
             return 0
         elif verb == "work":
             self.work()
-            self.channel.send(Stopped())
+            self.channel.send(DriverStopped())
             return 0
         elif verb == "hang":
             threading.Event().wait()

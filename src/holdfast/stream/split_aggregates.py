@@ -36,7 +36,7 @@ _PREFIX: Final = "_holdfast_"
 
 
 @dataclass(frozen=True, slots=True)
-class Aggregate:
+class SplitAggregate:
     """One aggregate of `hf.split_hot(…).agg(…)`, returned by the functions of `hf.skew`.
 
     Attributes:
@@ -54,16 +54,16 @@ class Aggregate:
     column: str | None
     name: str
 
-    def alias(self, name: str) -> Aggregate:
+    def alias(self, name: str) -> SplitAggregate:
         """Return the aggregate with a different result name."""
         return replace(self, name=name)
 
 
-def _build_aggregate(kind: Kind, column: str) -> Aggregate:
-    return Aggregate(kind, column, f"{kind}({column})")
+def _build_aggregate(kind: Kind, column: str) -> SplitAggregate:
+    return SplitAggregate(kind, column, f"{kind}({column})")
 
 
-def count(column: str | None = None) -> Aggregate:
+def count(column: str | None = None) -> SplitAggregate:
     """Return the aggregate that counts rows, or the non-null values of a column.
 
     Args:
@@ -75,10 +75,10 @@ def count(column: str | None = None) -> Aggregate:
         [row] = split.agg(hf.skew.count(), hf.skew.count("drink").alias("drinks")).collect()
         assert (row["count"], row["drinks"]) == (2, 1)
     """
-    return Aggregate("count", column, "count" if column is None else f"count({column})")
+    return SplitAggregate("count", column, "count" if column is None else f"count({column})")
 
 
-def total(column: str) -> Aggregate:
+def total(column: str) -> SplitAggregate:
     """Return the aggregate that sums a column.
 
     Args:
@@ -93,7 +93,7 @@ def total(column: str) -> Aggregate:
     return _build_aggregate("sum", column)
 
 
-def least(column: str) -> Aggregate:
+def least(column: str) -> SplitAggregate:
     """Return the aggregate for the smallest value of a column.
 
     Example:
@@ -105,7 +105,7 @@ def least(column: str) -> Aggregate:
     return _build_aggregate("min", column)
 
 
-def greatest(column: str) -> Aggregate:
+def greatest(column: str) -> SplitAggregate:
     """Return the aggregate for the largest value of a column.
 
     Example:
@@ -117,7 +117,7 @@ def greatest(column: str) -> Aggregate:
     return _build_aggregate("max", column)
 
 
-def avg(column: str) -> Aggregate:
+def avg(column: str) -> SplitAggregate:
     """Return the aggregate for the mean of a column: a double for integers, a decimal for decimals.
 
     Args:
@@ -132,7 +132,7 @@ def avg(column: str) -> Aggregate:
     return _build_aggregate("avg", column)
 
 
-def variance(column: str, *, population: bool = False) -> Aggregate:
+def variance(column: str, *, population: bool = False) -> SplitAggregate:
     """Return the aggregate for the variance of a column; over a batch frame it is computed from exact sums.
 
     The last digits of Spark's own variance depend on the order of rows; those of this aggregate over a batch
@@ -152,7 +152,7 @@ def variance(column: str, *, population: bool = False) -> Aggregate:
     return _build_aggregate("var_pop" if population else "variance", column)
 
 
-def stddev(column: str, *, population: bool = False) -> Aggregate:
+def stddev(column: str, *, population: bool = False) -> SplitAggregate:
     """Return the aggregate for the standard deviation of a column, the square root of `hf.skew.variance`.
 
     Args:
@@ -168,7 +168,7 @@ def stddev(column: str, *, population: bool = False) -> Aggregate:
     return _build_aggregate("stddev_pop" if population else "stddev", column)
 
 
-def count_distinct(column: str) -> Aggregate:
+def count_distinct(column: str) -> SplitAggregate:
     """Return the aggregate for the exact number of distinct non-null values of a column.
 
     A call of `agg` can have at most one such aggregate; over a stream it must be the only aggregate of the
@@ -184,7 +184,7 @@ def count_distinct(column: str) -> Aggregate:
     return _build_aggregate("count_distinct", column)
 
 
-def aggregate_stream(frame: DataFrame, hot: HotKeys, aggregates: Sequence[Aggregate]) -> DataFrame:
+def aggregate_stream(frame: DataFrame, hot: HotKeys, aggregates: Sequence[SplitAggregate]) -> DataFrame:
     """Aggregate a stream by key with Spark's own plan; distinct values are counted after a deduplication."""
     from pyspark.sql import functions as F  # noqa: N812 - the package imports without Spark
 
@@ -206,7 +206,7 @@ def aggregate_stream(frame: DataFrame, hot: HotKeys, aggregates: Sequence[Aggreg
     return frame.groupBy(*groups).agg(*(_native(aggregate).alias(aggregate.name) for aggregate in aggregates))
 
 
-def aggregate_table(frame: DataFrame, hot: HotKeys, aggregates: Sequence[Aggregate]) -> DataFrame:
+def aggregate_table(frame: DataFrame, hot: HotKeys, aggregates: Sequence[SplitAggregate]) -> DataFrame:
     """Aggregate a batch frame by part and then by key; without hot keys, in one phase."""
     from pyspark.sql import functions as F  # noqa: N812 - the package imports without Spark
 
@@ -246,7 +246,7 @@ class _TakenApart:
     result: Column
 
 
-def _taken_apart(frame: DataFrame, aggregate: Aggregate, at: int) -> _TakenApart:
+def _taken_apart(frame: DataFrame, aggregate: SplitAggregate, at: int) -> _TakenApart:
     from pyspark.sql import functions as F  # noqa: N812 - the package imports without Spark
 
     value = F.lit(1) if aggregate.column is None else F.col(quoted(aggregate.column))
@@ -308,7 +308,7 @@ def _decimal_mean(s: Column, n: Column, digits: int, scale: int) -> Column:
     return (s / n.cast("decimal(20,0)")).cast(f"decimal({min(38, digits + 4)},{scale + 4})")
 
 
-def _native(aggregate: Aggregate) -> Column:
+def _native(aggregate: SplitAggregate) -> Column:
     """Return Spark's column for an aggregate."""
     from pyspark.sql import functions as F  # noqa: N812 - the package imports without Spark
 
@@ -327,7 +327,7 @@ def _check(frame: DataFrame, hot: HotKeys, aggregates: Sequence[Any]) -> None:
             hint="give at least one aggregate, such as hf.skew.count()",
         )
     for aggregate in aggregates:
-        if not isinstance(aggregate, Aggregate):
+        if not isinstance(aggregate, SplitAggregate):
             raise Invalid(
                 "agg supports only the aggregates of hf.skew",
                 code="HF-E2391",
@@ -343,7 +343,7 @@ def _check(frame: DataFrame, hot: HotKeys, aggregates: Sequence[Any]) -> None:
     refuse_repeated(names, where=_WHERE, hint="name an aggregate, as in .alias(…)")
 
 
-def _check_type(frame: DataFrame, aggregate: Aggregate) -> None:
+def _check_type(frame: DataFrame, aggregate: SplitAggregate) -> None:
     most = {"sum": _SUM_DIGITS, "avg": _AVG_DIGITS}
     limit = most.get(aggregate.kind, _SQUARE_DIGITS if aggregate.kind in _SPREADS else None)
     if limit is None:

@@ -21,7 +21,7 @@ from holdfast.stream.joins import JoinKind, Parted, bounded_join, same_keys
 from holdfast.stream.keyed.hot_keys import MOST_PARTS, PART, HotKeys, hot_keys
 from holdfast.stream.keyed.keyed_stream import keyed
 from holdfast.stream.operator_check import checked_name, define
-from holdfast.stream.split_aggregates import Aggregate, aggregate_stream, aggregate_table
+from holdfast.stream.split_aggregates import SplitAggregate, aggregate_stream, aggregate_table
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -157,7 +157,7 @@ class SplitStream:
         stream = keyed(self.frame, by=self.hot.by).split_hot(self.hot.keys)
         return stream.process(processor, output=output, name=name, **choices)
 
-    def agg(self, *aggregates: Aggregate) -> DataFrame:
+    def agg(self, *aggregates: SplitAggregate) -> DataFrame:
         """Aggregate by key; the result has the key columns and one column for each aggregate.
 
         **In a batch frame** the hot keys are aggregated in two phases: first the parts, then the keys. The

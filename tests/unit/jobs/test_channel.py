@@ -3,13 +3,13 @@ from __future__ import annotations
 import pytest
 
 from holdfast.errors import Internal
-from holdfast.jobs.processes.protocol import Channel, Finished, Mended, Stopped
+from holdfast.jobs.processes.protocol import Channel, DriverStopped, Finished, Mended
 
 
 def test_messages_are_whole_however_the_bytes_come() -> None:
     ours, theirs = Channel.pair()
     theirs.sendall(b'{"kind": "stopped"}\n{"kind"')
-    assert ours.receive() == [Stopped()]
+    assert ours.receive() == [DriverStopped()]
     theirs.sendall(b': "mended", "query": "q"}\n')
     assert ours.receive() == [Mended("q")]
     theirs.close()

@@ -47,7 +47,7 @@ MESSAGES: dict[str, protocol.Message] = {
     "batch": protocol.BatchCommitted(BATCH),
     "mended": protocol.Mended("q"),
     "finished": protocol.Finished(),
-    "stopped": protocol.Stopped(),
+    "stopped": protocol.DriverStopped(),
     "failed": protocol.JobFailed(FAILURE, at_ms=12),
     "refused": protocol.Refused(ERROR),
     "go": protocol.Go("/log", restore=True, repeat={"q": "file:/c.bad"}, term=3, election="e", machine="m"),

@@ -49,6 +49,7 @@ from holdfast.jobs.processes.protocol import (
     CheckpointsRestored,
     ChildSpec,
     ClusterFound,
+    DriverStopped,
     Finished,
     Go,
     JobDefined,
@@ -60,7 +61,6 @@ from holdfast.jobs.processes.protocol import (
     Refused,
     SessionStarted,
     Stop,
-    Stopped,
     Warm,
     Warmed,
     not_for,
@@ -155,7 +155,7 @@ class _Orders:
                 self.stop.set()
                 if self.told.is_set() and not self._begun:
                     # Spark is starting, which cannot be broken off from within.
-                    self._channel.send(Stopped())
+                    self._channel.send(DriverStopped())
                     os._exit(0)
         else:
             raise not_for("a driver", message)
@@ -286,7 +286,7 @@ class Driver:
         """Report the end of a job that has not failed."""
         if self._orders.error is not None:
             return self._refuse(self._orders.error)
-        self._channel.send(Stopped() if self._orders.stop.is_set() else Finished())
+        self._channel.send(DriverStopped() if self._orders.stop.is_set() else Finished())
         return 0
 
     def _start_spark(self, job: Job) -> SparkSession:

@@ -171,7 +171,7 @@ class Finished(Message):
 
 
 @dataclass(frozen=True, slots=True)
-class Stopped(Message):
+class DriverStopped(Message):
     """All queries ended because the supervisor requested a stop. The last message."""
 
 
@@ -190,7 +190,7 @@ class Refused(Message):
     error: HoldfastError = field(metadata=_ERROR)
 
 
-LAST_MESSAGES: Final = (Finished, Stopped, JobFailed, Refused)
+LAST_MESSAGES: Final = (Finished, DriverStopped, JobFailed, Refused)
 
 
 # From a supervisor to its driver.
@@ -348,7 +348,7 @@ KINDS: Final[Mapping[str, type[Message]]] = {
     "batch": BatchCommitted,
     "mended": Mended,
     "finished": Finished,
-    "stopped": Stopped,
+    "stopped": DriverStopped,
     "failed": JobFailed,
     "refused": Refused,
     "go": Go,

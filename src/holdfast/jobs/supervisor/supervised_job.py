@@ -24,7 +24,7 @@ from holdfast.jobs.processes import protocol
 from holdfast.jobs.processes.class_training import ClassTraining
 from holdfast.jobs.processes.driver import DriverSpec
 from holdfast.jobs.processes.driver_process import DriverProcess, remove_scratch
-from holdfast.jobs.processes.protocol import Finished, JobDefined, JobFailed, Refused, Stopped, kind_of
+from holdfast.jobs.processes.protocol import DriverStopped, Finished, JobDefined, JobFailed, Refused, kind_of
 from holdfast.jobs.recovery import RecoveryTracker
 from holdfast.jobs.registry.deferred_registry import DeferredRegistry
 from holdfast.jobs.registry.operation_log import RESTART
@@ -114,7 +114,7 @@ class DriverAttempt:
     now: Callable[[], float] = time.monotonic
     _lateness: defaultdict[str, _Lateness] = field(default_factory=lambda: defaultdict(_Lateness))
 
-    def ended(self, message: Finished | Stopped | JobFailed | Refused) -> None:
+    def ended(self, message: Finished | DriverStopped | JobFailed | Refused) -> None:
         """Record the last message of the driver."""
         if isinstance(message, Refused):
             self.refusal = message.error

@@ -48,7 +48,7 @@ from holdfast.server.dashboard.views import (
     AttemptLine,
     BatchLine,
     ExpectedLine,
-    Health,
+    HealthLevel,
     HeavyKeyLine,
     JobLine,
     JobsView,
@@ -115,10 +115,10 @@ def _line(alert: Alert, phase: str, at_ms: int, text: str) -> AlertLine:
 
 
 _HEALTH: Final = {
-    OperationState.ASKED: Health.BUSY,
-    OperationState.RUNNING: Health.BUSY,
-    OperationState.COMPLETED: Health.OVER,
-    OperationState.FAILED: Health.BAD,
+    OperationState.ASKED: HealthLevel.BUSY,
+    OperationState.RUNNING: HealthLevel.BUSY,
+    OperationState.COMPLETED: HealthLevel.OVER,
+    OperationState.FAILED: HealthLevel.BAD,
 }
 
 
@@ -146,8 +146,8 @@ def operation_line(operation: Operation, now_ms: int) -> OperationLine:
     progress = operation.progress or {}
     began = operation.started_ms or operation.asked_ms
     health = _HEALTH[operation.state]
-    if health is Health.OVER and _is_bad(operation):
-        health = Health.WARN
+    if health is HealthLevel.OVER and _is_bad(operation):
+        health = HealthLevel.WARN
     return view_of(
         OperationLine,
         operation,
@@ -217,15 +217,21 @@ _LATELY: Final = 40
 _BATCHES_SHOWN: Final = 20
 _SHOWN: Final = 12
 _LIST_FRESH_S: Final = 1.0
-_URGENCY: Final = {Health.BAD: 0, Health.BUSY: 1, Health.WARN: 2, Health.GOOD: 2, Health.OVER: 3}
+_URGENCY: Final = {
+    HealthLevel.BAD: 0,
+    HealthLevel.BUSY: 1,
+    HealthLevel.WARN: 2,
+    HealthLevel.GOOD: 2,
+    HealthLevel.OVER: 3,
+}
 
 
 # The states that jobs are filtered by, in the order of display.
 STATES: Final = {
-    "running": Health.GOOD,
-    "changing": Health.BUSY,
-    "failing": Health.BAD,
-    "ended": Health.OVER,
+    "running": HealthLevel.GOOD,
+    "changing": HealthLevel.BUSY,
+    "failing": HealthLevel.BAD,
+    "ended": HealthLevel.OVER,
 }
 _STATE_LABELS: Final = {"changing": "starting or ending"}
 
@@ -360,13 +366,13 @@ def line_of(details: JobDetails, firing: Counter[str]) -> JobLine:
     )
 
 
-def _health(status: JobStatus) -> Health:
+def _health(status: JobStatus) -> HealthLevel:
     state = status.job.state
     if state is JobState.FAILED or (not state.terminal and not status.supervised):
-        return Health.BAD
+        return HealthLevel.BAD
     if state.terminal:
-        return Health.OVER
-    return Health.GOOD if state is JobState.RUNNING else Health.BUSY
+        return HealthLevel.OVER
+    return HealthLevel.GOOD if state is JobState.RUNNING else HealthLevel.BUSY
 
 
 def _query(plane: ControlPlane, details: JobDetails, query: QueryStarted, time_range: str) -> QueryView:

@@ -31,7 +31,7 @@ def view_of(kind: type[View], source: object, **others: Any) -> View:
     return kind(**{name: getattr(source, name) for name in names}, **others)
 
 
-class Health(str, Enum):
+class HealthLevel(str, Enum):
     """The health mark of a job or an operation in a list."""
 
     GOOD = "good"
@@ -111,7 +111,7 @@ class JobLine:
     name: str
     job_id: str
     state: str
-    health: Health
+    health: HealthLevel
     supervised: bool
     reason: str | None
     failure: str | None
@@ -150,7 +150,7 @@ class StateFilter:
 
     value: str
     label: str
-    health: Health
+    health: HealthLevel
     jobs: int
 
 
@@ -364,7 +364,7 @@ class OperationLine:
     job: str | None
     about: str | None
     state: str
-    health: Health
+    health: HealthLevel
     asked_ms: int
     took_ms: int | None
     done: int | None
