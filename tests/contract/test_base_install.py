@@ -180,7 +180,7 @@ def test_init_says_what_its_job_needs(base: Base) -> None:
     assert command in planned.stderr
     made = base.run("init", "mine", PATH="/nowhere")
     assert (made.returncode, (base.folder / "mine" / "shop.py").is_file()) == (0, True)
-    assert made.stderr == f"to install what the job needs: {command}\n"
+    assert made.stderr == f"wrote 5 files:\nto install what the job needs: {command}\n"
     other = base.run("init", "other", "--json", PATH="/nowhere")
     assert json.loads(other.stdout)["install"] == command
 

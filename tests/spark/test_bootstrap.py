@@ -206,11 +206,11 @@ def test_what_tables_cannot_give(
     with pytest.raises(Invalid, match="duplicate key") as twice:
         hf.bootstrap(aggregate, to, states={"aggregate": pa.concat_tables([table, table])})
     assert twice.value.found == "who='a'"
-    with pytest.raises(Invalid, match="columns of its state") as columns:
+    with pytest.raises(Invalid, match="differ from the columns of the state") as columns:
         hf.bootstrap(aggregate, to, states={"aggregate": table.drop_columns(["max"])})
     assert columns.value.expected == "who string, count int64, sum int64, max int64"
     wrong = table.set_column(1, "count", pa.array(["many"]))
-    with pytest.raises(Invalid, match="type of its column"):
+    with pytest.raises(Invalid, match="type of the column"):
         hf.bootstrap(aggregate, to, states={"aggregate": wrong})
     with pytest.raises(Invalid, match="history and states cannot"):
         hf.bootstrap(aggregate, to, states={"aggregate": table}, history=past(spark, tmp_path))

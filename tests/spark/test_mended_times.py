@@ -150,7 +150,7 @@ def test_times_stay_in_step(
     assert clean is not None
     assert {each["state"]: each["values"] for each in clean["states"]} == {"latest": 0, "short": 0, "kept": 0}
     stale = hf.edit(made.uri, "latest", key="bob", set={"expires_ms": 5}, to=tmp_path / "stale")
-    with pytest.raises(hf.Unsupported, match="expired values") as refused:
+    with pytest.raises(hf.Unsupported, match="expired rows cannot be dropped") as refused:
         hf.drop_expired(stale.uri)
     assert "latest" in str(refused.value.where)
     assert len(savepoints.list(tmp_path / "stale")) == 1
