@@ -116,12 +116,18 @@ class Shop:
         """Let customers come at a second of the shop's day: a file, and so a batch of its own."""
         self._files += 1
         lines = [
-            json.dumps({"customer": each, "cents": 350, "ts": f"2026-03-05T08:00:{second:02}Z"})
+            json.dumps(
+                {"customer": each, "cents": 350, "ts": f"2026-03-05T08:{second // 60:02}:{second % 60:02}Z"}
+            )
             for each in customers
         ]
         fresh = self.folder / f"arrivals-{self._files}.json"
         fresh.write_text("\n".join(lines) + "\n")
         fresh.rename(self.folder / "arrivals" / f"{self._files:04}.json")
+
+    def heard(self, kind: str) -> list[dict[str, Any]]:
+        """Its events of a kind so far."""
+        return [each for each in list(self.events) if each.get("event") == kind]
 
     def ended(self) -> int:
         """Wait for its end."""

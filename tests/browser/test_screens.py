@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import datetime as dt
-import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from photographs import on_request, photograph
 from street import Street
 
 from holdfast.jobs.registry.operation_log import Operations, Verify
@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.browser
 
-IMAGES = Path(__file__).parents[2] / "docs" / "images"
-SCREENSHOTS = "HOLDFAST_SCREENSHOTS"
 TOKEN = "correct horse battery staple"
 EVIL = "<script>alert(1)</script><img src=x onerror=alert(1)>'\"&"
 PATHS = {
@@ -85,18 +83,6 @@ CUT = """
 () => [...document.querySelectorAll(".tabs, .scroll")]
   .filter((part) => part.checkVisibility() && part.scrollWidth > part.clientWidth)
   .map((part) => `${part.className} #${part.querySelector("[id]")?.id}`)
-"""
-
-
-# What stands in one directory is shown as if it stood in another.
-ELSEWHERE = """
-([from, to]) => {
-  const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
-  while (walker.nextNode()) {
-    const text = walker.currentNode;
-    text.textContent = text.textContent.replaceAll(from, to);
-  }
-}
 """
 
 
@@ -367,25 +353,8 @@ def test_logging_in_and_out(page: Page, tmp_path: Path) -> None:
         expect(page.get_by_role("heading", level=1)).to_have_text("Log in")
 
 
-@pytest.mark.skipif(
-    SCREENSHOTS not in os.environ, reason=f"{SCREENSHOTS}=1 makes the images of the guide anew"
-)
+@on_request
 def test_screenshots_for_the_guide(browser: Browser, street: Street, url: str) -> None:
-    IMAGES.mkdir(exist_ok=True)
-    shots: list[tuple[str, str, Any, tuple[int, int]]] = [
-        ("jobs", "jobs", "light", (1200, 760)),
-        ("job", "job", "light", (1200, 860)),
-        ("job", "job-dark", "dark", (1200, 860)),
-        ("savepoints", "savepoints", "light", (1200, 620)),
-        ("key", "key", "light", (1200, 820)),
-        ("alerts", "alerts", "dark", (1200, 620)),
-        ("jobs", "telephone", "light", (375, 760)),
-    ]
-    for name, file, scheme, (width, height) in shots:
-        context = browser.new_context(viewport={"width": width, "height": height}, color_scheme=scheme)
-        page = context.new_page()
-        ready(page, url + PATHS[name])
-        page.evaluate(ELSEWHERE, [str(street.folder), "/srv/streams"])
-        page.screenshot(path=IMAGES / f"dashboard-{file}.png")
-        assert (IMAGES / f"dashboard-{file}.png").stat().st_size < 150_000
-        context.close()
+    """The list of jobs; the pages of one job are those of a job that runs."""
+    photograph(browser, url + PATHS["jobs"], street.folder, "jobs", "light", (1200, 760))
+    photograph(browser, url + PATHS["jobs"], street.folder, "telephone", "light", (375, 760))

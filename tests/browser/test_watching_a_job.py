@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import os
+import random
 import re
+import signal
+import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from command import PROGRAM
+from photographs import on_request, photograph
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Page
+    from playwright.sync_api import Browser, Page
 
     from conftest import Heard, Shop
 
@@ -46,6 +52,37 @@ def test_a_day_on_call(shop: Shop, page: Page, heard: Heard) -> None:
     assert shop.ended() == 0
     assert [word for word in heard.words if "Failed to" not in word and "ERR_" not in word] == []
     assert all(address.startswith((shop.url, "data:")) for address in heard.addresses)
+
+
+@on_request
+def test_screenshots_of_a_running_job(browser: Browser, page: Page, shop: Shop) -> None:
+    """Two minutes of the shop's day, with a driver that is killed and two savepoints."""
+    rng = random.Random(7)
+    names = ["anna", "ben", "cleo", "dan", "eve", "fay", "gus", "hana"]
+    checkpoint = "checkpoints/coffee-shop"
+    for second in range(1, 121):
+        committed = len(shop.heard("batch"))
+        shop.arrive(*rng.choices(names, k=rng.randrange(2, 9)), second=second)
+        while len(shop.heard("batch")) == committed:
+            page.wait_for_timeout(50)
+        if second == 50:
+            os.killpg(int(shop.heard("starting")[-1]["pid"]), signal.SIGKILL)
+        if second in (80, 110):
+            label = "before the upgrade" if second == 80 else "nightly"
+            take = [PROGRAM, "savepoint", "take", checkpoint, f"{checkpoint}.savepoints", "--label", label]
+            subprocess.run([*take, "--home", "home"], cwd=shop.folder, check=True, capture_output=True)
+    job = f"{shop.url}/ui/jobs/coffee-shop"
+    page.goto(f"{shop.url}/ui/alerts")
+    for _ in range(200):
+        if page.get_by_role("region", name="Open alerts").count():
+            break
+        shop.arrive("ben", second=120)
+        page.wait_for_timeout(500)
+    photograph(browser, f"{shop.url}/ui/alerts", shop.folder, "alerts", "dark", (1200, 620))
+    photograph(browser, job, shop.folder, "job", "light", (1200, 860))
+    photograph(browser, job, shop.folder, "job-dark", "dark", (1200, 860))
+    photograph(browser, f"{job}/savepoints", shop.folder, "savepoints", "light", (1200, 620))
+    photograph(browser, f"{job}/state?key=anna", shop.folder, "key", "light", (1200, 820))
 
 
 def _savepoints(shop: Shop, page: Page) -> None:

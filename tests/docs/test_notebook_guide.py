@@ -33,5 +33,5 @@ def test_every_cell_runs_and_shows_something(tmp_path: Path, monkeypatch: pytest
     first, *others = outputs
     assert first is None
     assert all(others)
-    assert "HealthLevel" in str(others[0])
+    assert "Health" in str(others[0])
     assert not any(cell.get("outputs") for cell in cells)

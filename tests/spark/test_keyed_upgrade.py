@@ -53,7 +53,7 @@ def test_a_change_that_would_lose_state_is_refused_before_the_first_batch(
 
     with pytest.raises(hf.Invalid, match="visits") as narrowed:
         start(spark, tmp_path, processor(visits=hf.value("short", default=0)))
-    assert (narrowed.value.found, narrowed.value.expected) == ("int", "short")
+    assert (narrowed.value.found, narrowed.value.expected) == ("short in the declaration", "int, as stored")
     with pytest.raises(hf.Invalid, match="key_groups differs"):
         start(spark, tmp_path, processor(visits=hf.value("int", default=0)), key_groups=5)
     settings({SPREAD_KEY: "false"})

@@ -60,7 +60,7 @@ def test_long_tables_and_values_are_cut() -> None:
 def test_a_checkpoint_shows_its_health_and_the_course_of_its_batches(tmp_path: Path) -> None:
     checkpoint = hf.checkpoint(golden_on_disk(NAME, tmp_path / "ck"), home=tmp_path / "home")
     shown = checkpoint._repr_html_()
-    assert "HealthLevel" in shown
+    assert "Health" in shown
     # The files of the copy have one time, which leaves no durations.
     assert shown.count("<svg") == 1
     assert "New bytes of batches" in shown

@@ -6,7 +6,7 @@ from holdfast.checkpoints.checkpoint import ProgressCallback
 from holdfast.extras import require_package
 from holdfast.savepoints.address import Address, StateAddress
 from holdfast.savepoints.restoring import Restored, RestoreKind
-from holdfast.savepoints.savepoint_api import DropExpired, create_checkpoint, take_savepoint
+from holdfast.savepoints.savepoint_api import TakeWithoutExpired, create_checkpoint, take_savepoint
 from holdfast.savepoints.taking import Taken
 
 
@@ -177,7 +177,7 @@ def fork(
     )
 
 
-def _without_expired() -> DropExpired:
+def _without_expired() -> TakeWithoutExpired:
     """Return the function that drops expired rows; it needs Arrow, which taking and restoring do not.
 
     Raises:

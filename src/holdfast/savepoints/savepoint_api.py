@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from holdfast.savepoints.key_diff import StatesDifference
 
 
-class DropExpired(Protocol):
+class TakeWithoutExpired(Protocol):
     """Creates a savepoint without the expired rows of an existing one; a higher room reads keyed state."""
 
     def __call__(
@@ -68,7 +68,7 @@ def take_savepoint(
     digest: bool = True,
     gentle: bool | None = None,
     home: Address | None = None,
-    without_expired: DropExpired | None = None,
+    without_expired: TakeWithoutExpired | None = None,
     id_of: Address | None = None,
     tell: ProgressCallback | None = None,
 ) -> Taken:
@@ -319,7 +319,7 @@ def create_checkpoint(
     operation: RestoreKind,
     *,
     claim: bool = False,
-    without_expired: DropExpired | None = None,
+    without_expired: TakeWithoutExpired | None = None,
     database: str | None = None,
     table: Address | None = None,
     tell: ProgressCallback | None = None,
@@ -616,7 +616,7 @@ def _not_claimed(
 
 
 def _make_without_expired(
-    without_expired: DropExpired,
+    without_expired: TakeWithoutExpired,
     catalog: Storage,
     savepoint_id: str,
     target: Storage,

@@ -549,7 +549,7 @@ def test_a_state_of_another_kind_is_refused() -> None:
     run.send(event("write", 7))
     with pytest.raises(Invalid, match="the kind of state differs") as caught:
         run.restart(holding("reducing"))
-    assert (caught.value.found, caught.value.expected) == ("value", "reducing")
+    assert (caught.value.found, caught.value.expected) == ("reducing in the declaration", "value, as stored")
 
 
 def test_timers_are_not_lost_without_a_word() -> None:
