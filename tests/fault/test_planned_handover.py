@@ -23,7 +23,7 @@ from holdfast.model import JobState
 
 pytestmark = pytest.mark.fault
 
-ID = "ab" * 16
+ID, OTHER = "ab" * 16, "cd" * 16
 
 
 @pytest.fixture
@@ -31,13 +31,13 @@ def case(tmp_path: Path) -> Case:
     return Case(tmp_path)
 
 
-def request_restart(case: Case) -> None:
-    Operations(case.home).ask(ID, "restart", "job", Restart(), 0)
+def request_restart(case: Case, operation_id: str = ID) -> None:
+    Operations(case.home).ask(operation_id, "restart", "job", Restart(), 0)
     case.registry.request("job", "restart", 0)
 
 
-def asked(case: Case) -> Operation:
-    return Operations(case.home).get(ID)
+def asked(case: Case, operation_id: str = ID) -> Operation:
+    return Operations(case.home).get(operation_id)
 
 
 def pids(case: Case, kind: str) -> list[int]:
@@ -106,6 +106,31 @@ def test_a_standby_from_before_the_request_is_replaced(case: Case) -> None:
     first, second = pids(case, "standby-ready")
     assert pids(case, "starting")[1] == second
     assert not in_group(first)
+
+
+def test_a_second_request_gets_a_driver_that_starts_after_it(case: Case) -> None:
+    def ask_again(event: JobEvent) -> None:
+        if event.kind == "standby-ready" and len(pids(case, "standby-ready")) == 1:
+            request_restart(case, OTHER)
+
+    outcome = case.run(
+        case.write(["batch", "wait"], ["batch", "finish"]), after_the_first_batch(case, ask_again)
+    )
+    assert outcome.attempts == 2
+    assert pids(case, "starting")[1] == pids(case, "standby-ready")[-1]
+    assert not in_group(pids(case, "standby-ready")[0])
+    assert {asked(case).state, asked(case, OTHER).state} == {OperationState.COMPLETED}
+
+
+def test_a_request_while_the_new_driver_takes_over_is_answered_by_the_next(case: Case) -> None:
+    def ask_again(event: JobEvent) -> None:
+        if event.kind == "starting" and len(pids(case, "starting")) == 2:
+            request_restart(case, OTHER)
+
+    steps = ["batch", "wait"], ["batch", "wait"], ["batch", "finish"]
+    outcome = case.run(case.write(*steps), after_the_first_batch(case, ask_again))
+    assert (outcome.state, outcome.attempts) == (JobState.FINISHED, 3)
+    assert {asked(case).state, asked(case, OTHER).state} == {OperationState.COMPLETED}
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import textwrap
 from typing import TYPE_CHECKING, Final
 
 from holdfast.cli import output
+from holdfast.jobs.loader import settings_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -26,17 +27,10 @@ def setting_names(job: Job) -> list[str]:
 
     Names that are dotted already, such as those of Flink, stay as they are.
     """
-    groups = {
-        "checkpoint": job.checkpoint,
-        "backend": job.backend,
-        "restart": job.restart,
-        "recovery": job.recovery,
-        "alerts": job.alerts,
-    }
     return [
         knob.name if "." in knob.name else f"{group}.{knob.name}"
-        for group, settings in groups.items()
-        for knob in settings.knobs()
+        for group, knobs in settings_of(job).items()
+        for knob in knobs
     ]
 
 

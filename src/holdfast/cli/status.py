@@ -465,7 +465,7 @@ def _render_sizing(sized: Sequence[QuerySizing]) -> None:
 
 
 def _right(recommended: int | None, present: int | None) -> str | None:
-    """Return `200 (8 advised)`, or only the present number if it is right or nothing is recommended."""
+    """Return `200 (8 advised)`, or only the present number if no other is recommended."""
     if recommended is None or present is None or recommended == present:
         return None if present is None else str(present)
     return f"{present} ({recommended} advised)"

@@ -6,7 +6,7 @@ import importlib.util
 import os
 import sys
 import traceback
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -224,15 +224,20 @@ def explain_job(target: str, overrides: Mapping[str, str] | None = None) -> JobE
     return explained(load_job(target).with_overrides(overrides or {}))
 
 
+def settings_of(job: Job) -> dict[str, Sequence[SettingReport]]:
+    """Return the settings of a job by the argument that groups them, in the order of reports."""
+    return {
+        "checkpoint": job.checkpoint.knobs(),
+        "backend": job.backend.knobs(),
+        "restart": job.restart.knobs(),
+        "recovery": job.recovery.knobs(),
+        "alerts": job.alerts.knobs(),
+    }
+
+
 def explained(job: Job) -> JobExplained:
     """Explain the settings of a job."""
-    knobs = (
-        *job.checkpoint.knobs(),
-        *job.backend.knobs(),
-        *job.restart.knobs(),
-        *job.recovery.knobs(),
-        *job.alerts.knobs(),
-    )
+    knobs = tuple(knob for group in settings_of(job).values() for knob in group)
     uri = job.checkpoint.uri(Path.cwd())
     return JobExplained(job.name, uri, _goes_on(local_path(uri)), knobs)
 

@@ -22,7 +22,7 @@ from holdfast.jobs.operation_verbs import (
     TakeSavepointVerb,
     Verb,
     VerifyVerb,
-    undone,
+    restart_undone,
 )
 from holdfast.jobs.registry.client import Control
 from holdfast.jobs.registry.operation_log import RESTART, Operation, Operations, decode
@@ -145,8 +145,7 @@ class OperationExecutor:
                 continue
             mine = self._operations.take_over(left, self.owner)
             if mine is not None and left.verb == RESTART:
-                error = undone(left, "the supervisor ended before the new driver had started")
-                self._operations.fail(mine, error.as_dict(), self._clock())
+                self._operations.fail(mine, restart_undone(left).as_dict(), self._clock())
             elif mine is not None:
                 self._carry_out(mine, recover=True)
         for verb, judge in ((RESCALE, self._not_rescaled), (RESTART, self._not_restarted)):

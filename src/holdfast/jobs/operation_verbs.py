@@ -155,6 +155,11 @@ def undone(operation: Operation, what: str) -> HoldfastError:
     )
 
 
+def restart_undone(operation: Operation) -> HoldfastError:
+    """Return the error for a restart whose supervisor has died."""
+    return undone(operation, "the supervisor ended before the new driver had started")
+
+
 def no_query_yet(job: str) -> Conflict:
     """Return the error for a job without a started query."""
     return Conflict(

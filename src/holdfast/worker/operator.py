@@ -349,7 +349,11 @@ class Dispatcher:
             TransformWithStateInPandasFuncMode as Mode,
         )
 
-        if mode == Mode.PROCESS_TIMER:
+        from holdfast.worker.state.spark_store import declare_state
+
+        if mode == Mode.PRE_INIT:
+            declare_state(client, self._operator.lane.layout.numbering)
+        elif mode == Mode.PROCESS_TIMER:
             self._answers = self._run(client)
         else:
             client.set_handle_state(State.TIMER_PROCESSED)

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
-from holdfast.worker.state.spark_store import PipelinedStore
+from holdfast.worker.state.spark_store import declare_state
 
 if TYPE_CHECKING:
     from holdfast.worker.operator import Dispatcher, TaskOperator
@@ -45,10 +45,7 @@ class StateDeclaration:
 
     def __call__(self, client: Any, _mode: Any, _key: Any, _rows: Any) -> Iterator[Any]:
         """Declare the state variables."""
-        from pyspark.sql.streaming.stateful_processor_api_client import StatefulProcessorHandleState
-
-        client.set_handle_state(StatefulProcessorHandleState.PRE_INIT)
-        PipelinedStore(client, self._numbering).declare()
+        declare_state(client, self._numbering)
         return iter(())
 
 

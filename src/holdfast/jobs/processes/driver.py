@@ -204,7 +204,7 @@ class Driver:
         return self._obey_reported(job)
 
     def _obey(self, job: Job) -> int:
-        """Warm up if this driver stands by, and run once it is told to go."""
+        """Warm up if this driver stands by, and run after the order to go."""
         if self._orders.warm is not None:
             self._stand_by(job, self._orders.warm)
         self._orders.told.wait()

@@ -51,7 +51,7 @@ class DriverSession:
         self._log: Path | None = None
         self._stopping = False
         self._attempt = DriverAttempt(process, recovers=job.recovery.under_way)
-        self._restarts = job.handover is not None and job.handover.under_way
+        self._restarts = job.handover is not None and job.handover.takes_over()
         job.attempts += 1
         job.driver = self._attempt
         recovery = job.recovery
@@ -129,39 +129,17 @@ class DriverSession:
 
     def _stop_if_requested(self) -> None:
         """Tell the driver to stop after its batch, if the job is to end, or something waits for that."""
-        requests = self._job.requests
+        job = self._job
         if self._stopping:
             return
-        if requests.stops or requests.rescale:
-            self._job.say("stopping", "stopping after the running batch")
-        elif requests.restart and self._may_hand_over():
+        if job.requests.stops or job.requests.rescale:
+            job.say("stopping", "stopping after the running batch")
+        elif job.handover is not None and job.handover.may_stop(job.require_same):
             self._attempt.hands_over = True
         else:
             return
         self._stopping = True
         self._attempt.process.channel.send(protocol.Stop())
-
-    def _may_hand_over(self) -> bool:
-        """Prepare a requested handover; True once the driver may stop."""
-        job, handover = self._job, self._job.handover
-        if handover is None:
-            return False
-        if not handover.under_way:
-            job.standby.renew()
-        if not handover.begin():
-            job.requests.restart = False
-            return False
-        ready = False
-        try:
-            if job.standby.defined is not None:
-                job.require_same(job.standby.defined)
-            ready = handover.may_stop(job.standby)
-        except HoldfastError as error:
-            handover.fail(error)
-        if not handover.under_way:
-            job.requests.restart = False
-            job.standby.close()
-        return ready
 
     def _has_lost_lease(self) -> bool:
         """End the driver as failed if the lease of the checkpoint is lost."""
@@ -264,7 +242,6 @@ class DriverSession:
         job, queries = self._job, message.queries
         job.is_running()
         if job.handover is not None and self._restarts:
-            job.requests.restart = False
             job.handover.complete()
         for address in message.databases:
             name_database(address)

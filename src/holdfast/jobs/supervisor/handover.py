@@ -1,7 +1,7 @@
 """A planned handover: between two batches, a driver with the job file as it is now takes over.
 
-The running driver is told to stop only once the new one is warm, so that code that does not start leaves the
-job as it is.
+The running driver stops only once the new one is warm, so that code that does not start leaves the job as it
+is.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ from typing import Final
 
 from holdfast.errors import Conflict, HoldfastError, Unavailable
 from holdfast.jobs.events import Say
-from holdfast.jobs.operation_verbs import undone
+from holdfast.jobs.operation_verbs import restart_undone
+from holdfast.jobs.processes.protocol import JobDefined
 from holdfast.jobs.registry.operation_log import RESTART, Operation, Operations
 from holdfast.jobs.rescaler import owner_of, refuse
 from holdfast.jobs.state_home import StateHome
@@ -27,15 +28,23 @@ class Handover:
     Args:
         home: The state home.
         job: The job's name.
+        standby: The driver that takes over.
         clock: Returns epoch milliseconds.
         now: A monotonic clock.
         say: Reports events.
     """
 
     def __init__(
-        self, home: StateHome, job: str, clock: Callable[[], int], now: Callable[[], float], say: Say
+        self,
+        home: StateHome,
+        job: str,
+        standby: StandbyDriver,
+        clock: Callable[[], int],
+        now: Callable[[], float],
+        say: Say,
     ) -> None:
         self._job = job
+        self._standby = standby
         self._clock = clock
         self._now = now
         self._say = say
@@ -45,17 +54,11 @@ class Handover:
         self._stopped_s: float | None = None
         self._warm_ms = 0
 
-    @property
-    def under_way(self) -> bool:
-        """True from the request until the new driver has started the queries, or the handover has failed."""
-        return bool(self._requested)
-
     def recover(self) -> None:
         """Fail what a former supervisor was asked for: this one starts the job's file as it is now."""
         for left in self._operations.running():
             if left.verb == RESTART and left.owner == owner_of(self._job):
-                error = undone(left, "the supervisor ended before the new driver had started")
-                self._operations.fail(left, error.as_dict(), self._clock())
+                self._operations.fail(left, restart_undone(left).as_dict(), self._clock())
         for waiting in self._operations.waiting(RESTART, self._job):
             error = Conflict(
                 "the supervisor ended before it began the restart, and a new supervisor has started the job",
@@ -65,30 +68,41 @@ class Handover:
             )
             refuse(self._operations, waiting, owner_of(self._job), error, self._clock())
 
-    def begin(self) -> bool:
-        """Accept the requests that wait; False if there is none."""
-        if self._requested:
-            return True
-        owner = owner_of(self._job)
+    def begin(self) -> None:
+        """Accept the requests that wait, each with a driver that starts after it.
+
+        While a driver is about to take over, they wait until it has.
+        """
+        if self._stopped_s is not None:
+            return
+        owner, before = owner_of(self._job), len(self._requested)
         for waiting in self._operations.waiting(RESTART, self._job):
             begun = self._operations.begin(waiting.operation_id, owner, self._clock())
             if begun is not None:
                 self._requested.append(begun)
-        if self._requested:
-            self._began_s, self._stopped_s = self._now(), None
+        if len(self._requested) > before:
+            self._standby.renew()
+            self._began_s = self._now()
             self._say("restarting-warm", "starting a second driver, which takes over between two batches")
-        return bool(self._requested)
 
-    def may_stop(self, standby: StandbyDriver) -> bool:
+    def may_stop(self, require_same: Callable[[JobDefined], None]) -> bool:
         """Return True once the new driver is warm and has built the queries; the running one may then stop.
 
         Args:
-            standby: The new driver.
+            require_same: Raises a HoldfastError if the new driver has loaded a different job.
         """
+        standby = self._standby
+        if not self._requested or self._stopped_s is not None:
+            return False
         standby.keep()
+        try:
+            if standby.defined is not None:
+                require_same(standby.defined)
+        except HoldfastError as error:
+            self.fail(error)
+            return False
         if standby.built:
-            self._warm_ms = int((self._now() - self._began_s) * 1000)
-            self._stopped_s = self._now()
+            self.takes_over()
             return True
         if standby.error is not None:
             self.fail(standby.error)
@@ -105,22 +119,33 @@ class Handover:
             )
         return False
 
+    def takes_over(self) -> bool:
+        """Record that no driver runs until the new one has started the queries; False without a request."""
+        if self._requested and self._stopped_s is None:
+            self._stopped_s = self._now()
+            self._warm_ms = int((self._stopped_s - self._began_s) * 1000)
+        return bool(self._requested)
+
     def complete(self) -> None:
         """Record that the new driver has started the queries."""
-        # None if the former driver failed before it could stop.
-        since_s = self._began_s if self._stopped_s is None else self._stopped_s
-        took_ms = int((self._now() - since_s) * 1000)
+        took_ms = 0 if self._stopped_s is None else int((self._now() - self._stopped_s) * 1000)
         for begun in self._requested:
             result = {"job": self._job, "took_ms": took_ms, "warm_ms": self._warm_ms}
             self._operations.complete(begun, result, self._clock())
         if self._requested:
             self._say("restarted", f"restarted in {rounded_duration(took_ms)}", took_ms=took_ms)
-        self._requested.clear()
+        self._ended()
+        self.begin()
 
     def fail(self, error: HoldfastError) -> None:
-        """Record that the new driver could not take over."""
+        """Record that the new driver could not take over, and end one that only waits for that."""
         for begun in self._requested:
             self._operations.fail(begun, error.as_dict(), self._clock())
         if self._requested:
             self._say("caution", f"not restarted: {error.fact}")
+            self._standby.close()
+        self._ended()
+
+    def _ended(self) -> None:
         self._requested.clear()
+        self._stopped_s = None

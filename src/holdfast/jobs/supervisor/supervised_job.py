@@ -281,7 +281,6 @@ class StopRequests:
         cancel: True if the job is to be cancelled.
         signalled: True if a signal requested the stop.
         rescale: True if the checkpoints are to be rescaled between two drivers.
-        restart: True if a new driver is to take over between two batches.
     """
 
     def __init__(self) -> None:
@@ -289,7 +288,6 @@ class StopRequests:
         self.cancel = False
         self.signalled = False
         self.rescale = False
-        self.restart = False
         self._wake_read, self._wake_write = socket.socketpair()
         self._wake_read.setblocking(False)
 
@@ -468,7 +466,7 @@ class SupervisedJob:
         """Register the job as this supervisor's and start its background work."""
         self.notes.start_job(record)
         self.sidecar = Sidecar(definition, self.home.path, self.registry, self.clock, self._may_work_beside)
-        self.handover = Handover(self.home, definition.name, self.clock, self._now, self.say)
+        self.handover = Handover(self.home, definition.name, self.standby, self.clock, self._now, self.say)
         with suppress(HoldfastError):  # the file is busy; nothing of the job depends on it
             self.handover.recover()
         self.begun, self._state = True, JobState.CREATED
@@ -529,8 +527,8 @@ class SupervisedJob:
                 self.requests.stops += 1
             elif verb == RESCALE and self.leadership.alone:  # a server refuses it elsewhere
                 self.requests.rescale = True
-            elif verb == RESTART:
-                self.requests.restart = True
+            elif verb == RESTART and self.handover is not None:
+                self.handover.begin()
             elif verb == "cancel":
                 self.requests.cancel = True
                 self.set_state(JobState.CANCELLING, None)

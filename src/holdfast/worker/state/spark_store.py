@@ -37,6 +37,14 @@ _AHEAD = 256
 _OK, _NOTHING = 0, 2
 
 
+def declare_state(client: StatefulProcessorApiClient, numbering: Numbering) -> None:
+    """Declare the state variables to Spark before the first batch."""
+    from pyspark.sql.streaming.stateful_processor_api_client import StatefulProcessorHandleState
+
+    client.set_handle_state(StatefulProcessorHandleState.PRE_INIT)
+    PipelinedStore(client, numbering).declare()
+
+
 class PipelinedStore:
     """A store that sends requests before it reads the answers, through the socket of Spark's own client."""
 
