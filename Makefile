@@ -13,14 +13,15 @@ ARGS ?=
 # Tests that kill processes wait a lot: hence one worker more than two cores.
 PYTEST := $(BIN)/pytest -n 3 --dist worksteal
 
-.PHONY: demo test test-without-services proof unit lint collected spark-4.3 classes services services-debian services-s3 services-s3a services-sparks services-cassandra services-hdfs services-yarn services-kafka services-image services-tikv services-state-clients services-suites jar bench codes docs output lock clean
+.PHONY: demo test test-without-services proof unit lint collected spark-4.3 classes services services-debian services-s3 services-s3a services-sparks services-cassandra services-hdfs services-yarn services-kafka services-image services-tikv services-flink-state services-state-clients services-suites jar bench peers codes docs output lock clean
 .DEFAULT_GOAL := demo
 
 demo: $(READY)  ## run the coffee shop to its end, kill included
 	@$(BIN)/holdfast demo coffee-shop
 
+# On files in memory where there is room: registries and ledgers flush at every row, and disks are slow at it.
 test: $(READY) $(CLASSES)  ## every test that needs no heavy server, in its short form
-	@$(PYTEST) $(ARGS)
+	@ROOM_MB=14336 scripts/in_memory.sh $(PYTEST) $(ARGS)
 
 test-without-services: $(READY) $(CLASSES)  ## the same as on a machine that has none of the services; needs root or user namespaces
 	@scripts/without_services.sh $(BIN)/python $(PYTEST)
@@ -86,6 +87,9 @@ services-image:  ## build the image of deploy/ for the tests of it, without a re
 services-tikv:  ## build the test double of TiKV for the tests of it (needs Go, a minute)
 	@scripts/services-tikv.sh
 
+services-flink-state: $(READY)  ## install PyFlink and Flink's reader of savepoints (700 MB; needs Java and Maven)
+	@scripts/services-flink-state.sh
+
 services-state-clients:  ## fetch the clients of Redis, Cassandra and TiKV for Spark (needs Java and Maven)
 	@scripts/state-clients.sh
 
@@ -97,6 +101,9 @@ jar: $(READY)  ## build the jar of the state stores, which is committed (needs J
 
 bench: $(READY)  ## the measurements of docs/measurements.md
 	@$(BIN)/holdfast bench
+
+peers: $(READY)  ## install the other engines of `holdfast bench peers`, each in an environment of its own (3 GB)
+	@scripts/peers.sh
 
 docs: $(READY)  ## write the generated reference pages
 	@PYTHONPATH=tests/support $(BIN)/python docs/generate.py

@@ -28,57 +28,79 @@ ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "src" / "holdfast"
 CODES = PACKAGE / "error_codes.json"
 BENCHES = ROOT / "benchmarks" / "holdfast_bench"
-VERBS = (
-    "demo",
-    "tour",
-    "init",
-    "run",
-    "serve",
-    "list",
-    "status",
-    "stop",
-    "restart",
-    "cancel",
-    "watch",
-    "restore",
-    "fork",
-    "drill",
-    "rescale",
-    "check",
-    "lint",
-    "cost",
-    "advise",
-    "skew",
-    "ttl",
-    "doctor",
-    "explain",
-    "completion",
-    "bench",
-    "evolve",
-    "compare",
-    "check-spark",
-    "help",
-    "version",
-)
+# Each verb with the names in `hf` that do the same; empty where a verb needs a terminal or a shell.
+VERBS = {
+    "demo": "",
+    "tour": "",
+    "init": "",
+    "run": "jobs.start",
+    "serve": "",
+    "list": "jobs.list",
+    "status": "jobs.status",
+    "stop": "jobs.stop",
+    "restart": "jobs.restart",
+    "upgrade": "jobs.upgrade",
+    "apply": "jobs.apply",
+    "cancel": "jobs.cancel",
+    "watch": "watch",
+    "restore": "savepoints.restore",
+    "fork": "savepoints.fork",
+    "drill": "drill",
+    "rescale": "savepoints.rescale",
+    "check": "check",
+    "lint": "lint",
+    "cost": "cost forecast_cost",
+    "advise": "advise",
+    "skew": "skew.report skew.find skew.watch",
+    "ttl": "StatesAtRest.what_if",
+    "doctor": "health",
+    "explain": "explain_code",
+    "completion": "",
+    "bench": "",
+    "evolve": "evolve",
+    "compare": "compare",
+    "check-spark": "check_spark",
+    "help": "",
+    "version": "",
+}
 # Verbs of two words.
 GROUPS = {
-    "checkpoint": ("show", "history", "verify"),
-    "alerts": ("list", "export"),
-    "state": (
-        "list",
-        "get",
-        "scan",
-        "history",
-        "explain",
-        "diff",
-        "edit",
-        "undo",
-        "erase",
-        "migrate",
-        "bootstrap",
-    ),
-    "offsets": ("show", "set", "skip", "translate"),
-    "savepoint": ("take", "list", "show", "verify", "digest", "label", "diff", "delete", "gc"),
+    "checkpoint": {
+        "show": "checkpoints.read",
+        "history": "checkpoints.history",
+        "verify": "checkpoints.verify",
+    },
+    "alerts": {"list": "jobs.alerts", "export": "jobs.alert_rules"},
+    "state": {
+        "list": "StatesAtRest.operators",
+        "get": "StatesAtRest.get",
+        "scan": "StatesAtRest.scan StatesAtRest.sql",
+        "history": "StatesAtRest.history",
+        "explain": "StatesAtRest.explain",
+        "diff": "savepoints.diff",
+        "edit": "edit",
+        "undo": "undo",
+        "erase": "erase",
+        "migrate": "migrate",
+        "bootstrap": "bootstrap",
+    },
+    "offsets": {
+        "show": "offsets",
+        "set": "move_offsets",
+        "skip": "move_offsets",
+        "translate": "move_offsets",
+    },
+    "savepoint": {
+        "take": "savepoints.take",
+        "list": "savepoints.list",
+        "show": "savepoints.show",
+        "verify": "savepoints.verify",
+        "digest": "savepoints.digest",
+        "label": "savepoints.label",
+        "diff": "savepoints.diff savepoints.diff_files",
+        "delete": "savepoints.delete",
+        "gc": "savepoints.gc",
+    },
 }
 NOTE = "This page is generated: `make docs` writes it.\n"
 
@@ -162,12 +184,19 @@ only the result and errors.
 def command_line() -> str:
     """Return the page of the command line: arguments, output, and the help of each command."""
     parts = ["# The command line\n", NOTE, _block("--help"), GIVEN, PRINTED]
-    for verb in VERBS:
-        parts += [f"## holdfast {verb}\n", _block(verb, "--help")]
-    for group, verbs in GROUPS.items():
-        for verb in verbs:
-            parts += [f"## holdfast {group} {verb}\n", _block(group, verb, "--help")]
+    verbs: dict[tuple[str, ...], str] = {(verb,): names for verb, names in VERBS.items()}
+    verbs |= {(group, verb): names for group, ours in GROUPS.items() for verb, names in ours.items()}
+    for words, names in verbs.items():
+        parts += [f"## holdfast {' '.join(words)}\n", _block(*words, "--help")]
+        if names:
+            parts.append("In Python:\n" + ",\n".join(map(_python_link, names.split())) + ".\n")
     return "\n".join(parts)
+
+
+def _python_link(name: str) -> str:
+    """Return a link to a public name; a method is described with its class."""
+    home = name.partition(".")[0] if name[0].isupper() else name
+    return f"[`hf.{name}`](python.md#hf{home.replace('.', '').lower()})"
 
 
 def errors() -> str:

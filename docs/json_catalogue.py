@@ -39,6 +39,7 @@ from holdfast.demo.starter.writing import Starter
 from holdfast.demo.tour.steps import Toured
 from holdfast.engine.session.doctor import Check, ClusterExamination, Examination
 from holdfast.formats.manifest import LabelChange, RecordedState, SavedFile
+from holdfast.jobs.autoscaling import ScaleDecision
 from holdfast.jobs.health import Health
 from holdfast.jobs.loader import JobExplained
 from holdfast.jobs.recovery import Prediction, RecoveryTimes
@@ -46,6 +47,9 @@ from holdfast.jobs.registry.client import JobDetails, JobStatus
 from holdfast.jobs.reports import QuerySizing
 from holdfast.jobs.trials.comparison import ComparisonReport
 from holdfast.jobs.trials.drill import DrillReport
+from holdfast.jobs.upgrades.apply_api import Applied, ApplyPlan
+from holdfast.jobs.upgrades.planning import UpgradePlan
+from holdfast.jobs.upgrades.upgrade_api import Upgraded
 from holdfast.json_shapes import JsonField, json_fields, json_spread
 from holdfast.model import BatchProgress, SkewReport, UpgradeReport
 from holdfast.observe.alerting import Alert, AlertEvent, NotedEvent
@@ -197,7 +201,15 @@ VERBS: Mapping[str, tuple[Answer, ...]] = {
         SERVING,
         Answer("If the HTTP server cannot start", own={"event": (str, "`not-served`."), **ERROR.own}),
     ),
-    "serve": (SERVING,),
+    "serve": (
+        Answer(
+            SERVING.when,
+            own={
+                **SERVING.own,
+                "checkpoints": (int, "The number of checkpoints found at the addresses."),
+            },
+        ),
+    ),
     "list": (Answer(own={"jobs": (list[JobStatus], "The jobs, most recently started first.")}),),
     "status": (
         Answer(
@@ -214,6 +226,10 @@ VERBS: Mapping[str, tuple[Answer, ...]] = {
                     "The resources that each query has and needs, and the growth of its state.",
                 ),
                 "lag": (list[Lag], "The lag of each query behind each partition of its topics."),
+                "autoscale": (
+                    list[ScaleDecision],
+                    "The newest decisions of the automatic rescale, oldest first.",
+                ),
             },
         ),
         Answer("With `--watch`, a line when the state changes", (JobStatus,), EVENT),
@@ -237,6 +253,8 @@ VERBS: Mapping[str, tuple[Answer, ...]] = {
             },
         ),
     ),
+    "upgrade": (Answer(PLAN, (UpgradePlan,), DRY_RUN), Answer("Otherwise", (Upgraded,), DRY_RUN)),
+    "apply": (Answer(PLAN, (ApplyPlan,), DRY_RUN), Answer("Otherwise", (Applied,), DRY_RUN)),
     "cancel": (
         Answer(
             shapes=(JobStatus,),
@@ -362,7 +380,7 @@ VERBS: Mapping[str, tuple[Answer, ...]] = {
                 "dashboard": (str, "The dashboard for Grafana."),
             },
         ),
-        Answer("With `--to`", own=DRY_RUN | {"files": (list[str], "The files written.")}),
+        Answer("With `--output`", own=DRY_RUN | {"files": (list[str], "The files written.")}),
     ),
     "state list": (
         Answer(

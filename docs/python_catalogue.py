@@ -17,9 +17,10 @@ import holdfast as hf
 _GROUPS: Final = """
 Jobs:
     job Job jobs every available_now real_time no_restart fixed_delay exponential failure_rate
-    recovery Checkpoint Memory RocksDB Redis Cassandra TiKV session configure state_jar seconds
+    recovery autoscale Checkpoint Memory RocksDB Redis Cassandra TiKV session configure state_jar seconds
     minutes hours days FlinkSettings Every AvailableNow RealTime TriggerArguments NoRestart
-    FixedDelay Exponential FailureRate Recovery SettingReport
+    FixedDelay Exponential FailureRate Recovery Autoscale
+    SettingReport
 Streams:
     windowed sessions dedupe join_within enrich running watermarked late_rows split_hot skew
     SplitStream WindowedStream

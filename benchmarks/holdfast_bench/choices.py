@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from holdfast.engine.session.java import end_children
-from holdfast.errors import Invalid
+from holdfast.errors import Failed, Invalid
 from holdfast.quantities import counted
-from holdfast_bench import overhead
+from holdfast_bench import history_bench, overhead
 from holdfast_bench.at_rest import savepoint_bench, state_bench
 from holdfast_bench.backends import backends_bench
 from holdfast_bench.backends.backends_bench import Backends
@@ -19,8 +19,12 @@ from holdfast_bench.defaults import defaults
 from holdfast_bench.keyed import keyed_workloads
 from holdfast_bench.keyed.keyed_bench import keyed
 from holdfast_bench.keyed.keyed_workloads import Part
-from holdfast_bench.measure import Bench, Series, at_its_end, load, machine, machine_fields, so_far
+from holdfast_bench.latency import latency_bench
+from holdfast_bench.latency.latency_bench import Latency
+from holdfast_bench.measure import Beginning, Bench, Series, at_its_end, machine_fields, so_far
 from holdfast_bench.operators import operators_bench
+from holdfast_bench.peers import peers_bench
+from holdfast_bench.peers.peers_bench import Peers
 from holdfast_bench.recovery import recovery_bench
 from holdfast_bench.skew import skew_bench
 from holdfast_bench.skew.skew_bench import Skew
@@ -29,6 +33,7 @@ from holdfast_bench.tables import tables_bench
 
 KEYED = "keyed"
 OPERATORS = "operators"
+LATENCY = "latency"
 SKEW = "skew"
 SAVEPOINT = "savepoint"
 OVERHEAD = "overhead"
@@ -36,17 +41,25 @@ STATE = "state"
 BACKENDS = "backends"
 CLUSTER = "cluster"
 TABLES = "tables"
+HISTORY = "history"
 RECOVERY = "recovery"
+PEERS = "peers"
 RUNS = 5
 SKEW_RUNS = 3
+LATENCY_RUNS = 3
 BACKENDS_RUNS = 3
 CLUSTER_RUNS = 3
 TABLES_RUNS = 3
+HISTORY_RUNS = 3
+PEERS_RUNS = 3
 KILLS = 20
+
+Say = Callable[[str], None]
 
 # Which measurement takes which choices.
 _TAKES = {
     KEYED: frozenset({"only", "sides", "keys", "raw_keys", "rows", "batches"}),
+    LATENCY: frozenset({"sides", "keys", "rows", "seconds", "warm_up"}),
     OPERATORS: frozenset({"only", "rows", "batches"}),
     OVERHEAD: frozenset({"rows", "batches"}),
     SAVEPOINT: frozenset({"keys", "rows"}),
@@ -55,12 +68,36 @@ _TAKES = {
     BACKENDS: frozenset({"sides", "keys", "rows", "batches"}),
     CLUSTER: frozenset({"rows", "batches"}),
     TABLES: frozenset({"rows", "batches"}),
+    HISTORY: frozenset({"rows", "batches"}),
     RECOVERY: frozenset({"sides", "keys", "rows"}),
+    PEERS: frozenset({"sides", "rows", "batches"}),
 }
 _ALONE: Mapping[str, Callable[[int], Bench]] = {"startup": startup, "defaults": defaults}
-NAMES = (*_ALONE, OPERATORS, KEYED, SKEW, SAVEPOINT, STATE, BACKENDS, TABLES, OVERHEAD, CLUSTER, RECOVERY)
-
-Say = Callable[[str], None]
+# The measurements that take sizes alone: the function, its sizes, and how often each side runs.
+_OF_SIZES: Mapping[str, tuple[Callable[..., Bench], Callable[..., Any], int]] = {
+    SAVEPOINT: (savepoint_bench.savepoint, savepoint_bench.Sizes, RUNS),
+    STATE: (state_bench.state, state_bench.Sizes, RUNS),
+    OVERHEAD: (overhead.overhead, overhead.Sizes, RUNS),
+    CLUSTER: (cluster_bench.cluster, cluster_bench.Sizes, CLUSTER_RUNS),
+    TABLES: (tables_bench.tables, tables_bench.Sizes, TABLES_RUNS),
+    HISTORY: (history_bench.history, history_bench.Sizes, HISTORY_RUNS),
+}
+NAMES = (
+    *_ALONE,
+    OPERATORS,
+    KEYED,
+    LATENCY,
+    SKEW,
+    SAVEPOINT,
+    STATE,
+    BACKENDS,
+    TABLES,
+    HISTORY,
+    OVERHEAD,
+    CLUSTER,
+    RECOVERY,
+    PEERS,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +109,7 @@ class Choices:
         runs: Counted runs of each side; None for as many as it usually has.
         only: Some of its workloads, with commas between.
         sides: Some of its sides, with commas between.
-        sizes: What is other than usual: keys, rows, batches.
+        sizes: The sizes that differ from the defaults: keys, rows, batches, seconds.
     """
 
     name: str | None
@@ -90,8 +127,10 @@ class Figures:
         machine: Where.
         results: Medians of sides.
         parts: The workloads of keyed state, by name.
+        latency: Of queries from topic to topic.
         hot: Of hot keys.
         backends: Of backends.
+        peers: Of other engines.
         broken_off: Whether it was broken off.
         so_far: What was timed of the measurement that was broken off.
     """
@@ -99,19 +138,38 @@ class Figures:
     machine: Mapping[str, Any] = field(default_factory=dict)
     results: list[Bench] = field(default_factory=list)
     parts: dict[str, Part] = field(default_factory=dict)
+    latency: Latency | None = None
     hot: Skew | None = None
     backends: Backends | None = None
+    peers: Peers | None = None
     broken_off: bool = False
     so_far: tuple[Series, ...] = ()
 
     def others(self) -> dict[str, Any]:
         """Plain values for JSON of what is more than medians, by name."""
         found: dict[str, Any] = {name: part.as_dict() for name, part in self.parts.items()}
+        if self.latency is not None:
+            found[LATENCY] = self.latency.as_dict()
         if self.hot is not None:
             found[SKEW] = self.hot.as_dict()
         if self.backends is not None:
             found[BACKENDS] = self.backends.as_dict()
+        if self.peers is not None:
+            found[PEERS] = self.peers.as_dict()
         return found
+
+    def require_answers(self) -> None:
+        """Check that no side failed.
+
+        Raises:
+            Failed: A side broke off or gave a wrong answer.
+        """
+        if self.peers is not None and self.peers.failed:
+            raise Failed(
+                "a side of the measurement failed",
+                where=f"bench {PEERS}",
+                found="; ".join(f"{side}: {reason}" for side, reason in self.peers.failed.items()),
+            )
 
 
 def measured(choices: Choices, say: Say) -> Figures:
@@ -121,7 +179,7 @@ def measured(choices: Choices, say: Say) -> Figures:
         Invalid: There is no such measurement, or it has no such choice.
     """
     _check(choices)
-    before = load()
+    before = Beginning.now()
     found = Figures()
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
@@ -129,7 +187,7 @@ def measured(choices: Choices, say: Say) -> Figures:
     except KeyboardInterrupt:
         found.broken_off, found.so_far = True, so_far()
         end_children()
-    found.machine = machine_fields(machine(before))
+    found.machine = machine_fields(before.machine())
     return found
 
 
@@ -145,6 +203,11 @@ def _measure(choices: Choices, say: Say, found: Figures) -> None:
             sides=sides,
             say=say,
         )
+    elif name == LATENCY:
+        rounds = choices.runs or LATENCY_RUNS
+        found.latency = latency_bench.latency(
+            latency_bench.Sizes(**sizes), rounds=rounds, sides=sides, say=say
+        )
     elif name == SKEW:
         rounds = choices.runs or SKEW_RUNS
         found.hot = skew_bench.skew(skew_bench.Sizes(**sizes), rounds=rounds, sides=sides, say=say)
@@ -152,33 +215,32 @@ def _measure(choices: Choices, say: Say, found: Figures) -> None:
         found.backends = backends_bench.backends(
             backends_bench.Sizes(**sizes), runs=choices.runs or BACKENDS_RUNS, sides=sides, say=say
         )
+    elif name == PEERS:
+        found.peers = peers_bench.peers(
+            peers_bench.Sizes(**sizes), runs=choices.runs or PEERS_RUNS, sides=sides, say=say
+        )
     elif name == OPERATORS:
         found.results.append(
             operators_bench.operators(operators_bench.Sizes(**sizes), runs=runs, only=only, say=say)
         )
-    elif name == SAVEPOINT:
-        found.results.append(savepoint_bench.savepoint(savepoint_bench.Sizes(**sizes), runs=runs, say=say))
-    elif name == STATE:
-        found.results.append(state_bench.state(state_bench.Sizes(**sizes), runs=runs, say=say))
-    elif name == CLUSTER:
-        rounds = choices.runs or CLUSTER_RUNS
-        found.results.append(cluster_bench.cluster(cluster_bench.Sizes(**sizes), runs=rounds, say=say))
-    elif name == TABLES:
-        rounds = choices.runs or TABLES_RUNS
-        found.results.append(tables_bench.tables(tables_bench.Sizes(**sizes), runs=rounds, say=say))
     elif name == RECOVERY:
         kills = choices.runs or KILLS
         made = recovery_bench.recovery(
             recovery_bench.Sizes(**sizes), runs=kills, sides=sides or None, say=say
         )
         found.results.append(made)
-    elif name == OVERHEAD:
-        found.results.append(overhead.overhead(overhead.Sizes(**sizes), runs=runs, say=say))
+    elif name is not None and name in _OF_SIZES:
+        measure, sizes_of, usual = _OF_SIZES[name]
+        found.results.append(measure(sizes_of(**sizes), runs=choices.runs or usual, say=say))
     else:
-        for alone in _ALONE if name is None else (name,):
-            say(f"measuring {alone}, {counted(runs, 'run')} of each side …")
-            found.results.append(_ALONE[alone](runs))
-            at_its_end()
+        _measure_alone(list(_ALONE) if name is None else [name], runs, say, found)
+
+
+def _measure_alone(names: Sequence[str], runs: int, say: Say, found: Figures) -> None:
+    for name in names:
+        say(f"measuring {name}, {counted(runs, 'run')} of each side …")
+        found.results.append(_ALONE[name](runs))
+        at_its_end()
 
 
 def listed(text: str | None) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import math
 import os
@@ -23,6 +24,7 @@ from holdfast.errors import Failed
 # So many lines of a failed process are passed on.
 _TOLD = 40
 _RARE = 0.05
+_ADOPT_ORPHANS = 36
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +52,17 @@ class Series:
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """Where and with what it was measured, and how busy the machine was."""
+    """Where and with what it was measured, and how busy the machine was.
+
+    Attributes:
+        cores: The processors that this process may use.
+        python: The version of Python.
+        pyspark: The version of PySpark.
+        system: The system and the processor's kind.
+        load_before: How many processes wanted a processor in the minute before.
+        load_after: The same of the last minute.
+        busy_beside: How many processors other programs kept busy, on average.
+    """
 
     cores: int
     python: str
@@ -58,6 +70,7 @@ class Machine:
     system: str
     load_before: float
     load_after: float
+    busy_beside: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,18 +161,39 @@ class Compared(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """A comparison that was made."""
+    """A comparison that was made.
+
+    Attributes:
+        comparison: What is compared.
+        value: The figure to quote.
+        pairs: The figure of each round or pair, if there were several.
+    """
 
     comparison: Compared
     value: float
+    pairs: Sequence[float] = ()
+
+    @property
+    def within(self) -> tuple[float, float] | None:
+        """The limits of the true value, or None without pairs."""
+        return median_within(self.pairs) if self.pairs else None
+
+    @property
+    def told(self) -> bool:
+        """Whether another such measurement would say the same of the promise."""
+        within = self.within
+        return within is None or self._keeps(within[0]) == self._keeps(within[1])
 
     @property
     def holds(self) -> bool | None:
         """Whether the promise is kept; None where there is none."""
+        return self._keeps(self.value)
+
+    def _keeps(self, value: float) -> bool | None:
         bound = self.comparison.bound
         if bound is None:
             return None
-        return self.value >= bound if self.comparison.at_least else self.value <= bound
+        return value >= bound if self.comparison.at_least else value <= bound
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
@@ -169,24 +203,57 @@ class Result:
             "value": round(self.value, 3),
             relation: self.comparison.bound,
             "holds": self.holds,
+            "told": self.told,
         }
 
 
-def machine(load_before: float) -> Machine:
-    """Note the machine; `load_before` is what `load()` said before the work began."""
-    return Machine(
-        available_cores(),
-        platform.python_version(),
-        installed("pyspark"),
-        f"{platform.system()} {platform.machine()}",
-        load_before,
-        load(),
-    )
+@dataclass(frozen=True, slots=True)
+class Beginning:
+    """The state of the machine before a measurement.
+
+    Attributes:
+        load: How many processes wanted a processor in the last minute.
+        at: The time.
+        used: The seconds that all processors have worked so far.
+        ours: The seconds of them that this process and what it started have used.
+    """
+
+    load: float
+    at: float
+    used: float
+    ours: float
+
+    @classmethod
+    def now(cls) -> Beginning:
+        """Note the machine as it is.
+
+        From now on, processes that lose their parent are counted as this process's own: a JVM outlives the
+        Python process that started it.
+        """
+        with suppress(OSError, AttributeError):  # only Linux has this call
+            ctypes.CDLL(None).prctl(_ADOPT_ORPHANS, 1, 0, 0, 0)
+        return cls(round(os.getloadavg()[0], 2), time.monotonic(), _used(), processor_time())
+
+    def machine(self) -> Machine:
+        """Return the machine at the end of a measurement that began here."""
+        now = Beginning.now()
+        beside = (now.used - self.used) - (now.ours - self.ours)
+        return Machine(
+            available_cores(),
+            platform.python_version(),
+            installed("pyspark"),
+            f"{platform.system()} {platform.machine()}",
+            self.load,
+            now.load,
+            round(max(0.0, beside) / max(0.001, now.at - self.at), 2),
+        )
 
 
-def load() -> float:
-    """How many processes wanted the processor in the last minute."""
-    return round(os.getloadavg()[0], 2)
+def _used() -> float:
+    """The seconds that the processors of this machine have worked, also for others on the same hardware."""
+    words = Path("/proc/stat").read_text().splitlines()[0].split()
+    user, nice, system, _idle, _waiting, irq, softirq, stolen = map(int, words[1:9])
+    return (user + nice + system + irq + softirq + stolen) / os.sysconf("SC_CLK_TCK")
 
 
 def machine_fields(found: Machine) -> dict[str, Any]:
@@ -237,19 +304,33 @@ def processor_time() -> float:
     return sum(ticks[each] for each in ours) / os.sysconf("SC_CLK_TCK")
 
 
-def measured_apart(module: str, task: Mapping[str, Any], where: str) -> Any:
+def measured_apart(
+    module: str,
+    task: Mapping[str, Any],
+    where: str,
+    *,
+    python: str = sys.executable,
+    environ: Mapping[str, str] | None = None,
+) -> Any:
     """Measure in a process of its own: a module that takes a task as JSON and prints its figures last.
 
     Args:
         module: What is run, as `python -m` has it.
         task: Goes to its standard input.
         where: What is measured, for the error.
+        python: The interpreter, by default this one.
+        environ: The variables of the process, by default those of this one.
 
     Raises:
         Failed: It did not come to its end.
     """
     done = subprocess.run(  # noqa: S603 - our own module
-        [sys.executable, "-m", module], input=json.dumps(task), capture_output=True, text=True, check=False
+        [python, "-m", module],
+        input=json.dumps(task),
+        capture_output=True,
+        text=True,
+        check=False,
+        env=environ,
     )
     if done.returncode:
         raise Failed(

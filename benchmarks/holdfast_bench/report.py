@@ -9,14 +9,18 @@ from holdfast.cli import output
 from holdfast_bench.backends.backends_bench import RECOVERED
 from holdfast_bench.keyed.keyed_figures import MIB
 from holdfast_bench.measure import percentile
+from holdfast_bench.peers.peers_bench import CORES
+from holdfast_bench.peers.spark_sides import SQL
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from holdfast_bench.backends.backends_bench import Backends
     from holdfast_bench.choices import Figures
     from holdfast_bench.keyed.keyed_workloads import Part
+    from holdfast_bench.latency.latency_bench import Latency
     from holdfast_bench.measure import Bench, Result, Series
+    from holdfast_bench.peers.peers_bench import Peers
     from holdfast_bench.skew.skew_bench import Skew
 
 
@@ -27,10 +31,14 @@ def show(found: Figures) -> None:
         _show(result)
     for part in found.parts.values():
         _show_part(part)
+    if found.latency is not None:
+        _show_latency(found.latency)
     if found.hot is not None:
         _show_skew(found.hot)
     if found.backends is not None:
         _show_backends(found.backends)
+    if found.peers is not None:
+        _show_peers(found.peers)
     if found.broken_off:
         output.line()
         if found.so_far:
@@ -38,6 +46,44 @@ def show(found: Figures) -> None:
             _show_series(found.so_far)
         else:
             output.line("broken off; of what was not at its end it had measured nothing yet")
+
+
+def _show_latency(found: Latency) -> None:
+    sizes = found.sizes
+    output.line()
+    output.line(
+        f"latency: {sizes.rows:,} events a second of {sizes.keys:,} keys, from topic to topic;"
+        f" {sizes.warm_up} s of warm-up, then {sizes.seconds} s that count"
+    )
+    columns = [
+        "",
+        "BATCHES",
+        "BATCH ms",
+        "p50 ms",
+        "p95 ms",
+        "p99 ms",
+        "MAX ms",
+        "p50 OF RUNS",
+        "p99 OF RUNS",
+    ]
+    output.table(
+        [*columns, "EVENTS"],
+        [
+            (
+                side,
+                len(figures.batch_ms),
+                round(median(figures.batch_ms)),
+                *(round(percentile(latency, share)) for share in (0.5, 0.95, 0.99)),
+                max(latency),
+                *(" to ".join(map(str, figures.spread(share))) for share in (0.5, 0.99)),
+                len(latency),
+            )
+            for side, figures in found.sides.items()
+            if (latency := figures.latency_ms)
+        ],
+    )
+    output.line("  an event's latency: the output record's CreateTime minus the event's time of sending")
+    output.line("  every output record was compared with the events that were sent: no difference")
 
 
 def _show_skew(hot: Skew) -> None:
@@ -59,14 +105,7 @@ def _show_skew(hot: Skew) -> None:
             for name, runs in hot.runs.items()
         ],
     )
-    for result in hot.results:
-        within = ""
-        if result.within is not None:
-            least, most = result.within
-            within = f" ({least:.2f} to {most:.2f} by {len(result.pairs)} pairs)"
-        output.line(
-            f"  {result.comparison.name} = {result.value:.2f}{within}{_promise(result, told=result.told)}"
-        )
+    _show_results(hot.results, "by {} pairs")
     output.line(f"  results identical: {'yes' if hot.identical else 'NO'}")
 
 
@@ -97,8 +136,39 @@ def _show_backends(found: Backends) -> None:
             for side, each in found.sides.items()
         ],
     )
-    for result in found.results:
-        output.line(f"  {result.comparison.name} = {result.value:.2f}{_promise(result)}")
+    _show_results(found.results, "")
+
+
+def _show_peers(found: Peers) -> None:
+    sizes = found.sizes
+    output.line()
+    output.line(
+        f"peers: a running average per user with alerts, {sizes.batches} times {sizes.rows:,} events after"
+        f" the warm-up; {found.expected:,} alerts expected"
+    )
+    output.table(
+        ["", "EVENTS/S", "PER CORE", "MIN", "MAX", "CORE s/MILLION", "ALERTS", "RUNS"],
+        [
+            (
+                side,
+                round(median(speeds)),
+                round(median(speeds) / CORES),
+                round(min(speeds)),
+                round(max(speeds)),
+                f"{found.core_seconds(side):.2f}",
+                "none by design" if runs[0].alerts is None else runs[0].alerts,
+                len(runs),
+            )
+            for side, runs in found.runs.items()
+            if side not in found.failed and (speeds := found.speeds(side))
+        ],
+    )
+    if any(side in found.runs for side in SQL):
+        output.line(f"  {' and '.join(SQL)}: count and sum per user only, a different result, as a floor")
+    for side, reason in found.missing.items():
+        output.line(f"  {side}: {reason}")
+    for side, reason in found.failed.items():
+        output.line(f"  {side}: FAILED: {reason}")
 
 
 def _show_series(all_series: Sequence[Series]) -> None:
@@ -136,7 +206,8 @@ def _show_part(part: Part) -> None:
             "",
             "EVENTS/S",
             "MEDIAN ms",
-            "MIN ms",
+            "SPREAD",
+            "P99 ms",
             "MAX ms",
             "BATCHES",
             "LOG KB",
@@ -149,7 +220,8 @@ def _show_part(part: Part) -> None:
                 label,
                 round(figures.events_per_s),
                 round(figures.median_ms),
-                min(figures.batch_ms),
+                f"{figures.spread:.0%}" if len(figures.rounds) > 1 else "",
+                round(figures.p99_ms),
                 max(figures.batch_ms),
                 len(figures.batch_ms),
                 round(figures.changelog_bytes / 1000),
@@ -160,21 +232,39 @@ def _show_part(part: Part) -> None:
             for label, figures in part.figures.items()
         ],
     )
-    for result in part.results:
-        output.line(f"  {result.comparison.name} = {_value(result.value)}{_promise(result)}")
+    if part.workload.latency:
+        phases = list(dict.fromkeys(phase for each in part.figures.values() for phase in each.phase_ms))
+        output.table(
+            ["", *(f"{phase} ms" for phase in phases)],
+            [
+                (label, *(round(figures.phase_ms.get(phase, 0)) for phase in phases))
+                for label, figures in part.figures.items()
+            ],
+        )
+    _show_results(part.results, "in {} rounds")
+
+
+def _show_results(results: Iterable[Result], pairs: str) -> None:
+    """Print each comparison with the limits of the true value; `pairs` tells what they were found by."""
+    for result in results:
+        within = ""
+        if result.within is not None:
+            least, most = map(_value, result.within)
+            within = f" ({least} to {most} {pairs.format(len(result.pairs))})"
+        output.line(f"  {result.comparison.name} = {_value(result.value)}{within}{_promise(result)}")
 
 
 def _value(value: float) -> str:
     return f"{value:,.0f}" if value >= 1000 else f"{value:.2f}"
 
 
-def _promise(result: Result, *, told: bool = True) -> str:
-    return _kept(result.comparison.bound, result.holds, at_least=result.comparison.at_least, told=told)
+def _promise(result: Result) -> str:
+    return _kept(result.comparison.bound, result.holds, at_least=result.comparison.at_least, told=result.told)
 
 
 def _kept(bound: float | None, kept: bool | None, *, at_least: bool, told: bool = True) -> str:
     if bound is None:
         return ""
     relation = "at least" if at_least else "at most"
-    word = "holds" if kept else "DOES NOT HOLD" if told else "too few pairs to tell, take more --runs"
+    word = "holds" if kept else "DOES NOT HOLD" if told else "too noisy to tell, take more --runs"
     return f" (promised: {relation} {bound:,.10g}; {word})"

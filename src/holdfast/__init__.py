@@ -58,6 +58,7 @@ if TYPE_CHECKING:
     from holdfast.config.database_stores import Cassandra, Redis, TiKV
     from holdfast.config.flink import FlinkSettings
     from holdfast.config.policies import (
+        Autoscale,
         AvailableNow,
         Every,
         Exponential,
@@ -67,6 +68,7 @@ if TYPE_CHECKING:
         RealTime,
         Recovery,
         TriggerArguments,
+        autoscale,
         available_now,
         every,
         exponential,
@@ -172,6 +174,8 @@ _HOMES = {
     "holdfast.config.database_stores": ("Cassandra", "Redis", "TiKV"),
     "holdfast.config.checkpoint_settings": ("Checkpoint",),
     "holdfast.config.policies": (
+        "autoscale",
+        "Autoscale",
         "recovery",
         "exponential",
         "failure_rate",
@@ -306,6 +310,7 @@ __all__ = [
     "Alert",
     "AlertEvent",
     "Alerts",
+    "Autoscale",
     "AvailableNow",
     "BatchProgress",
     "BatchRecord",
@@ -425,6 +430,7 @@ __all__ = [
     "adopt",
     "advise",
     "aggregating",
+    "autoscale",
     "available_now",
     "bootstrap",
     "broadcast",

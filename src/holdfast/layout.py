@@ -385,6 +385,11 @@ def lease_beside(name: str) -> str:
     return f".{name}.holdfast.lease"
 
 
+def successors_beside(name: str) -> str:
+    """Return the name of the folder next to a checkpoint with a file for each of its successors."""
+    return f".{name}.holdfast.successors"
+
+
 def join(folder: str, name: str) -> str:
     """Join a folder and a name into a path."""
     return f"{folder}/{name}" if folder else name

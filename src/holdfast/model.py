@@ -28,6 +28,25 @@ class JobState(str, Enum):
         return self in (JobState.FINISHED, JobState.CANCELED, JobState.FAILED)
 
 
+class JobKind(str, Enum):
+    """The process that runs the queries of a job, which decides what can be asked of it.
+
+    `job` is run by a supervisor of Holdfast. `checkpoint` is a query of any program, known from the files of
+    its checkpoint alone. `watched` and `guarded` are queries of a program with `hf.watch` or `hf.guard`,
+    which its own process records.
+    """
+
+    JOB = "job"
+    CHECKPOINT = "checkpoint"
+    WATCHED = "watched"
+    GUARDED = "guarded"
+
+    @property
+    def is_recorded(self) -> bool:
+        """Return whether the query's own process records it."""
+        return self in (JobKind.WATCHED, JobKind.GUARDED)
+
+
 @dataclass(frozen=True, slots=True)
 class Failure:
     """The reason why a driver ended.
@@ -102,6 +121,8 @@ class KeyedProgress:
         read_us: The total time of all tasks for looking up keys, in microseconds.
         write_us: The total time of all tasks for writing keys, in microseconds.
         states: The metrics of each state.
+        accesses: The number of reads and writes by tasks whose time was up to 64 µs, up to 128 µs, and so on
+            to 16.8 s, and above; empty for batches recorded by an older version of Holdfast.
     """
 
     name: str
@@ -120,6 +141,7 @@ class KeyedProgress:
     read_us: int
     write_us: int
     states: tuple[KeyedState, ...] = ()
+    accesses: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +165,8 @@ class OperatorProgress:
         spark_name: Spark's name of the operation; None for batches recorded by an older version of Holdfast.
         display_name: The name to show; None for the same batches.
         operator_kind: The operation as Spark's documentation names it; None for the same batches.
+        update_ms: The total time of all tasks to process and update rows and to remove rows, in milliseconds;
+            None for batches recorded by an older version of Holdfast.
     """
 
     name: str
@@ -158,6 +182,7 @@ class OperatorProgress:
     spark_name: str | None = None
     display_name: str | None = None
     operator_kind: str | None = None
+    update_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -312,6 +337,9 @@ class BatchProgress(JsonShape):
         tasks: The durations of the batch's tasks; None if not measured, which some batches are not.
         sources: The input from each source.
         real_time: Whether the batch ran in real-time mode, where each batch lasts `interval_ms`.
+        measured: False for a batch that is known from the files of the checkpoint alone. They contain neither
+            rows nor memory, so all counts are 0. `duration_ms` is the time from the end of planning to the
+            commit, or 0 on a storage that keeps no such times; the size of the state is that of its files.
 
     Example:
         from pathlib import Path
@@ -321,8 +349,7 @@ class BatchProgress(JsonShape):
         with hf.watch(query, name="drinks") as watch:
             query.processAllAvailable()
             query.stop()
-            watch.metrics()  # takes in the newest batches
-            batches: tuple[hf.BatchProgress, ...] = watch.batches()
+        batches: tuple[hf.BatchProgress, ...] = watch.batches()
         assert [batch.input_rows for batch in batches] == [1]
     """
 
@@ -345,10 +372,23 @@ class BatchProgress(JsonShape):
     tasks: TaskTimes | None = None
     sources: tuple[SourceProgress, ...] = ()
     real_time: bool = False
+    measured: bool = True
+
+    @property
+    def took_ms(self) -> int | None:
+        """The duration in milliseconds; None if it is unknown."""
+        return self.duration_ms if self.measured or self.duration_ms else None
+
+    @property
+    def rows_read(self) -> int | None:
+        """The number of rows read from the sources; None if it is unknown."""
+        return self.input_rows if self.measured else None
 
     @property
     def state_rows(self) -> int | None:
         """The number of rows, or keys, in the state of all operators; None if any is not counted."""
+        if not self.measured:
+            return None
         rows = [operator.rows for operator in self.operators]
         known = [count for count in rows if count is not None]
         return sum(known) if len(known) == len(rows) else None

@@ -90,6 +90,10 @@ CASES: Final = {
         stop nojob --savepoint FILE
         cancel nojob
         restart nojob
+        upgrade nojob new.py
+        upgrade nojob --back
+        apply nofile.toml
+        apply DEPLOYMENT.toml nojob
         watch nowhere
         offsets show nowhere
         offsets show empty
@@ -381,6 +385,15 @@ CASES: Final = {
         cancel
         restart
         restart shop --timeout never
+        upgrade
+        upgrade shop JOB.py --mode sideways
+        upgrade shop --dry-run
+        upgrade shop JOB.py --within soon
+        upgrade shop JOB.py --batches -1
+        apply
+        apply FILE
+        apply CK
+        apply WRONG.toml
         cancel shop --timeout never --yes
         checkpoint show LONG
         checkpoint verify CK --home s3://bucket/home

@@ -157,6 +157,11 @@ class Ended:
     words: str
 
     @property
+    def text(self) -> str:
+        """The words without the line breaks, which depend on the length of paths."""
+        return " ".join(self.words.split())
+
+    @property
     def kinds(self) -> list[str]:
         """The events' kinds in order; an error's is `error`."""
         return [kind(event) for event in self.events]

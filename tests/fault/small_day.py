@@ -14,6 +14,7 @@ import datetime as dt
 import json
 import os
 import random
+import shutil
 from collections import Counter
 from collections.abc import Iterable
 from contextlib import closing
@@ -178,6 +179,13 @@ def found_in_files(table: Path, *columns: str) -> Counter[Row]:
 def found_by_globbing(table: Path, *columns: str) -> Counter[Row]:
     """The rows that somebody sees who does not know of the log."""
     return _rows(table.glob("*.parquet"), columns)
+
+
+def deliver(files: list[Path], folder: Path) -> None:
+    """Copy files with their times, by which Spark orders them."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for file in files:
+        shutil.copy2(file, folder / file.name)
 
 
 def found_in_ledger(database: Path, statement: str) -> Counter[Row]:

@@ -79,8 +79,8 @@ def test_a_job_that_fails_at_start_is_given_up_with_the_users_own_words(
     # Another start would fail the same way, so there is none.
     assert ended.kinds.count("starting") == 1
     assert "Traceback" not in ended.words
-    assert "RuntimeError: the menu is empty" in ended.words
-    assert "gave up: no query had started" in ended.words
+    assert "RuntimeError: the menu is empty" in ended.text
+    assert "gave up: no query had started" in ended.text
     assert failures(holdfast, "at-start") == [("failed", "RuntimeError: the menu is empty")]
     assert status(holdfast, "at-start")["state"] == "FAILED"
     # The whole traceback, with the line of the file, is in the log that the status of the job leads to.
@@ -125,7 +125,7 @@ def test_a_job_that_always_fails_in_one_batch_is_given_up(
     why = ("failed", "ZeroDivisionError: integer division or modulo by zero")
     assert ended.code == 1
     assert "Traceback" not in ended.words
-    assert why[1] in ended.words
+    assert why[1] in ended.text
     assert failures(holdfast, "in-batch") == [why, why]
     assert BatchLogs(tmp_path / "checkpoint").commits == {0, 1}
 
@@ -138,7 +138,7 @@ def test_a_mistake_in_a_udf_is_told_by_its_own_line(
     why = ("failed", "ZeroDivisionError: integer division or modulo by zero")
     assert (ended.code, ended.kinds.count("starting")) == (1, 1)
     assert "Traceback" not in ended.words
-    assert why[1] in ended.words
+    assert why[1] in ended.text
     assert failures(holdfast, "in-udf") == [why]
     kept = {each.id for file in day.orders[:2] for each in file}
     found = found_in_ledger(tmp_path / "out" / "shared.db", "SELECT id FROM shared")
@@ -243,8 +243,8 @@ def test_a_job_whose_sink_was_taken_over_ends_and_does_not_take_it_back(
         ended = job.ended()
     assert ended.code == 4
     assert "Traceback" not in ended.words
-    assert "the sink 'copies' has a different owner" in ended.words
-    assert "somebody else" in ended.words
+    assert "the sink 'copies' has a different owner" in ended.text
+    assert "somebody else" in ended.text
     assert ended.kinds.count("starting") == 1
     assert sum(found_in_ledger(database, ROWS).values()) == taken
     fence = ledger(database).holder("copies")

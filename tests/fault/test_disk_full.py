@@ -35,8 +35,8 @@ def test_a_full_disk_fails_the_job_and_room_lets_it_go_on(disk: Path, tmp_path: 
     # Started again on the full disk it fails in the same way, from the first thing it writes.
     assert full.code == 1
     assert "Traceback" not in full.words
-    assert "No space left on device" in full.words
-    assert "gave up" in full.words
+    assert "No space left on device" in full.text
+    assert "gave up" in full.text
     committed = logs.commits
     assert len(committed) >= 2
     rest.unlink()
@@ -56,6 +56,6 @@ def test_a_disk_that_is_full_from_the_start_is_named_as_the_cause(disk: Path, tm
         full = job.ended()
     assert (full.code, full.kinds.count("starting")) == (1, 2)
     assert "Traceback" not in full.words
-    assert "cannot write the lock of the checkpoint: No space left on device" in full.words
+    assert "cannot write the lock of the checkpoint: No space left on device" in full.text
     assert not (disk / "checkpoint").exists()
     assert working_in(tmp_path) == []

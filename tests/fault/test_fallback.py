@@ -3,97 +3,25 @@
 from __future__ import annotations
 
 import json
-import random
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from fallback_case import LIMIT_MS, Case, cut_short, newest_state_file
 from running_job import JOBS, BatchLogs, running
-from s3_gateway import Gateway
-from small_day import SmallDay, found_in_ledger
+from small_day import SmallDay, deliver, found_in_ledger
 
-from golden import golden_on_disk
 from holdfast import savepoints
-from holdfast.checkpoints.checkpoint import read
-from holdfast.config.policies import Recovery, fixed_delay, recovery
+from holdfast.config.policies import Recovery, recovery
 from holdfast.errors import Conflict, Corrupt, HoldfastError
-from holdfast.jobs.definition import strategy_fields
-from holdfast.jobs.events import JobEvent, JobOutcome
-from holdfast.jobs.processes.driver import DriverSpec
-from holdfast.jobs.processes.driver_process import DriverProcess
+from holdfast.jobs.checkpoint_damage import look
 from holdfast.jobs.recovery import StateSize
 from holdfast.jobs.registry.registry import Registry
-from holdfast.jobs.rollback import done, finish, look, under_way, unusable_fallback
-from holdfast.jobs.state_home import StateHome
-from holdfast.jobs.supervisor.supervisor import Supervisor
-from holdfast.storage.local import LocalStorage
+from holdfast.jobs.rollback import done, finish, under_way, unusable_fallback
 
 pytestmark = pytest.mark.fault
-
-FAKE = (sys.executable, str(Path(__file__).with_name("fake_driver.py")))
-GOLDEN = "4.2/aggregate-changelog"
-LIMIT_MS = 60_000
-
-
-def newest_state_file(checkpoint: Path) -> Path:
-    """A file of the state that the newest committed batch has written."""
-    store = read(LocalStorage(checkpoint)).operators[0].stores[0]
-    return checkpoint / store.files[-1].render()
-
-
-def cut_short(file: Path) -> None:
-    file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
-
-
-class Case:
-    """A scripted job whose only query has a real checkpoint."""
-
-    def __init__(self, folder: Path) -> None:
-        self.home = StateHome(folder / "home")
-        self.home.path.mkdir()
-        self.script = folder / "job.json"
-        self.checkpoint = golden_on_disk(GOLDEN, folder / "checkpoint")
-        self.newest = BatchLogs(self.checkpoint).newest
-        self.events: list[JobEvent] = []
-
-    def run(self, settings: Recovery, *attempts: list[str], **definition: object) -> JobOutcome:
-        fields = {
-            "name": "job",
-            "checkpoint": self.checkpoint.as_uri(),
-            "on_cancel": "retain",
-            "timeout_ms": None,
-            "tolerable_failures": 0,
-            "restart": strategy_fields(fixed_delay(attempts=3, delay="1ms")),
-            "record": False,
-            "recovery": {"fallback": settings.fallback, "verify": settings.verify},
-            **definition,
-        }
-        script = {
-            "definition": fields,
-            "query_checkpoint": self.checkpoint.as_uri(),
-            "attempts": attempts,
-        }
-        self.script.write_text(json.dumps(script))
-        supervisor = Supervisor(
-            DriverSpec(target=str(self.script), home=str(self.home.path)),
-            self.home,
-            self.events.append,
-            clock=lambda: 1_800_000_000_000,
-            rng=random.Random(7),
-            launch=lambda each: DriverProcess.start(each, FAKE),
-        )
-        return supervisor.run()
-
-    def event(self, kind: str) -> JobEvent:
-        (found,) = [each for each in self.events if each.kind == kind]
-        return found
-
-    @property
-    def aside(self) -> Path:
-        (found,) = self.checkpoint.parent.glob("checkpoint.damaged-*")
-        return found
 
 
 @pytest.fixture
@@ -267,29 +195,12 @@ def test_lost_batches_run_again_with_the_same_input_and_nothing_is_written_twice
     assert list(tmp_path.glob(".checkpoint.holdfast.fallback*")) == []
 
 
-def deliver(files: list[Path], folder: Path) -> None:
-    """Copy files with their times, by which Spark orders them."""
-    folder.mkdir(parents=True, exist_ok=True)
-    for file in files:
-        shutil.copy2(file, folder / file.name)
-
-
 def test_a_fallback_that_cannot_be_used_is_reported_before_it_is_needed() -> None:
-    local, bucket = "file:///data/ck", "s3a://bucket/ck"
-    assert unusable_fallback("batch", [local]) is None
-    assert unusable_fallback(None, [bucket]) is None
-    warning = unusable_fallback("savepoint", [local, bucket])
-    assert warning is not None
-    assert "fallback='savepoint' has no effect on s3a://bucket/ck" in warning
-    assert "holdfast restore" in warning
-
-
-@pytest.mark.services
-def test_a_job_in_a_bucket_warns_at_its_start_that_its_fallback_has_no_effect(
-    s3_gateway: Gateway, case: Case
-) -> None:
-    checkpoint = f"{s3_gateway.bucket().replace('s3:', 's3a:')}/visits"
-    case.run(recovery(fallback="batch"), ["finish"], checkpoint=checkpoint)
-    cautions = [event.text for event in case.events if event.kind == "caution" and "fallback" in event.text]
-    assert len(cautions) == 1
-    assert f"fallback='batch' has no effect on {checkpoint}" in cautions[0]
+    usable = ["file:///data/ck", "s3a://bucket/ck", "webhdfs://name:9870/ck"]
+    assert unusable_fallback("batch", usable) is None
+    assert unusable_fallback(None, ["gs://bucket/ck"]) is None
+    for other in ("gs://bucket/ck", "hdfs://name/ck", "s3a://bucket"):
+        warning = unusable_fallback("savepoint", [*usable, other])
+        assert warning is not None
+        assert f"fallback='savepoint' has no effect on {other}" in warning
+        assert "holdfast restore" in warning

@@ -18,6 +18,7 @@ from typing import Any
 
 import pytest
 from command import environment
+from other_sparks import OLDER, python_of
 from running_job import JOBS, QueryLogs, until
 from s3_gateway import CLOUD_JARS, S3A_JARS, Gateway
 
@@ -29,6 +30,7 @@ from holdfast.storage import open_storage
 
 pytestmark = [pytest.mark.fault, pytest.mark.spark]
 
+SOURCES = Path(__file__).parents[2] / "src"
 # The words of each file, which is a batch.
 FILES = ("a a b", "b c", "a c c", "d a", "b b")
 
@@ -36,8 +38,15 @@ FILES = ("a a b", "b c", "a c c", "d a", "b b")
 class Platform:
     """Starts the program again and again in one place, and ends it."""
 
-    def __init__(self, place: Path, checkpoint: str = "", conf: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        place: Path,
+        checkpoint: str = "",
+        conf: Mapping[str, str] | None = None,
+        python: Path = Path(sys.executable),
+    ) -> None:
         self.place, self.checkpoint = place, checkpoint or str(place / "ck")
+        self.python = python
         self.logs = QueryLogs(self.checkpoint)
         self.stack = ExitStack()
         self.files = 0
@@ -49,14 +58,16 @@ class Platform:
         self.environ = {
             **environment(place / "home"),
             "JAVA_HOME": str(java),
-            "PYSPARK_PYTHON": sys.executable,
+            "PYSPARK_PYTHON": str(python),
             "SPARK_CONF_DIR": str(place),
+            # An environment of an older Spark has Holdfast's base dependencies alone.
+            "PYTHONPATH": str(SOURCES),
         }
 
     def start(self, *before: str, **settings: Any) -> subprocess.Popen[str]:
         """A program with these words before it, and these settings of the guard."""
         log = self.stack.enter_context((self.place / "log").open("a+"))
-        program = [*(before or (sys.executable,)), str(JOBS / "guarded_query.py")]
+        program = [*(before or (str(self.python),)), str(JOBS / "guarded_query.py")]
         given = {"wait": "10m", "grace": "10m", **settings}
         started = subprocess.Popen(
             [*program, str(self.place), self.checkpoint, json.dumps(given)],
@@ -138,9 +149,11 @@ def platform_at_s3(tmp_path: Path, s3_gateway: Gateway) -> Iterator[Platform]:
         yield made
 
 
-@pytest.fixture
-def platform(tmp_path: Path) -> Iterator[Platform]:
-    made = Platform(tmp_path)
+@pytest.fixture(params=("installed", *OLDER))
+def platform(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Platform]:
+    """One with the installed Spark, and with each older one in an environment of its own."""
+    python = Path(sys.executable) if request.param == "installed" else python_of(request.param)
+    made = Platform(tmp_path, python=python)
     with made.stack:
         yield made
 
@@ -186,7 +199,7 @@ def test_what_takes_longer_than_its_grace_is_broken_off_and_done_again(platform:
 
 
 def test_sigterm_to_the_jvm_of_spark_submit_is_orderly(platform: Platform) -> None:
-    submit = str(Path(sys.executable).parent / "spark-submit")
+    submit = str(platform.python.parent / "spark-submit")
     started = platform.start(submit, "--master", "local[2]")
     platform.bring()
     platform.begun(0, started)

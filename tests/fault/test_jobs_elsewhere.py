@@ -23,6 +23,7 @@ from holdfast import checkpoints, savepoints
 from holdfast.jobs.registry.registry import job_id
 from holdfast.ownership.checkpoint_lease import lease_note
 from holdfast.storage import open_storage
+from holdfast.storage.successors import current_address
 
 pytestmark = [pytest.mark.spark, pytest.mark.services, pytest.mark.fault]
 
@@ -65,12 +66,9 @@ def test_in_a_bucket_it_is_saved_on_a_schedule_and_goes_on_after_a_kill_and_in_o
         "checkpoint.savepoints": catalog,
         "checkpoint.savepoint_every": "1s",
     }
-    logs = QueryLogs(checkpoint)
+    logs, spark_address = QueryLogs(checkpoint), checkpoint.replace("s3:", "s3a:")
     bring(HALF)
     with start(settings=settings, options=("--on-damage", "batch")) as job:
-        # What is refused after damage is said at the start.
-        spark_address = checkpoint.replace("s3:", "s3a:")
-        assert f"fallback='batch' has no effect on {spark_address}" in job.await_event("caution")["text"]
         kill_at(job.driver(), lambda: logs.uncommitted and logs.newest > 0, "a batch is under way")
         job.driver(2)
         job.until(lambda: logs.commits >= set(range(HALF)), "half of it is read")
@@ -78,9 +76,17 @@ def test_in_a_bucket_it_is_saved_on_a_schedule_and_goes_on_after_a_kill_and_in_o
         with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=60) as client:
             requirements = f"/jobs/{job_id('totals')}/resource-requirements"
             ((vertex, _),) = client.get(requirements).json().items()
-            refused = client.put(requirements, json={vertex: {"parallelism": {"upperBound": 3}}})
-        assert refused.status_code == 501
-        assert "holdfast rescale CHECKPOINT --partitions N --confirm-stopped" in refused.text
+            asked = client.put(requirements, json={vertex: {"parallelism": {"upperBound": 3}}})
+        assert asked.is_success, asked.text
+        # It is rescaled while it runs: a successor takes the place of its checkpoint.
+        rescaled = job.await_event("rescaled")
+        assert rescaled["text"] == "totals: rescaled", rescaled
+        assert current_address(spark_address) == f"{spark_address}.r1"
+        job.driver(3)
+        brought = HALF + 2
+        bring(brought - HALF)
+        live = QueryLogs(f"{checkpoint}.r1")
+        job.until(lambda: brought - 1 in live.commits, "the rescaled job goes on")
         os.kill(job.pid, signal.SIGTERM)
         assert job.ended().code == 0
     newest = savepoints.list(catalog)[0]
@@ -89,15 +95,16 @@ def test_in_a_bucket_it_is_saved_on_a_schedule_and_goes_on_after_a_kill_and_in_o
     assert savepoints.verify(newest.uri, deep=True).ok
     assert lease_note(open_storage(checkpoint)) is None
 
-    # What the refusal says to do.
-    savepoints.rescale(checkpoint, wider, partitions=3, stopped=True)
+    (operator,) = hf.state(checkpoint).operators()
+    assert operator.partitions == 3
+    savepoints.rescale(checkpoint, wider, partitions=5, stopped=True)
     bring(BATCHES)
     with start(settings={**settings, "checkpoint.storage": wider}) as job:
         job.until(lambda: totals_in(place) == day.totals(), "all is read")
         os.kill(job.pid, signal.SIGTERM)
         assert job.ended().code == 0
     (operator,) = hf.state(wider).operators()
-    assert operator.partitions == 3
+    assert operator.partitions == 5
     assert checkpoints.verify(wider).problems == ()
 
 

@@ -52,6 +52,22 @@ def test_it_takes_over_without_the_delay_of_the_restart_strategy(case: Case) -> 
     assert (ready["memory_bytes"], ready["took_ms"], ready["batches"]) == (1 << 20, 1500, 3)
 
 
+def test_status_shows_it_until_it_takes_over(case: Case) -> None:
+    spec = case.write(["batch", "wait"], ["batch", "finish"], standby=True, restart=A_DAY)
+    kill = killing_the_driver(case)
+    shown: list[int | None] = []
+
+    def on_event(event: JobEvent) -> None:
+        if event.kind in ("standby-ready", "starting"):
+            standby = case.registry.standby("job")
+            shown.append(None if standby is None else standby.pid)
+        kill(event)
+
+    assert case.run(spec, on_event).state is JobState.FINISHED
+    (ready,) = pids(case, "standby-ready")
+    assert shown == [None, ready, None]
+
+
 def test_the_option_keeps_one_for_a_job_that_does_not_ask_for_it(case: Case) -> None:
     spec = replace(case.write(["batch", "wait"], ["batch", "finish"], restart=A_DAY), standby=True)
     assert case.run(spec, killing_the_driver(case)).state is JobState.FINISHED

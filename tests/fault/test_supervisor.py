@@ -19,6 +19,7 @@ import pytest
 from holdfast.config.policies import Leading, exponential, failure_rate, fixed_delay, no_restart
 from holdfast.errors import Conflict, Internal
 from holdfast.jobs import recovery
+from holdfast.jobs.checkpoint_damage import CheckpointDamage
 from holdfast.jobs.definition import strategy_fields
 from holdfast.jobs.events import JobEvent, JobOutcome
 from holdfast.jobs.processes.driver import DriverSpec
@@ -26,7 +27,6 @@ from holdfast.jobs.processes.driver_process import DriverProcess
 from holdfast.jobs.registry.client import Control
 from holdfast.jobs.registry.operation_log import Operations, OperationState, Rescale
 from holdfast.jobs.registry.registry import Registry
-from holdfast.jobs.rollback import CheckpointDamage
 from holdfast.jobs.state_home import StateHome, SupervisorLock
 from holdfast.jobs.supervisor.supervisor import Supervisor
 from holdfast.model import JobState

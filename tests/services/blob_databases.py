@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -36,7 +35,7 @@ class RedisKeeper:
         """As workers know where they are."""
         return replace(RedisBlobServer("127.0.0.1", port or self.port, patience_ms=PATIENCE_MS), **more)
 
-    def database(self, place: Any = None, **more: Callable[..., Any]) -> BlobDatabase:
+    def database(self, place: Any = None, **more: Any) -> BlobDatabase:
         """A connection of the test's own."""
         return RedisBlobs(RedisRequests(place or self.place(), **more))
 
@@ -85,7 +84,7 @@ class CassandraKeeper:
         )
         return replace(place, **more)
 
-    def database(self, place: Any = None, **more: Callable[..., Any]) -> BlobDatabase:
+    def database(self, place: Any = None, **more: Any) -> BlobDatabase:
         """A connection of the test's own."""
         return CassandraBlobs(CassandraRequests(place or self.place(), **more))
 

@@ -8,6 +8,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -104,6 +105,28 @@ def own_cassandra() -> Iterator[CassandraServer]:
 def closed_cassandra() -> Iterator[CassandraServer]:
     """One server for all tests of who comes in: it speaks TLS, and knows the user cassandra."""
     yield from started(closed=True)
+
+
+# A node of a ring waits this long for the others before it takes its part of the rows.
+_OF_RING: Final = {"cassandra.ring_delay_ms": "5000", "cassandra.consistent.rangemovement": "false"}
+_SMALL: Final = ("-Xms256m", "-Xmx400m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
+
+
+@contextmanager
+def cassandra_ring(folder: Path) -> Iterator[list[CassandraServer]]:
+    """Three nodes of one cluster, at three addresses of loopback."""
+    require("cassandra", "cassandra-client", "cassandra-driver", "java")
+    nodes: list[CassandraServer] = []
+    with ExitStack() as ends:
+        for number in (1, 2, 3):
+            home = folder / f"node-{number}"
+            home.mkdir(parents=True)
+            first = nodes[0] if nodes else None
+            more = _OF_RING if nodes else {}
+            host = f"127.0.0.{number}"
+            nodes.append(CassandraServer(home, java=_SMALL, facts=more, host=host, seed=first))
+            ends.callback(nodes[-1].stop)
+        yield nodes
 
 
 def _closing(folder: Path) -> str:

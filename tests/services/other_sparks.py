@@ -19,9 +19,19 @@ sys.path.insert(0, str(TESTS / "golden"))
 from golden_queries import settings  # noqa: E402 - it is beside the goldens
 
 SPARKS = TESTS.parent / ".services" / "sparks"
+# Those below the installed one in which Holdfast works with a program's own session.
+OLDER = ("3.5", "4.0", "4.1")
 JOB = Path(__file__).parent / "jobs" / "golden_query_runs.py"
 # What each batch has put out.
 Output = dict[int, list[str]]
+
+
+def python_of(version: str) -> Path:
+    """Return the Python of a version's environment, or skip the test without it."""
+    python = SPARKS / version / "bin" / "python"
+    if not python.exists():
+        pytest.skip(f"PySpark {version} is not there; `make services-sparks` installs it")
+    return python
 
 
 class Runs:
@@ -35,9 +45,7 @@ class Runs:
     """
 
     def __init__(self, version: str, provider: str, folder: Path, conf: dict[str, str] | None = None) -> None:
-        self.python = SPARKS / version / "bin" / "python"
-        if not self.python.exists():
-            pytest.skip(f"PySpark {version} is not there; `make services-sparks` installs it")
+        self.python = python_of(version)
         self.provider = provider
         self.folder = folder
         self.conf = conf or {}

@@ -15,6 +15,7 @@ import pytest
 
 ROOT: Final = Path(__file__).parents[2]
 SERVICES: Final = ROOT / ".services"
+PYFLINK: Final = ROOT / ".peers" / "pyflink" / "bin" / "python"
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +58,12 @@ def _flink() -> Path | None:
     return jars[0].parents[1] if jars else None
 
 
+def _flink_state() -> Path | None:
+    """The reader of savepoints, where PyFlink is installed too."""
+    jars = sorted((SERVICES / "flink-state").glob("flink-state-processor-api-*.jar"))
+    return jars[-1] if jars and PYFLINK.exists() else None
+
+
 def _postgres() -> Path | None:
     """The directory of the newest PostgreSQL's programs."""
     installed = Path("/usr/lib/postgresql").glob("*/bin/postgres")
@@ -97,9 +104,13 @@ SERVICE: Final = {
     "connect": Service("Spark Connect", _packages("google.rpc", "grpc", "grpc_status", "zstandard"), _EXTRAS),
     "fish": Service("fish", _program("fish")),
     "flink": Service("Flink's client", _flink),
+    "flink-state": Service(
+        "Flink's reader of savepoints", _flink_state, "run `make services-flink-state`", in_ci=False
+    ),
     "hdfs": Service("HDFS", _files("hdfs/.ready")),
     "image": Service("the container image, as root", _image, "run `make services-image`"),
     "java": Service("Java", _program("java"), "install Java 17, 21 or 25"),
+    "javac": Service("Java's compiler", _program("javac"), "install a JDK of Java 17 or 21"),
     "kafka": Service("Kafka", _files("kafka/.ready")),
     "mariadb": Service("MariaDB", _program("mariadbd")),
     "openssl": Service("openssl", _program("openssl"), "install openssl"),

@@ -12,7 +12,13 @@ import pyspark
 import pytest
 from required import require
 
-from holdfast.config.spark_defaults import LOCAL_FILES
+from holdfast.config.spark_defaults import (
+    HADOOP_LOCAL_FILES,
+    HOLDFAST_LOCAL_FILES,
+    LOCAL_FILE_SYSTEM_KEY,
+    LOCAL_FILES,
+)
+from holdfast.engine.session.jars import state_jar
 from holdfast.engine.session.java import find_java
 
 pytestmark = pytest.mark.services
@@ -52,15 +58,16 @@ def write_hadoop_settings(folder: Path, settings: dict[str, str]) -> None:
     ElementTree.ElementTree(root).write(folder / "core-site.xml")
 
 
-def test_sparks_suites_pass_for_every_file_manager(tmp_path: Path) -> None:
+@pytest.mark.parametrize("system", [HOLDFAST_LOCAL_FILES, HADOOP_LOCAL_FILES])
+def test_sparks_suites_pass_for_every_file_manager(tmp_path: Path, system: str) -> None:
     require("suites")
-    write_hadoop_settings(tmp_path, LOCAL_FILES)
+    write_hadoop_settings(tmp_path, {**LOCAL_FILES, LOCAL_FILE_SYSTEM_KEY: system})
     (tmp_path / "log4j2.properties").write_text(QUIET)
     jars = Path(pyspark.__file__).parent / "jars"
     command = [str(find_java(os.environ).home / "bin" / "java"), "-Xmx512m", "-Dspark.testing=1"]
     command += [f"-Djava.io.tmpdir={tmp_path}"]
     command += [f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in OPENED.split()]
-    command += ["-cp", f"{tmp_path}:{SUITES}/*:{jars}/*", "org.scalatest.tools.Runner"]
+    command += ["-cp", f"{tmp_path}:{SUITES}/*:{jars}/*:{state_jar()}", "org.scalatest.tools.Runner"]
     command += ["-R", str(SUITES), "-oW", "-u", str(tmp_path / "reports")]
     command += [word for suite in TESTS for word in ("-s", suite)]
     environment = {**os.environ, "SPARK_TESTING": "1", "SPARK_LOCAL_IP": "127.0.0.1"}

@@ -265,5 +265,5 @@ def test_what_python_cannot_use_is_refused_before_the_start(
     with pytest.raises(Invalid, match="PEM file") as refused:
         answers(spark, tmp_path, blobs=backend(tls=True, trust_store="x", trust_store_password="y"))
     assert f"hf.{backend.__name__}(…, tls=True" in str(refused.value.hint)
-    with pytest.raises(Invalid, match="unsupported database for the blobs"):
+    with pytest.raises(Invalid, match="unsupported database for keyed state"):
         answers(spark, tmp_path, blobs=hf.RocksDB())

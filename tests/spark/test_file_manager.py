@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
+from stat import S_IMODE
 from threading import Thread
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from holdfast.config.spark_defaults import (
     FILE_MANAGER_KEY,
+    HADOOP_LOCAL_FILES,
+    HOLDFAST_LOCAL_FILES,
     LOCAL_FILE_MANAGER,
     LOCAL_FILE_SYSTEM_KEY,
     LOCAL_FILES,
@@ -22,6 +29,16 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 pytestmark = pytest.mark.spark
+
+QUERY = """
+import holdfast as hf
+spark = hf.session("files", master="local[1]", conf={"spark.sql.shuffle.partitions": "1"}, home="home")
+for number in range(3):
+    spark.range(number, number + 2).write.parquet("in", mode="append")
+    rows = spark.readStream.schema("id long").parquet("in")
+    sink = hf.sink(rows.dropDuplicates(["id"])).parquet("out")
+    sink.start(checkpoint="checkpoint", trigger=hf.available_now()).awaitTermination()
+"""
 
 Settings = Callable[[dict[str, str]], None]
 SPARKS_OWN = "org.apache.spark.sql.execution.streaming.checkpointing.FileContextBasedCheckpointFileManager"
@@ -63,8 +80,54 @@ def test_with_a_file_system_that_keeps_old_files_spark_uses_its_own_manager(
 ) -> None:
     settings({LOCAL_FILE_SYSTEM_KEY: HIVES})
     assert chosen(unprepared, str(tmp_path)) == {**dict.fromkeys(LOCAL_FILES), LOCAL_FILE_SYSTEM_KEY: HIVES}
-    settings({LOCAL_FILE_SYSTEM_KEY: LOCAL_FILES[LOCAL_FILE_SYSTEM_KEY]})
-    assert chosen(unprepared, str(tmp_path)) == LOCAL_FILES
+    settings({LOCAL_FILE_SYSTEM_KEY: HADOOP_LOCAL_FILES})
+    assert chosen(unprepared, str(tmp_path)) == {**LOCAL_FILES, LOCAL_FILE_SYSTEM_KEY: HADOOP_LOCAL_FILES}
+
+
+@pytest.mark.parametrize("mode", [0o644, 0o600, 0o1777])
+def test_holdfasts_file_system_sets_the_permissions_that_chmod_sets(
+    unprepared: SparkSession, tmp_path: Path, mode: int
+) -> None:
+    (tmp_path / "file").touch()
+    jvm: Any = unprepared._jvm
+    with choose_file_manager(unprepared, str(tmp_path)):
+        assert unprepared.conf.get(LOCAL_FILE_SYSTEM_KEY) == HOLDFAST_LOCAL_FILES
+        path = jvm.org.apache.hadoop.fs.Path(f"file:{tmp_path}/file")
+        session: Any = unprepared
+        files = path.getFileSystem(session._jsparkSession.sessionState().newHadoopConf())
+        files.setPermission(path, jvm.org.apache.hadoop.fs.permission.FsPermission(f"{mode:o}"))
+    assert S_IMODE((tmp_path / "file").stat().st_mode) == mode
+
+
+def test_a_batch_starts_no_process_for_its_files(tmp_path: Path) -> None:
+    """A session of its own: what stands in for `chmod` must be there when the JVM starts."""
+    found = shutil.which("chmod")
+    assert found is not None
+    (tmp_path / "bin").mkdir()
+    stand_in = tmp_path / "bin" / "chmod"
+    stand_in.write_text(f'#!/bin/sh\necho "$@" >> {tmp_path}/calls\nexec {found} "$@"\n')
+    stand_in.chmod(0o755)
+    (tmp_path / "query.py").write_text(QUERY)
+    environment = {**os.environ, "PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}"}
+    done = subprocess.run(
+        [sys.executable, "query.py"],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+    calls = [Path(call.split()[1]) for call in (tmp_path / "calls").read_text().splitlines()]
+    # The others are directories, and the file source's log, written with the settings of the session.
+    folders = ("checkpoint/state", "checkpoint/offsets", "checkpoint/commits", "out")
+    own = {tmp_path / name for name in folders}
+    assert [call for call in calls if own.intersection(call.parents)] == []
+    assert sorted(file.name for file in (tmp_path / "checkpoint" / "commits").glob("[0-9]*")) == [
+        "0",
+        "1",
+        "2",
+    ]
 
 
 def test_a_start_sees_no_settings_of_another_start(unprepared: SparkSession, tmp_path: Path) -> None:

@@ -92,7 +92,7 @@ class Stage:
         for each in self.query.recentProgress:
             row = each.observedMetrics.get(f"holdfast.{name}")
             if row is not None:
-                total.update({key: value or 0 for key, value in row.asDict().items()})
+                total.update({key: value or 0 for key, value in row.counts.items()})
         return dict(total)
 
 
@@ -396,11 +396,9 @@ def test_an_error_names_operator_key_batch_and_line_and_the_query_goes_on_once_m
     assert "found 'many', which is str, expected long" in text
 
 
-def test_what_cannot_work_is_refused_before_anything_runs(stage: Stage, spark: SparkSession) -> None:
+def test_what_cannot_work_is_refused_before_anything_runs(stage: Stage) -> None:
     events = stage.stream("k string, x double, tags array<string>, place struct<a: int>")
     output = "k string, n long"
-    with pytest.raises(Invalid, match="not a stream"):
-        hf.keyed(spark.range(3), by="id")
     with pytest.raises(Invalid, match="has no column") as missing:
         hf.keyed(events, by="who")
     assert "who" in str(missing.value)

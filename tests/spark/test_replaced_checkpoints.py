@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -19,10 +20,14 @@ from holdfast.storage.local import LocalStorage
 
 pytestmark = pytest.mark.spark
 
+ARRIVED_S = 1_750_000_000
+
 
 def arrive(folder: Path, number: int, *who: str) -> None:
     beside = folder / f"{number}.tmp"
     beside.write_text("".join(f'{{"who": "{each}"}}\n' for each in who))
+    # Spark reads the files in this order; written within a millisecond, their order would be open.
+    os.utime(beside, (ARRIVED_S + number, ARRIVED_S + number))
     (folder / "in").mkdir(exist_ok=True)
     beside.rename(folder / "in" / f"{number}.json")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections import defaultdict
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
@@ -13,9 +14,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from grid import WHOLE
+from grid_runs import PROVIDERS
 from rescaled import rescale
+from typer.testing import CliRunner
 
 import holdfast as hf
+from holdfast.cli import app
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -98,6 +102,21 @@ def moment(at: int) -> datetime:
     return BASE + timedelta(seconds=at)
 
 
+# The files before and after a change.
+HALVES = (slice(0, 2), slice(2, FILES))
+
+
+def met(left: list[Row], right: list[Row]) -> set[str | None]:
+    """The first key column of the rows of day 1 that meet each other."""
+    return {
+        one.who
+        for one in left
+        for two in right
+        if one.who in ("hot", "a") and (one.who, one.day, 1) == (two.who, two.day, two.day)
+        if LOW <= two.at - one.at <= HIGH
+    }
+
+
 def model(left: list[Row], right: list[Row], kind: str) -> list[tuple[Any, ...]]:
     pairs = [
         (i, j)
@@ -128,6 +147,7 @@ class Run:
     split: str | None
     sides: tuple[Side, Side]
     answers: dict[int, list[tuple[Any, ...]]] = field(default_factory=lambda: defaultdict(list))
+    folder: str = "checkpoint"
 
     def frame(self, **changed: Any) -> DataFrame:
         one, two = (read(self.spark, self.place / name, name) for name in "ab")
@@ -145,7 +165,7 @@ class Run:
 
     @property
     def checkpoint(self) -> Path:
-        return self.place / "checkpoint"
+        return self.place / self.folder
 
     def start(self, **changed: Any) -> Any:
         def note(batch: DataFrame, number: int) -> None:
@@ -218,6 +238,80 @@ def test_a_join_with_split_keys_goes_on_after_a_rescale(spark: SparkSession, tmp
             rescale(spark, run.checkpoint, 3)
     found = [row for rows in run.answers.values() for row in rows if not str(row[0]).startswith("end")]
     assert ordered(found) == ordered(model(sides[0].on_time, sides[1].on_time, "left"))
+
+
+@pytest.mark.usefixtures("guards_wait_no_time")
+@pytest.mark.parametrize("provider", list(PROVIDERS) if WHOLE else ["memory", "rocksdb2"])
+def test_the_hot_keys_of_a_join_change_over_a_restart(
+    spark: SparkSession, tmp_path: Path, settings: Callable[[dict[str, str]], None], provider: str
+) -> None:
+    settings(PROVIDERS[provider])
+    # With these seeds, rows of both sides and of both new hot keys wait for rows after the change.
+    sides, made = (make(518), make(519)), []
+    left, right = ([[row for file in side.files[half] for row in file] for half in HALVES] for side in sides)
+    assert met(left[0], right[1])
+    assert met(left[1], right[0])
+    assert {"hot", "a"} == met(left[0], right[1]) | met(left[1], right[0])
+    for kind, split in KINDS:
+        place = tmp_path / f"{kind}-{split}"
+        for side, name in zip(sides, "ab", strict=True):
+            deliver(side, place / name, name, range(2))
+        made.append(Run(spark, place, kind, split, sides))
+    finish(made)
+    now: dict[str, Any] = {"hot": [("hot", 1), ("a", 1)], "parts": 4}
+    for run in made:
+        old, run.folder = run.checkpoint, "moved"
+        change = hf.change(old).split("meeting", **now)
+        (plan,) = change.plan(run.checkpoint).steps
+        assert plan.plan["hot"] == ['["a", 1]', '["hot", 1]']
+        (report,) = change.to(run.checkpoint, stopped=True).reports
+        assert report.report.left_rows > 0
+        assert report.report.right_rows > 0
+        assert hf.checkpoints.verify(run.checkpoint).ok
+        with pytest.raises(hf.Invalid, match="split of a join has changed"):
+            run.start()
+        with pytest.raises(hf.Invalid, match="already has these hot keys"):
+            hf.change(run.checkpoint).split("meeting", **now).plan()
+        for side, name in zip(sides, "ab", strict=True):
+            deliver(side, run.place / name, name, range(2, FILES + 1))
+    for query in [run.start(**now) for run in made]:
+        assert query.awaitTermination(180)
+    for run in made:
+        found = [row for rows in run.answers.values() for row in rows if not str(row[0]).startswith("end")]
+        assert ordered(found) == ordered(model(sides[0].on_time, sides[1].on_time, run.kind)), run.kind
+
+
+def test_skew_prints_the_call_that_splits_more_keys(
+    runs: list[Run], monkeypatch: pytest.MonkeyPatch, guards_wait_no_time: None
+) -> None:
+    run = runs[2]
+    monkeypatch.setenv("COLUMNS", "1000")
+    shown = CliRunner().invoke(app, ["skew", str(run.checkpoint), "--top", "20"])
+    assert shown.exit_code == 0, shown.output
+    calls = [line.partition("too: ")[2] for line in shown.output.splitlines() if "split these keys" in line]
+    assert calls
+    assert "('hot', 1)" in calls[0]
+    assert "('a', 1)" in calls[0] or "('hot', 2)" in calls[0]
+    changed = eval(calls[0], {"hf": hf})
+    assert hf.checkpoints.verify(changed.checkpoint).ok
+
+
+def test_a_change_of_hot_keys_with_bad_inputs_says_what_is_wrong(runs: list[Run]) -> None:
+    place = runs[0].checkpoint
+    with pytest.raises(hf.NotFound, match="no split join 'other'") as unknown:
+        hf.change(place).split("other", hot=[("a", 1)]).plan()
+    assert unknown.value.expected == "meeting"
+    with pytest.raises(hf.Invalid, match="does not match the key columns"):
+        hf.change(place).split("meeting", hot=["a"]).plan()
+    with pytest.raises(hf.Invalid, match="given twice"):
+        hf.change(place).split("meeting", hot=[("a", 1), ("a", 1)]).plan()
+    for hot in ([], [(str(number), 1) for number in range(101)]):
+        with pytest.raises(hf.Invalid, match="invalid number of hot keys"):
+            hf.change(place).split("meeting", hot=hot)
+    with pytest.raises(hf.Invalid, match="hot= is not a list"):
+        hf.change(place).split("meeting", hot="a")
+    with pytest.raises(hf.Invalid, match="parts"):
+        hf.change(place).split("meeting", hot=[("a", 1)], parts=1)
 
 
 def test_another_split_is_refused_before_the_first_batch(runs: list[Run]) -> None:

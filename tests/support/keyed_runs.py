@@ -8,7 +8,7 @@ import os
 import random
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from keyed_programs import OPS
 
@@ -71,7 +71,9 @@ def read_stream(spark: SparkSession, folder: Path, schema: str) -> DataFrame:
     return spark.readStream.schema(schema).option("maxFilesPerTrigger", 1).json(str(folder))
 
 
-def run(frame: DataFrame, checkpoint: Path) -> list[tuple[int, dict[str, Any]]]:
+def run(
+    frame: DataFrame, checkpoint: Path, mode: Literal["append", "update"] = "update"
+) -> list[tuple[int, dict[str, Any]]]:
     """Run what there is to its end and return each row with the number of its batch."""
     rows: list[tuple[int, dict[str, Any]]] = []
 
@@ -79,7 +81,7 @@ def run(frame: DataFrame, checkpoint: Path) -> list[tuple[int, dict[str, Any]]]:
         rows.extend((batch_id, row.asDict(recursive=True)) for row in batch.collect())
 
     query = (
-        frame.writeStream.outputMode("update")
+        frame.writeStream.outputMode(mode)
         .option("checkpointLocation", str(checkpoint))
         .trigger(availableNow=True)
         .foreachBatch(take)

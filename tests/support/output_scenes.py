@@ -116,6 +116,7 @@ SCENES: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("alerts", ("alerts list", "alerts list --home nobody", "alerts export --output rules")),
     ("run", ("run job.py --dry-run --no-rest",)),
     ("explain", ("explain HF-E3001", "explain HF102", "explain HF-E9")),
+    ("upgrade", ("upgrade shop job.py --dry-run",)),
     (
         "short-verbs",
         ("show orders", "verify FIRST", "history orders c1", "migrate orders", "checkpoint orders"),
@@ -135,6 +136,7 @@ SCENES: tuple[tuple[str, tuple[str, ...]], ...] = (
             "offsets translate topics elsewhere --topic orders=dc2.orders --dry-run",
         ),
     ),
+    ("apply", ("apply deployment.toml --dry-run", "apply deployment.toml nobody")),
 )
 # What differs each time: the end of a savepoint's id, and the id of a fork's query.
 CHANCE = (
@@ -163,6 +165,14 @@ JOB = """import holdfast as hf
 @hf.job(name="visits", trigger="30 seconds", checkpoint=hf.Checkpoint("visits", retain=10))
 def visits(spark):
     raise AssertionError("a dry run starts nothing")
+"""
+# One job is to be started; the other was started by an earlier release.
+DEPLOYMENT = """[jobs.visits]
+code = "job.py"
+savepoint = "saved@nightly"
+
+[jobs.shop]
+code = "job.py"
 """
 # What lint has something to say of.
 LOST = """from pyspark.sql import functions as F
@@ -290,6 +300,7 @@ def set_up(place: Path) -> Iterator[None]:
     (place / "empty" / "savepoints").mkdir(parents=True)
     (place / "job.py").write_text(JOB)
     (place / "lost.py").write_text(LOST)
+    (place / "deployment.toml").write_text(DEPLOYMENT)
     home = StateHome(place / "home")
     written_state.write_registry(home.path)
     Registry(home.registry, LEADER.token).lead("shop", LEADER)

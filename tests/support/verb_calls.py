@@ -40,6 +40,7 @@ WORKING: Final = """
     alerts export
     alerts export --output made
     alerts list --home home
+    apply DEPLOYMENT.toml --home home
     cancel shop --home home --dry-run
     completion bash
     check-spark CK 4.3
@@ -95,7 +96,7 @@ WORKING: Final = """
     watch CK --once
 """
 # What starts Spark, or goes on until it is ended, is tried where that is waited for.
-STARTS_SPARK: Final = {"bench", "check", "compare", "demo", "evolve", "state bootstrap"}
+STARTS_SPARK: Final = {"bench", "check", "compare", "demo", "evolve", "state bootstrap", "upgrade"}
 GOES_ON: Final = {"serve"}
 
 
@@ -142,6 +143,8 @@ def furnished(folder: Path) -> Iterator[Path]:
     (folder / "FILE").write_text("a file\n")
     (folder / "empty").mkdir()
     (folder / "JOB.py").write_text(JOB)
+    (folder / "DEPLOYMENT.toml").write_text('[jobs.typed]\ncode = "JOB.py"\nstate = "stopped"\n')
+    (folder / "WRONG.toml").write_text('[jobs.typed]\ncode = "JOB.py"\nstate = "asleep"\n')
     (folder / "HISTORY.py").write_text(HISTORY)
     home = StateHome(folder / "home")
     written_state.write_registry(home.path)

@@ -35,8 +35,8 @@ from golden import golden_on_disk
 from holdfast import savepoints
 from holdfast.changes.edit_api import edit, erase, undo
 from holdfast.checkpoints.record import Recorder, RecordFile, record_path
-from holdfast.jobs import rollback
 from holdfast.jobs.candidacy import LeaderRecord, QueryPlace
+from holdfast.jobs.fallback_note import DAMAGED, NOTE, FallbackNote
 from holdfast.jobs.recovery import PHASES, RecoveryTimes, StateSize
 from holdfast.jobs.registry.operation_log import Operations, TakeSavepoint, Verify
 from holdfast.jobs.registry.registry import VERSION, JobRecord, Registry, job_id
@@ -156,8 +156,9 @@ def write(folder: Path) -> None:
     beside = folder / "beside" / "shop"
     beside.parent.mkdir()
     assert fence(lock_path(f"file://{beside}", folder / "home"), OWNER)
-    note = rollback._written(way_back(beside), STAMP)
-    LocalStorage(beside.parent).write(rollback._note_name(beside), note, replace=True)
+    way = way_back(beside)
+    note = FallbackNote(way.query, DAMAGED, STAMP, way.savepoint, way.batch_id, way.newest)
+    LocalStorage(beside.parent).write(f".{beside.name}{NOTE}", note.render(), replace=True)
 
 
 def way_back(checkpoint: Path) -> Rollback:
@@ -245,9 +246,11 @@ def write_registry(place: Path, version: int = VERSION) -> None:
         return
     with closing(sqlite3.connect(registry.path)) as db:
         db.execute("ALTER TABLE jobs DROP COLUMN savepoint_catalog")
+        db.execute("ALTER TABLE jobs DROP COLUMN kind")
         db.execute("DROP VIEW attempt_kinds")
         since = (
             "databases",
+            "standbys",
             "dropped_attempts",
             "leaders",
             "recoveries",

@@ -19,9 +19,12 @@ DOTTED = re.compile(r"holdfast(?:_bench)?(?:\.[A-Za-z_]\w*)+")
 IN_TEXT = re.compile(r"(?<![\w./:@-])holdfast(?:\.[A-Za-z_]\w*){2,}")
 # Names of settings, files and fields of Flink's shapes that are no modules.
 OTHERS = {
+    "holdfast.operators.compared",
     "holdfast.checkpoint",
+    "holdfast.history",
     "holdfast.home",
     "holdfast.peer",
+    "holdfast.files.LocalFiles",
     "holdfast.state.CassandraStateStoreProvider",
     "holdfast.state.CommittedBatches",
     "holdfast.state.Layout",

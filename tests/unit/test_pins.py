@@ -24,6 +24,15 @@ def test_each_tool_has_one_version_and_its_hashes(name: str) -> None:
         assert re.search(r"--hash=sha256:[0-9a-f]{64}", line)
 
 
+@pytest.mark.parametrize("pins", sorted((PINS / "peers").iterdir()), ids=lambda pins: pins.stem)
+def test_each_engine_of_the_bench_has_one_version_and_its_hashes(pins: Path) -> None:
+    lines = pins.read_text().replace("\\\n", " ").splitlines()
+    assert lines
+    for line in lines:
+        assert re.match(r"[a-z0-9-]+==[0-9a-z.]+ .*--hash=sha256:[0-9a-f]{64}", line)
+    assert "--require-hashes" in (SCRIPTS / "peers.sh").read_text()
+
+
 def test_what_builds_the_wheel_is_the_pinned_one() -> None:
     [wanted] = re.findall(
         r'^requires = \["hatchling==([0-9.]+)"\]$', (ROOT / "pyproject.toml").read_text(), re.MULTILINE

@@ -10,7 +10,7 @@ from jar_file import DIGEST, pack, sources_digest
 
 import holdfast as hf
 from holdfast.config.spark_defaults import EXTERNAL_LAYOUT
-from holdfast.formats.request_times import LIMITS_MS
+from holdfast.formats.access_times import LIMITS_MS
 
 ROOT = Path(__file__).parents[2]
 
@@ -23,7 +23,9 @@ def test_the_jar_was_built_from_these_sources() -> None:
 def test_the_jar_holds_nothing_but_our_own_classes() -> None:
     with zipfile.ZipFile(hf.state_jar()) as jar:
         names = jar.namelist()
-    assert [name for name in names if not name.startswith(("holdfast/state/", "META-INF/"))] == []
+    assert [
+        name for name in names if not name.startswith(("holdfast/state/", "holdfast/files/", "META-INF/"))
+    ] == []
     assert "holdfast/state/RedisStateStoreProvider.class" in names
 
 

@@ -82,6 +82,8 @@ class CassandraNode:
         commit_log: When writes are on disk; by default before they are answered: a kill loses nothing.
         java: Options of its JVM; few resources by default.
         facts: Further properties of its JVM.
+        host: Its address on loopback.
+        seed: A node whose cluster it joins; nodes of a cluster have the same ports and different hosts.
 
     Raises:
         Failed: It does not start.
@@ -95,22 +97,29 @@ class CassandraNode:
         commit_log: Sequence[str] = ("commitlog_sync: batch",),
         java: Sequence[str] = ("-Xms512m", "-Xmx512m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"),
         facts: Mapping[str, str] | None = None,
+        host: str = "127.0.0.1",
+        seed: CassandraNode | None = None,
     ) -> None:
         self.folder = folder
+        self.host = host
         self._java = java
         self._facts = facts or {}
-        with socket.socket() as one, socket.socket() as other:
-            one.bind(("127.0.0.1", 0))
-            other.bind(("127.0.0.1", 0))
-            self.port, storage = one.getsockname()[1], other.getsockname()[1]
-        (folder / "cassandra.yaml").write_text(self._settings(storage, commit_log) + settings)
+        if seed is None:
+            with socket.socket() as one, socket.socket() as other:
+                one.bind((host, 0))
+                other.bind((host, 0))
+                self.port, self.storage = one.getsockname()[1], other.getsockname()[1]
+        else:
+            self.port, self.storage = seed.port, seed.storage
+        first = host if seed is None else seed.host
+        (folder / "cassandra.yaml").write_text(self._settings(first, commit_log) + settings)
         (folder / "logback.xml").write_text(_LOGGING)
         self.start()
 
     @property
     def address(self) -> str:
         """As `hf.Cassandra` takes it."""
-        return f"127.0.0.1:{self.port}"
+        return f"{self.host}:{self.port}"
 
     def start(self) -> None:
         """Start it, on the port and the data that it has had.
@@ -149,11 +158,11 @@ class CassandraNode:
         self.process.wait(PATIENCE_S)
 
     def _listens(self) -> bool:
-        with suppress(OSError), socket.create_connection(("127.0.0.1", self.port), timeout=1):
+        with suppress(OSError), socket.create_connection((self.host, self.port), timeout=1):
             return True
         return False
 
-    def _settings(self, storage: int, commit_log: Sequence[str]) -> str:
+    def _settings(self, seed: str, commit_log: Sequence[str]) -> str:
         folders = {
             "commitlog_directory": "commitlog",
             "saved_caches_directory": "saved_caches",
@@ -170,10 +179,10 @@ class CassandraNode:
             "endpoint_snitch: SimpleSnitch",
             "seed_provider:",
             "  - class_name: org.apache.cassandra.locator.SimpleSeedProvider",
-            f'    parameters: [{{seeds: "127.0.0.1:{storage}"}}]',
-            "listen_address: 127.0.0.1",
-            f"storage_port: {storage}",
-            "rpc_address: 127.0.0.1",
+            f'    parameters: [{{seeds: "{seed}:{self.storage}"}}]',
+            f"listen_address: {self.host}",
+            f"storage_port: {self.storage}",
+            f"rpc_address: {self.host}",
             f"native_transport_port: {self.port}",
             "",
         ]

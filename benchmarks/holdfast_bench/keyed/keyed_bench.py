@@ -13,6 +13,7 @@ from holdfast_bench.keyed.keyed_figures import figures_of
 from holdfast_bench.keyed.keyed_process import Measured, Task, measured_from
 from holdfast_bench.keyed.keyed_workloads import Entry, Part, Sizes, Workload, workloads
 from holdfast_bench.measure import at_its_end, measured_apart, note
+from holdfast_bench.turns import in_turn
 
 
 def keyed(
@@ -66,7 +67,7 @@ def _part(workload: Workload, rounds: int, say: Callable[[str], None]) -> Part:
             if entry.shape not in files:
                 files[entry.shape] = write(folder / f"events-{len(files)}", entry.shape)
         for number in range(rounds):
-            for entry in workload.entries:
+            for entry in in_turn(workload.entries, number):
                 say(f"measuring keyed, {workload.name}: {entry.label}, round {number + 1} of {rounds} …")
                 run = _run(entry, files[entry.shape], folder, workload.snapshots)
                 measured[entry.label].append(run)

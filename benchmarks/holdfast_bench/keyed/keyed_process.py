@@ -5,9 +5,11 @@ from __future__ import annotations
 import datetime as dt
 import json
 import os
+import statistics
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -57,6 +59,7 @@ class Measured:
         rows: Events in a counted batch.
         trigger_ms: All that each counted batch took.
         add_batch_ms: The part of it that read, computed and wrote state.
+        phase_ms: The median of each phase that Spark times, over the counted batches.
         written: Bytes of all counted batches.
         memory: The peak of any Python worker, from the first batch on.
     """
@@ -64,6 +67,7 @@ class Measured:
     rows: int
     trigger_ms: tuple[int, ...]
     add_batch_ms: tuple[int, ...]
+    phase_ms: Mapping[str, float]
     written: Written
     memory: Memory
 
@@ -74,6 +78,7 @@ def measured_from(fields: dict[str, Any]) -> Measured:
         fields["rows"],
         tuple(fields["trigger_ms"]),
         tuple(fields["add_batch_ms"]),
+        fields["phase_ms"],
         Written(**fields["written"]),
         Memory(**fields["memory"]),
     )
@@ -131,10 +136,9 @@ def _source(progress: Any) -> Any:
 
 
 def _files_read(offset: Any) -> int:
-    if offset is None:
-        return 0
+    """Zero before the first batch, which Spark reports as null or as the text `null`."""
     read = json.loads(offset) if isinstance(offset, str) else offset
-    return int(read["logOffset"]) + 1
+    return 0 if read is None else int(read["logOffset"]) + 1
 
 
 def _settle(task: Task, folder: Path) -> None:
@@ -172,46 +176,54 @@ def _evaluate(task: Task, progress: list[Any], state: Path, memory: Memory) -> M
         int(_source(counted[0])["numInputRows"]),
         tuple(int(each["triggerExecution"]) for each in durations),
         tuple(int(each["addBatch"]) for each in durations),
+        {phase: statistics.median(each.get(phase, 0) for each in durations) for phase in durations[0]},
         written(state, versions, began),
         memory,
     )
 
 
-def main() -> None:
-    """Read a task from standard input, run it, print what was measured as the last line."""
+@contextmanager
+def local_session(name: str, home: Path, settings: Mapping[str, str]) -> Iterator[SparkSession]:
+    """A session with Holdfast's defaults on two cores, two partitions and all progress of its queries."""
     from pyspark.sql import SparkSession
 
-    from holdfast.config.spark_defaults import (
-        LOCAL_FILES,
-        RETAIN_KEY,
-        SHUFFLE_PARTITIONS_KEY,
-    )
+    from holdfast.config.spark_defaults import SHUFFLE_PARTITIONS_KEY
+    from holdfast.engine.file_manager import local_settings
     from holdfast.engine.session.java import no_jvm_left
     from holdfast.engine.session.session import configure
 
-    fields = json.load(sys.stdin)
-    task = Task(**{**fields, "load": tuple(fields["load"]), "batches": tuple(fields["batches"])})
-    builder = SparkSession.builder.appName(f"bench-{task.side}").master("local[2]")
+    builder = SparkSession.builder.appName(f"bench-{name}").master("local[2]")
     own = {
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.driver.memory": "4g",
         SHUFFLE_PARTITIONS_KEY: "2",
-        # All batches' figures and all state files are still there at the end.
+        # All batches' figures are still there at the end.
         "spark.sql.streaming.numRecentProgressUpdates": "100000",
-        RETAIN_KEY: "100000",
+        **settings,
     }
     for key, value in own.items():
         builder = builder.config(key, value)
     with no_jvm_left():
-        spark = configure(builder, home=Path(task.folder) / "home").getOrCreate()
+        spark = configure(builder, home=home).getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
-    for name, value in LOCAL_FILES.items():
-        spark.conf.set(name, value)
+    for key, value in local_settings(spark).items():
+        spark.conf.set(key, value)
     try:
-        result = measure(spark, task)
+        yield spark
     finally:
         spark.stop()
+
+
+def main() -> None:
+    """Read a task from standard input, run it, print what was measured as the last line."""
+    from holdfast.config.spark_defaults import RETAIN_KEY
+
+    fields = json.load(sys.stdin)
+    task = Task(**{**fields, "load": tuple(fields["load"]), "batches": tuple(fields["batches"])})
+    # All state files are still there at the end.
+    with local_session(task.side, Path(task.folder) / "home", {RETAIN_KEY: "100000"}) as spark:
+        result = measure(spark, task)
     sys.stdout.write(json.dumps(asdict(result)) + "\n")
 
 

@@ -14,8 +14,12 @@ from holdfast_bench.measure import Result
 WORKER_MIB = 256
 RAW_BATCHES = 5
 WARM_UP = 2
-# A run of small batches, or without a large load before, is over before the JVM has compiled what runs it.
+# A run without a large load before is over before the JVM has compiled what runs it.
 LONG_WARM_UP = 10
+# Small batches compete with the JVM's compiler, which works for about a minute.
+LATENCY_WARM_UP = 300
+LATENCY_BATCHES = 200
+LATENCY_MS, LATENCY_P99_MS = 150, 250
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,10 +115,14 @@ class Part:
     def results(self) -> tuple[Result, ...]:
         """The comparisons of which all sides ran."""
         return tuple(
-            Result(each, each.measure(*(self.figures[label] for label in each.about)))
-            for each in self.workload.comparisons
-            if set(each.about) <= set(self.figures)
+            self._result(each) for each in self.workload.comparisons if set(each.about) <= set(self.figures)
         )
+
+    def _result(self, comparison: Comparison) -> Result:
+        sides = [self.figures[label] for label in comparison.about]
+        rounds = list(zip(*(each.by_round for each in sides), strict=True))
+        pairs = [comparison.measure(*each) for each in rounds] if len(rounds) > 1 else []
+        return Result(comparison, comparison.measure(*sides), pairs)
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
@@ -199,18 +207,13 @@ def _sparse(sizes: Sizes) -> Workload:
             *(_time(side, f"{side}_few", 1.5) for side in (ON_BATCH, ON_EVENT)),
             *(_time(side, f"{side}_few") for side in (SQL, RAW)),
             *(
-                Comparison(
-                    f"{side}, slowest batch / median", (side,), lambda one: one.slowest, 2, at_least=False
-                )
+                _most(side, "slowest batch / median", lambda one: one.slowest, 2)
                 for side in (ON_BATCH, ON_EVENT)
             ),
             Comparison(f"{SQL}, slowest batch / median", (SQL,), lambda one: one.slowest),
             *(_bytes(side, SQL, 2) for side in (ON_BATCH, ON_EVENT)),
             *(
-                Comparison(
-                    f"{side}, a worker's own memory in MiB", (side,),
-                    lambda one: one.private_bytes / MIB, WORKER_MIB, at_least=False,
-                )
+                _most(side, "a worker's own memory in MiB", lambda one: one.private_bytes / MIB, WORKER_MIB)
                 for side in (ON_BATCH, ON_EVENT)
             ),
         ),
@@ -220,13 +223,26 @@ def _sparse(sizes: Sizes) -> Workload:
 
 def _latency(sizes: Sizes) -> Workload:
     keys, rows = max(1, sizes.rows // 2), max(1, sizes.rows // 1000)
-    shape = Shape(keys, rows, sizes.batches + LONG_WARM_UP, loaded=True)
+    shape = Shape(keys, rows, LATENCY_BATCHES + LATENCY_WARM_UP, loaded=True)
     sides = (RAW, SQL, ON_EVENT, ON_BATCH)
     return Workload(
         "latency",
         f"batches of {rows:,} events of {keys:,} users that all have state, two partitions",
-        tuple(Entry(side, side, shape, warm_up=LONG_WARM_UP) for side in sides),
-        (_time(ON_BATCH, RAW, 1.2), _time(ON_EVENT, RAW, 1.2), _time(ON_BATCH, SQL)),
+        tuple(Entry(side, side, shape, warm_up=LATENCY_WARM_UP) for side in sides),
+        (
+            *(
+                _most(side, "time of a batch in ms", lambda one: one.median_ms, LATENCY_MS)
+                for side in (ON_BATCH, ON_EVENT)
+            ),
+            *(
+                _most(side, "99th percentile in ms", lambda one: one.p99_ms, LATENCY_P99_MS)
+                for side in (ON_BATCH, ON_EVENT)
+            ),
+            _time(ON_BATCH, RAW, 1.2),
+            _time(ON_EVENT, RAW, 1.2),
+            _time(ON_BATCH, SQL),
+            _time(ON_EVENT, SQL),
+        ),
         latency=True,
     )
 
@@ -259,6 +275,10 @@ def _entries(sides: tuple[str, ...], keys: int, rows: int, batches: int) -> tupl
     """A row a side; the raw one is slow and gets few batches, the same ones."""
     counts = {side: min(batches, RAW_BATCHES) if side == RAW else batches for side in sides}
     return tuple(Entry(side, side, Shape(keys, rows, counts[side] + WARM_UP)) for side in sides)
+
+
+def _most(side: str, what: str, measure: Callable[[Figures], float], bound: float) -> Comparison:
+    return Comparison(f"{side}, {what}", (side,), measure, bound, at_least=False)
 
 
 def _speed(one: str, other: str, bound: float | None = None) -> Comparison:

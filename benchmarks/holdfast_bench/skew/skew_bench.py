@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from holdfast.errors import Invalid
-from holdfast_bench.measure import Result, measured_apart, median_within, note, pairs
+from holdfast_bench.measure import Result, measured_apart, note, pairs
 from holdfast_bench.skew.skew_data import Events, write
 from holdfast_bench.skew.skew_process import Measured, Task, measured_from
 from holdfast_bench.skew.skew_sides import SIDES
@@ -94,32 +94,6 @@ COMPARISONS: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class SkewResult(Result):
-    """A comparison of which both sides ran.
-
-    Attributes:
-        pairs: The ratio of each pair, where batches were compared in pairs.
-    """
-
-    pairs: Sequence[float] = ()
-
-    @property
-    def within(self) -> tuple[float, float] | None:
-        """Between what the true value is, where there were pairs."""
-        return median_within(self.pairs) if self.pairs else None
-
-    @property
-    def told(self) -> bool:
-        """Whether another such measurement would say the same of the promise."""
-        bound, within = self.comparison.bound, self.within
-        return bound is None or within is None or not within[0] <= bound < within[1]
-
-    def as_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
-        return {**Result.as_dict(self), "told": self.told}
-
-
-@dataclass(frozen=True, slots=True)
 class Skew:
     """What was measured, by side.
 
@@ -143,16 +117,16 @@ class Skew:
         return self.sizes.rows // (self.sizes.batches * SIDES[side].finer)
 
     @property
-    def results(self) -> list[SkewResult]:
+    def results(self) -> list[Result]:
         """The comparisons of which both sides ran."""
         return [self._result(each) for each in COMPARISONS if {each.one, each.other} <= set(self.runs)]
 
-    def _result(self, comparison: Comparison) -> SkewResult:
+    def _result(self, comparison: Comparison) -> Result:
         one, other, figure = comparison.one, comparison.other, comparison.figure
         if not SIDES[one].by_turns:
-            return SkewResult(comparison, self.median(one, figure) / max(1.0, self.median(other, figure)))
+            return Result(comparison, self.median(one, figure) / max(1.0, self.median(other, figure)))
         found = pairs(self._each(one, figure), [max(1, ms) for ms in self._each(other, figure)])
-        return SkewResult(comparison, statistics.median(found), found)
+        return Result(comparison, statistics.median(found), found)
 
     @property
     def identical(self) -> bool:

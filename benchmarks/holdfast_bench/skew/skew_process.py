@@ -220,9 +220,9 @@ def main() -> None:
     from pyspark.sql import SparkSession
 
     from holdfast.config.spark_defaults import (
-        LOCAL_FILES,
         SHUFFLE_PARTITIONS_KEY,
     )
+    from holdfast.engine.file_manager import local_settings
     from holdfast.engine.session.java import no_jvm_left
     from holdfast.engine.session.session import configure
 
@@ -254,7 +254,7 @@ def main() -> None:
     with no_jvm_left():
         spark = configure(builder, home=Path(task.folder) / "home").getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
-    for name, value in LOCAL_FILES.items():
+    for name, value in local_settings(spark).items():
         spark.conf.set(name, value)
     try:
         ran = measure(spark, task)

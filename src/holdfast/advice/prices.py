@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,13 +11,9 @@ from typing import Any, Final, Literal, TypeAlias
 
 from holdfast.advice.usage import Requests
 from holdfast.config.checks import SCHEME
+from holdfast.config.settings import read_toml
 from holdfast.errors import Invalid, NotFound
 from holdfast.json_shapes import JsonShape, in_json
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib  # type: ignore[import-not-found,unused-ignore]
 
 GB: Final = 10**9
 HOURS_PER_MONTH: Final = 730.0
@@ -145,7 +140,7 @@ def _content(file: Path, where: str) -> dict[str, Any]:
                 expected=f"a TOML file of at most {_LARGEST_FILE >> 20} MiB",
                 hint="give the path of a price file, or omit --prices",
             )
-        content: dict[str, Any] = tomllib.loads(file.read_text(encoding="utf-8"))
+        content = read_toml(file)
     except (OSError, ValueError) as error:
         # Errors in TOML and UTF-8 are ValueErrors, as is an impossible file name.
         found = error.strerror if isinstance(error, OSError) else str(error)

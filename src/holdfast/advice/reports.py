@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path, PurePath
@@ -17,12 +16,8 @@ from holdfast.advice.source.calls import Evaluated
 from holdfast.advice.source.evaluation import evaluate
 from holdfast.advice.source.source_lint import hits_in, parsed, read_source, suppressions
 from holdfast.advice.source.values import CodeLocation
+from holdfast.config.settings import read_toml
 from holdfast.errors import Invalid
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib  # type: ignore[import-not-found,unused-ignore]
 
 FILE_NAME: Final = "pyproject.toml"
 TABLE: Final = "tool.holdfast.lint"
@@ -61,7 +56,7 @@ def configuration_beside(folder: Path) -> LintConfiguration:
 
 def _read(file: Path) -> LintConfiguration:
     try:
-        content: dict[str, Any] = tomllib.loads(file.read_text(encoding="utf-8"))
+        content = read_toml(file)
     except OSError as error:
         raise Invalid(
             "cannot read the lint configuration",
@@ -70,7 +65,7 @@ def _read(file: Path) -> LintConfiguration:
             found=error.strerror,
             hint="give the current user read permission on the file",
         ) from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except ValueError as error:
         raise Invalid(
             "the lint configuration is not valid TOML",
             code="HF-E2011",

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import datetime as dt
 import heapq
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, Final
 
+from holdfast import layout
 from holdfast.at_rest.model import (
     EVENT,
     PROCESSING,
@@ -26,13 +28,16 @@ from holdfast.checkpoints.checkpoint import ProgressCallback
 from holdfast.checkpoints.logs import InputRange, batch_input
 from holdfast.checkpoints.state.lookup import KeptRows, Sought, kept_rows
 from holdfast.checkpoints.state.states import OperatorStates
+from holdfast.config.checks import local_path
 from holdfast.errors import HoldfastError, Invalid, NotFound
 from holdfast.formats.operators import short_name
 from holdfast.formats.rows.plain import plain
+from holdfast.formats.text import json_object
 from holdfast.json_shapes import JsonShape, in_json, in_json_as, json_as, json_spread
+from holdfast.layout import OwnFile
 from holdfast.savepoints import catalog as catalogs
 from holdfast.savepoints.view import SavepointView
-from holdfast.storage.port import Storage
+from holdfast.storage.port import Storage, full
 
 if TYPE_CHECKING:
     import numpy as np
@@ -529,10 +534,61 @@ def heaviest(state: NamedState, *, most: int = 10, tell: ProgressCallback | None
     return HeavyKeys(state, keys, total, tuple(_heavy_key(size, total) for size in ranked))
 
 
+def split_joins(storage: Storage) -> tuple[str, ...]:
+    """Return the names of the joins with split hot keys in a checkpoint."""
+    begin, end = layout.split_note("\0").split("\0")
+    names = (name for name in storage.list(layout.OWN).names if name.startswith(begin) and name.endswith(end))
+    return tuple(sorted(name.removeprefix(begin).removesuffix(end) for name in names))
+
+
+def split_note(storage: Storage, join: str) -> Mapping[str, Any]:
+    """Return the fields of the file that describes the split of a join.
+
+    Raises:
+        NotFound: The checkpoint has no split join with this name.
+        Corrupt: The description cannot be read.
+    """
+    path = OwnFile(layout.split_note(join)).render()
+    what = "the description of a split join"
+    return json_object(storage.read(path).decode(), what, full(storage.uri, path))
+
+
+def split_call(storage: Storage, heavy: HeavyKeys) -> str | None:
+    """Return the Python call that also splits the largest keys of a join; None if that is not needed.
+
+    The call names the present hot keys and each key with at least a twentieth of the bytes of the state.
+
+    Args:
+        storage: The checkpoint.
+        heavy: The largest keys of a side of the join. The parts of a key are listed separately.
+
+    Raises:
+        Corrupt: The description of the split cannot be read.
+    """
+    joins = split_joins(storage)
+    if len(joins) != 1 or heavy.state.name not in ("left", "right"):
+        return None
+    note = split_note(storage, joins[0])
+    columns, hot = len(note["by"]), [tuple(json.loads(text)) for text in note["hot"]]
+    shares: dict[tuple[Any, ...], float] = {}
+    for key in heavy.heaviest:
+        values = tuple(key.key.values())[:columns]
+        shares[values] = shares.get(values, 0) + key.share
+    found = [key for key, share in shares.items() if share >= _HOT_SHARE and key not in hot]
+    if not hot or not found:
+        return None
+    keys = ", ".join(repr(key[0] if columns == 1 else key) for key in (*hot, *found))
+    place = str(local_path(storage.uri) or storage.uri)
+    change = f"hf.change({place!r}).split({joins[0]!r}, hot=[{keys}], parts={note['parts']})"
+    return f"{change}.to({place + '-split'!r}, stopped=True)"
+
+
 def _heavy_key(size: KeySize, total: int) -> LargestKey:
     return LargestKey(size.key(), size.rows, size.size_bytes, size.size_bytes / max(total, 1), size.partition)
 
 
+# The share of a state's bytes from which a key is worth splitting.
+_HOT_SHARE: Final = 0.05
 _SECOND: Final = 1000
 _MINUTE: Final = 60 * _SECOND
 _HOUR: Final = 60 * _MINUTE

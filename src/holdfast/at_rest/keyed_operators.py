@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from holdfast import layout
 from holdfast.checkpoints.keyed import group_of_key, is_keyed, numbering_of, stored_group
+from holdfast.checkpoints.naming import plan_note
 from holdfast.checkpoints.state.rows import state_chunks
 from holdfast.checkpoints.state.states import OperatorStates, operator_states
 from holdfast.errors import Invalid, NotFound
 from holdfast.formats.key_groups import META, Meta
-from holdfast.formats.logs.notes import PLAN_NOTE, parse_note
 from holdfast.formats.text import damaged, foreign_json
 from holdfast.layout import OwnFile
 from holdfast.storage.port import Storage, full
@@ -21,6 +21,7 @@ from holdfast.worker.state.group_numbers import EVEN, Numbering
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from holdfast.checkpoints.keyed import KeyGroup
     from holdfast.worker.state.layout import BlobSchema
 
 
@@ -163,6 +164,20 @@ def keyed_with_states(
     return found
 
 
+def stored_names(storage: Storage, batch_id: int | None = None) -> dict[int, str | None]:
+    """Return the names of a query's keyed operators by number; None for a name that is not recorded.
+
+    Cost: as for `keyed_operators`.
+
+    Raises:
+        As for `keyed_operators`.
+    """
+    own = [operator for operator in operator_states(storage, batch_id) if is_keyed(operator)]
+    if not own:
+        return {}
+    return {states.operator_id: name for states, name in _name_operators(storage, own, dict(_notes(storage)))}
+
+
 def _operator(
     states: OperatorStates,
     name: str | None,
@@ -226,14 +241,22 @@ def _from_note(note: Mapping[str, Any]) -> tuple[BlobSchema | None, int]:
 
 def _from_rows(storage: Storage, states: OperatorStates) -> tuple[BlobSchema | None, int]:
     """Return the schema of any group, and the number of groups in its record."""
+    group, where = _any_group(storage, states)
+    if group is None:
+        return None, 0
+    meta: Meta = group.record(where)
+    return group.read_forms(where).get(meta.form), meta.key_groups
+
+
+def _any_group(storage: Storage, states: OperatorStates) -> tuple[KeyGroup | None, str]:
+    """Return a key group of an operator, or None without state, and the operator's location for messages."""
     for codec, _, pairs in state_chunks(storage, states.batch_id, operator_id=states.operator_id):
         if codec.name.family != META:
             continue
         group = stored_group(storage, states, group_of_key(codec, pairs[0][0]))
         if group is not None:
-            meta: Meta = group.record(codec.where)
-            return group.read_forms(codec.where).get(meta.form), meta.key_groups
-    return None, 0
+            return group, codec.where
+    return None, ""
 
 
 def _notes(storage: Storage) -> Iterator[tuple[str, Mapping[str, Any]]]:
@@ -260,9 +283,11 @@ def _name_operators(
     """Yield each operator with its name from the describing files, which do not identify Spark's operators.
 
     A single operator needs no matching, and the plan of a query that Holdfast started lists operators in
-    Spark's order. Otherwise they are matched by the schema of the stored rows, if only one file has that
-    schema.
+    Spark's order. Otherwise the names are stored with the rows. Rows of an earlier Holdfast have no name and
+    are matched by their schema, if only one file has that schema.
     """
+    from holdfast.worker.state.layout import operator_in
+
     planned = _planned(storage, own[0].batch_id)
     if len(planned) == len(own) and set(planned) <= set(notes):
         yield from zip(own, planned, strict=True)
@@ -271,6 +296,11 @@ def _name_operators(
         yield own[0], next(iter(notes))
         return
     for states in own:
+        group, _ = _any_group(storage, states)
+        name = None if group is None else operator_in(group.forms)
+        if name is not None:
+            yield states, name
+            continue
         form, key_groups = _from_rows(storage, states) if notes else (None, 0)
         fits = [
             name
@@ -284,10 +314,6 @@ def _name_operators(
 
 def _planned(storage: Storage, batch_id: int) -> tuple[str, ...]:
     """Return the names of the keyed operators in the plan of a batch, in Spark's order."""
-    path = OwnFile(PLAN_NOTE).render()
-    try:
-        note = parse_note(storage.read(path), full(storage.uri, path))
-    except NotFound:
-        return ()
+    note = plan_note(storage)
     plan = None if note is None else note.at(batch_id)
     return () if plan is None else plan.operators

@@ -90,7 +90,9 @@ class NamedState(JsonShape):
     @in_json_as("name")
     def full_name(self) -> str:
         """The names of the operator and the state, as accepted in requests."""
-        return self.operator if self.name == self.operator else f"{self.operator}.{self.name}"
+        # A state of a keyed operator may have the operator's own name, which stands for the combined state.
+        is_whole = self.codec is not None or self.form is StateForm.KEYED
+        return self.operator if is_whole and self.name == self.operator else f"{self.operator}.{self.name}"
 
     @property
     def stored(self) -> tuple[str, str]:

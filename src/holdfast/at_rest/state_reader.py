@@ -90,8 +90,8 @@ def pick(
     Args:
         operators: The operators of the checkpoint.
         name: `STATE`, `OPERATOR.STATE`, or an operator that has one state. An operator is given by its name,
-            its number or Spark's name for it. An empty name selects the only state, or the combined state of
-            the only operator if that is keyed.
+            its number or Spark's name for it. A full name, as in a list of states, comes first. An empty name
+            selects the only state, or the combined state of the only operator if that is keyed.
         operator: The operator, if several operators have a state with this name.
 
     Raises:
@@ -109,6 +109,10 @@ def pick(
                 labels.add(state.codec.name.label)
             if not name or name in labels:
                 fits.append((candidate, state))
+    fits = [fit for fit in fits if fit[1].full_name == name] or fits
+    if name and len({owner.operator_id for owner, _ in fits}) == 1:
+        # A state of a keyed operator may have the name of the operator, which its combined state has too.
+        fits = [fit for fit in fits if fit[1].form is not StateForm.KEYED] or fits
     listed = ", ".join(dict.fromkeys(state.full_name for owner in operators for state in owner.states))
     if not name and len(chosen) == 1 and fits:
         # The states of a keyed operator are parts of its combined state.

@@ -617,7 +617,7 @@ def _run(query: WarmQuery, histories: Path, place: Path) -> int:
     left = iter(folders)
     trial = Trial(with_files(query.frame, lambda _: next(left)), query.mode, place.as_uri(), None)
     try:
-        rows = trial.run_once().input_rows
+        rows = trial.run_once(history=True).input_rows
         if (read(LocalStorage(place)).watermark_ms or 0) > 0:
             # Closing a window feeds the next operator, which closes its own window one batch later.
             for _ in read(LocalStorage(place)).operators:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import date, datetime
@@ -195,6 +195,23 @@ class StateChange:
         asked = request(state, where, key, set, delete=delete, insert=insert, change=change)
         step = EditRows(asked, why)
         return self._add_step(StepOrder.ROWS, _simple(step, {"state": state, "statement": asked.statement}))
+
+    def split(self, join: str, *, hot: Iterable[Any], parts: int | None = None) -> Self:
+        """Change the hot keys of a join that `hf.split_hot(…).join_within(…)` splits.
+
+        Args:
+            join: The name of the join: the `name=` of `join_within`, by default "join".
+            hot: The new hot keys: values, or tuples for several key columns; at least one.
+            parts: The new number of parts of each key; by default it is kept.
+        """
+        from holdfast.changes.resplit import ResplitJoin
+
+        step = ResplitJoin(join, hot, parts)
+
+        def prepared(source: ChangeSource, _: Storage) -> Prepared:
+            return nullcontext((step.plan(source.view()[0]), step))
+
+        return self._add_step(StepOrder.ROWS, prepared)
 
     def drop_expired(self) -> Self:
         """Delete expired values of keyed state, as `hf.drop_expired` does."""

@@ -22,7 +22,7 @@ from holdfast.checkpoints.checkpoint import ProgressCallback, read
 from holdfast.clock import now_ms
 from holdfast.config.settings import Settings
 from holdfast.errors import Conflict, HoldfastError, Invalid
-from holdfast.external.view import open_checkpoint
+from holdfast.external.view import open_checkpoint, open_current
 from holdfast.extras import require_package
 from holdfast.ownership.checkpoint_guard import dry_run_usage, guarded, refuse_held
 from holdfast.ownership.usage import CheckpointUsage
@@ -244,7 +244,8 @@ def erase(
             `column=value`, which is searched in the named columns of keys and values.
         everywhere: The catalog.
         column: The column of keys and values in which a bare value is searched; None for every key column.
-        checkpoint: The checkpoint of a stopped query on a local disk, from which the key is erased first.
+        checkpoint: The checkpoint of a stopped query, from which the key is erased first. On S3 and HDFS a
+            successor replaces it, as the certificate says.
         stopped: True to confirm that no query uses the checkpoint, which is required. The checkpoint is also
             watched for several seconds to two minutes.
         why: The reason, which is stored in the certificate and in the savepoints.
@@ -345,7 +346,7 @@ def _places_of(everywhere: Address, checkpoint: Address | None) -> tuple[Storage
     require_catalog(catalog)
     if checkpoint is None:
         return catalog, None
-    storage = open_storage(os.fspath(checkpoint))
+    storage = open_current(checkpoint)
     require_stopped(storage)
     return catalog, storage
 
@@ -357,7 +358,7 @@ def checkpoint_usage(checkpoint: Address) -> CheckpointUsage:
         Conflict: A job holds the checkpoint, a process has one of its files open, or a batch is uncommitted.
         NotFound: The checkpoint does not exist.
     """
-    storage = open_storage(os.fspath(checkpoint))
+    storage = open_current(checkpoint)
     require_stopped(storage)
     return dry_run_usage(storage, now_ms())
 

@@ -22,15 +22,16 @@ from holdfast.changes.rewriting import OperatorRewrite, StateShape
 from holdfast.changes.state_columns import OperatorColumns, columns_of
 from holdfast.changes.working_copy import MaintenanceCommit, WorkingCopy, begin
 from holdfast.checkpoints.checkpoint import ProgressCallback, StatefulOperator, Tree
+from holdfast.checkpoints.naming import plan_note
 from holdfast.checkpoints.state.contents import ContentSum, StateContent, contents
 from holdfast.checkpoints.state.key_partition import KeyPartitions, in_other_partition
 from holdfast.checkpoints.state.rocksdb import NO_FAMILIES, Families, Pairs
 from holdfast.checkpoints.state.rows import store_chunks
 from holdfast.checkpoints.state.states import OperatorShape, OperatorStates, StateCodec, operator_states
 from holdfast.clock import now_ms
-from holdfast.errors import Corrupt, Internal, NotFound, Unsupported
+from holdfast.errors import Corrupt, Internal, Unsupported
 from holdfast.formats.logs.batch_logs import CommitLog, parse_commit
-from holdfast.formats.logs.notes import PLAN_NOTE, PlanNote, QueryPlan, parse_note
+from holdfast.formats.logs.notes import PLAN_NOTE, PlanNote, QueryPlan
 from holdfast.formats.logs.operator_metadata import parse_operator
 from holdfast.formats.operators import KEYED_VARIABLES, operator_names
 from holdfast.formats.rows.unsafe_row import RowCodec
@@ -138,7 +139,11 @@ class EvolutionPlan(ChangePlan, JsonShape):
 
 
 def operator_columns(
-    shapes: Sequence[OperatorShape], plan: QueryPlan | None, confs: Mapping[str, str], where: str
+    shapes: Sequence[OperatorShape],
+    plan: QueryPlan | None,
+    confs: Mapping[str, str],
+    where: str,
+    stored: Mapping[int, str | None] | None = None,
 ) -> tuple[OperatorColumns, ...]:
     """Return the operators of a query with the columns of their states.
 
@@ -147,12 +152,17 @@ def operator_columns(
         plan: The plan of the query; None if unknown.
         confs: The settings that are pinned in the checkpoint.
         where: The checkpoint, for messages.
+        stored: The names of keyed operators as stored in the state, used if the plan is unknown.
     """
     stateful = [] if plan is None else [step.text for step in plan.steps if step.stateful]
     texts: list[str | None] = list(stateful) if len(stateful) == len(shapes) else [None] * len(shapes)
     keyed = [shape.operator_id for shape in shapes if set(shape.variables) == KEYED_VARIABLES]
     given = () if plan is None else plan.operators
-    names = dict(zip(keyed, given, strict=True)) if len(given) == len(keyed) else dict.fromkeys(keyed)
+    names: dict[int, str | None] = (
+        dict(zip(keyed, given, strict=True)) if len(given) == len(keyed) else dict.fromkeys(keyed)
+    )
+    if plan is None and stored is not None:
+        names = {number: stored.get(number) for number in keyed}
     called = operator_names({shape.operator_id: shape.kind for shape in shapes}, names)
     return tuple(
         columns_of(shape, called[shape.operator_id], text, confs, where)
@@ -584,8 +594,7 @@ class _Evolution:
         return written
 
     def _copy_logs(self) -> None:
-        """Copy all files except state; the newest commit names only state files of remaining operators."""
-        last = LogFile(Log.COMMITS, self._plan.batch_id).render()
+        """Copy all files except state; commits name only state files of remaining operators, renumbered."""
         gone = {
             layout.operator_note(step.matched.old.named.user_name)
             for step in self._plan.steps
@@ -593,25 +602,37 @@ class _Evolution:
             and step.matched.old is not None
             and step.matched.old.named.user_name is not None
         }
-        for path, _ in Tree(self._old).places():
-            if path.startswith(f"{layout.STATE}/") or path in (
-                last,
-                layout.HadoopChecksumFile(last).render(),
-            ):
+        for path, place in Tree(self._old).places():
+            if path.startswith(f"{layout.STATE}/"):
+                continue
+            of = layout.parse(place.of) if isinstance(place, layout.HadoopChecksumFile) else place
+            if isinstance(of, LogFile) and of.log is Log.COMMITS:
+                if of is place:
+                    self._made.write(path, self._renumbered(self._old.read(path), path))
                 continue
             if path.startswith(f"{layout.OWN}/") and path.rpartition("/")[2] in gone:
                 continue
             self._made.write(path, self._old.read(path))
-        commit = parse_commit(self._old.read(last), last)
-        if commit.state_ids is not None:
-            ids = {
-                step.matched.new.number: commit.state_ids[step.matched.old.number]
-                for step in self._plan.steps
-                if step.moved and step.matched.new is not None and step.matched.old is not None
-            }
-            named = {str(number): [list(stores) for stores in parts] for number, parts in ids.items()}
-            commit = CommitLog(commit.version, {**commit.fields, _IDS: named}, ids)
-        self._made.write(last, commit.render())
+
+    def _renumbered(self, data: bytes, path: str) -> bytes:
+        """Return a commit with the state files of moved operators under their numbers in the new code.
+
+        The state of the newest batch may consist of files of earlier batches, so all commits are renumbered.
+        """
+        commit = parse_commit(data, path)
+        known = commit.state_ids
+        if known is None:
+            return data
+        ids = {
+            step.matched.new.number: known[step.matched.old.number]
+            for step in self._plan.steps
+            if step.moved
+            and step.matched.new is not None
+            and step.matched.old is not None
+            and step.matched.old.number in known
+        }
+        named = {str(number): [list(stores) for stores in parts] for number, parts in ids.items()}
+        return CommitLog(commit.version, {**commit.fields, _IDS: named}, ids).render()
 
     def _copy_state(self, step: OperatorStep) -> None:
         """Copy all files of an operator, under its number in the new code."""
@@ -656,11 +677,7 @@ class _Evolution:
         if self._code.plan is None:
             return
         path = OwnFile(PLAN_NOTE).render()
-        try:
-            noted = parse_note(self._made.read(path), full(self._made.uri, path))
-        except NotFound:
-            noted = None
-        now = (noted or PlanNote()).with_plan(self._code.plan, batch_id)
+        now = (plan_note(self._made) or PlanNote()).with_plan(self._code.plan, batch_id)
         self._made.delete(layout.HadoopChecksumFile(path).render())
         self._made.write(path, now.render().encode(), replace=True)
 

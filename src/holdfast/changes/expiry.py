@@ -24,11 +24,13 @@ from holdfast.changes.keyed.group_blobs import brought, joined, living_parts, wr
 from holdfast.changes.keyed.store_rows import GroupChange, group_rows
 from holdfast.checkpoints.checkpoint import ProgressCallback
 from holdfast.checkpoints.keyed import KeyGroup, KeyRow, Part, key_rows
+from holdfast.clock import now_ms
 from holdfast.errors import Internal, Unsupported
 from holdfast.formats.manifest import ERASURES, EXPIRED, Manifest
 from holdfast.json_shapes import JsonShape
 from holdfast.layout import StoreId
 from holdfast.quantities import counted
+from holdfast.savepoints import leases
 from holdfast.savepoints.address import Address, StateAddress
 from holdfast.savepoints.catalog import savepoint_uri
 from holdfast.savepoints.proof import prove
@@ -296,6 +298,9 @@ def copy_without_expired(
     *,
     label: str | None = None,
     deep: bool = False,
+    operation: str | None = None,
+    clock: leases.Clock = now_ms,
+    chance: leases.Chance = os.urandom,
     tell: ProgressCallback | None = None,
 ) -> Taken:
     """Create a savepoint in the catalog `to` without the expired values of an existing one.
@@ -325,9 +330,15 @@ def copy_without_expired(
             changes,
             folder,
             manifest.change,
-            noted={**_valid_notes(manifest), EXPIRED: _record(dropped, keys)},
+            noted={
+                **_valid_notes(manifest),
+                EXPIRED: _record(dropped, keys),
+                **({} if operation is None else {"operation": operation}),
+            },
             label=label,
             deep=deep,
+            clock=clock,
+            chance=chance,
             tell=tell,
         )
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -82,7 +82,12 @@ class StateShape:
 
 
 def rewrite(
-    checkpoint: Storage, shape: StateShape, folder: Path, tell: ProgressCallback | None = None
+    checkpoint: Storage,
+    shape: StateShape,
+    folder: Path,
+    tell: ProgressCallback | None = None,
+    *,
+    make: Callable[..., OperatorRewrite] | None = None,
 ) -> int:
     """Rewrite all state in a different layout, in a separate batch.
 
@@ -99,6 +104,7 @@ def rewrite(
         shape: The new layout of the state.
         folder: A working directory that does not exist yet.
         tell: The progress callback, called with stores done, total stores, and the current step.
+        make: The factory of the writer of each operator; by default `OperatorRewrite`.
 
     Returns:
         The id of the new batch.
@@ -122,7 +128,8 @@ def rewrite(
     ids: dict[int, tuple[tuple[str, ...], ...]] = {}
     done = 0
     for operator in batch.found.operators:
-        work = OperatorRewrite(batch, operator, states[operator.operator_id], shape, folder, now_ms())
+        made = make or OperatorRewrite
+        work = made(batch, operator, states[operator.operator_id], shape, folder, now_ms())
         for name in operator.store_names:
             if tell is not None:
                 tell(done, total, "writing state")

@@ -1,13 +1,22 @@
-"""The functions `hf.savepoints.take`, `restore` and `fork`, which can leave out expired rows."""
+"""The functions of `hf.savepoints` that can leave out expired rows: takes, restore and fork."""
 
 from __future__ import annotations
 
+import os
+
+from holdfast.checkpoints import record_of
 from holdfast.checkpoints.checkpoint import ProgressCallback
+from holdfast.config.checks import whole
+from holdfast.external.view import open_checkpoint
 from holdfast.extras import require_package
+from holdfast.savepoints import periodic
 from holdfast.savepoints.address import Address, StateAddress
+from holdfast.savepoints.periodic import PeriodicTake
 from holdfast.savepoints.restoring import Restored, RestoreKind
-from holdfast.savepoints.savepoint_api import TakeWithoutExpired, create_checkpoint, take_savepoint
+from holdfast.savepoints.savepoint_api import create_checkpoint, take_savepoint
 from holdfast.savepoints.taking import Taken
+from holdfast.savepoints.whole_take import TakeWithoutExpired
+from holdfast.storage import open_storage
 
 
 def take(
@@ -78,8 +87,58 @@ def take(
         digest=digest,
         gentle=gentle,
         home=home,
-        without_expired=_without_expired() if drop_expired else None,
+        without_expired=without_expired() if drop_expired else None,
         id_of=id_of,
+        tell=tell,
+    )
+
+
+def take_and_retain(
+    checkpoint: Address,
+    catalog: Address,
+    *,
+    retain: int | None = None,
+    label: str = periodic.LABEL,
+    deep: bool = False,
+    drop_expired: bool = False,
+    home: Address | None = None,
+    tell: ProgressCallback | None = None,
+) -> PeriodicTake:
+    """Take a savepoint unless the newest one is of the same batch, and delete the surplus ones.
+
+    Only savepoints of the same query and checkpoint with the same label count and are deleted; relabelled
+    savepoints and savepoints with edited state are kept. The digests stay pending.
+
+    Args:
+        checkpoint: The checkpoint's path or URI.
+        catalog: The savepoint catalog, a directory; created if missing.
+        retain: The number of savepoints to keep, at least one; None keeps all.
+        label: The label of the savepoints that count.
+        deep: As in `take`.
+        drop_expired: As in `take`.
+        home: As in `take`.
+        tell: As in `take`.
+
+    Raises:
+        HoldfastError: As `take`.
+
+    Example:
+        result = hf.savepoints.take_and_retain("checkpoints/visits", "hourly", retain=24)
+        assert result.taken is not None
+        again = hf.savepoints.take_and_retain("checkpoints/visits", "hourly", retain=24)
+        assert again.taken is None and again.existing == result.taken.manifest.savepoint_id
+    """
+    if retain is not None:
+        whole(retain, "retain", least=1)
+    origin = open_checkpoint(checkpoint)
+    return periodic.take_and_retain(
+        origin,
+        open_storage(os.fspath(catalog), "catalog"),
+        retained=retain,
+        label=label,
+        deep=deep,
+        record=record_of(origin, home),
+        without_expired=without_expired() if drop_expired else None,
         tell=tell,
     )
 
@@ -128,7 +187,7 @@ def restore(
         checkpoint,
         RestoreKind.RESTORE,
         claim=claim,
-        without_expired=_without_expired() if drop_expired else None,
+        without_expired=without_expired() if drop_expired else None,
         database=database,
         table=table,
         tell=tell,
@@ -170,14 +229,14 @@ def fork(
         StateAddress.resolve(savepoint),
         checkpoint,
         RestoreKind.FORK,
-        without_expired=_without_expired() if drop_expired else None,
+        without_expired=without_expired() if drop_expired else None,
         database=database,
         table=table,
         tell=tell,
     )
 
 
-def _without_expired() -> TakeWithoutExpired:
+def without_expired() -> TakeWithoutExpired:
     """Return the function that drops expired rows; it needs Arrow, which taking and restoring do not.
 
     Raises:

@@ -182,6 +182,15 @@ def _newest_metadata(checkpoint: Storage) -> dict[int, int]:
     return newest
 
 
+def lead_to(made: Storage, checkpoint: str) -> None:
+    """Rewrite the paths in the metadata of a new checkpoint to the address that it will have."""
+    root = hadoop_address(checkpoint)
+    for path, place in Tree(made).places():
+        if isinstance(place, OperatorMetadataFile):
+            made.delete(layout.HadoopChecksumFile(path).render())
+            made.write(path, parse_operator(made.read(path), path).moved_to(root).render(), replace=True)
+
+
 def no_batch(checkpoint: Storage) -> NotFound:
     """Return the error for a checkpoint without a committed batch."""
     return NotFound(

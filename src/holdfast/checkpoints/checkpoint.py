@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 from typing import Any, Final, NoReturn
 
 from holdfast import layout
@@ -23,6 +24,7 @@ from holdfast.formats.operators import KEYED_WORDS, FamilyUse, OperatorName, sta
 from holdfast.formats.providers import ExternalState, external_state, provider_name
 from holdfast.json_shapes import NOT_IN_JSON, JsonShape, in_json, json_as, json_spread
 from holdfast.layout import FileKind, Log, Place, StoreFile, StoreId
+from holdfast.storage.local import file_of
 from holdfast.storage.port import Listing, Names, ReadOnly, Storage, full
 
 # The fields of an operator's names in JSON.
@@ -402,6 +404,10 @@ class ListedCheckpoint(ReadOnly):
         """See `Storage`."""
         return self._tree.size(path)
 
+    def file_of(self, path: str) -> Path | None:
+        """Return the local path of a file, or None if it must be read through the storage."""
+        return file_of(self._storage, path)
+
     def _refuse(self, path: str) -> NoReturn:
         raise Internal(
             "cannot write to the listing of a checkpoint, which is read-only",
@@ -677,15 +683,7 @@ def _batch(
     offsets, commit = logs.offsets(batch_id), logs.commit(batch_id)
     if offsets is None or commit is None:
         return None  # the query has deleted this batch since the logs were listed
-    committed_ms = written_ms(storage, Log.COMMITS, batch_id)
-    offered_ms = written_ms(storage, Log.OFFSETS, batch_id)
-    duration_ms = None
-    if committed_ms is not None and offered_ms is not None:
-        # The files of a copy have the time of the copying.
-        if 0 <= offered_ms - offsets.timestamp_ms <= _PLANNING_MS and committed_ms >= offered_ms:
-            duration_ms = committed_ms - offered_ms
-        else:
-            committed_ms = None
+    committed_ms, duration_ms = batch_times(storage, batch_id, offsets.timestamp_ms)
     return CommittedBatch(
         batch_id=batch_id,
         planned_ms=offsets.timestamp_ms,
@@ -697,6 +695,26 @@ def _batch(
         duration_ms=duration_ms,
         duration_source=None if duration_ms is None else FROM_FILES,
     )
+
+
+def batch_times(storage: Storage, batch_id: int, planned_ms: int) -> tuple[int | None, int | None]:
+    """Return the commit time and the duration of a batch, from the times of its log files.
+
+    A commit time without a duration is that of a batch whose offsets are missing. Both are None on a storage
+    that keeps no such times, and for a copied checkpoint, whose files have the time of the copying.
+
+    Args:
+        storage: The checkpoint.
+        batch_id: A committed batch.
+        planned_ms: The time when the batch was planned, in epoch milliseconds.
+    """
+    committed_ms = written_ms(storage, Log.COMMITS, batch_id)
+    offered_ms = written_ms(storage, Log.OFFSETS, batch_id)
+    if committed_ms is None or offered_ms is None:
+        return committed_ms, None
+    if 0 <= offered_ms - planned_ms <= _PLANNING_MS and committed_ms >= offered_ms:
+        return committed_ms, committed_ms - offered_ms
+    return None, None
 
 
 def state_bytes(

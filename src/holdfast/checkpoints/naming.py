@@ -20,7 +20,7 @@ from holdfast.formats.logs.batch_logs import (
     ROW_CHECKSUM,
     SHUFFLE_PARTITIONS,
 )
-from holdfast.formats.logs.notes import PLAN_NOTE, QueryPlan, parse_note
+from holdfast.formats.logs.notes import PLAN_NOTE, PlanNote, QueryPlan, parse_note
 from holdfast.formats.logs.operator_metadata import OperatorMetadata
 from holdfast.formats.operators import KEYED_VARIABLES, OperatorName, is_internal, operator_names
 from holdfast.layout import OwnFile
@@ -134,12 +134,24 @@ def name_operators(
     return operator_names(spark_names, _users_names(storage, keyed, batch_id))
 
 
-def noted_plan(storage: Storage, batch_id: int) -> QueryPlan | None:
-    """Return the recorded plan of a batch; None if none was recorded or it cannot be read."""
+def plan_note(storage: Storage) -> PlanNote | None:
+    """Return the recorded plans of a checkpoint's query, or None if none is recorded.
+
+    Raises:
+        Corrupt: The record cannot be read.
+    """
     path = OwnFile(PLAN_NOTE).render()
     try:
-        note = parse_note(storage.read(path), full(storage.uri, path))
-    except (NotFound, Corrupt):
+        return parse_note(storage.read(path), full(storage.uri, path))
+    except NotFound:
+        return None
+
+
+def noted_plan(storage: Storage, batch_id: int) -> QueryPlan | None:
+    """Return the recorded plan of a batch; None if none was recorded or it cannot be read."""
+    try:
+        note = plan_note(storage)
+    except Corrupt:
         return None
     return None if note is None else note.at(batch_id)
 

@@ -50,6 +50,7 @@ from holdfast.storage import open_storage
 from holdfast.storage.file_lock import FileLock
 from holdfast.storage.hashing import hash_file, hash_of
 from holdfast.storage.port import Storage
+from holdfast.storage.successors import current_address
 
 FORMAT: Final = 1
 _READABLE: Final = (
@@ -517,14 +518,17 @@ def refuse_newer(checkpoints: Iterable[str], home: Path) -> None:
 
 
 def checkpoints_at(address: str) -> Iterator[Storage]:
-    """Yield the checkpoint at an address, or those of a job's queries directly below it."""
-    storage = open_storage(address)
+    """Yield the checkpoint at an address, or those of a job's queries directly below it.
+
+    Of a checkpoint that was replaced, its newest successor is yielded.
+    """
+    storage = open_storage(current_address(open_storage(address).uri))
     if storage.size(layout.METADATA) is not None:
         yield storage
         return
-    for name in sorted(storage.list().names):
-        if storage.size(f"{name}/{layout.METADATA}") is not None:
-            yield open_storage(f"{storage.uri}/{name}")
+    names = [name for name in storage.list().names if storage.size(f"{name}/{layout.METADATA}") is not None]
+    for uri in sorted({current_address(f"{storage.uri}/{name}") for name in names}):
+        yield open_storage(uri)
 
 
 @dataclass(frozen=True, slots=True)

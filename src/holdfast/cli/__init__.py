@@ -16,6 +16,7 @@ from typer.core import TyperGroup
 from holdfast.cli import (
     advise,
     alerts,
+    apply,
     bench,
     check,
     checkpoint,
@@ -45,6 +46,7 @@ from holdfast.cli import (
     status,
     stop,
     ttl,
+    upgrade,
     watch,
 )
 from holdfast.cli import list as list_
@@ -264,6 +266,10 @@ app.command("status", short_help="Show one job: state, batches, savepoints, reco
 )
 app.command("stop", cls=stop.OptionalDirectory, short_help="Stop a job after its current batch.")(stop.stop)
 app.command("restart", short_help="Let a new driver continue a job after its current batch.")(stop.restart)
+app.command("upgrade", short_help="Replace the code of a job, and return to the old code if it fails.")(
+    upgrade.upgrade
+)
+app.command("apply", short_help="Start, stop and upgrade jobs until they are as a file says.")(apply.apply)
 app.command("cancel", short_help="End a job's driver at once.")(stop.cancel)
 app.command("skew", short_help="Show which keys and partitions have the most data.")(skew.skew)
 app.command("watch", short_help="Monitor a query that runs outside Holdfast.")(watch.watch)

@@ -60,16 +60,17 @@ def export(
     The rules contain no thresholds: each job exports its own as a metric. Files of an earlier export are
     replaced.
     """
-    from holdfast.observe.grafana import DASHBOARD_FILE, UID, dashboard
-    from holdfast.observe.prometheus import HEAD, RULE_FILE, rule_file
+    from holdfast.observe.grafana import DASHBOARD_FILE, UID
+    from holdfast.observe.prometheus import HEAD, RULE_FILE
 
+    exported = hf.jobs.alert_rules()
     if to is None:
         if json:
-            output.emit_json({"rules": rule_file(), "dashboard": dashboard()})
+            output.emit_json(exported.as_dict())
         else:
-            output.whole(rule_file().rstrip("\n"))
+            output.whole(exported.rules.rstrip("\n"))
         return
-    files = {RULE_FILE: (rule_file(), HEAD), DASHBOARD_FILE: (dashboard(), f'"uid": "{UID}"')}
+    files = {RULE_FILE: (exported.rules, HEAD), DASHBOARD_FILE: (exported.dashboard, f'"uid": "{UID}"')}
     if to.exists() and not to.is_dir():
         raise Conflict(
             "the path is a file, not a directory",

@@ -21,8 +21,9 @@ def bench(
         str | None,
         typer.Argument(
             metavar="[NAME]",
-            help="The benchmark: startup, defaults, operators, keyed, skew, savepoint, state, backends,"
-            " tables, overhead, cluster or recovery. [startup and defaults; the others take long]",
+            help="The benchmark: startup, defaults, operators, keyed, latency, skew, savepoint, state,"
+            " backends, tables, history, overhead, cluster, recovery or peers. [startup and defaults; the"
+            " others take long]",
         ),
     ] = None,
     runs: Annotated[
@@ -31,8 +32,8 @@ def bench(
             "--runs",
             min=1,
             max=100,
-            help="Measured runs of each side. [skew, backends, tables, cluster: 3; keyed: 1; recovery: 20"
-            " kills; others: 5]",
+            help="Measured runs of each side. [latency, skew, backends, tables, history, cluster, peers: 3;"
+            " keyed: 1; recovery: 20 kills; others: 5]",
             show_default=False,
         ),
     ] = None,
@@ -48,8 +49,8 @@ def bench(
         str | None,
         typer.Option(
             "--sides",
-            help="Sides of `keyed`, `skew`, `backends` and `recovery`, separated by commas, such as"
-            " raw_tws,sql.",
+            help="Sides of `keyed`, `latency`, `skew`, `backends`, `recovery` and `peers`, separated by"
+            " commas, such as raw_tws,sql.",
         ),
     ] = None,
     keys: Annotated[
@@ -57,8 +58,8 @@ def bench(
         typer.Option(
             "--keys",
             min=1,
-            help="Number of keys. [keyed (sparse state): 10,000,000; skew: 20,000; savepoint, state,"
-            " recovery: 1,000,000; backends: 100,000]",
+            help="Number of keys. [keyed (sparse state): 10,000,000; latency: 50,000; skew: 20,000;"
+            " savepoint, state, recovery: 1,000,000; backends: 100,000]",
         ),
     ] = None,
     raw_keys: Annotated[
@@ -70,8 +71,9 @@ def bench(
         typer.Option(
             "--rows",
             min=2,
-            help="Events per batch, for recovery per second. [recovery: 1,000; savepoint, state: 10,000;"
-            " cluster: 20,000; backends: 200,000; skew: 2,000,000 in total; others: 100,000]",
+            help="Events per batch, for latency and recovery per second. [latency, recovery: 1,000;"
+            " savepoint, state: 10,000; cluster, history: 20,000; backends: 200,000; skew: 2,000,000 in"
+            " total; others: 100,000]",
         ),
     ] = None,
     batches: Annotated[
@@ -79,13 +81,25 @@ def bench(
         typer.Option(
             "--batches",
             min=1,
-            help="Measured batches per run. [operators, cluster: 10; overhead, backends, tables: 5; skew: 1;"
-            " others: 50]",
+            help="Measured batches per run. [operators, cluster, peers: 10; overhead, backends, tables: 5;"
+            " skew: 1; history: 100; others: 50]",
+        ),
+    ] = None,
+    seconds: Annotated[
+        int | None,
+        typer.Option("--seconds", min=1, help="Measured seconds of each run of `latency`. [60]"),
+    ] = None,
+    warm_up: Annotated[
+        int | None,
+        typer.Option(
+            "--warm-up", min=0, help="Seconds of events before the measured ones, for `latency`. [30]"
         ),
     ] = None,
     json: options.Json = False,
 ) -> None:
     """Measure Holdfast against raw PySpark, both sides in one run, and print the medians.
+
+    The benchmark `peers` also measures other stream engines, which `make peers` installs.
 
     On Ctrl-C or SIGTERM it prints the results so far and ends with exit code 130.
     """
@@ -93,7 +107,14 @@ def bench(
     from holdfast_bench.choices import Choices, measured
     from holdfast_bench.report import show
 
-    sizes = {"keys": keys, "raw_keys": raw_keys, "rows": rows, "batches": batches}
+    sizes = {
+        "keys": keys,
+        "raw_keys": raw_keys,
+        "rows": rows,
+        "batches": batches,
+        "seconds": seconds,
+        "warm_up": warm_up,
+    }
     given = {size: number for size, number in sizes.items() if number is not None}
     found = measured(Choices(name, runs, only, sides, given), output.say)
     if json:
@@ -112,6 +133,7 @@ def bench(
     if found.broken_off:
         output.say("interrupted")
         raise typer.Exit(130)
+    found.require_answers()
 
 
 def _check_installed() -> None:

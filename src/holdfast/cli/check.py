@@ -196,7 +196,7 @@ def check(
     if report.migration is not None:
         call = _migrate_words(report, next_step.savepoint_word(against), old, query, given)
         report = replace(report, next=shlex.join(("holdfast", *call)))
-    output.show(report, json, _show)
+    output.show(report, json, show_verdict)
     next_step.say_looked_up(json, lambda: _after_check(report, against, old, given, home))
     if report.exit_code:
         raise typer.Exit(report.exit_code)
@@ -273,7 +273,8 @@ def _checkpoint(against: str) -> str:
     return load(*saved.open_savepoint()).checkpoint if saved.is_savepoint else open_storage(against).uri
 
 
-def _show(report: UpgradeReport) -> None:
+def show_verdict(report: UpgradeReport) -> None:
+    """Print the verdict on each state, and the other differences."""
     output.table(
         ["OPERATOR", "KIND", "STATE", "VERDICT", "KEYS", "BYTES"],
         [

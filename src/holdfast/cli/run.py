@@ -80,7 +80,7 @@ def run(
         bool,
         typer.Option(
             "--standby",
-            help="Keep a second driver ready, which takes over in about two seconds when the first one ends.",
+            help="Keep a second driver ready, which takes over in a few seconds when the first one ends.",
         ),
     ] = False,
     ha: options.Ha = None,
@@ -357,4 +357,5 @@ def narrator() -> Callable[[JobEvent], None]:
 
 
 def _emit_event(event: JobEvent) -> None:
-    output.emit_json({"event": event.kind, "text": event.text, **event.facts})
+    if not output.quiet():
+        output.emit_json({"event": event.kind, "text": event.text, **event.facts})

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections import Counter
 from collections.abc import Mapping
@@ -50,6 +49,7 @@ def take_periodically(
     keep: int | None,
     label: str | None,
     deep: bool,
+    drop_expired: bool,
     home: str | None,
     digest: bool,
     json: bool,
@@ -64,15 +64,13 @@ def take_periodically(
         Invalid: An address or a duration is not valid, or the catalog is inside the checkpoint.
         NotFound: The checkpoint does not exist.
     """
-    from holdfast.checkpoints import record_of
     from holdfast.config.units import parse_duration
-    from holdfast.external.view import open_checkpoint
     from holdfast.savepoints.digests import PendingDigests
-    from holdfast.savepoints.periodic import LABEL, take_and_retain
+    from holdfast.savepoints.periodic import LABEL
     from holdfast.storage import open_storage
 
     every_ms = parse_duration(every, "--every")
-    origin, into = open_checkpoint(checkpoint), open_storage(catalog, "catalog")
+    into = open_storage(catalog, "catalog")
     first = True
     with until_stopped() as stopped:
         # Compute digests gently for half of the time between two takes, then at full speed.
@@ -83,15 +81,14 @@ def take_periodically(
             began = time.monotonic()
             due = began + every_ms / 1000
             try:
-                found = take_and_retain(
-                    origin,
-                    into,
-                    retained=keep,
-                    clock=now_ms,
-                    chance=os.urandom,
+                found = hf.savepoints.take_and_retain(
+                    checkpoint,
+                    catalog,
+                    retain=keep,
                     label=label or LABEL,
                     deep=deep,
-                    record=record_of(origin, home),
+                    drop_expired=drop_expired,
+                    home=home,
                 )
                 due = time.monotonic() + every_ms / 1000
                 output.show(found, json, _show)
@@ -209,7 +206,7 @@ def take(
     """
     from holdfast.savepoints.catalog import PENDING, RECORDED
 
-    _check_every(every, keep, batch, drop_expired=drop_expired)
+    _check_every(every, keep, batch)
     address = checkpoint_of(checkpoint, home)
     into = catalog_for(checkpoint, home) if catalog is None else catalog
     if every is not None and not dry_run:
@@ -220,6 +217,7 @@ def take(
             keep=keep,
             label=label,
             deep=deep,
+            drop_expired=drop_expired,
             digest=digest,
             home=home,
             json=json,
@@ -262,13 +260,7 @@ def take(
     next_step.say_looked_up(json, lambda: ("savepoint", then, next_step.savepoint_word(taken.uri)))
 
 
-def _check_every(every: str | None, keep: int | None, batch: int | None, *, drop_expired: bool) -> None:
-    if every is not None and drop_expired:
-        raise Invalid(
-            "--drop-expired cannot be combined with --every",
-            code="HF-E2143",
-            hint="take a single savepoint with --drop-expired",
-        )
+def _check_every(every: str | None, keep: int | None, batch: int | None) -> None:
     if every is None and keep is not None:
         raise Invalid(
             "--keep can be given only with --every",

@@ -13,6 +13,7 @@ from holdfast.cli.help_text import examples
 from holdfast.cli.stop import until_stopped
 from holdfast.config.checks import TOKEN_VARIABLE
 from holdfast.errors import Invalid
+from holdfast.quantities import counted
 
 if TYPE_CHECKING:
     from holdfast.server.server_settings import ServerSettings
@@ -87,6 +88,16 @@ Roots = Annotated[
 ]
 
 
+Addresses = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="CHECKPOINT|DIR",
+        help="Checkpoints of queries that run without Holdfast, directories of them, or patterns such as"
+        " 's3://bucket/*/checkpoints'.",
+    ),
+]
+
+
 def server_settings(
     *,
     host: str,
@@ -97,6 +108,7 @@ def server_settings(
     tls_key: Path | None,
     savepoints: str | None,
     roots: list[str] | None,
+    checkpoints: list[str] | None = None,
 ) -> ServerSettings:
     """Build the server settings from options.
 
@@ -105,6 +117,7 @@ def server_settings(
             token.
         NotFound: A file that an option names is missing.
     """
+    from holdfast.checkpoints.discovery import CheckpointAddress
     from holdfast.config.checks import canonical_uri, parse_storage
     from holdfast.server.server_settings import ServerSettings, token_from
 
@@ -128,6 +141,7 @@ def server_settings(
         tls_key=tls_key,
         savepoints=None if savepoints is None else address(savepoints, "--savepoint-dir"),
         roots=tuple(address(root, "--root") for root in roots or ()),
+        checkpoints=tuple(CheckpointAddress(each).uri for each in checkpoints or ()),
     )
 
 
@@ -157,8 +171,13 @@ def say_warning(settings: ServerSettings) -> None:
         output.insist(f"WARNING: {settings.warning}")
 
 
-@examples("", "--port 8090 --savepoint-dir savepoints")
+def _nothing_at(address: str) -> str:
+    return f"no checkpoint at {address} yet; one that appears there is served"
+
+
+@examples("", "checkpoints --savepoint-dir savepoints")
 def serve(
+    addresses: Addresses = None,
     port: Port = None,
     host: Host = "127.0.0.1",
     token: Token = None,
@@ -173,6 +192,10 @@ def serve(
     """Serve the dashboard, Flink's REST API and Holdfast's own for all jobs of the state home until Ctrl-C.
 
     Jobs run without a server, and the server runs without jobs: both can be started and stopped at any time.
+
+    With checkpoints or directories, their queries are served next to the jobs, from their files alone: state,
+    SQL, batches, offsets, savepoints and alerts. The queries need no change, and new ones appear by
+    themselves. They cannot be stopped from here.
     """
     own = options.settings(home, port=port)
     settings = server_settings(
@@ -184,22 +207,29 @@ def serve(
         tls_key=tls_key,
         savepoints=savepoint_dir,
         roots=root,
+        checkpoints=addresses,
     )
     place = own.ensure_home().resolve()
+    from holdfast.checkpoints.discovery import CheckpointAddress
+    from holdfast.config.checks import place_word
     from holdfast.server.access.guard import secured
     from holdfast.server.process.listening import listen
     from holdfast.server.process.serving import Serving
 
     settings = secured(settings, place)
+    counts = {address: len(CheckpointAddress(address).find()) for address in settings.checkpoints}
     serving = Serving(place, settings, listen(settings))
     with until_stopped() as stopped:
         serving.start()
         if json:
-            output.emit_json(
-                {"event": "serving", "url": serving.url, "home": str(place)} | notes(settings, serving.url)
-            )
+            served = {"checkpoints": sum(counts.values())}
+            started = {"event": "serving", "url": serving.url, "home": str(place)} | served
+            output.emit_json(started | notes(settings, serving.url))
         else:
             output.say(f"serving {place} at {serving.url}")
+            for address, found in counts.items():
+                word = place_word(address)
+                output.say(f"{counted(found, 'checkpoint')} at {word}" if found else _nothing_at(word))
             say_notes(settings, serving.url)
         stopped.wait()
         serving.close()

@@ -87,7 +87,19 @@ PANELS: Final[tuple[tuple[str, tuple[str, ...]], ...]] = (
     ("Tune", ("advise", "cost", "skew", "ttl", "bench")),
     (
         "Run jobs",
-        ("run", "serve", "list", "status", "stop", "restart", "cancel", "alerts list", "alerts export"),
+        (
+            "run",
+            "serve",
+            "list",
+            "status",
+            "stop",
+            "restart",
+            "upgrade",
+            "apply",
+            "cancel",
+            "alerts list",
+            "alerts export",
+        ),
     ),
     ("More", ("help", "version", "completion")),
 )

@@ -177,7 +177,18 @@ def _show_checkpoint(address: str, keys: int | None, *, as_json: bool) -> list[H
                 for key in largest.heaviest
             ],
         )
+        call = _split_call(address, largest)
+        if call is not None:
+            output.line(f"split these keys, too: {call}")
     return heavy
+
+
+def _split_call(address: str, largest: HeavyKeys) -> str | None:
+    """Return the Python call that splits the largest keys of a join, if more keys are worth splitting."""
+    from holdfast.at_rest.insight import split_call
+    from holdfast.savepoints.address import StateAddress
+
+    return split_call(StateAddress.resolve(address).open_state().storage, largest)
 
 
 def _heaviest(address: str, most: int) -> list[HeavyKeys]:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from rich.text import Text
 
-    from holdfast.jobs import JobReport
+    from holdfast.jobs import JobReport, ScaleDecision
     from holdfast.jobs.recovery import Prediction, RecoveryTimes
     from holdfast.jobs.registry.client import JobDetails
     from holdfast.jobs.reports import QuerySizing
@@ -57,6 +57,7 @@ def _bar(value: float, largest: float) -> str:
 EVERY_S = 1.0
 HISTORY = 120
 _LEAST_WIDTH = 10
+_DECISIONS = 3
 # The width of names and numbers next to the bars.
 _BESIDE = 34
 
@@ -121,7 +122,9 @@ def _batch_line(batch: BatchProgress) -> str:
 
     state = f", {batch.state_text}, {rounded_size(state_bytes(batch))}" if batch.operators else ""
     late = f", {batch.late_rows:,} late" if batch.late_rows else ""
-    took = output.duration(batch.duration_ms)
+    took = output.duration(batch.took_ms)
+    if not batch.measured:
+        return f"{batch.query} batch {batch.batch_id}: took {took}"
     return f"{batch.query} batch {batch.batch_id}: {counted(batch.input_rows, 'row')} in {took}{state}{late}"
 
 
@@ -177,12 +180,14 @@ def _query(history: list[BatchProgress], room: int) -> list[list[tuple[str, str]
     newest = history[-1]
     rates = [batch.input_rows * 1000 / max(batch.duration_ms, 1) for batch in history]
     rows: list[tuple[str, str, list[float]]] = [
-        ("batch", output.duration(newest.duration_ms), [float(batch.duration_ms) for batch in history]),
-        ("rows/s", f"{rates[-1]:,.0f}", rates),
+        ("batch", output.duration(newest.took_ms), [float(batch.duration_ms) for batch in history]),
     ]
+    if newest.measured:
+        rows.append(("rows/s", f"{rates[-1]:,.0f}", rates))
     if newest.operators:
         sizes = [float(state_bytes(batch)) for batch in history]
         rows.append(("state", rounded_size(sizes[-1]), sizes))
+    if newest.operators and newest.measured:
         counted = [float(batch.state_rows) for batch in history if batch.state_rows is not None]
         known = "unknown" if newest.state_rows is None else f"{newest.state_rows:,}"
         rows.append(("state rows", known, counted))
@@ -192,7 +197,8 @@ def _query(history: list[BatchProgress], room: int) -> list[list[tuple[str, str]
     ]
     watermark = f", watermark {newest.watermark}" if newest.watermark else ""
     late = sum(batch.late_rows for batch in history)
-    made.append([("", f"  batch {newest.batch_id}, {late:,} late rows{watermark}")])
+    late_rows = f", {late:,} late rows" if newest.measured else ""
+    made.append([("", f"  batch {newest.batch_id}{late_rows}{watermark}")])
     return made
 
 
@@ -218,7 +224,7 @@ def status(
 
 
 def _show(report: JobReport) -> None:
-    _render(report.details, report.sizing, report.lag)
+    _render(report.details, report.sizing, report.lag, report.autoscale)
     _render_recoveries(report.details.recoveries, report.prediction)
     if report.alerts:
         output.line()
@@ -231,9 +237,13 @@ def _show(report: JobReport) -> None:
 
 def _after_status(details: JobDetails, home: str | None) -> tuple[str, ...]:
     """Return the next step for a job in this state."""
-    from holdfast.model import JobState
+    from holdfast.model import JobKind, JobState
 
     job, homes = details.status.job, next_step.home_words(home)
+    if job.kind is JobKind.CHECKPOINT:
+        return ("checkpoint", "show", next_step.typed(job.checkpoint))
+    if job.kind.is_recorded and (job.state.terminal or not details.status.supervised):
+        return ("checkpoint", "show", next_step.typed(job.checkpoint))
     if job.state is JobState.FAILED:
         checkpoint = details.queries[0].checkpoint if details.queries else job.checkpoint
         return ("checkpoint", "verify", next_step.typed(checkpoint))
@@ -272,24 +282,15 @@ def _last_failure(details: JobDetails) -> list[tuple[str, str]]:
     return [("last failure", f"{output.moment(at_ms, in_utc=True)}: {attempt.failure}")]
 
 
-def _render(details: JobDetails, sized: Sequence[QuerySizing], lags: Sequence[Lag]) -> None:
+def _render(
+    details: JobDetails,
+    sized: Sequence[QuerySizing],
+    lags: Sequence[Lag],
+    scaled: Sequence[ScaleDecision],
+) -> None:
     from holdfast.observe.batch_numbers import watermark_ms
 
-    job = details.status.job
-    output.fields(
-        [
-            ("job", job.name),
-            ("id", job.job_id),
-            ("state", _state(details)),
-            *_last_failure(details),
-            ("file", job.target),
-            ("checkpoint", job.checkpoint),
-            ("started", output.moment(job.started_ms, in_utc=True)),
-            *([] if job.ended_ms is None else [("ended", output.moment(job.ended_ms, in_utc=True))]),
-            ("late rows", details.late_rows),
-            ("leader", _leader(details)),
-        ]
-    )
+    output.fields(_fields(details))
     if details.queries:
         output.line()
         newest = {batch.query: batch for batch in details.newest()}
@@ -299,8 +300,8 @@ def _render(details: JobDetails, sized: Sequence[QuerySizing], lags: Sequence[La
                 (
                     query.name,
                     batch.batch_id if (batch := newest.get(query.name)) else None,
-                    batch.input_rows if batch else None,
-                    output.duration(batch.duration_ms) if batch else None,
+                    batch.rows_read if batch else None,
+                    output.duration(batch.took_ms) if batch else None,
                     batch.state_rows if batch else None,
                     output.moment(watermark_ms(batch)) if batch else None,
                     query.promise.split(":")[0],
@@ -315,6 +316,10 @@ def _render(details: JobDetails, sized: Sequence[QuerySizing], lags: Sequence[La
         output.line()
         output.table(["QUERY", "OPERATOR", "STATE", "ENTRIES", "TIMERS", "EXPIRED", "BYTES"], keyed)
     _render_sizing(sized)
+    if scaled:
+        output.line()
+    for decision in scaled[-_DECISIONS:]:
+        output.prose(f"autoscale, {output.moment(decision.at_ms)}: {decision.line}")
     if details.savepoints:
         output.line()
         output.table(
@@ -351,6 +356,34 @@ def _render(details: JobDetails, sized: Sequence[QuerySizing], lags: Sequence[La
             spare=("FIRST COMMIT",),
             below=["REASON"],
         )
+
+
+def _fields(details: JobDetails) -> list[tuple[str, Any]]:
+    """Return the facts about a job as a whole."""
+    from holdfast.model import JobKind
+
+    job = details.status.job
+    head = [("job", job.name), ("id", job.job_id), ("state", _state(details))]
+    if job.kind is JobKind.CHECKPOINT:
+        return [
+            *head,
+            ("known from", f"its checkpoint {job.checkpoint}, served by `holdfast serve`"),
+            ("oldest batch", output.moment(job.started_ms or None, in_utc=True)),
+            ("newest batch", output.moment(job.updated_ms or None, in_utc=True)),
+            ("accepts", ", ".join(details.status.accepts)),
+        ]
+    return [
+        *head,
+        *_last_failure(details),
+        *([("kind", job.kind.value)] if job.kind.is_recorded else []),
+        ("program" if job.kind.is_recorded else "file", job.target),
+        ("checkpoint", job.checkpoint),
+        ("started", output.moment(job.started_ms, in_utc=True)),
+        *([] if job.ended_ms is None else [("ended", output.moment(job.ended_ms, in_utc=True))]),
+        ("late rows", details.late_rows),
+        ("leader", _leader(details)),
+        *_standby(details),
+    ]
 
 
 def _keyed(details: JobDetails) -> Iterator[tuple[Any, ...]]:
@@ -473,6 +506,16 @@ def _right(recommended: int | None, present: int | None) -> str | None:
 
 def _or_unknown(number: int | None) -> int | str:
     return "unknown" if number is None else number
+
+
+def _standby(details: JobDetails) -> list[tuple[str, str]]:
+    from holdfast.quantities import rounded_size
+
+    standby = details.standby
+    if standby is None or not details.status.supervised:
+        return []
+    ready = output.moment(standby.ready_ms, in_utc=True)
+    return [("standby", f"driver {standby.pid}, ready since {ready}, {rounded_size(standby.memory_bytes)}")]
 
 
 def _leader(details: JobDetails) -> str | None:

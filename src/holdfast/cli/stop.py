@@ -146,6 +146,8 @@ def _show_plan(plan: StopPlan) -> None:
 def _after_stop(stopped: Stopped, home: str | None) -> tuple[str, ...]:
     """Return the arguments that start the job again, from its checkpoint or from the savepoints."""
     job = stopped.status.job
+    if job.kind.is_recorded:
+        return ("checkpoint", "show", next_step.typed(job.checkpoint))
     if not stopped.savepoints:
         return next_step.run_words(job.target, home)
     uris = {made.query: next_step.typed(made.taken.uri) for made in stopped.savepoints}

@@ -66,6 +66,7 @@ _CHECKS: Final[Mapping[str, Check]] = {
     "savepoints": optional(parse_storage),
     "savepoint_every": optional(parse_duration),
     "savepoints_retained": partial(whole, least=1),
+    "savepoints_drop_expired": flag,
     "record": flag,
 }
 
@@ -91,6 +92,7 @@ class CheckpointFields:
     savepoints: str | os.PathLike[str] | None = None
     savepoint_every: Duration | None = None
     savepoints_retained: int = 5
+    savepoints_drop_expired: bool = False
     record: bool = True
 
     def __post_init__(self) -> None:
@@ -315,6 +317,13 @@ def _savepoints(checkpoint: CheckpointFields) -> tuple[SettingReport, ...]:
             f"the newest {checkpoint.savepoints_retained} of each query stay",
             "Older savepoints of the supervisor are deleted after each take; those taken by hand are neither "
             "counted nor deleted.",
+        ),
+        report(
+            "savepoints_drop_expired",
+            checkpoint.savepoints_drop_expired,
+            "savepoints omit expired rows" if checkpoint.savepoints_drop_expired else "all rows are saved",
+            "Keyed state with a TTL is read at each take, and stores with expired rows are rewritten. False "
+            "links or copies the files, which costs less.",
         ),
     )
 

@@ -58,6 +58,8 @@ class Checkpoint(CheckpointFields):
         savepoint_every: The time from one savepoint of each query to the next, which the supervisor takes
             into `savepoints`. None, the default, takes none.
         savepoints_retained: The number of periodic savepoints to keep; other savepoints are not counted.
+        savepoints_drop_expired: True to omit expired rows of keyed state from periodic savepoints. Each take
+            then reads the state with a TTL and rewrites the stores that have expired rows.
         record: True to write an integrity record of each committed batch, so that
             `holdfast checkpoint verify` also detects files replaced by older or different valid ones. Each
             new file is read once.

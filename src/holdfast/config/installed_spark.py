@@ -28,8 +28,9 @@ _WITH_OLDER_SPARK: Final = (
     ("Dataproc", ("DATAPROC_IMAGE_VERSION", "DATAPROC_VERSION"), ("etc/google-dataproc",)),
 )
 _NEEDS_NEWER: Final = (
-    "jobs, hf.guard and keyed state need Spark 4.2 or 4.3, which its releases may not have; commands on"
-    " files read checkpoints of Spark 3.4 to 4.3"
+    "jobs and keyed state need Spark 4.2 or 4.3, which its releases may not have; hf.guard and hf.watch need"
+    " Spark 3.5 to 4.3, and are not tested on its build of Spark; commands on files read checkpoints of Spark"
+    " 3.4 to 4.3"
 )
 
 

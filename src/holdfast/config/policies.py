@@ -629,6 +629,112 @@ def recovery(*, fallback: Fallback | None = None, verify: Duration | None = "1m"
     return Recovery(fallback, verify)
 
 
+# Spark starts a task for each of them in every batch.
+_MOST_PARTITIONS: Final = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Autoscale:
+    """The bounds of a job's automatic rescale.
+
+    Args:
+        least: The smallest number of partitions.
+        most: The largest number of partitions.
+        after: The time for which the recommendation has to differ from the present number. Stored in
+            milliseconds.
+        cool_down: The minimum time between two changes of a query. Stored in milliseconds.
+        dry_run: True to record the decisions and change nothing.
+
+    Example:
+        scale: hf.Autoscale = hf.autoscale(4, 64)
+        assert (scale.least, scale.most, scale.cool_down_ms) == (4, 64, 3_600_000)
+    """
+
+    least: int
+    most: int
+    after: Duration = "10m"
+    cool_down: Duration = "1h"
+    dry_run: bool = False
+
+    def __post_init__(self) -> None:
+        checks: dict[str, Check] = {
+            "least": partial(whole, least=1, most=_MOST_PARTITIONS),
+            "most": partial(whole, least=1, most=_MOST_PARTITIONS),
+            "after": parse_duration,
+            "cool_down": parse_duration,
+        }
+        check_fields(self, "autoscale", checks)
+        if self.least > self.most:
+            raise Invalid(
+                "the smallest number of partitions is larger than the largest",
+                code="HF-E2553",
+                where="autoscale(…)",
+                found=f"{self.least} and {self.most}",
+                hint="give the smaller number first, for example autoscale(4, 64)",
+            )
+
+    @property
+    def after_ms(self) -> int:
+        """The time for which the recommendation has to differ, in milliseconds."""
+        return parse_duration(self.after)
+
+    @property
+    def cool_down_ms(self) -> int:
+        """The minimum time between two changes of a query, in milliseconds."""
+        return parse_duration(self.cool_down)
+
+
+def scaling_knobs(scale: Autoscale | None) -> tuple[SettingReport, ...]:
+    """Return the explanation of the automatic rescale of a job."""
+    text = "off"
+    if scale is not None:
+        after, pause = exact_duration(scale.after_ms), exact_duration(scale.cool_down_ms)
+        text = f"{scale.least} to {scale.most} partitions, after {after}, at most once in {pause}"
+        text += ", dry run" if scale.dry_run else ""
+    return (
+        kept_by_supervisor(
+            "autoscale.partitions",
+            text,
+            "" if scale is None else text,
+            "The bounds within which the supervisor changes the number of partitions; by default it never"
+            " does.",
+        ),
+    )
+
+
+def autoscale(
+    least: int,
+    most: int,
+    *,
+    after: Duration = "10m",
+    cool_down: Duration = "1h",
+    dry_run: bool = False,
+) -> Autoscale:
+    """Return the bounds within which a job's supervisor changes the number of partitions of its queries.
+
+    The number follows the recommendation of `holdfast status`. A change stops the driver after its batch,
+    rescales the checkpoint and starts a new driver, as a rescale by REST does. All decisions are recorded.
+
+    Args:
+        least: The smallest number of partitions.
+        most: The largest number of partitions.
+        after: The time for which the recommendation has to differ from the present number. The change is the
+            smallest one that was recommended in this time.
+        cool_down: The minimum time between two changes of a query.
+        dry_run: True to record the decisions and change nothing.
+
+    Raises:
+        Invalid: A value is not allowed.
+
+    Example:
+        @hf.job(name="visits", checkpoint="checkpoints/shop", autoscale=hf.autoscale(4, 64, after="15m"))
+        def visits(spark): ...
+
+        assert visits.autoscale.after_ms == 900_000
+    """
+    return Autoscale(least, most, after, cool_down, dry_run)
+
+
 DEFAULT_LEASE: Final = "10s"
 # Shorter leases do not survive a pause of the machine.
 SHORTEST_MS: Final = 1000

@@ -375,9 +375,20 @@ def _file(environ: Mapping[str, str], cwd: Path) -> Path | None:
     return None
 
 
+def read_toml(path: Path) -> dict[str, Any]:
+    """Return the content of a TOML file.
+
+    Raises:
+        OSError: The file cannot be read.
+        ValueError: It is not TOML, or not UTF-8.
+    """
+    content: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
+    return content
+
+
 def _table(path: Path) -> Mapping[str, object]:
     try:
-        content: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
+        content = read_toml(path)
     except OSError as error:
         raise Invalid(
             "cannot read the settings file",

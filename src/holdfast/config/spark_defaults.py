@@ -34,8 +34,11 @@ LOCAL_FILE_MANAGER = (
     "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 )
 LOCAL_FILE_SYSTEM_KEY = "fs.file.impl"
+HADOOP_LOCAL_FILES = "org.apache.hadoop.fs.LocalFileSystem"
+# Holdfast's file system, in the jar of the package.
+HOLDFAST_LOCAL_FILES = "holdfast.files.LocalFiles"
 LOCAL_FILES = {
-    LOCAL_FILE_SYSTEM_KEY: "org.apache.hadoop.fs.LocalFileSystem",
+    LOCAL_FILE_SYSTEM_KEY: HOLDFAST_LOCAL_FILES,
     # Otherwise Hadoop reuses the file system that the JVM opened first, regardless of its settings.
     "fs.file.impl.disable.cache": "true",
     FILE_MANAGER_KEY: LOCAL_FILE_MANAGER,

@@ -7,9 +7,14 @@ from importlib import metadata
 
 from holdfast.errors import NotFound, Unsupported
 
+# For jobs, keyed state and the sessions that Holdfast creates.
 OLDEST = (4, 2)
 TOO_NEW = (4, 4)
 RANGE = ">=4.2,<4.4"
+# For queries of programs that create their own session: `hf.guard`, `hf.watch`, `hf.check`.
+OLDEST_OF_PROGRAMS = (3, 5)
+OLDEST_OVER_CONNECT = (4, 0)
+OLDEST_JAVA_OF_PROGRAMS = 11
 
 
 def installed(package: str) -> str | None:
@@ -48,6 +53,58 @@ def spark_version() -> str:
             where="the installed pyspark",
             found=version,
             expected=RANGE,
-            hint=f"run `pip install 'pyspark{RANGE}'`",
+            hint=f"run `pip install 'pyspark{RANGE}'`; with Spark {_text(OLDEST_OF_PROGRAMS)} and newer a"
+            " program with its own session can use hf.guard, hf.watch and hf.check",
         )
     return version
+
+
+def refuse_older_spark() -> None:
+    """Raise an error if the installed pyspark is older than the oldest with keyed state.
+
+    Raises:
+        Unsupported: The installed version is too old.
+    """
+    version = installed("pyspark")
+    if version is not None and minor(version) < OLDEST:
+        spark_version()
+
+
+def require_spark_of_program(
+    version: str, where: str, *, java: str | None = None, connect: bool = False
+) -> None:
+    """Check that the Spark and the Java of a program's own session are supported.
+
+    Args:
+        version: The version of Spark, with any suffix of a vendor.
+        where: The call, for the error message.
+        java: Java's `java.specification.version`: `17`, or `1.8` for Java 8; None if unknown.
+        connect: Whether the session is one of Spark Connect.
+
+    Raises:
+        Unsupported: The version of Spark or Java is not supported.
+    """
+    oldest = OLDEST_OVER_CONNECT if connect else OLDEST_OF_PROGRAMS
+    if not oldest <= minor(version) < TOO_NEW:
+        raise Unsupported(
+            "Spark Connect of this version is not supported" if connect else "this Spark is not supported",
+            code="HF-E7137",
+            where=where,
+            found=f"Spark {version}",
+            expected=f"Spark {_text(oldest)} or newer, below {_text(TOO_NEW)}",
+            hint="monitor the checkpoint's files with `holdfast watch CHECKPOINT`; all commands on files read"
+            " checkpoints of Spark 3.4 to 4.3",
+        )
+    if java is not None and int(java.removeprefix("1.").partition(".")[0]) < OLDEST_JAVA_OF_PROGRAMS:
+        raise Unsupported(
+            "the Java of this session is not supported",
+            code="HF-E7135",
+            where=where,
+            found=f"Java {java.removeprefix('1.')}",
+            expected=f"Java {OLDEST_JAVA_OF_PROGRAMS} or newer",
+            hint=f"run Spark {version} with Java 17: set JAVA_HOME on the machine of the driver",
+        )
+
+
+def _text(version: tuple[int, int]) -> str:
+    return f"{version[0]}.{version[1]}"

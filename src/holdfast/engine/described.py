@@ -106,8 +106,13 @@ def relations(frame: DataFrame) -> list[Any]:
 
 
 def name_of(relation: Any) -> str | None:
-    """Return the name of a source in the query, or None."""
-    text = str(relation.sourceIdentifyingName().toString())
+    """Return the name of a source in the query; None without one, and always before Spark 4.2."""
+    from py4j.protocol import Py4JError
+
+    try:
+        text = str(relation.sourceIdentifyingName().toString())
+    except Py4JError:
+        return None
     found = re.fullmatch(r'(?:name=)?"?([A-Za-z0-9_]+)"?', text)
     return found[1] if found else None
 
@@ -169,7 +174,12 @@ def _lines(plan: Any) -> list[tuple[int, bool, str, str]]:
 
 
 def _tree(plan: Any) -> str:
-    return str(plan.treeString(False, False, _MOST_FIELDS, False, False))
+    from py4j.protocol import Py4JError
+
+    try:
+        return str(plan.treeString(False, False, _MOST_FIELDS, False, False))
+    except Py4JError:  # Spark 4.0 and older have no option for output columns
+        return str(plan.treeString(False, False, _MOST_FIELDS, False))
 
 
 def _streaming_inputs(lines: list[tuple[int, bool, str, str]]) -> list[int]:

@@ -4,8 +4,12 @@ Spark's own manager for local files starts a process (`chmod`, `readlink`) for n
 file, more than fifty in each batch. Its manager for object stores starts a third of them, but it calls
 `FileSystem.rename`. The jars of PySpark register Hive's `ProxyLocalFileSystem` for local files, whose
 `rename` keeps an existing file and returns false. Spark treats that as success, and a repeated batch would
-keep the state of its first run. So the query also gets Hadoop's own file system for local files, and the
+keep the state of its first run. So the query also gets a different file system for local files, and the
 manager is used only after a test in which it has replaced a file.
+
+That file system is Holdfast's, which starts no process at all: a batch of 100 events of a SQL aggregate took
+126 ms instead of 176. It is in the package's jar, which a local session's JVM can load at any time. On a
+cluster the executors may not have the jar, so there it is Hadoop's own.
 
 On S3 a rename is a copy and a delete. The manager of Spark's package spark-hadoop-cloud uploads each file
 under its final name, and aborts the upload if the file must not appear.
@@ -17,21 +21,25 @@ import logging
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import reduce
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.config.checks import SCHEME
+from holdfast.config.cluster_settings import Manager, manager_of
 from holdfast.config.spark_defaults import (
     ABORTABLE_MANAGER,
     FILE_MANAGER_KEY,
+    HADOOP_LOCAL_FILES,
+    HOLDFAST_LOCAL_FILES,
     LOCAL_FILE_MANAGER,
     LOCAL_FILE_SYSTEM_KEY,
     LOCAL_FILES,
 )
 from holdfast.engine.checkpoint_files import qualified
 from holdfast.engine.connect import is_connect
-from holdfast.engine.session.jars import S3A
+from holdfast.engine.session.jars import S3A, state_jar
 from holdfast.errors import Unsupported
 from holdfast.storage.remote import hadoop_address
 
@@ -66,7 +74,11 @@ def choose_file_manager(spark: SparkSession, checkpoint: str) -> Iterator[bool]:
     with _ONE_START:
         chosen = spark.conf.get(FILE_MANAGER_KEY, None)
         if on_s3:
-            changes = {} if chosen or not _is_loadable(spark) else {FILE_MANAGER_KEY: ABORTABLE_MANAGER}
+            changes = (
+                {}
+                if chosen or not _is_loadable(spark, ABORTABLE_MANAGER)
+                else {FILE_MANAGER_KEY: ABORTABLE_MANAGER}
+            )
             with _changed(spark, changes):
                 yield (chosen or changes.get(FILE_MANAGER_KEY)) == ABORTABLE_MANAGER
             return
@@ -75,7 +87,7 @@ def choose_file_manager(spark: SparkSession, checkpoint: str) -> Iterator[bool]:
             return
         if chosen is not None and _try_manager(spark) is False:
             raise _keeps_old_files(spark, chosen, checkpoint)
-        changes = {} if chosen is not None else _local_settings(spark)
+        changes = {} if chosen is not None else local_settings(spark)
         with _changed(spark, changes):
             yield True
 
@@ -90,7 +102,7 @@ def replaces_files(spark: SparkSession) -> bool:
     with tempfile.TemporaryDirectory(prefix="holdfast-files-", ignore_cleanup_errors=True) as name:
         folder, file = Path(name).resolve(), "trial"
         path = jvm.org.apache.hadoop.fs.Path(f"file:{folder}/{file}")
-        managers = jvm.org.apache.spark.sql.execution.streaming.checkpointing.CheckpointFileManager
+        managers: Any = reduce(getattr, _class_name(spark, "CheckpointFileManager").split("."), jvm)
         manager = managers.create(path.getParent(), _hadoop(spark))
         for content in (_FIRST, _SECOND):
             stream = manager.createAtomic(path, True)
@@ -116,14 +128,16 @@ def _try_manager(spark: SparkSession) -> bool | None:
         return None
 
 
-def _local_settings(spark: SparkSession) -> dict[str, str]:
+def local_settings(spark: SparkSession) -> dict[str, str]:
     """Return the settings of the fast manager for local files, or no settings if it may keep old files.
 
     A file system set by the user is not changed.
     """
-    settings = dict(LOCAL_FILES)
+    settings = {**LOCAL_FILES, FILE_MANAGER_KEY: _class_name(spark, LOCAL_FILE_MANAGER.rpartition(".")[2])}
     if _hadoop(spark).get(LOCAL_FILE_SYSTEM_KEY) is not None:
         del settings[LOCAL_FILE_SYSTEM_KEY]
+    elif manager_of(str(spark.sparkContext.master)) is not Manager.LOCAL or not _load_file_system(spark):
+        settings[LOCAL_FILE_SYSTEM_KEY] = HADOOP_LOCAL_FILES
     with _changed(spark, settings):
         if _try_manager(spark):
             return settings
@@ -154,10 +168,34 @@ def _hadoop(spark: SparkSession) -> Any:
     return session._jsparkSession.sessionState().newHadoopConf()
 
 
-def _is_loadable(spark: SparkSession) -> bool:
+def _load_file_system(spark: SparkSession) -> bool:
+    """Return whether the session's JVM has Holdfast's file system; the package's jar is added if needed."""
+    if _is_loadable(spark, HOLDFAST_LOCAL_FILES):
+        return True
     jvm: Any = spark._jvm
     try:
-        jvm.org.apache.spark.util.Utils.classForName(ABORTABLE_MANAGER, False, False)
+        jvm.java.lang.Thread.currentThread().getContextClassLoader().addURL(
+            jvm.java.io.File(str(state_jar())).toURI().toURL()
+        )
+    except Exception:
+        # The loader of a JVM that was not started by spark-submit takes no jars.
+        _LOG.info(
+            "Spark's JVM does not load %s; using Hadoop's local file system", state_jar(), exc_info=True
+        )
+        return False
+    return _is_loadable(spark, HOLDFAST_LOCAL_FILES)
+
+
+def _class_name(spark: SparkSession, name: str) -> str:
+    """Return the full name of a class of Spark's file managers; Spark 4.1 has moved their package."""
+    moved = LOCAL_FILE_MANAGER.rpartition(".")[0]
+    return f"{moved if _is_loadable(spark, LOCAL_FILE_MANAGER) else moved.rpartition('.')[0]}.{name}"
+
+
+def _is_loadable(spark: SparkSession, name: str) -> bool:
+    jvm: Any = spark._jvm
+    try:
+        jvm.org.apache.spark.util.Utils.classForName(name, False, False)
     except Exception:  # Py4J's exception for ClassNotFoundException
         return False
     return True

@@ -29,6 +29,10 @@ _UUID = r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 _ID = re.compile(rf"#\d+|@[0-9a-f]+|{_UUID}")
 # Each watermark has an id, which its copies share: a frame that is joined with itself has one watermark.
 _ANALYSED = "== Analyzed Logical Plan ==\n"
+_STREAMING = re.compile(
+    r"([ :+-]*~)(Aggregate|Deduplicate|DeduplicateWithinWatermark|Distinct|Join|TransformWithState\w*"
+    r"|FlatMapGroups\w*WithState)\b"
+)
 _WATERMARK = re.compile(f"EventTimeWatermark ({_UUID})")
 
 
@@ -41,6 +45,25 @@ def analysed_plan(frame: DataFrame) -> str:
         return str(rest.partition("\n== ")[0])
     plan: Any = frame._jdf.queryExecution().analyzed()
     return str(plan.toString())
+
+
+def has_state(frame: DataFrame) -> bool:
+    """Return whether an operator with state is in a stream's plan.
+
+    Spark prints a streaming node with a tilde. A join has state if both of its inputs are streams.
+    """
+    lines = analysed_plan(frame).splitlines()
+    for at, line in enumerate(lines):
+        node = _STREAMING.match(line)
+        if node is None:
+            continue
+        if node[2] != "Join":
+            return True
+        # The inputs of a node are the next lines whose branch begins below its tilde.
+        below = (other[node.end(1) - 1 :] for other in lines[at + 1 :])
+        if [branch[3:4] for branch in below if branch.startswith((":- ", "+- "))][:2] == ["~", "~"]:
+            return True
+    return False
 
 
 def watermark_count(frame: DataFrame) -> int:

@@ -74,21 +74,72 @@ class RedisConnection:
         self.address = address
         self.errors: Any = redis.exceptions
         certificates = {"ssl_ca_certs": address.authorities} if address.authorities else {}
-        self.client: Any = redis.Redis(
-            host=address.host,
-            port=address.port,
-            db=address.database,
-            username=address.user,
-            password=address.password,
-            socket_timeout=answer_s,
-            socket_connect_timeout=answer_s,
-            socket_keepalive=True,
-            protocol=2,
-            client_name=name,
-            retry=redis.retry.Retry(redis.backoff.ExponentialBackoff(cap=1, base=0.1), asked_again),
-            ssl=address.tls,
+        self._options: dict[str, Any] = {
+            "username": address.user,
+            "password": address.password,
+            "socket_timeout": answer_s,
+            "socket_connect_timeout": answer_s,
+            "socket_keepalive": True,
+            "protocol": 2,
+            "client_name": name,
+            "ssl": address.tls,
             **(certificates if address.tls else {}),
+        }
+        self._retry = redis.retry.Retry(redis.backoff.ExponentialBackoff(cap=1, base=0.1), asked_again)
+        self.client: Any = redis.Redis(
+            host=address.host, port=address.port, db=address.database, retry=self._retry, **self._options
         )
+        self._routed: Any = None
+
+    def routed(self) -> Any:
+        """Return a client for commands with one key each: of the server, its cluster, or its primary.
+
+        If the address is that of a node of a Redis Cluster, the client sends each command to the node with
+        the key. If it is that of a Sentinel, the client sends all commands to the primary, also after a
+        failover. Such clients cannot run commands with several keys.
+
+        Raises:
+            Invalid: The Sentinel does not watch exactly one primary.
+        """
+        if self._routed is None:
+            self._routed = self._of_mode()
+        return self._routed
+
+    def _of_mode(self) -> Any:
+        try:
+            mode = self.client.info("server").get("redis_mode", "standalone")
+        except self.errors.NoPermissionError:
+            return self.client
+        if mode == "cluster":
+            return self._of_cluster()
+        return self._of_sentinel() if mode == "sentinel" else self.client
+
+    def _of_cluster(self) -> Any:
+        from redis.cluster import RedisCluster
+
+        address = self.address
+        return RedisCluster(host=address.host, port=address.port, **self._options)
+
+    def _of_sentinel(self) -> Any:
+        import redis.sentinel
+
+        make: Any = redis.sentinel.Sentinel  # it carries no types
+        address = self.address
+        names = sorted(self.client.sentinel_masters())
+        if len(names) != 1:
+            raise Invalid(
+                "the Sentinel does not watch exactly one primary",
+                code="HF-E2544",
+                where=str(address),
+                found=", ".join(names) or "no primary",
+                expected="one primary",
+                hint="give the address of a Sentinel that watches only the primary with the rows",
+            )
+        others = [(one["ip"], one["port"]) for one in self.client.sentinel_sentinels(names[0])]
+        # A Sentinel has a user of its own; these options are for the primary.
+        plain = {name: self._options[name] for name in ("socket_timeout", "socket_connect_timeout", "ssl")}
+        sentinel = make([(address.host, address.port), *others], sentinel_kwargs=plain, **self._options)
+        return sentinel.master_for(names[0], db=address.database, retry=self._retry)
 
     def refusal(self, error: Exception) -> HoldfastError | None:
         """Return the error for a failure that a retry cannot fix, or None for any other failure.
@@ -110,6 +161,14 @@ class RedisConnection:
                     " hf.Redis(user=…) for jobs; the user needs permission for scripts, hashes, sets,"
                     " sorted sets and MEMORY USAGE"
                 ),
+            )
+        if answered and "SELECT is not allowed in cluster mode" in text:
+            return Invalid(
+                "Redis Cluster has only database 0",
+                code="HF-E2545",
+                where=str(self.address),
+                found=f"database {self.address.database}",
+                hint="use database 0, and separate queries by prefix=",
             )
         # A script that runs out of memory fails with a separate error, whose message contains this word.
         if isinstance(error, self.errors.OutOfMemoryError) or (answered and "OOM" in text):

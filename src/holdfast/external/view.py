@@ -24,6 +24,7 @@ from holdfast.layout import DEFAULT_STORE, FileKind, Log, LogFile, StoreFile, St
 from holdfast.storage import open_storage
 from holdfast.storage.local import file_of
 from holdfast.storage.port import ReadOnly, Storage, full, no_file
+from holdfast.storage.successors import current_address
 
 # The file in a partition's directory that names the store with its state.
 DESCRIPTION: Final = "external.json"
@@ -33,7 +34,7 @@ _DEFAULT_CODEC: Final = "lz4"
 
 
 def open_checkpoint(address: str | os.PathLike[str]) -> Storage:
-    """Open the storage of a checkpoint; state in a database is shown as files.
+    """Open the storage of a checkpoint, or of its newest successor; state in a database is shown as files.
 
     The offset log and one of its files are read. No database is contacted.
 
@@ -42,7 +43,20 @@ def open_checkpoint(address: str | os.PathLike[str]) -> Storage:
         Unsupported: The library for this storage is not installed, or only Spark can read the database.
         Unavailable: The storage does not answer.
     """
-    return with_state(open_storage(address))
+    return with_state(open_current(address))
+
+
+def open_current(address: str | os.PathLike[str]) -> Storage:
+    """Open the storage of a checkpoint, or of the newest one that has replaced it.
+
+    Raises:
+        Invalid: The address is malformed.
+        Unsupported: The library for this storage is not installed.
+        Unavailable: The storage does not answer.
+    """
+    storage = open_storage(address)
+    current = current_address(storage.uri)
+    return storage if current == storage.uri else open_storage(current)
 
 
 def with_state(storage: Storage) -> Storage:

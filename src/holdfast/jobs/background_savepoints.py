@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Final
 
+from holdfast.changes.take_and_restore import without_expired
 from holdfast.checkpoints.checkpoint import read_query_id
 from holdfast.checkpoints.logs import Logs
 from holdfast.errors import Corrupt, HoldfastError, NotFound, Unsupported
@@ -216,6 +217,7 @@ class Savepointing:
                 retained=self._settings.retained,
                 clock=self._clock,
                 chance=os.urandom,
+                without_expired=without_expired() if self._settings.drop_expired else None,
             )
         except NotFound:
             # Before the first commit there is nothing to take.

@@ -15,6 +15,7 @@ from holdfast.config.backend import Backend, RocksDB
 from holdfast.config.checkpoint_settings import Checkpoint
 from holdfast.config.checks import group_name
 from holdfast.config.policies import (
+    Autoscale,
     Every,
     RealTime,
     Recovery,
@@ -57,6 +58,7 @@ class Job:
         parameters: The values of the function's own parameters.
         strict: True to refuse a start on lint errors in its source or its plan.
         standby: True to keep a second driver ready that replaces the one that runs the job when it ends.
+        autoscale: The bounds of the automatic rescale; None for none.
 
     Example:
         @hf.job(name="visits", checkpoint="checkpoints/shop", trigger="1 minute")
@@ -83,6 +85,7 @@ class Job:
     parameters: Mapping[str, Any] = field(default_factory=dict)
     strict: bool = False
     standby: bool = False
+    autoscale: Autoscale | None = None
 
     def __post_init__(self) -> None:
         if not NAME.fullmatch(self.name):
@@ -164,11 +167,13 @@ class Periodic:
         catalog: The directory, as a canonical URI.
         every_ms: The interval between two savepoints.
         retained: The number of savepoints to keep.
+        drop_expired: True to omit expired rows of keyed state.
     """
 
     catalog: str
     every_ms: int
     retained: int
+    drop_expired: bool = False
 
 
 def job(
@@ -187,6 +192,7 @@ def job(
     consumer_group: str | None = None,
     strict: bool = False,
     standby: bool = False,
+    autoscale: Autoscale | None = None,
 ) -> Callable[[Callable[..., Any]], Job]:
     """Turn a function into a job that `holdfast run` can start.
 
@@ -218,6 +224,8 @@ def job(
         standby: True to keep a second driver with a Spark session of its own. It has run the queries without
             rows and touches no checkpoint; it takes over when the driver ends, and calls the function again.
             It needs the memory of a second driver, and a core for about 15 seconds when it starts.
+        autoscale: The bounds within which the supervisor changes the number of partitions, as
+            `hf.autoscale(…)`; by default it never does.
 
     Raises:
         Invalid: A value is not allowed, or the function has a parameter without a default.
@@ -250,6 +258,7 @@ def job(
             consumer_group=consumer_group,
             strict=strict,
             standby=standby,
+            autoscale=autoscale,
         )
 
     return decorate

@@ -10,11 +10,13 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 
+from holdfast.changes.reordering import find_by_name
 from holdfast.config.checks import (
     Check,
     canonical_uri,
     check_fields,
     check_periodic,
+    flag,
     group_name,
     local_path,
     optional,
@@ -26,9 +28,9 @@ from holdfast.config.policies import Leading
 from holdfast.config.units import Duration, optional_ms, parse_duration
 from holdfast.errors import Conflict, Corrupt, Failed, HoldfastError, Invalid, Unavailable, Unsupported
 from holdfast.extras import missing_package
+from holdfast.jobs.checkpoint_damage import look
 from holdfast.jobs.definition import Periodic
 from holdfast.jobs.failures import from_text, may_pass
-from holdfast.jobs.rollback import look
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -98,6 +100,7 @@ class GuardSettings:
     savepoints: str | os.PathLike[str] | None
     savepoint_every: Duration | None
     savepoints_retained: int
+    savepoints_drop_expired: bool
     alerts: Alerts | None
     port: int | None
     host: str
@@ -132,7 +135,10 @@ class GuardSettings:
         if self.savepoints is None or self.savepoint_every is None:
             return None
         catalog = canonical_uri(parse_storage(self.savepoints, "savepoints"), Path.cwd())
-        return Periodic(catalog, parse_duration(self.savepoint_every), self.savepoints_retained)
+        every_ms = parse_duration(self.savepoint_every)
+        return Periodic(
+            catalog, every_ms, self.savepoints_retained, drop_expired=self.savepoints_drop_expired
+        )
 
     def leading(self, checkpoint: str) -> Leading | None:
         """Return the location of a checkpoint's lease; None if the lock of the local disk is enough.
@@ -164,6 +170,7 @@ _CHECKS: Final[dict[str, Check]] = {
     "savepoints": optional(parse_storage),
     "savepoint_every": optional(parse_duration),
     "savepoints_retained": partial(whole, least=1),
+    "savepoints_drop_expired": flag,
     "consumer_group": optional(group_name),
 }
 
@@ -199,7 +206,8 @@ class GivenQuery:
 
         Raises:
             Invalid: The argument is not a query, or its checkpoint is unknown.
-            Unsupported: The query is one of Spark Connect, or uses continuous processing.
+            Unsupported: The query is one of Spark Connect, uses continuous processing, or its Spark is older
+                than 3.5.
         """
         from holdfast.engine.connect import is_connect
         from holdfast.engine.queries.watch import (
@@ -208,6 +216,7 @@ class GivenQuery:
             is_running_query,
             is_writer,
             refuse_continuous,
+            require_session,
             trigger_of,
             written_place,
             written_sink,
@@ -233,6 +242,7 @@ class GivenQuery:
         else:
             raise _no_query(query)
         spark = _session(None if sink is None else sink.frame or frame_of(sink.writer()))
+        require_session(spark, "hf.guard(…)")
         place = _agreed(settings.checkpoint, place) or _default_place(spark, called)
         if place is None:
             raise Invalid(
@@ -249,6 +259,8 @@ class GivenQuery:
         """Start the query unless it runs; a ledger gets the owner's term."""
         if self.running is not None or self.sink is None:
             return cast("StreamingQuery", self.running)
+        for _, reordered in find_by_name({self.name: self.sink}, {self.name: self.checkpoint}):
+            _LOG.warning("%s", reordered)
         # A plain writer has the name that it was told, or none.
         called = None if self.sink.frame is None else self.sink.name or self.settings.name
         return self.sink.start(

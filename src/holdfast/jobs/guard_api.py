@@ -22,7 +22,7 @@ from holdfast.jobs import given_query
 from holdfast.jobs.background_savepoints import Savepointing
 from holdfast.jobs.given_query import GivenQuery, GuardSettings, require_whole
 from holdfast.jobs.guard_ownership import CheckpointOwnership, Patience
-from holdfast.jobs.query_watch import Watch, watch
+from holdfast.jobs.query_watch import Watch, start_watch
 from holdfast.jobs.state_home import home_or_none
 
 if TYPE_CHECKING:
@@ -54,6 +54,7 @@ def guard(
     savepoints: str | os.PathLike[str] | None = None,
     savepoint_every: Duration | None = None,
     savepoints_retained: int = 5,
+    savepoints_drop_expired: bool = False,
     alerts: Alerts | None = None,
     port: int | None = None,
     host: str = "127.0.0.1",
@@ -89,6 +90,7 @@ def guard(
         savepoints: The savepoint catalog's directory.
         savepoint_every: The interval between savepoints.
         savepoints_retained: The number of savepoints to keep.
+        savepoints_drop_expired: True to omit expired rows of keyed state from the savepoints.
         alerts: Thresholds and routes.
         port: The port for Prometheus at `/metrics`.
         host: The address to listen on.
@@ -120,6 +122,7 @@ def guard(
         savepoints=savepoints,
         savepoint_every=savepoint_every,
         savepoints_retained=savepoints_retained,
+        savepoints_drop_expired=savepoints_drop_expired,
         alerts=alerts,
         port=port,
         host=host,
@@ -129,6 +132,8 @@ def guard(
         home=home,
     )
     require_package("pyspark")
+    if port is not None:
+        require_package("prometheus_client")
     return Guard(query, settings)
 
 
@@ -296,7 +301,7 @@ class Guard:
                 where=given.name,
             )
         self._query = given.start(owned.term)
-        self._watch = watch(
+        self._watch = start_watch(
             self._query,
             name=given.name,
             alerts=settings.alerts,
@@ -306,6 +311,7 @@ class Guard:
             on_alert=settings.on_alert,
             consumer_group=settings.consumer_group,
             home=home,
+            on_stop=self._stop.set,
         )
         if settings.periodic is not None:
             self._savepoints = Savepointing(settings.periodic, now_ms, lambda: owned.lost is None)

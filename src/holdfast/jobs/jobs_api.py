@@ -1,12 +1,14 @@
-"""The functions of `hf.jobs`: list and stop the jobs of a state home, and read their alerts."""
+"""The functions of `hf.jobs`: start, list and stop the jobs of a state home, and read their alerts."""
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Final
 
 from holdfast.changes import take_and_restore
 from holdfast.checkpoints.checkpoint import ProgressCallback
@@ -16,12 +18,16 @@ from holdfast.config.settings import Settings
 from holdfast.config.units import Duration, parse_duration
 from holdfast.errors import Conflict, HoldfastError, Invalid, NotFound
 from holdfast.jobs import reports
+from holdfast.jobs.autoscaling import ScaleDecision, decisions
+from holdfast.jobs.launching import Launch, launch
 from holdfast.jobs.recovery import Prediction
 from holdfast.jobs.registry.client import Control, JobDetails, JobStatus
+from holdfast.jobs.registry.operation_log import RESTART
 from holdfast.jobs.registry.registry import Registry
 from holdfast.jobs.reports import QuerySizing
 from holdfast.jobs.state_home import StateHome
 from holdfast.json_shapes import NOT_IN_JSON, JsonShape, in_json, json_spread
+from holdfast.observe import grafana, prometheus
 from holdfast.observe.alerting import Alert, AlertStore, NotedEvent
 from holdfast.observe.lag import Lag
 from holdfast.savepoints import savepoint_api
@@ -30,6 +36,8 @@ from holdfast.savepoints.catalog import PENDING, RECORDED, ids
 from holdfast.savepoints.nesting import check_apart, check_catalog
 from holdfast.savepoints.taking import Taken, check_label
 from holdfast.storage import open_storage
+
+_DECISIONS: Final = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +50,7 @@ class JobReport(JsonShape):
         alerts: The firing alerts.
         sizing: The resources that each query has and needs, and the growth of its state.
         lag: The lag of each query by partition of its sources.
+        autoscale: The newest decisions of the automatic rescale, oldest first.
 
     Example:
         report = hf.jobs.status("visits")
@@ -55,6 +64,7 @@ class JobReport(JsonShape):
     alerts: tuple[Alert, ...]
     sizing: tuple[QuerySizing, ...]
     lag: tuple[Lag, ...]
+    autoscale: tuple[ScaleDecision, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +83,22 @@ class JobAlerts(JsonShape):
 
     alerts: tuple[Alert, ...]
     events: tuple[NotedEvent, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class AlertRules(JsonShape):
+    """The alert rules and the dashboard of all jobs.
+
+    Attributes:
+        rules: The text of a file for Prometheus's `rule_files`.
+        dashboard: The JSON of a dashboard for Grafana's import.
+
+    Example:
+        assert "groups:" in hf.jobs.alert_rules().rules
+    """
+
+    rules: str
+    dashboard: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,6 +227,57 @@ def list(*, home: Address | None = None) -> tuple[JobStatus, ...]:  # noqa: A001
     return tuple(_control(home).jobs())
 
 
+def start(
+    target: str | Path,
+    *,
+    overrides: Mapping[str, str] | None = None,
+    conf: Mapping[str, str] | None = None,
+    savepoint: str | Path | Mapping[str, str] | None = None,
+    master: str | None = None,
+    standby: bool = False,
+    timeout: Duration = "5m",
+    home: Address | None = None,
+) -> JobStatus:
+    """Start a job in the background, and wait until its queries run.
+
+    The job has a supervisor of its own, as with `holdfast run`, which outlives this process. It serves no
+    REST: `holdfast serve` serves all jobs of a state home.
+
+    Args:
+        target: The job file, followed by `:JOB` if there are several jobs in it.
+        overrides: Settings and parameters of the job to override.
+        conf: Spark settings; they override those of the job.
+        savepoint: The savepoint to start from, or one for each query by name.
+        master: The Spark master.
+        standby: Whether to keep a second driver ready.
+        timeout: The maximum time to wait; the job continues to start after that.
+        home: The state home; by default the one in use.
+
+    Returns:
+        The job, which runs or has already processed all its input.
+
+    Raises:
+        HoldfastError: The job cannot run; the error is its supervisor's.
+        Unavailable: The queries do not run in time.
+
+    Example:
+        try:
+            started = hf.jobs.start("hourly.py", overrides={"trigger": "1 hour"})
+        except hf.NotFound as error:
+            assert error.where == "hourly.py"
+    """
+    place = StateHome(Settings.here(home).ensure_home().resolve())
+    job = Launch(
+        target=str(target),
+        overrides=overrides or {},
+        conf=conf or {},
+        savepoints=savepoint if isinstance(savepoint, Mapping) else {"": str(savepoint)} if savepoint else {},
+        master=master,
+        standby=standby,
+    )
+    return launch(place, job, parse_duration(timeout, "timeout", allow_zero=True) / 1000)
+
+
 def status(job: str, *, home: Address | None = None) -> JobReport:
     """Return a job in full: queries, batches, attempts, savepoints, recoveries, sizing, lag and alerts.
 
@@ -229,6 +306,7 @@ def status(job: str, *, home: Address | None = None) -> JobReport:
         tuple(alert for alert in standing if alert.firing),
         reports.sizings(details, place, at_ms),
         reports.job_lags(details, at_ms),
+        decisions(place, details.status.job.name)[-_DECISIONS:],
     )
 
 
@@ -254,6 +332,19 @@ def alerts(job: str | None = None, *, last: int = 20, home: Address | None = Non
     name = None if job is None else _watched_name(place, job)
     events = reports.alert_events(place, name, last) if last else ()
     return JobAlerts(reports.alerts(place, name), tuple(events))
+
+
+def alert_rules() -> AlertRules:
+    """Return the alert rules for Prometheus and a dashboard for Grafana.
+
+    The rules contain no thresholds: each job exports its own as a metric.
+
+    Example:
+        exported = hf.jobs.alert_rules()
+        with open("holdfast-rules.yml", "w") as file:
+            file.write(exported.rules)
+    """
+    return AlertRules(prometheus.rule_file(), grafana.dashboard())
 
 
 def plan_stop(
@@ -397,7 +488,7 @@ def plan_restart(job: str, *, home: Address | None = None) -> JobStatus:
         plan = hf.jobs.plan_restart("visits")
         assert plan.job.target.endswith("visits.py")
     """
-    return _control(home).running(job)
+    return _control(home).running(job, RESTART)
 
 
 def restart(job: str, *, timeout: Duration = "6m", home: Address | None = None) -> RestartReport:
@@ -446,7 +537,7 @@ def plan_cancel(job: str, *, home: Address | None = None) -> Cancelled:
         plan = hf.jobs.plan_cancel("visits")
         assert not plan.deletes_checkpoint
     """
-    return _cancelled(_control(home).running(job))
+    return _cancelled(_control(home).running(job, "cancel"))
 
 
 def cancel(job: str, *, timeout: Duration = "1m", home: Address | None = None) -> Cancelled:

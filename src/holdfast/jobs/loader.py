@@ -10,8 +10,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
+from typing import Final
 
 from holdfast.config.checks import SECRET_VARIABLES, local_path
+from holdfast.config.policies import scaling_knobs
 from holdfast.config.setting_report import SettingReport
 from holdfast.errors import HoldfastError, Invalid, NotFound
 from holdfast.extras import missing_package
@@ -232,6 +234,7 @@ def settings_of(job: Job) -> dict[str, Sequence[SettingReport]]:
         "restart": job.restart.knobs(),
         "recovery": job.recovery.knobs(),
         "alerts": job.alerts.knobs(),
+        "autoscale": scaling_knobs(job.autoscale),
     }
 
 
@@ -239,12 +242,20 @@ def explained(job: Job) -> JobExplained:
     """Explain the settings of a job."""
     knobs = tuple(knob for group in settings_of(job).values() for knob in group)
     uri = job.checkpoint.uri(Path.cwd())
-    return JobExplained(job.name, uri, _goes_on(local_path(uri)), knobs)
+    return JobExplained(job.name, uri, _GOES_ON[has_checkpoint(uri)], knobs)
 
 
-def _goes_on(place: Path | None) -> str:
+def has_checkpoint(uri: str) -> bool | None:
+    """Return whether a job has run on a checkpoint before; None if it is not on this machine."""
+    place = local_path(uri)
     if place is None:
-        return "unknown: the checkpoint is not on this machine"
+        return None
     # One query has its checkpoint there, several have theirs below it.
-    is_there = any((folder / "metadata").is_file() for folder in (place, *place.glob("*/")))
-    return "yes, from its checkpoint" if is_there else "no, it starts from scratch"
+    return any((folder / "metadata").is_file() for folder in (place, *place.glob("*/")))
+
+
+_GOES_ON: Final = {
+    None: "unknown: the checkpoint is not on this machine",
+    True: "yes, from its checkpoint",
+    False: "no, it starts from scratch",
+}

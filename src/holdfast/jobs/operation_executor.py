@@ -188,7 +188,7 @@ class OperationExecutor:
         """Return the error for a job without a supervisor that could restart it, or None."""
         try:
             Control(self._home, self._clock).running(job)
-        except (Conflict, NotFound) as error:
+        except (Conflict, NotFound, Unsupported) as error:
             return error
         return None
 

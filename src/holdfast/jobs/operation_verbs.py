@@ -13,6 +13,7 @@ from functools import partial
 from typing import Any, Final, Generic, Protocol, TypeVar
 
 from holdfast import layout
+from holdfast.changes.take_and_restore import without_expired
 from holdfast.checkpoints.checkpoint import ProgressCallback
 from holdfast.checkpoints.logs import Logs
 from holdfast.checkpoints.record import find_record
@@ -401,6 +402,7 @@ class _Savepoints:
             deep=self.work.wanted.deep,
             operation=self.work.operation.operation_id,
             pace=Pace() if seems_to_run(checkpoint, work.clock()) else None,
+            without_expired=without_expired() if work.wanted.drop_expired else None,
             tell=work.teller(),
         )
         return taken.uri, taken.manifest

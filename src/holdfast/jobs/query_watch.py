@@ -31,8 +31,9 @@ from holdfast.jobs.metrics_loop import (
     AlertDelivery,
     spoken,
 )
+from holdfast.jobs.query_record import PROMISE, QueryRecord
 from holdfast.jobs.state_home import StateHome, SupervisorLock, home_or_none
-from holdfast.model import BatchProgress
+from holdfast.model import BatchProgress, JobKind, QueryStarted
 from holdfast.observe.alerting import FIRING, Alert, AlertEvent, AlertStore
 from holdfast.observe.files import look
 from holdfast.observe.job_metrics import JobFacts
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
 
 _LAST_LOOK_S: Final = 10.0
 _FAILURES_KEPT: Final = 200
+_STOP_LOOK_S: Final = 0.1
 
 _LOG = logging.getLogger("holdfast.watch")
 # Who watches which query of this process, by the query's id.
@@ -90,8 +92,9 @@ def watch(
         on_alert: Called with each event, on a thread of the watch.
         consumer_group: The Kafka consumer group to which the query's offsets are committed, for Kafka's own
             tools. The group must have no consumers; no query continues from these offsets.
-        home: The state home, where counters and alerts outlive the process. By default the one of this
-            directory; if it cannot be written, they end with the process.
+        home: The state home, where counters and alerts outlive the process, and where `holdfast list`,
+            `status` and `stop` find the query. By default the one of this directory; if it cannot be written,
+            they end with the process.
         checkpoint: The query's checkpoint. Needed with Spark Connect, which does not report it: without it
             metrics of files, such as the checkpoint's size, are missing.
 
@@ -99,7 +102,8 @@ def watch(
         Invalid: The given state home cannot be written.
         Conflict: A supervisor already watches a job of this name.
         Unavailable: The port is in use.
-        Unsupported: The query runs in continuous processing, or OpenTelemetry is not installed.
+        Unsupported: The query runs in continuous processing, its Spark is older than 3.5, or OpenTelemetry is
+            not installed.
 
     Example:
         from pathlib import Path
@@ -111,10 +115,47 @@ def watch(
             query.processAllAvailable()
         query.stop()
     """
+    return start_watch(
+        query,
+        name=name,
+        alerts=alerts,
+        port=port,
+        host=host,
+        otlp=otlp,
+        record=record,
+        on_alert=on_alert,
+        consumer_group=consumer_group,
+        home=home,
+        checkpoint=checkpoint,
+    )
+
+
+def start_watch(
+    query: StreamingQuery,
+    *,
+    name: str | None,
+    alerts: Alerts | None,
+    port: int | None,
+    host: str,
+    otlp: str | None,
+    record: bool = False,
+    on_alert: Callable[[AlertEvent], None] | None,
+    consumer_group: str | None,
+    home: str | Path | None,
+    checkpoint: str | os.PathLike[str] | None = None,
+    on_stop: Callable[[], object] | None = None,
+) -> Watch:
+    """Monitor a query as `watch` does.
+
+    Args:
+        query: As in `watch`, like all arguments that are not listed.
+        on_stop: Stops the query between two batches, for `hf.guard`; None if the watch does.
+    """
     require_package("pyspark")
     from holdfast.engine.connect import refuse_connect
-    from holdfast.engine.queries.watch import refuse_continuous, trigger_of
+    from holdfast.engine.queries.watch import refuse_continuous, require_session, trigger_of
 
+    require_session(query, "hf.watch(…)")
     refuse_continuous(trigger_of(query), "hf.watch(…)")
     if consumer_group is not None:
         group_name(consumer_group, "consumer_group")
@@ -139,6 +180,7 @@ def watch(
         on_alert=on_alert,
         checkpoint=files,
         group=consumer_group,
+        on_stop=on_stop,
     )
     try:
         made.serve(port, host, otlp or configured())
@@ -175,6 +217,7 @@ class Watch:
         on_alert: Callable[[AlertEvent], None] | None = None,
         checkpoint: str | None = None,
         group: str | None = None,
+        on_stop: Callable[[], object] | None = None,
     ) -> None:
         from holdfast.engine.connect import is_connect
         from holdfast.engine.queries.batch_facts import TableVersions
@@ -208,10 +251,13 @@ class Watch:
             self._say("the checkpoint's files are not checked; give its address: hf.watch(…, checkpoint=…)")
         self._groups = None if group is None else GroupCommits(group)
         self._recording = self._record(home) if record and home is not None else None
+        self._book = self._booked(home, on_stop)
         self._worker = BackgroundWorker("holdfast-watch", self._turn)
         self._unlisten = listen_to_query(query, self._hear)
         # What was committed before is taken in first, however soon the next batch is heard.
         self._former = recent_progress(query)
+        if self._book is not None:
+            self._book.start()
         self._worker.start()
         self._delivery.start()
         self._worker.wake()
@@ -249,6 +295,7 @@ class Watch:
         with suppress(Exception):  # the session may be gone, and nobody is heard any more
             self._unlisten()
         self._worker.close(_LAST_LOOK_S)
+        self._close_book()
         self._delivery.close()
         for helper in (self._server, self._push, self._recording, self._groups):
             if helper is not None:
@@ -287,6 +334,42 @@ class Watch:
         recording = Recording(home)
         recording.started({self._label: self._checkpoint})
         return recording
+
+    def _booked(self, home: Path | None, on_stop: Callable[[], object] | None) -> QueryRecord | None:
+        """Return the query's record in the state home; None without one, and for Spark Connect.
+
+        A query of Spark Connect cannot be stopped between two batches from here.
+        """
+        if home is None or self._checkpoint is None or self._is_remote:
+            return None
+        query = self._query
+        started = QueryStarted(self._label, str(query.id), self._run, self._checkpoint, PROMISE)
+        kind = JobKind.WATCHED if on_stop is None else JobKind.GUARDED
+        return QueryRecord(home, self.name, kind, started, on_stop or self._stop_query, self._say)
+
+    def _stop_query(self) -> None:
+        """Stop the query between two batches, on a thread of its own."""
+        threading.Thread(target=self._await_boundary, name="holdfast-watch-stop", daemon=True).start()
+
+    def _await_boundary(self) -> None:
+        from holdfast.engine.queries.boundary import stop_between_batches
+
+        _LOG.info("%s: asked to stop after the running batch", self.name)
+        try:
+            while not stop_between_batches(self._query):
+                time.sleep(_STOP_LOOK_S)
+        except Exception as error:  # whatever Py4J makes of a session that has ended
+            self._say(f"the query could not be stopped: {one_line(error_of(error))}")
+
+    def _close_book(self) -> None:
+        """End the query's record with what is known of its end."""
+        if self._book is None:
+            return
+        active, failure = False, None
+        with suppress(Exception):  # the session may be gone
+            active, error = bool(self._query.isActive), self._query.exception()
+            failure = None if error is None else from_text(str(error), label="query")
+        self._book.close(active=active, failure=failure)
 
     def _turn(self) -> float | None:
         wait = self._due - time.monotonic()
@@ -337,11 +420,15 @@ class Watch:
                     self._committed(self._batch(facts, at_ms, partial(self._tables.added, query=self._query)))
                 elif kind == "started":
                     self._run = str(facts["runId"])
-                    self._story.started(self._run, at_ms)
+                    if self._story.started(self._run, at_ms) and self._book is not None:
+                        self._book.restarted(self._run, recovers=self._story.recovering)
                     self._newest = None
                 elif kind == "terminated":
                     self._watcher.busy(self._label, None)
                     self._story.terminated(at_ms, facts.get("exception"))
+                    if self._book is not None:
+                        error = facts.get("exception")
+                        self._book.terminated(None if error is None else from_text(error, label="query"))
 
     def _take_in_unsent(self) -> None:
         """Process the last batches that Spark had not yet reported to its listeners."""
@@ -377,6 +464,8 @@ class Watch:
         self._newest = batch.batch_id
         self._watcher.committed(batch)
         self._story.committed(batch.committed_ms)
+        if self._book is not None:
+            self._book.committed(batch)
         if self._recording is not None:
             self._recording.committed(self._label, batch.batch_id, first=first)
 
@@ -445,12 +534,18 @@ class _Story:
         self._recovered_ms: int | None = None
         self._since_ms: int | None = None
 
-    def started(self, run_id: str, at_ms: int) -> None:
+    @property
+    def recovering(self) -> bool:
+        return self._since_ms is not None
+
+    def started(self, run_id: str, at_ms: int) -> bool:
+        """Note a start; return False for a run that is known already."""
         if run_id in self._runs:
-            return
+            return False
         self._runs.add(run_id)
         self._running_ms = at_ms
         self._restarts += self._since_ms is not None
+        return True
 
     def terminated(self, at_ms: int, error: str | None) -> None:
         if error is not None:

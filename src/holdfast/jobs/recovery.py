@@ -18,13 +18,15 @@ from typing import Final
 from holdfast.checkpoints.checkpoint import read
 from holdfast.config.policies import Recovery
 from holdfast.errors import HoldfastError
+from holdfast.jobs.checkpoint_damage import CheckpointDamage, look
 from holdfast.jobs.events import Say
-from holdfast.jobs.rollback import CheckpointDamage, Rollback, done, finish, go_back, look, under_way
+from holdfast.jobs.rollback import Require, Rollback, done, finish, go_back, ignore_lease, under_way
 from holdfast.json_shapes import JsonShape, in_json
 from holdfast.model import BatchProgress, SavepointNote
 from holdfast.savepoints.address import StateAddress
 from holdfast.savepoints.catalog import Drill, drills
 from holdfast.storage import open_storage
+from holdfast.storage.successors import require_current
 
 # What a recovery consists of, in order: noticing that the driver failed, and its end; the strategy's pause;
 # looking whether the checkpoint is whole, with the way back to an older one if that was asked for; the job
@@ -345,7 +347,12 @@ class RecoveryTracker:
         return None if watch is None else watch.recovery(attempt, batch)
 
     def prepare(
-        self, checkpoint: str, queries: Mapping[str, str], settings: Recovery, catalogs: tuple[str, ...]
+        self,
+        checkpoint: str,
+        queries: Mapping[str, str],
+        settings: Recovery,
+        catalogs: tuple[str, ...],
+        require: Require = ignore_lease,
     ) -> None:
         """Check before a start that the checkpoints are whole, and fall back if not. They must not be in use.
 
@@ -356,22 +363,25 @@ class RecoveryTracker:
             queries: The known checkpoints of the job's queries, by name.
             settings: The recovery settings.
             catalogs: The catalogs of the job's savepoints.
+            require: Checks that this process owns the checkpoint, before it is replaced.
 
         Raises:
-            Corrupt: A checkpoint is damaged, and no fallback is configured or possible.
+            Corrupt: A checkpoint is damaged or missing, and no fallback is configured or possible.
         """
         self._ways = under_way(checkpoint)
         for way in self._ways:
-            finish(way, catalogs)
+            finish(way, catalogs, require)
         if self._watch is None:
             return
         began = time.monotonic()
+        queries = {query: require_current(address) for query, address in queries.items()}
         if settings.verify_ms is not None:
             damaged, notes = look(queries, self._home, settings.verify_ms)
             for note in notes:
                 self._say("looked", note)
             for damage in damaged:
-                self._go_back(damage, settings, catalogs, self._watch)
+                way = self._go_back(damage, settings, catalogs, self._watch, require)
+                queries[way.query] = way.checkpoint
         self._watch.size = size_of(queries.values())
         self._watch.verify_ms = int((time.monotonic() - began) * 1000)
 
@@ -395,13 +405,19 @@ class RecoveryTracker:
             self._say("repeated", text, query=query, batches=batches, lost=lost)
 
     def _go_back(
-        self, damage: CheckpointDamage, settings: Recovery, catalogs: tuple[str, ...], watch: Stopwatch
-    ) -> None:
+        self,
+        damage: CheckpointDamage,
+        settings: Recovery,
+        catalogs: tuple[str, ...],
+        watch: Stopwatch,
+        require: Require,
+    ) -> Rollback:
         if settings.fallback is None:
             raise damage.error(self._target)
         what = f"{damage.problem.file}: {damage.problem.what}"
         self._say("damaged", f"query {damage.query}: {what}", query=damage.query, **damage.problem.as_dict())
-        way = go_back(damage, settings.fallback, catalogs, self._clock(), self._target)
+        way = go_back(damage, settings.fallback, catalogs, self._clock(), self._target, require)
         self._ways.append(way)
         watch.went_back = str(way)
         self._say("went-back", f"query {way.query} falls back to {way}", **way.as_dict())
+        return way

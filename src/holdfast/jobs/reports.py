@@ -21,7 +21,7 @@ from holdfast.errors import NotFound
 from holdfast.jobs.metrics_loop import recoveries
 from holdfast.jobs.registry.client import Control, JobDetails
 from holdfast.jobs.registry.registry import Attempt, Registry
-from holdfast.jobs.state_home import StateHome, SupervisorLock
+from holdfast.jobs.state_home import QueryLock, StateHome, SupervisorLock
 from holdfast.json_shapes import JsonShape, json_spread
 from holdfast.model import JobState, SkewReport
 from holdfast.observe.alerting import THRESHOLD, Alert, AlertStore, NotedEvent
@@ -61,7 +61,7 @@ def job_cost(
     newest = next((batch for batch in details.newest() if batch.query == query), None)
     memory = (
         None
-        if newest is None
+        if newest is None or not newest.measured
         else {each.display_name or each.name: each.memory_bytes for each in newest.operators}
     )
     catalogs = details.known_catalogs(checkpoint) if savepoints is None else savepoints
@@ -98,16 +98,16 @@ def samples(home: StateHome, now_ms: int, job: str | None = None) -> tuple[Metri
         Unavailable: The supervisors' records cannot be read.
         Corrupt: The registry is damaged.
     """
-    supervised = {record.name for record in Registry(home.registry).jobs()}
+    records = {record.name: record for record in Registry(home.registry).jobs()}
     listed: list[MetricSample] = []
     for name, (at_ms, measured) in AlertStore(home.path).numbers().items():
         if job not in (None, name):
             continue
-        alive = (
-            SupervisorLock(home, name).is_held()
-            if name in supervised
-            else _said_up(measured) and now_ms - at_ms < _SILENT_MS
-        )
+        record = records.get(name)
+        if record is None:
+            alive = _said_up(measured) and now_ms - at_ms < _SILENT_MS
+        else:
+            alive = (QueryLock if record.kind.is_recorded else SupervisorLock)(home, name).is_held()
         listed += _as_it_is(measured, alive=alive)
     return tuple(listed)
 
@@ -185,7 +185,7 @@ def sizings(details: JobDetails, home: StateHome, now_ms: int) -> tuple[QuerySiz
     thresholds = job_thresholds(home, details.status.job.name, now_ms)
     found = []
     for query in details.queries:
-        history = details.batches_of(query.name)
+        history = details.measured_of(query.name)
         if history:
             sized = sizing(history, at_ms, batch_limit_ms(thresholds))
             found.append(QuerySizing(query.name, sized, growth(history, state_limit(thresholds))))

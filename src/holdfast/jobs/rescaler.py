@@ -4,8 +4,8 @@ A separate process creates the new checkpoints next to the old ones; it may star
 never does. It holds a lock while it lives and ends with its parent.
 
 Each new checkpoint is exchanged with the old one atomically, so that the query always finds a whole
-checkpoint. The old ones are kept. After a supervisor was killed, a rescale is undone if no checkpoint has
-been exchanged, else finished.
+checkpoint. On S3 and HDFS the new one becomes the successor of the old one. The old ones are kept. After a
+supervisor was killed, a rescale is undone if no checkpoint has been exchanged, else finished.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from typing import Any, Final, cast
 
 from holdfast import layout
 from holdfast.changes.partitions import rescale_between_drivers
-from holdfast.checkpoints.checkpoint import Tree, read
+from holdfast.changes.working_copy import lead_to
+from holdfast.checkpoints.checkpoint import read
 from holdfast.checkpoints.verification.verifying import verify
 from holdfast.config.checks import local_path
 from holdfast.config.settings import make_directory
 from holdfast.errors import Conflict, Corrupt, HoldfastError, Internal, Unavailable, Unsupported
-from holdfast.formats.logs.operator_metadata import parse_operator
 from holdfast.jobs.background import error_of
 from holdfast.jobs.events import Say
 from holdfast.jobs.operation_verbs import no_such_query, undone
@@ -50,11 +50,23 @@ from holdfast.jobs.registry.registry import Registry
 from holdfast.jobs.state_home import StateHome, SupervisorLock
 from holdfast.model import QueryStarted
 from holdfast.ownership.checkpoint_claim import CheckpointClaim
+from holdfast.ownership.checkpoint_lease import can_have_successors
 from holdfast.ownership.election import Leader
+from holdfast.savepoints.restoring import withdraw
 from holdfast.storage import open_storage
 from holdfast.storage.atomic_swap import exchange
 from holdfast.storage.file_lock import FileLock
-from holdfast.storage.remote import hadoop_address
+from holdfast.storage.successors import (
+    current_address,
+    first_address,
+    list_successors,
+    parse_successor,
+    publish_successor,
+    retire,
+    successor_address,
+    unpublish_successor,
+    unused_number,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +76,7 @@ class CheckpointMove:
     Attributes:
         query: The query.
         checkpoint: The address of its checkpoint in the job.
-        made: The directory where the new one is created; the two are exchanged by renaming.
+        made: The directory where the new one is created; on a local disk the two are exchanged.
         kept: The directory where the old one is kept.
         partitions: The number of partitions of the new one.
     """
@@ -100,20 +112,26 @@ def moves_of(
 
     Raises:
         Invalid: The job has no such query.
-        Unsupported: A checkpoint is not on a local disk.
+        Unsupported: A checkpoint on this storage cannot be replaced.
     """
     moves = []
     for query, partitions in wanted.items():
         if query not in queries:
             raise no_such_query(query, queries)
         place = local_path(queries[query].checkpoint)
+        if place is None and can_have_successors(queries[query].checkpoint):
+            current = current_address(queries[query].checkpoint)
+            first = first_address(current)
+            made = successor_address(first, unused_number(first))
+            moves.append(CheckpointMove(query, current, made, current, partitions))
+            continue
         if place is None:
             raise Unsupported(
-                "a running job can be rescaled only if its checkpoint is on a local disk",
+                "a running job cannot be rescaled if its checkpoint is on storage that cannot replace it",
                 code="HF-E7086",
                 where=queries[query].checkpoint,
                 found=f"a checkpoint at {queries[query].checkpoint.partition(':')[0]}:",
-                expected="a checkpoint at file:",
+                expected="a checkpoint at file:, s3: or webhdfs:",
                 hint="stop the job, rescale its checkpoint with `holdfast rescale CHECKPOINT --partitions N"
                 " --confirm-stopped`, and run the job on the result",
             )
@@ -291,7 +309,10 @@ class Rescaler:
         try:
             self._make(operation, moves, attend)
             for move in moves:
-                _lead_home(move)
+                if local_path(move.made) is not None:
+                    lead_to(open_storage(move.made), move.checkpoint)
+            if not attend():  # the lease of a checkpoint that is not local may be lost
+                raise _stopped()
         except BaseException:
             _undo(moves)
             raise
@@ -336,11 +357,7 @@ class Rescaler:
             selector.register(process.channel, selectors.EVENT_READ)
             while True:
                 if not attend():
-                    raise Conflict(
-                        "the job was stopped during the rescale, so the checkpoints were left unchanged",
-                        code="HF-E4034",
-                        hint="start the job and repeat the rescale",
-                    )
+                    raise _stopped()
                 if not selector.select(_LOOK_S):
                     continue
                 messages = process.channel.receive()
@@ -354,6 +371,14 @@ class Rescaler:
                     if time.monotonic() - told > _TELL_S:
                         told = time.monotonic()
                         self._operations.tell(operation, message.done, message.total, message.what)
+
+
+def _stopped() -> Conflict:
+    return Conflict(
+        "the job was stopped during the rescale, so the checkpoints were left unchanged",
+        code="HF-E4034",
+        hint="start the job and repeat the rescale",
+    )
 
 
 def led_by(leader: Leader, job: str) -> Unsupported:
@@ -386,6 +411,8 @@ def recover_left_behind(
         return
     try:
         checkpoint = Registry(home.registry).job(left.job).checkpoint
+        if local_path(checkpoint) is None and "swapping" in left.steps:
+            return  # only the owner of the lease may publish: the job's next supervisor
         if CheckpointClaim(checkpoint, left.job, home.path).until_free(0):
             _recover(home, operations, left, clock)
     finally:
@@ -412,17 +439,6 @@ def _recover(home: StateHome, operations: Operations, left: Operation, clock: Ca
             operations.fail(left, error.as_dict(), clock())
 
 
-def _lead_home(move: CheckpointMove) -> None:
-    """Rewrite the paths in a new checkpoint to its final address."""
-    storage = open_storage(move.made)
-    root = hadoop_address(move.checkpoint)
-    for path, place in Tree(storage).places():
-        if isinstance(place, layout.OperatorMetadataFile):
-            storage.delete(layout.HadoopChecksumFile(path).render())
-            moved = parse_operator(storage.read(path), path).moved_to(root)
-            storage.write(path, moved.render(), replace=True)
-
-
 def _swap(
     operations: Operations, operation: Operation, moves: tuple[CheckpointMove, ...]
 ) -> Mapping[str, Any]:
@@ -430,6 +446,8 @@ def _swap(
 
     A directory's inode number shows which of the two it is: the number moves with the directory.
     """
+    if all(local_path(move.made) is None for move in moves):
+        return _succeed(operations, operation, moves)
     noted = operation.steps.get("swapping")
     if noted is None:
         noted = {move.query: _number(place_of(move.made)) for move in moves}
@@ -440,49 +458,80 @@ def _swap(
             if _number(here) != noted[move.query]:
                 exchange(here, there)
         for move in moves:
-            _check(move)
+            _check(move.checkpoint, move.partitions)
     except HoldfastError:
         _take_back(moves, noted)
         raise
     for move in moves:
         if place_of(move.made).exists():
             place_of(move.made).rename(place_of(move.kept))
+    return _report({move.checkpoint: move for move in moves})
+
+
+def _report(moves: Mapping[str, CheckpointMove]) -> Mapping[str, Any]:
+    """Return the result of the rescale, from the moves by the address of the new checkpoint."""
     return {
         "queries": {
             move.query: {
-                "checkpoint": move.checkpoint,
+                "checkpoint": address,
                 "partitions": move.partitions,
                 "kept": move.kept,
-                "batch": read(open_storage(move.checkpoint)).batch_id,
+                "batch": read(open_storage(address)).batch_id,
             }
-            for move in moves
+            for address, move in moves.items()
         }
     }
 
 
-def _check(move: CheckpointMove) -> None:
+def _succeed(
+    operations: Operations, operation: Operation, moves: tuple[CheckpointMove, ...]
+) -> Mapping[str, Any]:
+    """Replace the old checkpoints by successors; if interrupted, the job's next supervisor finishes it."""
+    published: list[CheckpointMove] = []
+    try:
+        if "swapping" not in operation.steps:
+            for move in moves:
+                _check(move.made, move.partitions)
+            operation = operations.note(operation, swapping={move.query: 0 for move in moves})
+        for move in moves:
+            first, number = parse_successor(move.made)
+            if number not in list_successors(first):
+                publish_successor(first, number, VERB)
+                published.append(move)
+    except HoldfastError:
+        for move in published:
+            metadata = open_storage(move.checkpoint).read(layout.METADATA)
+            unpublish_successor(*parse_successor(move.made), metadata)
+        _undo(moves)
+        raise
+    for move in moves:
+        retire(open_storage(move.checkpoint), move.made)
+    return _report({move.made: move for move in moves})
+
+
+def _check(checkpoint: str, partitions: int) -> None:
     """Check that the new checkpoint is whole and has the requested partitions."""
-    storage = open_storage(move.checkpoint)
+    storage = open_storage(checkpoint)
     verification = verify(storage)
     if not verification.ok:
         raise Corrupt(
             "the rescaled checkpoint is damaged, so the former checkpoint was restored",
             code="HF-E6031",
-            where=f"{move.checkpoint}/{verification.problems[0].file}",
+            where=f"{checkpoint}/{verification.problems[0].file}",
             found=verification.problems[0].what,
             hint=_AGAIN,
         )
     spread = {operator.partitions for operator in read(storage).operators if not operator.gathered}
-    if spread - {move.partitions}:
+    if spread - {partitions}:
         raise Corrupt(
             (
                 "the rescaled checkpoint has the wrong number of partitions, so the former checkpoint"
                 " was restored"
             ),
             code="HF-E6032",
-            where=move.checkpoint,
-            found=", ".join(str(partitions) for partitions in sorted(spread)),
-            expected=str(move.partitions),
+            where=checkpoint,
+            found=", ".join(str(number) for number in sorted(spread)),
+            expected=str(partitions),
             hint=_AGAIN,
         )
 
@@ -490,7 +539,11 @@ def _check(move: CheckpointMove) -> None:
 def _undo(moves: tuple[CheckpointMove, ...]) -> None:
     """Delete the new checkpoints, which were never used."""
     for move in moves:
-        shutil.rmtree(place_of(move.made), ignore_errors=True)
+        if local_path(move.made) is None:
+            with suppress(HoldfastError):  # what is left is not used: the next one gets a new directory
+                withdraw(open_storage(move.made))
+        else:
+            shutil.rmtree(place_of(move.made), ignore_errors=True)
 
 
 def _take_back(moves: tuple[CheckpointMove, ...], noted: Mapping[str, int]) -> None:

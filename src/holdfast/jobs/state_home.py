@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from holdfast.config.settings import Settings, make_directory
 from holdfast.errors import Conflict, Invalid
+from holdfast.formats.text import decoded, json_object
 from holdfast.ownership.checkpoint_lock import supervisor_lock
 from holdfast.storage.file_lock import FileLock
+from holdfast.storage.local import LocalStorage
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 LOGS_KEPT = 10
 LOG_BYTES = 64 << 20
@@ -32,6 +39,31 @@ class StateHome:
     def job(self, name: str) -> Path:
         """Return the directory of one job."""
         return self.path / "jobs" / name
+
+    def read_json(self, name: str, file: str, what: str) -> dict[str, Any] | None:
+        """Return the object in a JSON file of a job; None if the file does not exist.
+
+        Args:
+            name: The job's name.
+            file: The name of the file.
+            what: The content of the file, for errors.
+
+        Raises:
+            Corrupt: The file is not a JSON object.
+            Unavailable: The disk does not answer.
+        """
+        storage, where = LocalStorage(self.job(name)), str(self.job(name) / file)
+        if storage.size(file) is None:
+            return None
+        return json_object(decoded(storage.read(file), what, where), what, where)
+
+    def write_json(self, name: str, file: str, record: DataclassInstance) -> None:
+        """Replace a JSON file of a job with a record; after a kill the old or the new one is there.
+
+        Raises:
+            HoldfastError: The file cannot be written.
+        """
+        LocalStorage(self.job(name)).write(file, json.dumps(asdict(record)).encode(), replace=True)
 
     def log(self, name: str, attempt: int) -> Path:
         """Return the log of a driver's standard error."""
@@ -126,6 +158,13 @@ def led_already(home: StateHome, job: str, leader: str, address: str) -> Conflic
         found=f"a leader of job {job!r}: {leader}",
         hint=f"stand by with --ha {address}, or stop the job first",
     )
+
+
+class QueryLock(FileLock):
+    """The lock of a query under `hf.watch` or `hf.guard`, held by its process while it records the query."""
+
+    def __init__(self, home: StateHome, job: str) -> None:
+        super().__init__(home.job(job) / "query.lock")
 
 
 class SupervisorLock(FileLock):

@@ -11,10 +11,12 @@ from holdfast.observe.growth import growth, state_full_in_ms
 from holdfast.observe.job_metrics import (
     access_quantiles,
     access_seconds,
+    batch_quantiles,
     cache_hit_ratio,
     operator_bytes,
     operator_label,
     repaired,
+    update_seconds,
 )
 from holdfast.observe.lag import growing_ms, lags
 from holdfast.observe.metrics import LATELY_MS, MetricSample, sample, samples_of
@@ -62,8 +64,11 @@ def query_samples(
     for phase, ms in batch.phases_ms.items():
         numbers.append(sample("holdfast_batch_phase_seconds", ms / 1000, job, batch.query, phase))
     for index, operator in enumerate(batch.operators):
-        repairs = sum(repaired(former.operators[index]) for former in lately if len(former.operators) > index)
-        numbers += _operator((job, batch.query, operator_label(index, operator)), operator, repairs)
+        labels = (job, batch.query, operator_label(index, operator))
+        recent = [former.operators[index] for former in lately if len(former.operators) > index]
+        numbers += _operator(labels, operator, sum(map(repaired, recent)))
+        for quantile, seconds in batch_quantiles(recent).items():
+            numbers.append(sample("holdfast_state_access_batches_seconds", seconds, *labels, quantile))
     numbers += _sizing((job, batch.query), sizing(history, now_ms, limit_ms))
     for each in growth(history, limit_bytes):
         if each.full_at_ms is not None and each.full_at_ms > batch.committed_ms:
@@ -187,6 +192,7 @@ def _operator(labels: tuple[str, str, str], operator: OperatorProgress, repairs:
             "holdfast_state_commit_seconds": operator.commit_ms / 1000,
             "holdfast_state_rows": operator.rows,
             "holdfast_state_access_seconds": access_seconds(operator),
+            "holdfast_state_update_seconds": update_seconds(operator),
             "holdfast_state_load_seconds": None if load_ms is None else load_ms / 1000,
             "holdfast_cache_hit_ratio": cache_hit_ratio(operator),
             "holdfast_snapshots_repaired_lately": repairs,

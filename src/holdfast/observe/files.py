@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Final
 
-from holdfast.checkpoints.checkpoint import CheckpointReport, read
+from holdfast.checkpoints.checkpoint import CheckpointReport, batch_times, read
 from holdfast.checkpoints.state.contents import shares
 from holdfast.config.spark_defaults import ROCKSDB_PROVIDER
 from holdfast.formats.providers import PROVIDERS
@@ -56,6 +56,8 @@ class FileFacts(JsonShape):
         files: The number of state files that a restart reads.
         new_bytes: The number of bytes that the newest batch added.
         stores: The sizes of the stores of all operators.
+        committed_ms: The commit time of that batch, in epoch milliseconds; None if unknown.
+        duration_ms: The time from the end of that batch's planning to its commit; None if unknown.
     """
 
     at_ms: int
@@ -65,6 +67,8 @@ class FileFacts(JsonShape):
     files: int
     new_bytes: int
     stores: tuple[StoreFiles, ...]
+    committed_ms: int | None = None
+    duration_ms: int | None = None
 
     @property
     def size_bytes(self) -> int:
@@ -85,6 +89,9 @@ def look(storage: Storage, now_ms: int) -> FileFacts:
     checkpoint = read(storage)
     operators = checkpoint.operators
     versions = [operator.format_version for operator in operators if checkpoint.provider == ROCKSDB]
+    committed_ms = duration_ms = None
+    if checkpoint.batch_id is not None and checkpoint.planned_ms is not None:
+        committed_ms, duration_ms = batch_times(storage, checkpoint.batch_id, checkpoint.planned_ms)
     return FileFacts(
         at_ms=now_ms,
         batch_id=checkpoint.batch_id,
@@ -93,6 +100,8 @@ def look(storage: Storage, now_ms: int) -> FileFacts:
         files=sum(len(store.files) for operator in operators for store in operator.stores),
         new_bytes=checkpoint.new_bytes,
         stores=_stores(checkpoint),
+        committed_ms=committed_ms,
+        duration_ms=duration_ms,
     )
 
 
@@ -117,12 +126,21 @@ def alone_samples(job: str, query: str, facts: FileFacts, now_ms: int) -> list[M
     sizes: Counter[str] = Counter()
     for store in facts.stores:
         sizes[store.operator] += sum(store.bytes)
-    known = {"holdfast_batch_id": facts.batch_id, **watermark_numbers(facts.watermark_ms, now_ms)}
+    known = {
+        "holdfast_batch_id": facts.batch_id,
+        "holdfast_last_commit_timestamp_seconds": _in_seconds(facts.committed_ms),
+        "holdfast_checkpoint_duration_seconds": _in_seconds(facts.duration_ms),
+        **watermark_numbers(facts.watermark_ms, now_ms),
+    }
     return [
         *file_samples(job, query, facts),
         *samples_of((job, query), known),
         *(sample("holdfast_state_bytes", size, job, query, operator) for operator, size in sizes.items()),
     ]
+
+
+def _in_seconds(ms: int | None) -> float | None:
+    return None if ms is None else ms / 1000
 
 
 def _stores(checkpoint: CheckpointReport) -> tuple[StoreFiles, ...]:

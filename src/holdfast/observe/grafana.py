@@ -66,6 +66,13 @@ PANELS: Final[tuple[Panel, ...]] = (
     Panel("Recommended cores", "holdfast_recommended_cores", QUERY, "short", fold="max"),
     Panel("Store memory", "holdfast_state_memory_bytes", OPERATOR, "bytes"),
     Panel("State access time", "holdfast_state_access_seconds", OPERATOR, "s", fold="max"),
+    Panel(
+        "State access time, quantiles",
+        "holdfast_state_access_quantile_seconds",
+        (*OPERATOR, "quantile"),
+        "s",
+        fold="max",
+    ),
     Panel("Cache hit ratio", "holdfast_cache_hit_ratio", OPERATOR, "percentunit", fold="max"),
     Panel("Watermark lag", "holdfast_watermark_lag_seconds", QUERY, "s", fold="max"),
     Panel("Late rows", "holdfast_late_rows_total", QUERY, "rowsps", rate=True),

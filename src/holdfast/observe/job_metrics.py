@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from holdfast.formats.access_times import keyed_times, request_times
 from holdfast.formats.operators import KEYED_WORDS, kind_in_words, short_name
-from holdfast.formats.request_times import request_times
 from holdfast.model import BatchProgress, OperatorProgress
 from holdfast.observe.metrics import LATELY_MS, MetricSample, sample, samples_of
 
@@ -238,8 +239,10 @@ class JobTotals:
         self._sums[metric, labels] += value
 
 
-# The measured quantiles of access times, as written in labels.
-QUANTILES: Final = ("0.5", "0.95", "0.99")
+# The size of an operator's files that a restart reads, for a batch known from the checkpoint alone.
+CHECKPOINT_FILE_BYTES: Final = "checkpointFileBytes"
+# The measured quantiles of access times, as written in labels; the last one is the longest time.
+QUANTILES: Final = ("0.5", "0.95", "0.99", "1")
 
 
 def state_bytes(batch: BatchProgress) -> int:
@@ -263,9 +266,38 @@ def access_seconds(operator: OperatorProgress) -> float | None:
 
 
 def access_quantiles(operator: OperatorProgress) -> dict[str, float]:
-    """Return the quantiles of the times of requests to a database; empty for other stores."""
-    requests = request_times(operator.store)
-    return {} if requests is None else {name: requests.quantile(float(name)) for name in QUANTILES}
+    """Return the quantiles of the times of single accesses, in seconds; empty if they are not measured.
+
+    Measured are the requests to a database, and the reads and writes by the tasks of a keyed operator.
+    """
+    keyed = operator.keyed
+    times = request_times(operator.store) if keyed is None else keyed_times(keyed.accesses)
+    return {} if times is None else {name: times.quantile(float(name)) for name in QUANTILES}
+
+
+def update_seconds(operator: OperatorProgress) -> float | None:
+    """Return the mean time per row that an operator of Spark updated or removed, with its processing.
+
+    The result is None for a keyed operator, and for a batch without such rows.
+    """
+    rows = operator.updated + operator.removed
+    if operator.keyed is not None or operator.update_ms is None or not rows:
+        return None
+    return operator.update_ms / 1000 / rows
+
+
+def batch_quantiles(operators: Iterable[OperatorProgress]) -> dict[str, float]:
+    """Return the quantiles, over the batches of an operator, of the mean time of an access in each.
+
+    For Spark's operators on the heap, whose accesses are not measured, it is the mean time of an update.
+    """
+    means = sorted(mean for mean in map(_mean_seconds, operators) if mean is not None)
+    return {name: means[math.ceil(float(name) * len(means)) - 1] for name in QUANTILES if means}
+
+
+def _mean_seconds(operator: OperatorProgress) -> float | None:
+    is_on_heap = "stateOnCurrentVersionSizeBytes" in operator.store
+    return update_seconds(operator) if is_on_heap else access_seconds(operator)
 
 
 def cache_hit_ratio(operator: OperatorProgress) -> float | None:
@@ -278,5 +310,5 @@ def cache_hit_ratio(operator: OperatorProgress) -> float | None:
 
 def stored_bytes(operator: OperatorProgress) -> int:
     """Return the size of the state without caches and buffers; 0 if it is not in files yet."""
-    files = operator.store.get("rocksdbSstFileSize", 0)
+    files = operator.store.get("rocksdbSstFileSize", 0) or operator.store.get(CHECKPOINT_FILE_BYTES, 0)
     return files or operator.store.get("stateOnCurrentVersionSizeBytes", 0)

@@ -19,6 +19,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.errors import Unavailable
+from holdfast.extras import require_package
 from holdfast.observe.metrics import COUNTER, METRICS, MetricSample, by_metric
 from holdfast.observe.rules import RULES, AlertRule
 
@@ -84,11 +85,13 @@ class MetricsServer:
 
     Raises:
         Unavailable: The port is in use.
+        Unsupported: The extra `server` is not installed.
     """
 
     def __init__(
         self, measure: Measure, port: int, host: str = "127.0.0.1", within: ScrapeBounds | None = None
     ) -> None:
+        require_package("prometheus_client")
         try:
             self._server = _Listener((host, port), measure, within or ScrapeBounds())
         except (OSError, OverflowError) as error:

@@ -36,7 +36,7 @@ _SHORTEST_TASK_MS: Final = 100
 # The maximum factor by which a recommendation exceeds the current number; measure again after a change.
 _STEP: Final = 4
 # Up to this factor, too many partitions are kept, because a change requires a rescale.
-_TOLERATED: Final = 4
+TOLERATED: Final = 4
 _HEADROOM: Final = 1.25
 _GOOD_CACHE: Final = 0.8
 _MIB: Final = 1024 * 1024
@@ -296,7 +296,7 @@ def _partitions(load: _Load) -> int | None:
         return None
     needed = max(_by_data(load), _by_time(load) or 1)
     right = 1 << (needed - 1).bit_length()
-    return load.partitions if right <= load.partitions <= _TOLERATED * right else right
+    return load.partitions if right <= load.partitions <= TOLERATED * right else right
 
 
 def _memory(batches: Sequence[BatchProgress]) -> tuple[int | None, int | None]:

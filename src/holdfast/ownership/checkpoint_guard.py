@@ -29,6 +29,7 @@ from holdfast.ownership.lease import Lease, acquire
 from holdfast.ownership.process_identity import myself
 from holdfast.ownership.usage import CheckpointUsage, usage_of
 from holdfast.storage.port import Storage
+from holdfast.storage.successors import first_address
 
 LEAST_WATCH_MS: Final = 3_000
 LONGEST_WATCH_MS: Final = 120_000
@@ -353,9 +354,13 @@ def _locks(checkpoint: Storage) -> list[tuple[Path, bool]]:
 
 
 def _addresses(checkpoint: Storage) -> list[tuple[str, bool]]:
-    """Return the address of a checkpoint and its parent directory, which may be that of a job."""
-    above = checkpoint.uri.rpartition("/")[0]
-    addresses = [(checkpoint.uri, True)]
+    """Return the address of a checkpoint and its parent directory, which may be that of a job.
+
+    A checkpoint that has replaced another has the lock and the lease of the first one.
+    """
+    first = first_address(checkpoint.uri)
+    above = first.rpartition("/")[0]
+    addresses = [(first, True)]
     if above.partition("://")[2].strip("/"):
         addresses.append((above, False))
     return addresses

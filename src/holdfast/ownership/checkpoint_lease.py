@@ -20,6 +20,7 @@ from holdfast.ownership.storage_election import StorageElection
 from holdfast.quantities import rounded_duration
 from holdfast.storage import open_storage
 from holdfast.storage.port import Storage
+from holdfast.storage.successors import first_address
 
 # Storages that refuse the second of two writers of a new file.
 _OBJECTS: Final = ("s3://", "s3a://", "webhdfs://")
@@ -45,6 +46,12 @@ class LeaseNote(JsonShape):
 def can_keep_leases(address: str) -> bool:
     """Return whether the storage refuses the second of two concurrent writers of a new file."""
     return local_path(address) is not None or address.startswith(_OBJECTS)
+
+
+def can_have_successors(address: str) -> bool:
+    """Return whether a checkpoint on S3 or HDFS can be replaced by a successor next to it."""
+    remote = local_path(address) is None
+    return remote and can_keep_leases(address) and lease_place(address) is not None
 
 
 def lease_place(checkpoint: str) -> tuple[str, str] | None:
@@ -104,6 +111,7 @@ def lease_note(checkpoint: Storage) -> LeaseNote | None:
 
     Cost: lists one directory, and reads two small files if there is a lease. Does not wait.
     """
-    election = lease_of(checkpoint.uri) if has_lease(checkpoint.uri) else None
+    first = first_address(checkpoint.uri)
+    election = lease_of(first) if has_lease(first) else None
     incumbent = None if election is None else election.incumbent()
     return None if incumbent is None else LeaseNote(incumbent.holder, int(incumbent.lease_s * 1000))

@@ -22,12 +22,13 @@ from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from holdfast.changes.partitions import RescalePlan, RescaleReport, plan_rescale, rescale
-    from holdfast.changes.take_and_restore import fork, restore, take
+    from holdfast.changes.take_and_restore import fork, restore, take, take_and_retain
     from holdfast.formats.manifest import LabelChange, Manifest
     from holdfast.savepoints.catalog import Listed
     from holdfast.savepoints.digests import Digested
     from holdfast.savepoints.key_diff import StatesDifference
     from holdfast.savepoints.manifest_diff import Difference
+    from holdfast.savepoints.periodic import PeriodicTake
     from holdfast.savepoints.planning import TakePlan
     from holdfast.savepoints.proof import Proof
     from holdfast.savepoints.removal import Removal
@@ -56,6 +57,7 @@ __all__ = [
     "LabelChange",
     "Listed",
     "Manifest",
+    "PeriodicTake",
     "Proof",
     "Removal",
     "RescalePlan",
@@ -84,6 +86,7 @@ __all__ = [
     "restore",
     "show",
     "take",
+    "take_and_retain",
     "verify",
 ]
 
@@ -93,6 +96,7 @@ _HOMES: Final = {
     "LabelChange": "holdfast.savepoints.labels",
     "Listed": "holdfast.savepoints.catalog",
     "Manifest": "holdfast.formats.manifest",
+    "PeriodicTake": "holdfast.savepoints.periodic",
     "Proof": "holdfast.savepoints.proof",
     "Removal": "holdfast.savepoints.removal",
     "RescalePlan": "holdfast.changes.partitions",
@@ -108,6 +112,7 @@ _HOMES: Final = {
     "rescale": "holdfast.changes.partitions",
     "restore": "holdfast.changes.take_and_restore",
     "take": "holdfast.changes.take_and_restore",
+    "take_and_retain": "holdfast.changes.take_and_restore",
 }
 
 

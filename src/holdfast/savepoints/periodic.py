@@ -20,7 +20,7 @@ from holdfast.savepoints.leases import Chance, Clock
 from holdfast.savepoints.planning import plan_take
 from holdfast.savepoints.removal import delete
 from holdfast.savepoints.taking import Taken
-from holdfast.savepoints.whole_take import take
+from holdfast.savepoints.whole_take import TakeWithoutExpired, take
 from holdfast.storage.port import Storage
 
 # The label of savepoints that may be deleted automatically.
@@ -38,6 +38,11 @@ class PeriodicTake(JsonShape):
         existing: The id of the existing savepoint of this batch; None if one was taken.
         removed: The ids of the deleted savepoints.
         left: The reason why surplus savepoints were not deleted; None if all were.
+
+    Example:
+        result = hf.savepoints.take_and_retain("checkpoints/visits", "nightly", retain=7)
+        assert result.batch_id == 11
+        assert result.removed == ()
     """
 
     query_id: str
@@ -58,6 +63,7 @@ def take_and_retain(
     label: str = LABEL,
     deep: bool = False,
     record: Record | None = None,
+    without_expired: TakeWithoutExpired | None = None,
     tell: ProgressCallback | None = None,
 ) -> PeriodicTake:
     """Take a savepoint unless the newest one is of the same batch, and delete the surplus ones.
@@ -75,6 +81,7 @@ def take_and_retain(
         label: The label.
         deep: Read the rows of the state regardless of their number.
         record: The integrity record of the checkpoint.
+        without_expired: Copies the savepoint without its expired rows; None to keep them.
         tell: Called with the number of finished files, the number of all files, and the current step.
 
     Raises:
@@ -88,7 +95,16 @@ def take_and_retain(
     if before and before[-1].batch_id == plan.batch_id:
         return PeriodicTake(plan.query_id, plan.batch_id, None, existing=before[-1].savepoint_id)
     taken = take(
-        checkpoint, catalog, plan, clock=clock, chance=chance, label=label, deep=deep, pace=Pace(), tell=tell
+        checkpoint,
+        catalog,
+        plan,
+        clock=clock,
+        chance=chance,
+        label=label,
+        deep=deep,
+        pace=Pace(),
+        without_expired=without_expired,
+        tell=tell,
     )
     removed: list[str] = []
     left = None

@@ -42,6 +42,7 @@ from holdfast.storage.atomic_swap import in_bulk
 from holdfast.storage.hashing import hash_file, hash_of
 from holdfast.storage.port import Storage, full
 from holdfast.storage.remote import hadoop_address
+from holdfast.storage.successors import current_address
 
 _NEW_TABLE: Final = "name a new directory; a table with files is never changed"
 
@@ -319,10 +320,19 @@ def free(
         The files of that attempt, and its origin note.
 
     Raises:
-        Conflict: The target has other files, or a different command is writing to it.
+        Conflict: The target has other files, was replaced, or a different command is writing to it.
         Invalid: The target is inside a checkpoint or a catalog.
     """
     check_target(target)
+    current = current_address(target.uri)
+    if current != target.uri:
+        raise Conflict(
+            "a checkpoint at this address was replaced, so a job would not use a new one",
+            code="HF-E4092",
+            where=target.uri,
+            found=f"replaced by {current}",
+            hint="give a new directory, and the job its address",
+        )
     refuse_claimed(target)
     return _left_over(target, savepoint, operation)
 
@@ -417,7 +427,9 @@ def withdraw(target: Storage) -> None:
         Conflict: A different command is now writing to the target.
     """
     with claimed(target, None):
-        paths = [path for path, _ in Tree(target).places()]
+        tree, remote = Tree(target), local_path(target.uri) is None
+        # HDFS lists the directory of the claim as well, and deletes no directory that has files.
+        paths = [path for path, _ in tree.places() if not remote or tree.size(path) is not None]
         target.delete(layout.METADATA)
         clear_stores(target)
         for path in sorted(paths, key=lambda path: (path == ORIGIN, path != layout.METADATA)):

@@ -6,7 +6,7 @@ import math
 import os
 from contextlib import nullcontext, suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from holdfast.checkpoints import record_of
 from holdfast.checkpoints.checkpoint import ProgressCallback
@@ -34,28 +34,13 @@ from holdfast.savepoints.removal import Removal
 from holdfast.savepoints.restoring import Restored, RestoreKind, RestorePlan, open_table
 from holdfast.savepoints.taking import Taken, is_lost_id, lost_id_hint, with_query_id
 from holdfast.savepoints.view import workplace
+from holdfast.savepoints.whole_take import TakeWithoutExpired
 from holdfast.storage import open_storage
 from holdfast.storage.local import LocalStorage
 from holdfast.storage.port import Storage
 
 if TYPE_CHECKING:
     from holdfast.savepoints.key_diff import StatesDifference
-
-
-class TakeWithoutExpired(Protocol):
-    """Creates a savepoint without the expired rows of an existing one; a higher room reads keyed state."""
-
-    def __call__(
-        self,
-        catalog: Storage,
-        savepoint_id: str,
-        to: Storage,
-        *,
-        label: str | None = None,
-        deep: bool = False,
-        tell: ProgressCallback | None = None,
-    ) -> Taken:
-        """Create the savepoint in the catalog `to`."""
 
 
 def take_savepoint(
@@ -86,17 +71,10 @@ def take_savepoint(
     origin, into, record = _open(checkpoint, catalog, id_of, home)
     gently = seems_to_run(origin, now_ms()) if gentle is None else gentle
     pace = Pace() if gently else None
-    if without_expired is not None:
-        with workplace(into, "take") as work:
-            # Expired rows never reach the catalog: only the rewritten savepoint is stored there.
-            kept = LocalStorage(work / "catalog")
-            plan = _plan_take(origin, kept, batch, record)
-            complete = whole_take.take(origin, kept, plan, pace=pace, tell=tell)
-            complete_id = complete.manifest.savepoint_id
-            taken = without_expired(kept, complete_id, into, label=label, deep=deep, tell=tell)
-    else:
-        plan = _plan_take(origin, into, batch, record)
-        taken = whole_take.take(origin, into, plan, label=label, deep=deep, pace=pace, tell=tell)
+    plan = _plan_take(origin, into, batch, record)
+    taken = whole_take.take(
+        origin, into, plan, label=label, deep=deep, pace=pace, without_expired=without_expired, tell=tell
+    )
     if digest:
         with suppress(HoldfastError):  # the savepoint exists, and its digests can be computed later
             _digest(into, taken.manifest.savepoint_id, gently, tell)

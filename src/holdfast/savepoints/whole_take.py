@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterator
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from holdfast import layout
 from holdfast.checkpoints.checkpoint import ProgressCallback
@@ -47,6 +47,25 @@ from holdfast.worker.state.store import GroupBlobs
 Sums = dict[StateName, ContentSum]
 
 
+class TakeWithoutExpired(Protocol):
+    """Creates a savepoint without the expired rows of an existing one; a higher room reads keyed state."""
+
+    def __call__(
+        self,
+        catalog: Storage,
+        savepoint_id: str,
+        to: Storage,
+        *,
+        label: str | None = None,
+        deep: bool = False,
+        operation: str | None = None,
+        clock: Clock = now_ms,
+        chance: Chance = os.urandom,
+        tell: ProgressCallback | None = None,
+    ) -> Taken:
+        """Create the savepoint in the catalog `to`."""
+
+
 def take(
     checkpoint: Storage,
     catalog: Storage,
@@ -58,6 +77,7 @@ def take(
     deep: bool = False,
     operation: str | None = None,
     pace: Pace | None = None,
+    without_expired: TakeWithoutExpired | None = None,
     tell: ProgressCallback | None = None,
 ) -> Taken:
     """Take the savepoint that was planned, with all state in its files.
@@ -79,6 +99,7 @@ def take(
         deep: Read the rows of the state regardless of their number, for exact counts and digests.
         operation: The id of the control plane's operation that requested the savepoint.
         pace: Limits the processor use.
+        without_expired: Copies the savepoint without its expired rows; None to keep them.
         tell: Called with the number of finished files, the number of all files, and the current step.
 
     Raises:
@@ -86,6 +107,24 @@ def take(
         Conflict, Corrupt, Unsupported, NotFound, Unavailable: As `taking.take`; or a blob is missing or
             damaged, or the database does not answer.
     """
+    if without_expired is not None:
+        taking.check_label(label)
+        with workplace(catalog, "take") as work:
+            # Expired rows never reach the catalog: only the rewritten savepoint is stored there.
+            kept = LocalStorage(work / "catalog")
+            again = plan_take(checkpoint, kept, plan.asked, plan.record, purpose=plan.purpose)
+            complete = take(checkpoint, kept, again, clock=clock, pace=pace, tell=tell)
+            return without_expired(
+                kept,
+                complete.manifest.savepoint_id,
+                catalog,
+                label=label,
+                deep=deep,
+                operation=operation,
+                clock=clock,
+                chance=chance,
+                tell=tell,
+            )
     if not operators_elsewhere(checkpoint):
         return taking.take(
             checkpoint,

@@ -21,16 +21,17 @@ from holdfast.checkpoints.checkpoint import (
     read,
     state_bytes,
 )
-from holdfast.errors import Corrupt, NotFound, Unsupported
+from holdfast.errors import Corrupt, Internal, NotFound, Unsupported
 from holdfast.external.named_addresses import name_databases_of
 from holdfast.external.view import open_checkpoint
 from holdfast.jobs.checkpoint_watch import measured_batches
 from holdfast.jobs.registry.client import Control, JobDetails, JobStatus
 from holdfast.jobs.registry.operation_log import Arguments, Operation, Operations
+from holdfast.jobs.registry.plain_queries import PlainQueries
 from holdfast.jobs.registry.registry import Registry
 from holdfast.jobs.reports import QuerySizing, job_cost, job_lags, job_thresholds, sizings
 from holdfast.jobs.state_home import StateHome
-from holdfast.model import QueryStarted
+from holdfast.model import JobKind, QueryStarted
 from holdfast.observe.lag import Lag
 from holdfast.savepoints.catalog import Listed
 from holdfast.savepoints.savepoint_api import list as listed
@@ -141,7 +142,8 @@ class ControlPlane:
         self.home = home
         self.settings = settings
         self.clock = clock
-        self.control = Control(home, clock)
+        self.plain = PlainQueries(lambda: settings.checkpoints, home.path, clock)
+        self.control = Control(home, clock, self.plain if settings.checkpoints else None)
         self.registry = Registry(home.registry)
         name_databases_of(str(home.path), self.registry.databases)
         self.operations = Operations(home)
@@ -193,11 +195,17 @@ class ControlPlane:
         Raises:
             NotFound: The job does not exist.
         """
-        known = next((status for status in self.jobs() if job in (status.job.name, status.job.job_id)), None)
-        if known is not None:
-            return known
-        self.registry.job(job)  # lists the existing jobs, or succeeds if the job was just created
-        return next(status for status in self.control.jobs() if job in (status.job.name, status.job.job_id))
+        for statuses in (self.jobs, self.control.jobs):  # it may just have been created
+            for status in statuses():
+                if job in (status.job.name, status.job.job_id):
+                    return status
+        self.registry.job(job)  # lists the existing jobs
+        raise Internal(
+            "a job appeared while the list of jobs was read",
+            code="HF-E9039",
+            hint="repeat the request",
+            where=job,
+        )
 
     def details(self, job: str, batches: int = 1000) -> JobDetails:
         """Return a job with its newest batches, by name or id.
@@ -215,14 +223,29 @@ class ControlPlane:
         """
 
         def look(name: str) -> JobDetails:
-            return replace(self.control.details(name, 0), batches=self.registry.newest_batches(name))
+            plain = self.control.plain(name)
+            newest = self.registry.newest_batches(name) if plain is None else plain[1].newest(plain[0])
+            return replace(self.control.details(name, 0), batches=newest)
 
         return self._load_details(job, None, look)
+
+    def reported(self, job: str, batches: int = 1000) -> JobDetails:
+        """Return a job with the newest batches that its driver reported.
+
+        Without a driver of Holdfast it has only the newest batch, for which no state is read.
+
+        Raises:
+            NotFound: The job does not exist.
+        """
+        of_job = self.status(job).job.kind is not JobKind.CHECKPOINT
+        return self.details(job, batches) if of_job else self.brief(job)
 
     def _load_details(self, job: str, batches: int | None, look: Callable[[str], JobDetails]) -> JobDetails:
         """Return the details of a job, read again if the registry changed; its state is always current."""
         status = self.status(job)
-        key, version = ("details", status.job.name, batches), self._version.now()
+        key = ("details", status.job.name, batches)
+        # The registry does not change with the checkpoint of a query that is known from it alone.
+        version = self._version.now() if status.job.kind is not JobKind.CHECKPOINT else None
         return replace(self.cache.get(key, lambda: look(status.job.name), version=version), status=status)
 
     def name(self, job: str | None) -> str | None:
@@ -334,7 +357,7 @@ class ControlPlane:
             NotFound: The checkpoint does not exist yet.
             Corrupt: The checkpoint is damaged.
         """
-        heard = details.batches_of(query.name)
+        heard = details.measured_of(query.name)
         told = measured_batches(self.batches(query.checkpoint, last), heard, details.attempts, query.name)
         sizes = self.sizes(query.checkpoint, tuple(batch.batch_id for batch in told))
         return [(batch, sum(sizes.get(batch.batch_id, {}).values())) for batch in told]

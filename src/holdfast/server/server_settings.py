@@ -33,6 +33,8 @@ class ServerSettings:
         login_code: The code that opens a browser session and is valid once; None for no code.
         roots: Directories and URIs below which requests may use savepoints and checkpoints, in addition to
             those of jobs.
+        checkpoints: The addresses of checkpoints whose queries are served: checkpoints, directories and
+            patterns.
     """
 
     host: str = HOST
@@ -43,6 +45,7 @@ class ServerSettings:
     savepoints: str | None = None
     roots: tuple[str, ...] = ()
     login_code: str | None = field(default=None, repr=False)
+    checkpoints: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if not 0 <= self.port <= 65535:

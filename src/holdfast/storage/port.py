@@ -151,6 +151,20 @@ class Storage(Protocol):
         """
 
 
+def files_below(storage: Storage, folder: str = "") -> Iterator[str]:
+    """Yield the paths of all files below a folder, of whatever name.
+
+    Cost: lists each directory.
+    """
+    listing = storage.list(folder)
+    for name in listing.names:
+        path = f"{folder}/{name}" if folder else name
+        if listing.size(name) is None:
+            yield from files_below(storage, path)
+        else:
+            yield path
+
+
 class Names:
     """A listing with names and sizes from one request."""
 

@@ -62,6 +62,18 @@ def with_watermark(frame: DataFrame, time: str, delay: Duration | None, *, where
     return frame.withWatermark(time, spark_interval(ms))
 
 
+def with_event_time(frame: DataFrame, time: str, delay_ms: int) -> DataFrame:
+    """Return a keyed operator's result with a column marked as its event time.
+
+    The watermark itself comes from the operator's input: Spark passes it on to the next operator with state.
+    `withWatermark` would define a second one, which Spark refuses.
+    """
+    from pyspark.sql import functions as F  # noqa: N812 - the package imports without Spark
+
+    marks = {name: {"metadata": {WATERMARK_KEY: delay_ms}} if name == time else {} for name in frame.columns}
+    return frame.select(*(F.col(quoted(name)).alias(name, **mark) for name, mark in marks.items()))
+
+
 def require_watermark(frame: DataFrame, time: str, *, where: str, why: str) -> None:
     """Raise an error for a streaming frame without a watermark on `time`; a batch frame needs none.
 

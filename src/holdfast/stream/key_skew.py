@@ -122,8 +122,8 @@ def find(
     """Return the keys of a batch frame with at least this share of its rows, in descending order of rows.
 
     Pass the result to `hf.split_hot(hot=…)`; it consists of values, or of tuples if there are several key
-    columns. Run this function once on a sample of the input, and write the keys into the job, because the hot
-    keys of a join of streams cannot change.
+    columns. Run this function once on a sample of the input, and write the keys into the job. To change the
+    hot keys of a join of streams later, use `hf.change(…).split(…)`.
 
     Args:
         df: A batch frame, such as the files of the previous day.

@@ -17,10 +17,12 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from holdfast.checkpoints.keyed import BLOBS, described, product_in
+from holdfast.config.checks import place_word
 from holdfast.engine.checkpoint_files import newest_number, qualified, read_text, write_text
 from holdfast.engine.connect import is_connect
 from holdfast.engine.described import describe, tick_lines
@@ -299,17 +301,22 @@ def plan_of(frame: DataFrame, sink: PlanSink, trigger: str | None) -> QueryPlan 
     return QueryPlan(*described, operators=keyed_names(frame), sink=sink, trigger=trigger)
 
 
-def note_plan(frame: DataFrame, checkpoint: str, plan: QueryPlan | None) -> None:
-    """Write the plan of a query that is about to start, with the first batch that it could run.
+@contextmanager
+def note_plan(frame: DataFrame, checkpoint: str, plan: QueryPlan | None) -> Iterator[None]:
+    """Write the plan of a query, with the first batch that it could run; start the query in the block.
 
     Call it while no query uses the checkpoint. It lists the commits and reads one small file, which is
-    rewritten if the plan is new.
+    rewritten if the plan is new. If the plan of the newest batch is recorded, the names of keyed operators
+    are compared with it; otherwise the tasks compare them with the names in the state.
 
     Raises:
         Invalid: A keyed operator would read the state of a different one.
         Unavailable: The storage of the checkpoint does not answer.
     """
+    from holdfast.worker.operator import COMPARED_PROPERTY
+
     if plan is None:
+        yield
         return
     spark = frame.sparkSession
     text = read_text(spark, checkpoint, PLAN_NOTE)
@@ -321,6 +328,14 @@ def note_plan(frame: DataFrame, checkpoint: str, plan: QueryPlan | None) -> None
     now = (noted or PlanNote()).with_plan(plan, 0 if newest is None else newest + 1)
     if now != noted:
         write_text(spark, checkpoint, PLAN_NOTE, now.render())
+    if before is None:
+        yield
+        return
+    spark.sparkContext.setLocalProperty(COMPARED_PROPERTY, "true")
+    try:
+        yield
+    finally:
+        spark.sparkContext.setLocalProperty(COMPARED_PROPERTY, None)  # type: ignore[arg-type]  # removes it
 
 
 def check_places(before: tuple[str, ...], now: tuple[str, ...], where: str) -> None:
@@ -332,12 +347,14 @@ def check_places(before: tuple[str, ...], now: tuple[str, ...], where: str) -> N
     """
     for name in now:
         if name in before and before.index(name) != now.index(name):
+            verb = f"`holdfast state migrate {place_word(where)} NEW --code FILE.py`"
+            swapped = sorted(before) == sorted(now)
+            at_start = "; `holdfast run` and hf.guard move it at the start" if swapped else ""
             raise Invalid(
-                "the order of keyed operators has changed, so they would read each other's state",
+                "keyed operators have changed places, so they would read each other's state",
                 code="HF-E2347",
                 where=where,
                 found=", ".join(now),
                 expected=f"{', '.join(before)}, as in the checkpoint",
-                hint="restore the former order: Spark finds the state of operators by their number, counted"
-                " from the sink",
+                hint=f"move the state to the new order with {verb}, or restore the former order{at_start}",
             )

@@ -18,7 +18,7 @@ from holdfast.errors import Invalid
 from holdfast.layout import split_note
 from holdfast.stream.event_time import NOT_KEYS, key_columns
 from holdfast.stream.joins import JoinKind, Parted, bounded_join, same_keys
-from holdfast.stream.keyed.hot_keys import MOST_PARTS, PART, HotKeys, hot_keys
+from holdfast.stream.keyed.hot_keys import MOST_PARTS, PART, HotKeys, hot_keys, refuse_one_key
 from holdfast.stream.keyed.keyed_stream import keyed
 from holdfast.stream.operator_check import checked_name, define
 from holdfast.stream.split_aggregates import SplitAggregate, aggregate_stream, aggregate_table
@@ -99,7 +99,8 @@ class SplitStream:
         equal is not split.
 
         The hot keys and the number of parts decide where Spark stores their rows. Holdfast records both at
-        the first start of a query, and does not start it if they have changed. A query that you start with
+        the first start of a query, and does not start it if they have changed. `hf.change(…).split(…)`
+        creates a checkpoint with the waiting rows in the new parts. A query that you start with
         `writeStream.start()` is not checked: after a change, rows that wait for a match would not be found,
         without an error.
 
@@ -232,7 +233,9 @@ class SplitJoin:
                 where=f"split join {self.name}",
                 found="; ".join(changes),
                 expected="the split of the first start",
-                hint="restore the former hot keys and parts; a different split needs a new checkpoint",
+                hint="restore the former hot keys and parts, or move the waiting rows to the new ones with"
+                f' hf.change(CHECKPOINT).split("{self.name}", hot=[…], parts={self.hot.parts})'
+                ".to(NEW, stopped=True)",
             )
         return None
 
@@ -262,14 +265,7 @@ def split_hot(df: DataFrame, *, by: str | Iterable[str], hot: Iterable[Any], par
     """
     keys = key_columns(df, by, where=_WHERE, refused=NOT_KEYS)
     whole(parts, f"{_WHERE}: parts", least=2, most=MOST_PARTS)
-    if isinstance(hot, (str, bytes)):
-        raise Invalid(
-            "hot= is not a list",
-            code="HF-E2395",
-            where=f"{_WHERE}: hot",
-            found=repr(hot),
-            hint=f"write hot=[{hot!r}]",
-        )
+    refuse_one_key(hot, _WHERE)
     return SplitStream(df, hot_keys(df, keys, hot, parts, where=_WHERE))
 
 

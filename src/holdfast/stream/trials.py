@@ -89,14 +89,17 @@ class Trial:
         """
         return tuple(self._run({"availableNow": True}, most))
 
-    def run_once(self) -> TrialBatch:
+    def run_once(self, *, history: bool = False) -> TrialBatch:
         """Run one batch with all available input; due timers or a new watermark start no further batch.
+
+        Args:
+            history: Whether the input is a history, which processors handle in the order of event time.
 
         Raises:
             QueryFailed: Spark reported a failure of the query.
             Failed: Spark ran no batch.
         """
-        for batch in self._run({"once": True}, 1):
+        for batch in self._run({"once": True}, 1, history=history):
             return batch
         raise Failed(
             "Spark ran no batch in the trial",
@@ -149,7 +152,7 @@ class Trial:
             hint="report this as a bug, with the driver's log",
         )
 
-    def _run(self, trigger: Mapping[str, Any], most: int) -> Iterator[TrialBatch]:
+    def _run(self, trigger: Mapping[str, Any], most: int, *, history: bool = False) -> Iterator[TrialBatch]:
         began: dict[int, float] = {}
         enough = False
 
@@ -166,7 +169,7 @@ class Trial:
 
         writer = self.frame.writeStream.outputMode(self._mode).foreachBatch(take).trigger(**trigger)
         with (
-            checked_operators(self.frame, self._checkpoint, trial=True),
+            checked_operators(self.frame, self._checkpoint, trial=True, history=history),
             choose_file_manager(self.frame.sparkSession, self._checkpoint),
         ):
             query = writer.option("checkpointLocation", self._checkpoint).start()

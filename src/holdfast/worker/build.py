@@ -150,6 +150,8 @@ def assemble(
         options.on_error,
         parts=None if options.split is None else PARTS,
         instances=options.instances,
+        delay_ms=max(stream.delay_ms for stream in streams),
+        chained=tuple(at for at, stream in enumerate(streams) if stream.chained),
     )
     make = TableRunner if definition.kind == "table" else RowRunner
     runner = partial(make, definition, processor, spec)

@@ -82,12 +82,15 @@ class Moment:
         watermark_ms: The batch's watermark in epoch milliseconds, or None without one.
         batch_id: The id of the batch, or None if unknown.
         timed: Whether the processing time is known.
+        replay: For a history, the event time that the watermark reaches after the last event of each key;
+            None in a stream, where the watermark is that of the batch. See `Replay`.
     """
 
     now_ms: int
     watermark_ms: int | None
     batch_id: int | None
     timed: bool = True
+    replay: int | None = None
 
     @property
     def event_time_ms(self) -> int | None:

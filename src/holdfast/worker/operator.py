@@ -22,11 +22,12 @@ from holdfast.errors import Invalid
 from holdfast.worker.interface import Moment, Runner
 from holdfast.worker.packets import WAKE, Lane, answer_schema
 from holdfast.worker.passes import Packet, Pass, TaskOutput, counted, packets_in, totalled
+from holdfast.worker.runtime.replay import TO_THE_END, TO_THE_LAST_EVENT
 from holdfast.worker.state.blob_store import RETAINED, BlobReader, Blobs, BlobStore, BlobTask, database_at
 from holdfast.worker.state.layout import Layout, periods_from_text
 from holdfast.worker.state.local_copies import Copies, copies_place
 from holdfast.worker.state.partition import Partition
-from holdfast.worker.state.store import PartitionStore
+from holdfast.worker.state.store import MemoryStore, PartitionStore
 from holdfast.worker.task_facts import batch_number, give_back, local_property, partition_id, prepare
 
 if TYPE_CHECKING:
@@ -144,6 +145,10 @@ BLOBS_PROPERTY = "holdfast.blobs."
 IN_DATABASE, IN_STORE = "database", "store"
 # The periods in which an operator's state had each schema, as recorded by a start by Holdfast.
 PERIODS_PROPERTY = "holdfast.periods."
+# The property by which a start by Holdfast passes to the tasks that it compared the names of operators.
+COMPARED_PROPERTY = "holdfast.operators.compared"
+# The property by which a bootstrap marks its batch as a history.
+HISTORY_PROPERTY = "holdfast.history"
 # A partition with more key groups is not counted: reading so many records in each batch would take too long.
 _MOST_COUNTED = 512
 
@@ -298,9 +303,10 @@ def _groups(layout: Layout, partition: Partition, moment: Moment) -> Sequence[in
 
 
 def layout_with_history(layout: Layout) -> Layout:
-    """Return a layout extended by the periods recorded at the start of the query."""
+    """Return a layout extended by what the start of the query has read from the checkpoint."""
     text = local_property(f"{PERIODS_PROPERTY}{layout.operator}")
-    return layout if text is None else replace(layout, periods=periods_from_text(text))
+    periods = layout.periods if text is None else periods_from_text(text)
+    return replace(layout, periods=periods, compared=local_property(COMPARED_PROPERTY) is not None)
 
 
 def fresh_token() -> bytes:
@@ -375,7 +381,8 @@ class Dispatcher:
         store.declare()
         client.set_handle_state(StatefulProcessorHandleState.INITIALIZED)
         watermark = client._get_watermark_timestamp() if self._operator.event_time else None
-        moment = Moment(client._get_batch_timestamp(), watermark, batch_number())
+        replay = TO_THE_LAST_EVENT if local_property(HISTORY_PROPERTY) else None
+        moment = Moment(client._get_batch_timestamp(), watermark, batch_number(), replay=replay)
         task = Task(self._operator, store, moment)
         for batch in self._arriving:
             yield from task.collect(packets_in(batch, numbering))
@@ -385,6 +392,31 @@ class Dispatcher:
             timers = ExpiredTimerIterator(client, moment.watermark_ms)
             waking = [numbering.group_at(int(number)) for (number,), _ in timers]
         yield from task.finish(waking)
+
+
+class HistoryTask:
+    """The function of Spark's tasks over the packets of some key groups, in the order of the groups.
+
+    Each key starts with empty state. Its events are handled in the order of their event times, each after the
+    timers that were due before it; at the end all timers in event time fire.
+    """
+
+    def __init__(self, operator: TaskOperator, now_ms: int) -> None:
+        self._operator = operator
+        self._now_ms = now_ms
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield the output rows of a task."""
+        operator = self._operator
+        moment = Moment(self._now_ms, 0 if operator.event_time else None, None, replay=TO_THE_END)
+        task = Task(operator, MemoryStore(), moment)
+        for batch in batches:
+            for output in task.collect(packets_in(batch, operator.lane.layout.numbering)):
+                if output.rows is not None:
+                    yield output.rows
+        for output in task.finish(()):
+            if output.rows is not None:
+                yield output.rows
 
 
 def answer_batch(answer: TaskOutput, schema: pa.Schema, names: Sequence[str]) -> pa.RecordBatch:

@@ -55,6 +55,9 @@ class InputStream:
         keys: The key columns, in the order of the operator's key.
         time: The event-time column, or None without a watermark.
         counts: The column with the number of events per row, if rows are merged events, or None.
+        chained: Whether an operator with state produces the rows, so that none of them is late, and a row
+            behind the watermark comes before the timers that are due.
+        delay_ms: The delay of the stream's watermark behind its newest event.
     """
 
     name: str
@@ -62,6 +65,8 @@ class InputStream:
     keys: tuple[str, ...]
     time: str | None = None
     counts: str | None = None
+    chained: bool = False
+    delay_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -11,11 +12,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from holdfast.formats.access_times import keyed_bucket
 from holdfast.worker.arrays import numbers, whole
 from holdfast.worker.counts import BYTES, COUNTS, ENTRIES, EXPIRED, count_of
 from holdfast.worker.interface import Arrivals, FailedEvent, Moment, Runner
 from holdfast.worker.packets import HASH, PACKET, SIDE_COLUMNS, InputStream, Lane
 from holdfast.worker.runtime.broadcast import SharedRows
+from holdfast.worker.runtime.event_dispatcher import UNTIMED
+from holdfast.worker.runtime.ttl import times_ms
 from holdfast.worker.state.tables import Run
 from holdfast.worker.state.upkeep import Tally
 
@@ -78,25 +82,35 @@ class Pass:
         self._runner = runner
         self._keeper = keeper
         self._side_columns = len(SIDE_COLUMNS) if lane.side_outputs else 0
+        # What the runner receives: first the rows of chained streams that come before due timers.
+        self._inputs = (*(stream for stream in lane.streams if stream.chained), *lane.streams)
 
     def run(self, packets: Sequence[Packet], waking: Iterable[int], moment: Moment) -> Iterator[TaskOutput]:
         """Process all packets and the groups to wake, and write the state at the end."""
         partition = self._partition
         partition.open(sorted({packet.group for packet in packets} | set(waking)), moment)
         refused = self._share(packets, moment)
+        early: list[pa.Table] = []
         in_time: list[pa.Table] = []
         late: list[pa.Table] = []
         for at, stream in enumerate(self._lane.streams):
             schema = stream.schema.append(pa.field(HASH, pa.int64()))
             events = self._table(schema, [packet for packet in packets if packet.stream == at])
+            if moment.replay is not None and stream.time is not None:
+                times = times_ms(events.column(stream.time), UNTIMED)
+                events = events.take(pa.array(np.argsort(times, kind="stable")))
             kept, missed = self._without_late(stream, events, moment)
+            if stream.chained:
+                early.append(missed)
+                missed = missed.slice(0, 0)
             in_time.append(kept)
             late.append(missed)
-        counts = {"events": self._count(in_time) + self._count(late), "failed": len(refused)}
-        counts["late"] = sum(events.num_rows for events in late)
+        inputs = [*early, *in_time]
+        behind = sum(events.num_rows for events in late)
+        counts = {"events": self._count(inputs) + behind, "late": behind, "failed": len(refused)}
         due = partition.due(moment)
-        if len(due) or any(events.num_rows for events in in_time):
-            for part, woken in self._parts(in_time, due):
+        if len(due) or any(events.num_rows for events in inputs):
+            for part, woken in self._parts(inputs, due):
                 outcome = self._process(part, woken, moment)
                 counts["failed"] += len(outcome.failed)
                 yield from map(TaskOutput, self._rows(outcome))
@@ -140,14 +154,14 @@ class Pass:
         """Return the number of events; a row of merged events counts as several."""
         return sum(
             events.num_rows if stream.counts is None else pc.sum(events.column(stream.counts)).as_py() or 0
-            for stream, events in zip(self._lane.streams, streams, strict=True)
+            for stream, events in zip(self._inputs, streams, strict=True)
         )
 
     def _process(self, streams: Sequence[pa.Table], due: Run, moment: Moment) -> Outcome:
         names = list(self._lane.layout.key_names)
         keyed = [
             (_hashes(events), events.select(stream.keys).rename_columns(names))
-            for stream, events in zip(self._lane.streams, streams, strict=True)
+            for stream, events in zip(self._inputs, streams, strict=True)
         ]
         if self._lane.layout.placement is not None:
             for h, keys_of in keyed:
@@ -197,9 +211,10 @@ class Pass:
     def _without_late(
         self, stream: InputStream, events: pa.Table, moment: Moment
     ) -> tuple[pa.Table, pa.Table]:
-        """Return the events that are in time, and the late ones."""
+        """Return the events ahead of the watermark, and the others: late ones, or early ones if chained."""
         none = events.slice(0, 0)
-        if self._lane.keep_late or stream.time is None or not events.num_rows or not moment.watermark_ms:
+        keeps_all = self._lane.keep_late and not stream.chained
+        if keeps_all or stream.time is None or not events.num_rows or not moment.watermark_ms:
             return events, none
         late = late_events(events.column(stream.time), moment.watermark_ms)
         if not late.any():
@@ -237,12 +252,17 @@ class Pass:
 
 
 def counted(partition: Partition) -> dict[str, int]:
-    """Return the counts of work on a partition since the last call, by count name."""
+    """Return the counts of work on a partition since the last call, by count name.
+
+    A pass reads the state of its keys at once, and writes it at once: two accesses.
+    """
     done, partition.tally = partition.tally, Tally()
+    accesses = Counter(keyed_bucket(nanos) for nanos in (done.read_ns, done.write_ns) if nanos)
     return {
         **{name: getattr(done, name) for name in COUNTS if hasattr(done, name)},
         "read_us": done.read_ns // 1000,
         "write_us": done.write_ns // 1000,
+        **accesses,
         **{count_of(state, EXPIRED): number for state, number in done.expired.items()},
     }
 

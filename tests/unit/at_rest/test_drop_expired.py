@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import random
+import threading
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +15,7 @@ import pyarrow as pa
 import pytest
 from kept_state import Shop, groups_of, hold, in_time, kept
 from keyed_programs import Everything
+from served import NOW_MS, Served
 from typer.testing import CliRunner
 
 import holdfast as hf
@@ -25,7 +28,15 @@ from holdfast.changes.keyed.group_writer import write_groups
 from holdfast.changes.keyed.store_rows import GroupChange
 from holdfast.checkpoints.keyed import KeyTimer
 from holdfast.cli import app
+from holdfast.clock import now_ms
 from holdfast.errors import Conflict, Internal, Invalid, Unsupported
+from holdfast.jobs.background_savepoints import TAKEN, Savepointing
+from holdfast.jobs.definition import Periodic
+from holdfast.jobs.events import JobEvent
+from holdfast.jobs.operation_executor import OperationExecutor
+from holdfast.jobs.operation_verbs import OperationContext, TakeSavepointVerb
+from holdfast.jobs.registry.operation_log import Operations, OperationState, TakeSavepoint
+from holdfast.model import QueryStarted
 from holdfast.storage.local import LocalStorage
 from holdfast.worker.interface import Moment
 from holdfast.worker.state.tables import Run
@@ -233,6 +244,72 @@ def test_a_savepoint_without_what_has_expired(checkpoint: Path, tmp_path: Path) 
     assert origin["expired_dropped"] == dict(record)
 
 
+def test_periodic_savepoints_without_what_has_expired(checkpoint: Path, tmp_path: Path) -> None:
+    catalog = tmp_path / "sp"
+    complete = savepoints.take_and_retain(checkpoint, catalog, retain=1)
+    assert complete.taken is not None
+    assert complete.taken.manifest.expired is None
+    # The newest batch has a savepoint of this label, whatever it holds.
+    assert savepoints.take_and_retain(checkpoint, catalog, drop_expired=True).taken is None
+    clean = savepoints.take_and_retain(checkpoint, catalog, label="clean", drop_expired=True).taken
+    assert clean is not None
+    assert clean.manifest.expired is not None
+    assert clean.manifest.expired["keys"] == 1
+    # It has the label, so that a later one replaces it; a batch gets no second one.
+    again = savepoints.take_and_retain(checkpoint, catalog, label="clean", drop_expired=True)
+    assert (again.taken, again.existing) == (None, clean.manifest.savepoint_id)
+    savepoints.restore(clean.uri, tmp_path / "restored")
+    assert values(LocalStorage(tmp_path / "restored")) == EXPECTED
+    assert [each.name for each in tmp_path.glob(".holdfast-*")] == []
+
+
+def test_a_jobs_schedule_without_what_has_expired(checkpoint: Path, tmp_path: Path) -> None:
+    catalog = tmp_path / "sp"
+    schedule = Periodic(catalog.as_uri(), every_ms=3_600_000, retained=3, drop_expired=True)
+    work = Savepointing(schedule, now_ms)
+    work.started({"shop": checkpoint.as_uri()})
+    heard: list[JobEvent] = []
+    deadline = time.monotonic() + 60
+    try:
+        while not any(event.kind == TAKEN for event in heard):
+            assert time.monotonic() < deadline, heard
+            time.sleep(0.01)
+            heard += work.heard()
+    finally:
+        work.close()
+    (listed,) = savepoints.list(catalog)
+    assert listed.manifest is not None
+    assert listed.manifest.expired is not None
+    savepoints.restore(listed.uri, tmp_path / "restored")
+    assert values(LocalStorage(tmp_path / "restored")) == EXPECTED
+
+
+def test_an_operation_without_what_has_expired_outlasts_its_server(checkpoint: Path, tmp_path: Path) -> None:
+    served = Served(tmp_path)
+    served.job(checkpoint=checkpoint.parent)
+    served.registry.queries_started(
+        "shop", 2, [QueryStarted("shop", "id-1", "run", checkpoint.as_uri(), "x")], NOW_MS
+    )
+    catalog = tmp_path / "sp"
+    wanted = TakeSavepoint(catalog.as_uri(), "clean", drop_expired=True)
+    operations = Operations(served.home)
+    operations.ask("cd" * 16, "savepoint", "shop", wanted, NOW_MS)
+    begun = operations.begin("cd" * 16, "server that is dead", NOW_MS)
+    assert begun is not None
+    context = OperationContext(
+        begun, wanted, served.home, served.registry, operations, lambda: NOW_MS, threading.Event()
+    )
+    TakeSavepointVerb().run(context)
+    (taken,) = savepoints.list(catalog)
+    # The server was killed before it had written that down: the next one finds the savepoint.
+    OperationExecutor(served.home, lambda: NOW_MS).recover()
+    done = operations.get("cd" * 16)
+    assert done.state is OperationState.COMPLETED, done.error
+    assert savepoints.list(catalog) == (taken,)
+    savepoints.restore(taken.uri, tmp_path / "restored")
+    assert values(LocalStorage(tmp_path / "restored")) == EXPECTED
+
+
 def test_the_label_stays_with_the_savepoint_that_it_is_made_of(checkpoint: Path, tmp_path: Path) -> None:
     complete = savepoints.take(checkpoint, tmp_path / "sp", label="before")
     assert hf.drop_expired(complete.uri).manifest.label is None
@@ -302,8 +379,4 @@ def test_the_verbs_say_what_was_dropped(checkpoint: Path, tmp_path: Path) -> Non
     refused = run("fork", made.stdout.strip(), "--compare", "a.py", "--original", "b.py", "--drop-expired")
     assert refused.exit_code == Invalid.exit_code
     refused = run("stop", "nobody", "--drop-expired", "--home", str(tmp_path / "home"))
-    assert refused.exit_code == Invalid.exit_code
-    refused = run(
-        "savepoint", "take", str(checkpoint), str(tmp_path / "sp"), "--drop-expired", "--every", "1h"
-    )
     assert refused.exit_code == Invalid.exit_code

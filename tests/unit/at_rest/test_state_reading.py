@@ -6,7 +6,7 @@ import datetime as dt
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import golden_model as model
 import pytest
@@ -14,12 +14,18 @@ from catalogs import Hands, catalog
 
 import holdfast as hf
 from golden import GATHERED, NAMES, REPARTITIONED, golden, golden_files, golden_on_disk
-from holdfast.at_rest.model import StateForm
-from holdfast.at_rest.state_reader import StateReader
+from holdfast.at_rest.model import NamedOperator, NamedState, StateForm
+from holdfast.at_rest.state_reader import StateReader, pick, table_names
 from holdfast.errors import Corrupt, Invalid, NotFound
+from holdfast.formats.operators import OperatorName
+from holdfast.formats.rows.spark_types import Struct
 from holdfast.savepoints.catalog import load
 from holdfast.savepoints.view import SavepointView
 from holdfast.storage.memory import MemoryStorage
+
+if TYPE_CHECKING:
+    from holdfast.at_rest.model import StateSource
+    from holdfast.checkpoints.state.states import OperatorStates
 
 UTC = dt.timezone.utc
 AGGREGATES = [name for name in (*NAMES, REPARTITIONED) if "aggregate" in name]
@@ -283,3 +289,24 @@ def test_sql_reaches_neither_files_nor_the_network(query: str) -> None:
         reader.ask(query)
     with pytest.raises(Invalid), reader.stream_query(query) as rows:
         rows.read_all()
+
+
+def test_a_state_may_have_the_name_of_its_operator() -> None:
+    """The name is the combined state's; `OPERATOR.STATE` is the single one."""
+    named = OperatorName(0, "spend", "keyed state", "transformWithStateInPySparkExec", "spend")
+    empty, source = Struct((), ()), cast("StateSource", None)
+    states = tuple(
+        NamedState(0, "spend", named.spark_name, named, name, form, empty, empty, empty, False, source)
+        for name, form in (("spend", StateForm.KEYED), ("spend", StateForm.VALUE), ("n", StateForm.VALUE))
+    )
+    operators = [NamedOperator(0, "spend", named.spark_name, named, 2, states, cast("OperatorStates", None))]
+    assert [state.full_name for state in states] == ["spend", "spend.spend", "spend.n"]
+    for name, wanted in (("spend", 0), ("spend.spend", 1), ("0.spend", 1), ("n", 2), ("spend.n", 2)):
+        assert pick(operators, name)[1] is states[wanted], name
+    tables = table_names(operators)
+    assert {name: state for name, (_, state) in tables.items()} == {
+        "spend": states[0],
+        "spend.spend": states[1],
+        "spend.n": states[2],
+        "n": states[2],
+    }

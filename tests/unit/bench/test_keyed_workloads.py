@@ -11,7 +11,7 @@ from holdfast_bench.keyed.keyed_workloads import Part, Sizes, workloads
 
 def measured(*batch_ms: int, changelog: int = 0, snapshot: int = 0, private: int = 0) -> Measured:
     return Measured(
-        1000, batch_ms, tuple(each - 100 for each in batch_ms), Written(changelog, snapshot, 2),
+        1000, batch_ms, tuple(each - 100 for each in batch_ms), {}, Written(changelog, snapshot, 2),
         Memory(2 * private, private),
     )  # fmt: skip
 
@@ -38,6 +38,25 @@ def test_rounds_are_put_together() -> None:
     assert found.changelog_bytes == 20
     assert found.snapshot_bytes == pytest.approx(1.2)
     assert (found.snapshots, found.worker_bytes, found.private_bytes) == (4, 10 * MIB, 5 * MIB)
+
+
+def test_rounds_that_differ_about_a_promise_tell_nothing() -> None:
+    quick, slow = measured(100, 100, changelog=9), measured(130, 130, changelog=9)
+    steady = figures_of([quick, quick])
+    found = {
+        each.comparison.name: each
+        for each in part("dense", on_batch=figures_of([quick, slow]), sql=steady).results
+    }
+    ratio = found["on_batch / sql"]
+    assert ratio.pairs == [1.0, pytest.approx(100 / 130)]
+    assert (ratio.told, ratio.as_dict()["told"]) == (False, False)
+    assert figures_of([quick, slow]).spread == pytest.approx(30 / 115)
+    assert figures_of([quick]).spread == 0
+    found = {
+        each.comparison.name: each
+        for each in part("dense", on_batch=steady, sql=figures_of([slow, slow])).results
+    }
+    assert found["on_batch / sql"].told
 
 
 def test_the_json_of_a_side() -> None:
@@ -106,7 +125,14 @@ def test_the_sparse_promises() -> None:
 def test_latency_and_time_compare_the_time_of_a_batch() -> None:
     latency = part("latency", raw_tws=figures(100), on_batch=figures(120), on_event=figures(121))
     held = {each["name"]: each["holds"] for each in latency.as_dict()["promises"]}
-    assert held == {"on_batch / raw_tws, time of a batch": True, "on_event / raw_tws, time of a batch": False}
+    assert held == {
+        "on_batch, time of a batch in ms": True,
+        "on_event, time of a batch in ms": True,
+        "on_batch, 99th percentile in ms": True,
+        "on_event, 99th percentile in ms": True,
+        "on_batch / raw_tws, time of a batch": True,
+        "on_event / raw_tws, time of a batch": False,
+    }
     ttl = part("ttl", on_event=figures(125), on_event_without=figures(100))
     assert [each["holds"] for each in ttl.as_dict()["promises"]] == [True]
 

@@ -30,6 +30,30 @@ def test_the_processor_time_of_what_was_started_counts_while_it_lives_and_after(
     assert processor_time() - before >= living
 
 
+# In a process of its own, which adopts orphans until its end.
+ORPHAN = f"""
+import subprocess, sys, time
+from pathlib import Path
+from holdfast_bench.measure import Beginning, processor_time
+began = Beginning.now()
+work = [sys.executable, "-c", {WORK!r}]
+starts = f"import subprocess; print(subprocess.Popen({{work!r}}, stdout=subprocess.DEVNULL).pid)"
+parent = [sys.executable, "-W", "ignore", "-c", starts]
+pid = int(subprocess.run(parent, check=True, stdout=subprocess.PIPE).stdout)
+while ") Z " not in Path("/proc", str(pid), "stat").read_text():
+    time.sleep(0.01)
+print(processor_time() - began.ours)
+"""
+
+
+@pytest.mark.slow
+def test_the_processor_time_of_an_orphan_counts_after_its_end() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", ORPHAN], check=True, capture_output=True, text=True, timeout=60
+    )
+    assert float(done.stdout) > 0.28
+
+
 def test_the_cause_is_told_and_not_what_came_after_it() -> None:
     raised = ["Traceback (most recent call last):", '  File "x.py", line 1', "ValueError: too many"]
     noise = [f"VersionEdit {number}" for number in range(100)]

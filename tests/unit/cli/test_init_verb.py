@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,12 @@ from holdfast.errors import Unavailable
 from holdfast.storage.local import LocalStorage
 
 FILES = {"visits.py", "test_visits.py", "holdfast.toml", "orders/1.json", "orders/2.json"}
+
+
+@pytest.fixture(autouse=True)
+def no_visits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other tests of this process may have loaded a job file of this name."""
+    monkeypatch.delitem(sys.modules, "visits", raising=False)
 
 
 def files_below(folder: Path) -> set[str]:

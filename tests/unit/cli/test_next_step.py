@@ -182,6 +182,8 @@ ELSEWHERE = {
     "status": "below",
     "stop": "tests/fault/test_next_steps_of_jobs.py",
     "cancel": "tests/fault/test_next_steps_of_jobs.py",
+    "upgrade": "starts Spark",
+    "apply": "tests/fault/test_apply.py",
     "check": "below, and tests/fault/test_init_job.py",
     "state bootstrap": "tests/spark/test_bootstrap.py",
     "evolve": "it calls `state migrate --code`",

@@ -241,7 +241,7 @@ def test_verdicts_are_in_words(capsys: pytest.CaptureFixture[str]) -> None:
     old = [shape(0, "stateStoreSave", "default"), shape(1, "symmetricHashJoin", "left-keyWithIndexToValue")]
     new = [shape(0, "dedupe", "default"), shape(1, "symmetricHashJoin", "left-keyWithIndexToValue")]
     states = with_names(compare_states(old, new, Sizes({}, {})), old, new)
-    check._show(UpgradeReport("job.py", "sp", None, 4, states, (), Try(True, False), None))
+    check.show_verdict(UpgradeReport("job.py", "sp", None, 4, states, (), Try(True, False), None))
     said = capsys.readouterr().out
     rows = [" ".join(line.split()) for line in said.splitlines()]
     assert "0 aggregate aggregation aggregate refused – –" in rows

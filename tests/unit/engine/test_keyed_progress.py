@@ -44,7 +44,7 @@ def progress(*operators: str, **metrics: dict[str, Any]) -> dict[str, Any]:
         "stateOperators": [
             {"operatorName": name, "numRowsTotal": 128, "numRowsUpdated": 77} for name in operators
         ],
-        "observedMetrics": {f"holdfast.{name}": counts for name, counts in metrics.items()},
+        "observedMetrics": {f"holdfast.{name}": {"counts": counts} for name, counts in metrics.items()},
     }
 
 

@@ -47,6 +47,10 @@ def test_a_place_that_cannot_serve_is_left_alone(base: Path) -> None:
     long = base / ("x" * 60)
     long.mkdir()
     assert socket_folder(long) is None
+    # PySpark hands the path to its workers in lower case.
+    capital = base / "Temporary"
+    capital.mkdir()
+    assert socket_folder(capital) is None
     folder = socket_folder(base)
     assert folder is not None
     folder.rmdir()

@@ -22,6 +22,13 @@ from holdfast.storage.memory import MemoryStorage
 REDIS, CASSANDRA = "HOLDFAST_REDIS_ADDRESS", "HOLDFAST_CASSANDRA_ADDRESS"
 
 
+@pytest.fixture(autouse=True)
+def nothing_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Servers that other tests of this process have started are named in its environment."""
+    for name in (REDIS, CASSANDRA):
+        monkeypatch.delenv(name, raising=False)
+
+
 def files(address: str) -> dict[str, bytes]:
     """A checkpoint that names a Redis."""
     confs = {"spark.sql.streaming.stateStore.providerClass": REDIS_PROVIDER}

@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 
 from holdfast.errors import Corrupt, NotFound, Unsupported
+from holdfast.formats.logs import table_logs
 from holdfast.formats.logs.table_logs import committed_files, empty_log, missing_batch, newest_batch
+from holdfast.storage.memory import MemoryStorage
 
 
 def entry(path: str, action: str = "add") -> str:
@@ -124,7 +126,30 @@ def test_a_newer_version_and_a_remote_file_are_not_supported(tmp_path: Path) -> 
         committed_files(tmp_path)
     write(tmp_path, "0", entry("s3a://bucket/a"))
     with pytest.raises(Unsupported, match="local disk"):
-        committed_files(tmp_path)
+        committed_files(tmp_path.as_uri())
+
+
+def test_a_table_in_a_bucket_is_read_at_the_address_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    storage = MemoryStorage(uri="s3://bucket/t/_spark_metadata")
+    monkeypatch.setattr(table_logs, "open_storage", lambda *_: storage)
+    with pytest.raises(NotFound, match="no log of a streaming file sink"):
+        committed_files("s3://bucket/t")
+    lines = [entry("s3a://bucket/t/day=1/a%20b"), entry("s3a://other/t/c"), entry("s3a://bucket/tt/d")]
+    storage.write("0", "\n".join(["v1", *lines]).encode())
+    below, beside = "t/day=1/a b", ["s3a://other/t/c", "s3a://bucket/tt/d"]
+    assert committed_files("s3://bucket/t/") == [f"s3://bucket/{below}", *beside]
+    assert committed_files("s3a://bucket/t") == [f"s3a://bucket/{below}", *beside]
+    storage.write("2", b"v1")
+    with pytest.raises(Corrupt) as caught:
+        committed_files("s3://bucket/t")
+    assert caught.value.where == "s3://bucket/t/_spark_metadata/1"
+
+
+def test_a_table_on_hdfs_is_recorded_at_its_native_address(monkeypatch: pytest.MonkeyPatch) -> None:
+    storage = MemoryStorage(uri="webhdfs://name:9870/t/_spark_metadata")
+    monkeypatch.setattr(table_logs, "open_storage", lambda *_: storage)
+    storage.write("0", "\n".join(["v1", entry("hdfs://name:8020/t/a"), entry("hdfs://x:8020/u/a")]).encode())
+    assert committed_files("webhdfs://name:9870/t") == ["webhdfs://name:9870/t/a", "hdfs://x:8020/u/a"]
 
 
 @pytest.mark.parametrize(

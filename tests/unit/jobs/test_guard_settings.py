@@ -24,6 +24,7 @@ GIVEN: dict[str, Any] = {
     "savepoints": None,
     "savepoint_every": None,
     "savepoints_retained": 5,
+    "savepoints_drop_expired": False,
     "alerts": None,
     "port": None,
     "host": "127.0.0.1",
@@ -71,6 +72,7 @@ def test_a_whole_bucket_has_no_place_beside_it() -> None:
         {"savepoints": "/sp"},
         {"savepoint_every": "1h"},
         {"savepoints": "/sp", "savepoint_every": "1h", "savepoints_retained": 0},
+        {"savepoints": "/sp", "savepoint_every": "1h", "savepoints_drop_expired": "yes"},
         {"checkpoint": ""},
     ],
 )

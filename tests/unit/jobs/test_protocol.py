@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from holdfast.config.alert_settings import Alerts
-from holdfast.config.policies import FixedDelay, Recovery
+from holdfast.config.policies import Autoscale, FixedDelay, Recovery
 from holdfast.errors import Internal, Invalid
 from holdfast.jobs.definition import Periodic
 from holdfast.jobs.processes import protocol
@@ -31,6 +31,7 @@ MESSAGES: dict[str, protocol.Message] = {
         savepoints=Periodic("file:/s", 1000, 3),
         alerts=Alerts(checkpoint_failures=4),
         recovery=Recovery(verify="2m"),
+        autoscale=Autoscale(2, 8, after="1m"),
         savepoint_catalog="file:/s",
     ),
     "session": protocol.SessionStarted(spark="4.1.0", java_pid=1, slots=2),

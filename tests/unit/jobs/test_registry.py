@@ -19,6 +19,7 @@ from holdfast.jobs.registry.registry import (
     AttemptCounts,
     JobRecord,
     Registry,
+    Standby,
     job_id,
 )
 from holdfast.model import BatchProgress, Failure, JobState, OperatorProgress, QueryStarted, SavepointNote
@@ -78,10 +79,12 @@ def test_a_registry_of_the_first_version_goes_on(registry: Registry) -> None:
     registry.start_job(RECORD)
     with closing(sqlite3.connect(registry.path)) as db:
         db.execute("ALTER TABLE jobs DROP COLUMN savepoint_catalog")
+        db.execute("ALTER TABLE jobs DROP COLUMN kind")
         db.execute("DROP VIEW attempt_kinds")
         for table in ("savepoints", "leaders", "recoveries", "dropped_attempts"):
             db.execute(f"DROP TABLE {table}")
         db.execute("DROP TABLE databases")
+        db.execute("DROP TABLE standbys")
         db.execute("PRAGMA user_version = 1")
     assert registry.job("job") == RECORD
     assert registry.savepoints("job") == []
@@ -95,6 +98,7 @@ def test_a_registry_of_the_second_version_goes_on_with_all_it_knew(registry: Reg
     registry.end_attempt("job", 1, "failed", Failure("query", "Error", "boom", "q"), 15)
     with closing(sqlite3.connect(registry.path)) as db:
         db.execute("ALTER TABLE jobs DROP COLUMN savepoint_catalog")
+        db.execute("ALTER TABLE jobs DROP COLUMN kind")
         db.execute("DROP VIEW attempt_kinds")
         for table in ("leaders", "recoveries", "dropped_attempts"):
             db.execute(f"DROP TABLE {table}")
@@ -102,6 +106,7 @@ def test_a_registry_of_the_second_version_goes_on_with_all_it_knew(registry: Reg
         for table, column, gone in (("batches", "body", "load_ms"), ("attempts", "failure", "cause")):
             db.execute(f"UPDATE {table} SET {column} = json_remove({column}, '$.{gone}')")
         db.execute("DROP TABLE databases")
+        db.execute("DROP TABLE standbys")
         db.execute("PRAGMA user_version = 2")
         db.commit()
     assert registry.job("job") == replace(RECORD, updated_ms=100)
@@ -123,9 +128,11 @@ def test_a_registry_of_the_third_version_goes_on_with_its_attempts(registry: Reg
     registry.start_attempt("job", 2, 30, recovers=True)
     with closing(sqlite3.connect(registry.path)) as db:
         db.execute("ALTER TABLE jobs DROP COLUMN savepoint_catalog")
+        db.execute("ALTER TABLE jobs DROP COLUMN kind")
         db.execute("DROP VIEW attempt_kinds")
         db.execute("DROP TABLE dropped_attempts")
         db.execute("DROP TABLE databases")
+        db.execute("DROP TABLE standbys")
         db.execute("PRAGMA user_version = 3")
     assert [each.number for each in registry.attempts("job")] == [1, 2]
     assert registry.attempt_counts("job") == AttemptCounts(restarts=1, failed=1, causes={"sink": 1})
@@ -137,7 +144,9 @@ def test_a_registry_of_the_fourth_version_goes_on_without_a_directory_of_savepoi
     registry.start_job(RECORD)
     with closing(sqlite3.connect(registry.path)) as db:
         db.execute("ALTER TABLE jobs DROP COLUMN savepoint_catalog")
+        db.execute("ALTER TABLE jobs DROP COLUMN kind")
         db.execute("DROP TABLE databases")
+        db.execute("DROP TABLE standbys")
         db.execute("PRAGMA user_version = 4")
     assert registry.job("job") == RECORD
     named = replace(RECORD, savepoint_catalog="file:///sp")
@@ -153,8 +162,23 @@ def test_databases_are_those_that_the_newest_start_of_each_job_names(registry: R
     assert sorted(registry.databases()) == ["cassandra://new:9042/shop", "redis://new:6379/0"]
     with closing(sqlite3.connect(registry.path)) as db:
         db.execute("DROP TABLE databases")
+        db.execute("DROP TABLE standbys")
+        db.execute("ALTER TABLE jobs DROP COLUMN kind")
         db.execute("PRAGMA user_version = 5")
     assert registry.databases() == []
+
+
+def test_a_standby_is_known_until_it_takes_over_or_ends(registry: Registry) -> None:
+    registry.start_job(RECORD)
+    registry.set_standby("job", Standby(7, 100, 5_000))
+    registry.end_standby("job", 8)
+    assert registry.standby("job") == Standby(7, 100, 5_000)
+    registry.end_standby("job", 7)
+    assert registry.standby("job") is None
+    # The supervisor that knew of it was killed, and the next one starts the job again.
+    registry.set_standby("job", Standby(7, 100, 5_000))
+    registry.start_job(RECORD)
+    assert registry.standby("job") is None
 
 
 def test_only_the_newest_leader_writes_of_a_job(registry: Registry) -> None:

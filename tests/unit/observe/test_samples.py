@@ -166,6 +166,49 @@ def test_a_store_on_the_heap_has_its_own_counters() -> None:
     assert one(samples, "holdfast_state_bytes") == 700
     assert one(samples, "holdfast_cache_hit_ratio") == 0.9
     assert not found(samples, "holdfast_state_access_seconds")
+    assert not found(samples, "holdfast_state_access_quantile_seconds")
+
+
+def test_on_the_heap_an_update_is_measured_with_its_processing() -> None:
+    # 3 ms for two rows that were updated and one that was removed.
+    heap = {"stateOnCurrentVersionSizeBytes": 700}
+    slow = operator(store=heap, updated=2, removed=1, update_ms=3)
+    idle = operator(store=heap, updated=0, removed=0, update_ms=1)
+    former = operator(store=heap, updated=2, removed=0, update_ms=None)
+    labels = ("shop", "visits", "0 dedupe")
+    history = [batch(0, operators=(former,)), batch(1, operators=(slow,)), batch(2, operators=(idle,))]
+    assert found(query_samples("shop", history[:2], MORNING), "holdfast_state_update_seconds") == {
+        labels: pytest.approx(0.001)
+    }
+    assert not found(query_samples("shop", history, MORNING), "holdfast_state_update_seconds")
+    # Of the batches, only one had an update that was measured.
+    means = found(query_samples("shop", history, MORNING), "holdfast_state_access_batches_seconds")
+    assert means == {(*labels, share): pytest.approx(0.001) for share in ("0.5", "0.95", "0.99", "1")}
+
+
+def test_the_means_of_the_last_batches_have_quantiles() -> None:
+    """Of 1 to 20 µs a get in the batches of the last ten minutes; an older batch does not count."""
+    history = [
+        batch(
+            number,
+            MORNING + number * 1000,
+            operators=(operator(store={"rocksdbGetCount": 1000, "rocksdbGetLatency": number}),),
+        )
+        for number in range(1, 21)
+    ]
+    old = batch(
+        0,
+        MORNING - 11 * MINUTE,
+        operators=(operator(store={"rocksdbGetCount": 1, "rocksdbGetLatency": 9_000}),),
+    )
+    samples = query_samples("shop", [old, *history], MORNING + 20_000)
+    by_share = found(samples, "holdfast_state_access_batches_seconds")
+    assert {labels[-1]: value for labels, value in by_share.items()} == {
+        "0.5": pytest.approx(10e-6),
+        "0.95": pytest.approx(19e-6),
+        "0.99": pytest.approx(20e-6),
+        "1": pytest.approx(20e-6),
+    }
 
 
 # Of twenty requests, eight took up to 1 ms, ten 2 to 5 ms, and two 100 to 200 ms; 240 ms together.
@@ -186,6 +229,7 @@ def test_a_store_in_a_database_reports_its_requests() -> None:
         (*labels, "0.5"): pytest.approx(0.0026),
         (*labels, "0.95"): pytest.approx(0.150),
         (*labels, "0.99"): pytest.approx(0.190),
+        (*labels, "1"): pytest.approx(0.200),
     }
     totals = JobTotals()
     totals.add(one_batch)
@@ -575,6 +619,7 @@ def test_two_keyed_operators_are_told_apart_by_their_names_and_count_keys() -> N
     assert found(samples, "holdfast_state_entries_bytes") == {(*visits, "total"): 88, (*visits, "seen"): 320}
     # 80 ms for 30 keys that were looked up and 10 that were written.
     assert found(samples, "holdfast_state_access_seconds")[visits] == pytest.approx(0.002)
+    assert not found(samples, "holdfast_state_access_quantile_seconds")
     totals = JobTotals()
     totals.add(one_batch)
     totals.add(one_batch)
@@ -586,6 +631,20 @@ def test_two_keyed_operators_are_told_apart_by_their_names_and_count_keys() -> N
     assert found(counted, "holdfast_state_expired_total")[key_of("total")] == 8
     assert found(counted, "holdfast_state_operations_total")[key_of("get")] == 60
     assert found(counted, "holdfast_state_operations_seconds_total")[key_of("put")] == pytest.approx(0.04)
+
+
+def test_the_reads_and_writes_of_tasks_have_quantiles() -> None:
+    # Eight of up to 64 µs, and two of 128 to 256 µs.
+    samples = query_samples(
+        "shop", [batch(operators=(keyed("visits", accesses=(8, 0, 2, *[0] * 17)),))], MORNING
+    )
+    by_share = found(samples, "holdfast_state_access_quantile_seconds")
+    assert {labels[-1]: value for labels, value in by_share.items()} == {
+        "0.5": pytest.approx(40e-6),
+        "0.95": pytest.approx(224e-6),
+        "0.99": pytest.approx(249.6e-6),
+        "1": pytest.approx(256e-6),
+    }
 
 
 def test_totals_that_are_not_known_are_no_numbers() -> None:

@@ -21,6 +21,7 @@ from holdfast.savepoints.catalog import listed, object_path
 from holdfast.savepoints.derived import store_object
 from holdfast.savepoints.planning import named_for_life, plan_take
 from holdfast.savepoints.proof import prove
+from holdfast.storage import successors
 from holdfast.storage.local import LocalStorage
 from holdfast.storage.memory import MemoryStorage
 from holdfast.storage.port import Storage
@@ -475,6 +476,7 @@ class ObjectStore(MemoryStorage):
 def test_in_one_object_store_state_is_copied_on_its_side(monkeypatch: pytest.MonkeyPatch) -> None:
     # The directories above are looked at, and nobody is asked over the network here.
     monkeypatch.setattr(nesting, "open_storage", lambda uri: MemoryStorage(uri=uri))
+    monkeypatch.setattr(successors, "open_storage", lambda uri: MemoryStorage(uri=uri))
     name = next(name for name in NAMES if name.endswith("4.2/aggregate-format2"))
     hands = Hands()
     checkpoint, into = ObjectStore("s3a://data/ck", golden_files(name)), ObjectStore("s3a://safe/catalog")

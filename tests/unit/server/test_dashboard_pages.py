@@ -446,9 +446,15 @@ def test_buttons_ask_for_operations(shop: Served, tmp_path: Path) -> None:
     savepoint = catalog["savepoints"][0]["savepoint"]
     asked: list[tuple[dict[str, Any], str, Arguments]] = [
         (
-            {"verb": "savepoint", "catalog": catalog["catalog"], "label": "now", "deep": "1"},
+            {
+                "verb": "savepoint",
+                "catalog": catalog["catalog"],
+                "label": "now",
+                "deep": "1",
+                "drop_expired": "1",
+            },
             "savepoint",
-            TakeSavepoint(catalog["catalog"], "now", deep=True),
+            TakeSavepoint(catalog["catalog"], "now", deep=True, drop_expired=True),
         ),
         ({"verb": "verify", "savepoint": savepoint}, "verify", Verify(savepoint, deep=False)),
         (

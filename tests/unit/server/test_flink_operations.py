@@ -210,10 +210,12 @@ def test_a_job_with_several_supervisors_is_not_rescaled(shop: Served) -> None:
     assert shop.registry.take_requests("shop", 0) == []
 
 
-def test_a_checkpoint_in_a_bucket_is_not_rescaled_and_the_job_is_not_stopped_for_it(shop: Served) -> None:
+def test_a_checkpoint_that_cannot_be_replaced_is_not_rescaled_and_the_job_goes_on(
+    shop: Served,
+) -> None:
     (query,) = shop.registry.queries("shop")
     attempt = shop.registry.attempts("shop")[-1].number
-    in_bucket = replace(query, checkpoint="s3a://bucket/checkpoints/visits")
+    in_bucket = replace(query, checkpoint="gs://bucket/checkpoints/visits")
     shop.registry.queries_started("shop", attempt, [in_bucket], NOW_MS)
     client, vertex = shop.client(), vertex_id(SHOP, "visits")
     with shop.supervised():
@@ -221,7 +223,7 @@ def test_a_checkpoint_in_a_bucket_is_not_rescaled_and_the_job_is_not_stopped_for
         flink = client.put(f"/jobs/{SHOP}/resource-requirements", json=body)
         ours = client.post("/api/v1/jobs/shop/rescale", json={"partitions": {"visits": 4}})
     assert (flink.status_code, ours.status_code) == (501, 501)
-    assert "only if its checkpoint is on a local disk" in flink.text
+    assert "storage that cannot replace it" in flink.text
     assert "holdfast rescale CHECKPOINT --partitions N --confirm-stopped" in ours.json()["hint"]
     assert Operations(shop.home).newest() == []
     assert shop.registry.take_requests("shop", 0) == []

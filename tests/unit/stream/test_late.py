@@ -21,8 +21,8 @@ def test_an_operator_that_does_not_count_adds_nothing() -> None:
 
 def test_keyed_operators_count_their_late_events_in_a_metric() -> None:
     metrics = {
-        "holdfast.visits": {"late": 2, "events": 9},
-        "holdfast.empty": {"late": None},
+        "holdfast.visits": {"counts": {"late": 2, "events": 9}},
+        "holdfast.empty": {"counts": {"late": None}},
         "mine": {"late": 5},
     }
     assert late_rows({"stateOperators": [{"numRowsDroppedByWatermark": 1}], "observedMetrics": metrics}) == 3

@@ -13,6 +13,7 @@ from pyspark.sql import Row
 from pyspark.sql.pandas import serializers
 from pyspark.sql.types import LongType, StructType
 
+from holdfast.worker import operator
 from holdfast.worker.counts import COUNTS
 from holdfast.worker.operator import _Graft, answer_batch
 from holdfast.worker.packets import PACKET, answer_schema
@@ -46,6 +47,8 @@ def graft(monkeypatch: pytest.MonkeyPatch) -> _Graft:
     """A graft of this test's own, which is taken out again at its end."""
     for name in ("load_stream", "dump_stream"):
         monkeypatch.setattr(KIND, name, getattr(KIND, name))
+    # The worker's own expects a task where a function was unpickled in this process and not run.
+    monkeypatch.setattr(operator._graft, "_task", None)
     return _Graft()
 
 

@@ -46,7 +46,7 @@ private[state] final class RequestCounts(private val counters: Array[Long]) {
 }
 
 private[state] object RequestTimes {
-  // Python computes quantiles from the same limits: formats/request_times.py. The last bucket has no limit.
+  // Python computes quantiles from the same limits: formats/access_times.py. The last bucket has no limit.
   val LimitsMillis: Seq[Int] = Seq(1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 5000)
   val Buckets: Int = LimitsMillis.size + 1
   val NoRequests = new RequestCounts(new Array[Long](Buckets + 1))

@@ -49,6 +49,7 @@ class SearchReport:
         given_up: For a checkpoint, the number of older batches that are deleted because they may contain the
             key.
         strays: For a checkpoint, the number of deleted files that belong to no restorable batch.
+        successor: For a checkpoint on S3 or HDFS, the address of the new one without the key.
 
     Example:
         searched: tuple[hf.SearchReport, ...] = hf.plan_erase("c7", everywhere="savepoints").searched
@@ -67,6 +68,7 @@ class SearchReport:
     erased_before_ms: int | None = None
     given_up: int = 0
     strays: int = 0
+    successor: str | None = None
 
     @property
     @in_json
@@ -103,6 +105,8 @@ class SearchReport:
             text += f"; {self.given_up:,} older batches {gone}"
         if self.strays:
             text += f"; {counted(self.strays, 'file')} of no batch {gone}"
+        if self.successor is not None:
+            text += f"; replaced by {self.successor}"
         if self.unsearched:
             text += f"; NOT searched: {', '.join(self.unsearched)}"
         return text

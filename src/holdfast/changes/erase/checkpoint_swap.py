@@ -27,7 +27,7 @@ from holdfast.storage.local import LocalStorage
 from holdfast.storage.port import Storage
 
 # A batch that starts at the moment of the exchange is detected within this time.
-_SETTLE_MS: Final = 2_000
+SETTLE_MS: Final = 2_000
 
 
 def replace_checkpoint(place: Path, made: Path, guard: CheckpointGuard) -> None:
@@ -46,7 +46,7 @@ def replace_checkpoint(place: Path, made: Path, guard: CheckpointGuard) -> None:
     guard.require_unmoved()
     exchange(place, made)
     try:
-        guard.pause(_SETTLE_MS)
+        guard.pause(SETTLE_MS)
         in_old = moves_between(guard.marks, file_marks(LocalStorage(made)))
         in_new = moves_between(fresh, file_marks(LocalStorage(place)))
         writers = (*scan_processes(place).writers, *scan_processes(made).writers)

@@ -1,9 +1,9 @@
 """The erasure of a key from a stopped query's checkpoint, of which only the newest batch is kept.
 
 A checkpoint has older batches and unreferenced files, which may also contain the key. Therefore a new
-checkpoint is created next to the old one from the newest batch without the key, and the two are exchanged
-atomically, so that a complete checkpoint always exists at the path. The old checkpoint is deleted once it is
-certain that no query used it.
+checkpoint is created next to the old one from the newest batch without the key. On a local disk the two are
+exchanged atomically, so that a complete checkpoint always exists at the path. On S3 and HDFS the new one
+becomes the successor of the old one. The old checkpoint is deleted once it is certain that no query used it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Final
 from holdfast import layout
 from holdfast.at_rest.state_reader import named_operators
 from holdfast.changes.erase.certificate import SearchReport, merged
-from holdfast.changes.erase.checkpoint_swap import replace_checkpoint
+from holdfast.changes.erase.checkpoint_swap import SETTLE_MS, replace_checkpoint
 from holdfast.changes.erase.erasing import erase, plan_erase
 from holdfast.changes.erase.searching import Subject
 from holdfast.changes.erase.stray_files import StrayFiles
@@ -27,18 +27,34 @@ from holdfast.checkpoints.logs import Logs
 from holdfast.checkpoints.record import Record
 from holdfast.checkpoints.verification.verifying import verify
 from holdfast.config.checks import local_path
-from holdfast.errors import Internal, NotFound, Unsupported
+from holdfast.errors import HoldfastError, Internal, NotFound, Unsupported
 from holdfast.formats.manifest import SCHEMA_PATHS, Manifest
-from holdfast.ownership.checkpoint_guard import CheckpointGuard
+from holdfast.ownership.checkpoint_guard import (
+    CheckpointGuard,
+    file_marks,
+    moves_between,
+    written_meanwhile,
+)
+from holdfast.ownership.checkpoint_lease import can_have_successors
 from holdfast.savepoints.catalog import load
 from holdfast.savepoints.copying import followed
 from holdfast.savepoints.planning import changing, plan_take
-from holdfast.savepoints.restoring import RestoreKind, plan_restore, restore
+from holdfast.savepoints.restoring import RestoreKind, plan_restore, restore, withdraw
 from holdfast.savepoints.taking import take
+from holdfast.storage import open_storage
 from holdfast.storage.atomic_swap import exchange
 from holdfast.storage.local import LocalStorage
-from holdfast.storage.port import Storage
+from holdfast.storage.port import Storage, files_below
 from holdfast.storage.remote import hadoop_address
+from holdfast.storage.successors import (
+    first_address,
+    list_successors,
+    publish_successor,
+    retire,
+    successor_address,
+    unpublish_successor,
+    unused_number,
+)
 
 _PURPOSE: Final = changing("nothing was erased", "restore")
 
@@ -60,9 +76,9 @@ def erase_checkpoint(
     and the query continues after it as before. Otherwise the checkpoint stays unchanged.
 
     Args:
-        checkpoint: The checkpoint, on a local disk.
+        checkpoint: The checkpoint, on a local disk, S3 or HDFS.
         subject: The key.
-        folder: A working directory next to the checkpoint, which the caller deletes.
+        folder: A working directory, which the caller deletes; next to the checkpoint if that is local.
         guard: The guard of the checkpoint.
         who: The author of the erasure.
         why: The reason for the erasure.
@@ -71,7 +87,7 @@ def erase_checkpoint(
 
     Raises:
         Conflict: A query uses the checkpoint, which is unchanged.
-        Unsupported: The checkpoint is not on a local disk, or its file system cannot exchange directories.
+        Unsupported: The checkpoint's storage can neither exchange directories nor keep a successor.
         Corrupt: The checkpoint is damaged.
     """
     place = _place(checkpoint)
@@ -81,6 +97,8 @@ def erase_checkpoint(
     if not summary.holds:
         guard.require_unmoved()
         return summary
+    if place is None:
+        return replace(summary, successor=_succeed(checkpoint, catalog, newest, guard, tell))
     made = folder / "checkpoint"
     plan = plan_restore(
         catalog,
@@ -92,15 +110,60 @@ def erase_checkpoint(
     )
     restore(catalog, LocalStorage(made), plan, tell=tell)
     _lead(LocalStorage(made), catalog, newest, checkpoint.uri)
-    if not verify(LocalStorage(made)).ok:
+    _require_whole(LocalStorage(made), checkpoint)
+    replace_checkpoint(place, made, guard)
+    return summary
+
+
+def _require_whole(made: Storage, checkpoint: Storage) -> None:
+    if not verify(made).ok:
         raise Internal(
             "the new checkpoint failed verification, so the old checkpoint was kept",
             code="HF-E9006",
             where=checkpoint.uri,
             hint="please report this; nothing was erased",
         )
-    replace_checkpoint(place, made, guard)
-    return summary
+
+
+def _succeed(
+    checkpoint: Storage,
+    catalog: Storage,
+    newest: str,
+    guard: CheckpointGuard,
+    tell: ProgressCallback | None,
+) -> str:
+    """Replace a checkpoint by a successor without the key, delete its files, and return the new address.
+
+    Raises:
+        Conflict: A query uses the checkpoint, which is as before.
+    """
+    first = first_address(checkpoint.uri)
+    number = unused_number(first)
+    made = open_storage(successor_address(first, number))
+    uri = checkpoint.uri
+    plan = plan_restore(catalog, newest, made, RestoreKind.RESTORE, named=(uri, uri), tell=tell)
+    restore(catalog, made, plan, tell=tell)
+    try:
+        _require_whole(made, checkpoint)
+        guard.require_unmoved()
+    except HoldfastError:
+        withdraw(made)
+        raise
+    metadata = checkpoint.read(layout.METADATA)
+    publish_successor(first, number, "erased")
+    retire(checkpoint, made.uri)
+    guard.pause(SETTLE_MS)
+    now = file_marks(checkpoint)
+    own = {layout.METADATA: now[layout.METADATA]}
+    moves = moves_between({**guard.marks, **own}, now)
+    if moves:
+        unpublish_successor(first, number, metadata)
+        withdraw(made)
+        raise written_meanwhile(uri, moves, "the old checkpoint was restored")
+    for path in [*files_below(checkpoint)]:
+        if path != layout.METADATA:
+            checkpoint.delete(path)
+    return made.uri
 
 
 def plan_erase_checkpoint(
@@ -136,11 +199,12 @@ def require_exchange(folder: Path) -> None:
     exchange(one, other)
 
 
-def _place(checkpoint: Storage) -> Path:
+def _place(checkpoint: Storage) -> Path | None:
+    """Return the path of a local checkpoint; None for one that a successor can replace."""
     place = local_path(checkpoint.uri)
-    if place is None:
+    if place is None and not can_have_successors(checkpoint.uri):
         raise Unsupported(
-            "a key can be erased only from a checkpoint on a local disk",
+            "a key cannot be erased from a checkpoint on this storage, which cannot be replaced",
             code="HF-E7018",
             where=checkpoint.uri,
             hint="take a savepoint, erase the key from the savepoint, restore the savepoint to a new "
@@ -163,7 +227,8 @@ def _take_all_batches(
     checkpoint: Storage, folder: Path, record: Record | None, tell: ProgressCallback | None
 ) -> tuple[Storage, str, set[str]]:
     """Return a catalog with a savepoint of each restorable batch, the id of the newest, and all files."""
-    require_exchange(folder)
+    if local_path(checkpoint.uri) is not None:
+        require_exchange(folder)
     catalog = LocalStorage(folder / "catalog")
     manifests: list[Manifest] = []
     for batch_id in followed(Logs(checkpoint).committed[::-1], tell, "reading batches"):
@@ -190,11 +255,25 @@ def _take_all_batches(
     )
 
 
-def _state_files(place: Path) -> list[str]:
+def _state_files(checkpoint: Storage) -> list[str]:
+    place = local_path(checkpoint.uri)
+    if place is None:
+        return [path for path in files_below(checkpoint, layout.STATE) if not path.endswith(layout.CRC)]
     return [
         str(file.relative_to(place))
         for file in (place / layout.STATE).rglob("*")
         if file.is_file() and not file.is_symlink() and not file.name.endswith(layout.CRC)
+    ]
+
+
+def _kept_before(checkpoint: Storage) -> list[str]:
+    """Return the replaced checkpoints of earlier changes that still have state, which is not searched."""
+    first = first_address(checkpoint.uri)
+    addresses = (successor_address(first, number) for number in (0, *list_successors(first)))
+    return [
+        f"the replaced checkpoint {address}"
+        for address in addresses
+        if address != checkpoint.uri and open_storage(address).list(layout.STATE).names
     ]
 
 
@@ -206,7 +285,7 @@ def _summary(
     needed: Collection[str],
 ) -> SearchReport:
     """Return a summary of all batches; a row that occurs in several batches is counted once."""
-    paths = _state_files(_place(checkpoint))
+    paths = _state_files(checkpoint)
     strays = [path for path in paths if path not in needed]
     most = max(searched, key=lambda savepoint: savepoint.rows)
     summary = SearchReport(
@@ -218,7 +297,11 @@ def _summary(
         rewritten=next(place.rewritten for place in searched if place.place.endswith(newest)),
         before=None,
         after=None,
-        unsearched=tuple(dict.fromkeys(name for place in searched for name in place.unsearched)),
+        unsearched=tuple(
+            dict.fromkeys(
+                [*(name for place in searched for name in place.unsearched), *_kept_before(checkpoint)]
+            )
+        ),
     )
     if not summary.holds:
         return summary

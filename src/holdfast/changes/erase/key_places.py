@@ -143,6 +143,12 @@ KEY_PLACES: Final = (
         "stop the jobs of this state home and move the file away: the next `holdfast run` creates a new one",
     ),
     _in_home(
+        "addresses that servers serve",
+        ("serving/*",),
+        "the addresses of checkpoints, which may contain keys",
+        "stop the servers of this state home: they delete their files",
+    ),
+    _in_home(
         "operations",
         ("operations.db*",),
         "arguments, results and errors of requests over HTTP, such as a query over state",

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 _SEEN: dict[str, int] = {}
 # The trigger step in which Spark does the work of a batch.
 _AT_WORK = "SQLExecution$.withNewExecutionId"
-_STATES = "org.apache.spark.sql.execution.streaming.runtime"
 
 
 def stop_between_batches(query: StreamingQuery) -> bool:
@@ -58,10 +57,20 @@ def stop_between_batches(query: StreamingQuery) -> bool:
 
 def _is_idle(query: StreamingQuery, execution: Any) -> bool:
     """Return whether no batch has started since the last call."""
-    newest = int(execution.getLatestExecutionContext().batchId())
+    newest = _newest_batch(execution)
     before = _SEEN.get(query.runId)
     _SEEN[query.runId] = newest
     return before == newest
+
+
+def _newest_batch(execution: Any) -> int:
+    """Return the batch that runs or is planned next."""
+    from py4j.protocol import Py4JError
+
+    try:
+        return int(execution.getLatestExecutionContext().batchId())
+    except Py4JError:  # Spark 3.5 has the batch in the execution itself
+        return int(execution.currentBatchId())
 
 
 def _is_planned(execution: Any) -> bool:
@@ -69,7 +78,7 @@ def _is_planned(execution: Any) -> bool:
     from py4j.protocol import Py4JError
 
     planned = execution.lastExecution()
-    if planned is None or planned.currentBatchId() != execution.getLatestExecutionContext().batchId():
+    if planned is None or planned.currentBatchId() != _newest_batch(execution):
         return False
     try:
         planned.executedPlan()
@@ -81,9 +90,11 @@ def _is_planned(execution: Any) -> bool:
 
 
 def _set_state(execution: Any, name: str) -> None:
-    # Py4J does not find a Scala object by name, but Java's reflection does.
+    # Py4J does not find a Scala object by name, but Java's reflection does. Spark 4.1 has moved the states,
+    # so their package is that of the current state.
+    states = execution.state().get().getClass().getPackage().getName()
     loader = execution.getClass().getClassLoader()
-    execution.state().set(loader.loadClass(f"{_STATES}.{name}$").getField("MODULE$").get(None))
+    execution.state().set(loader.loadClass(f"{states}.{name}$").getField("MODULE$").get(None))
 
 
 # The interval at which a query without new rows checks for input, unless its trigger sets one.

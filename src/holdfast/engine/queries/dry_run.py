@@ -15,10 +15,12 @@ import re
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import reduce
 from pathlib import Path
 from threading import Event
 from typing import TYPE_CHECKING, Any, Final
 
+from holdfast.config.spark_versions import minor
 from holdfast.engine.described import RELATIONS
 from holdfast.engine.file_manager import choose_file_manager
 from holdfast.engine.queries.watch import await_end, failure_text
@@ -83,6 +85,8 @@ _WRAPPERS: Final = frozenset({"STREAM_FAILED", "FOREACH_BATCH_USER_FUNCTION_ERRO
 _ASSERTION = re.compile(r"assertion failed: .*")
 _STREAMING_LOGGER: Final = "org.apache.spark.sql.execution.streaming"
 _PROXY_LOGGER: Final = "py4j.clientserver"
+# The first Spark that compares the schemas of state when it plans a batch, and writes them before it runs.
+_COMPARES_WHEN_PLANNING: Final = (4, 0)
 # Sorting needs rows to choose its ranges, and has no effect on the state.
 _SORT: Final = "Sort"
 
@@ -143,7 +147,10 @@ def _replaced(frame: DataFrame, stands_in: Callable[[Any], Any]) -> tuple[DataFr
     try:
         replaced = _Replaced(jvm, stands_in)
         plan = replaced.of(frame._jdf.queryExecution().analyzed())
-        made = jvm.org.apache.spark.sql.classic.Dataset.ofRows(spark._jsparkSession, plan)
+        # The class of a frame, whose package Spark 4.0 has moved.
+        made = reduce(getattr, str(frame._jdf.getClass().getName()).split("."), jvm).ofRows(
+            spark._jsparkSession, plan
+        )
     except (Py4JError, TypeError) as error:
         raise Unsupported(
             "the sources of this plan cannot be replaced for a dry run",
@@ -187,9 +194,10 @@ class _Replaced:
             if known.equals(relation):
                 return made
         other = self._stands_in(relation)
-        made = other.copy(
-            other.dataSource(), other.sourceName(), relation.output(), relation.sourceIdentifyingName()
-        )
+        parts = [other.dataSource(), other.sourceName(), relation.output()]
+        if int(other.productArity()) > len(parts):  # since Spark 4.2 a source has a name of its own
+            parts.append(relation.sourceIdentifyingName())
+        made = other.copy(*parts)
         self.done.append((relation, made))
         return made
 
@@ -204,7 +212,20 @@ def rehearse(frame: DataFrame, checkpoint: Path, mode: str) -> Try:
         frame: The frame from `without_sources`.
         checkpoint: A local directory of the caller, into which Spark writes.
         mode: The output mode.
+
+    Raises:
+        Unsupported: This Spark compares schemas of state only when a batch runs.
     """
+    if minor(frame.sparkSession.version) < _COMPARES_WHEN_PLANNING:
+        raise Unsupported(
+            "this Spark does not show in a plan which state it refuses",
+            code="HF-E7136",
+            where="the check of new code",
+            found=f"Spark {frame.sparkSession.version}, which compares schemas of state only in a batch",
+            expected="Spark 4.0 or newer",
+            hint="run the check in an environment with Spark 4.0 or newer, or start the new code on a copy of"
+            " the checkpoint: `holdfast restore SAVEPOINT DIRECTORY`",
+        )
     planned = Event()
 
     def end(_batch: DataFrame, _batch_id: int) -> None:
@@ -254,11 +275,18 @@ def _in_silence(spark: SparkSession) -> Iterator[None]:
     python = logging.getLogger(_PROXY_LOGGER)
     jvm: Any = spark._jvm
     log4j: Any = jvm.org.apache.logging.log4j
-    before = log4j.LogManager.getLogger(_STREAMING_LOGGER).getLevel()
+    loggers = log4j.LogManager.getContext(False)
+    own = loggers.getConfiguration().getLoggerConfig(_STREAMING_LOGGER)
+    before = own.getLevel() if str(own.getName()) == _STREAMING_LOGGER else None
     log4j.core.config.Configurator.setLevel(_STREAMING_LOGGER, log4j.Level.OFF)
     python.addFilter(_not_ours)
     try:
         yield
     finally:
         python.removeFilter(_not_ours)
-        log4j.core.config.Configurator.setLevel(_STREAMING_LOGGER, before)
+        if before is not None:
+            log4j.core.config.Configurator.setLevel(_STREAMING_LOGGER, before)
+        else:
+            # With a level of its own, the logger would pass the limit that Spark's shell sets for all others.
+            loggers.getConfiguration().removeLogger(_STREAMING_LOGGER)
+            loggers.updateLoggers()

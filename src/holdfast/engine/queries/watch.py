@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, TypeGuard
 
 from holdfast.config.policies import available_now, every, real_time
+from holdfast.config.spark_versions import installed, require_spark_of_program
 from holdfast.engine.connect import (
     default_checkpoint,
     is_connect,
@@ -21,9 +22,10 @@ from holdfast.engine.connect import (
 from holdfast.engine.queries.batch_facts import offset_value, table_of, version_of
 from holdfast.engine.queries.skew_metric import observed_metrics, skew_in
 from holdfast.errors import Unsupported
+from holdfast.formats.access_times import COUNTERS as REQUEST_COUNTERS
+from holdfast.formats.access_times import KEYED_BUCKETS
 from holdfast.formats.logs.notes import PlanSink
 from holdfast.formats.operators import is_processor, operator_names
-from holdfast.formats.request_times import COUNTERS as REQUEST_COUNTERS
 from holdfast.model import (
     VERSIONS,
     BatchProgress,
@@ -33,7 +35,7 @@ from holdfast.model import (
     PartitionPosition,
     SourceProgress,
 )
-from holdfast.worker.counts import BYTES, ENTRIES, EXPIRED, count_of
+from holdfast.worker.counts import BYTES, COLUMN, ENTRIES, EXPIRED, count_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -301,7 +303,7 @@ def late_events(progress: Mapping[str, Any]) -> int:
     """Return the number of events that the keyed operators of one batch dropped as late."""
     metrics = observed_metrics(progress)
     found = [metric for name, metric in metrics.items() if name.startswith(KEYED_METRIC)]
-    return sum(int(_plain(metric).get("late") or 0) for metric in found)
+    return sum(int(_counts(metric).get("late") or 0) for metric in found)
 
 
 def keyed_in(progress: Mapping[str, Any]) -> dict[str, KeyedProgress]:
@@ -310,7 +312,7 @@ def keyed_in(progress: Mapping[str, Any]) -> dict[str, KeyedProgress]:
     for name, metric in observed_metrics(progress).items():
         if name.startswith(KEYED_METRIC):
             operator = name.removeprefix(KEYED_METRIC)
-            found[operator] = _keyed(operator, _plain(metric))
+            found[operator] = _keyed(operator, _counts(metric))
     return found
 
 
@@ -354,6 +356,7 @@ def _keyed(name: str, counts: Mapping[str, Any]) -> KeyedProgress:
         read_us=number("read_us"),
         write_us=number("write_us"),
         states=states,
+        accesses=tuple(number(bucket) for bucket in KEYED_BUCKETS),
     )
 
 
@@ -429,10 +432,13 @@ def _as_keyed(operator: OperatorProgress, keyed: KeyedProgress) -> OperatorProgr
     )
 
 
-def _plain(metric: Any) -> Mapping[str, Any]:
-    """Return a metric as a mapping: in Spark's progress it is a Row, in the JSON of a progress a mapping."""
+def _counts(metric: Any) -> Mapping[str, Any]:
+    """Return the counts of a keyed operator's metric by name; empty for a batch that did not run it.
+
+    The metric is a Row in Spark's progress, and a mapping in the JSON of a progress.
+    """
     plain: Mapping[str, Any] = metric.asDict() if hasattr(metric, "asDict") else metric
-    return plain
+    return plain.get(COLUMN) or {}
 
 
 def _operator(fields: Mapping[str, Any]) -> OperatorProgress:
@@ -448,6 +454,7 @@ def _operator(fields: Mapping[str, Any]) -> OperatorProgress:
         memory_bytes=number("memoryUsedBytes"),
         commit_ms=number("commitTimeMs"),
         partitions=number("numShufflePartitions"),
+        update_ms=number("allUpdatesTimeMs") + number("allRemovalsTimeMs"),
         store={
             name: int(value)
             for name, value in (fields.get("customMetrics") or {}).items()
@@ -613,6 +620,29 @@ def frame_of(writer: DataStreamWriter) -> DataFrame | None:
 
     found = getattr(writer, "_df", None)
     return found if isinstance(found, DataFrame) else None
+
+
+def require_session(value: SparkSession | StreamingQuery, where: str) -> None:
+    """Check that Holdfast supports the Spark of a program's own session.
+
+    Args:
+        value: The session, or a query of it.
+        where: The call, for the error message.
+
+    Raises:
+        Unsupported: The version of Spark or Java is not supported.
+    """
+    if is_connect(value):
+        # The server's version would cost a request, and the client's is what receives the events.
+        require_spark_of_program(installed("pyspark") or "0", where, connect=True)
+        return
+    from pyspark import SparkContext
+
+    inner: Any = value
+    version = inner._jsq.sparkSession().version() if is_running_query(value) else inner.version
+    jvm: Any = SparkContext._jvm
+    java = str(jvm.java.lang.System.getProperty("java.specification.version"))
+    require_spark_of_program(str(version), where, java=java)
 
 
 def java_pid(spark: SparkSession) -> int:

@@ -31,7 +31,8 @@ def socket_folder(base: Path | None = None) -> Path | None:
     try:
         # Containers may share a directory but cannot detect each other's use of sockets.
         folder = (base or Path(tempfile.gettempdir())) / f"holdfast-{os.getuid()}-{_NETWORK.stat().st_ino}"
-        if len(os.fsencode(folder)) > _LONGEST:
+        # Spark passes the path to a worker in lower case.
+        if len(os.fsencode(folder)) > _LONGEST or str(folder) != str(folder).lower():
             return None
         folder.mkdir(mode=0o700, exist_ok=True)
         if folder.is_symlink() or folder.stat().st_uid != os.getuid():

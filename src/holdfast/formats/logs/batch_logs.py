@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from holdfast.errors import Conflict
 from holdfast.formats.text import (
     HIGHEST_NUMBER,
     PARTITIONS,
@@ -27,6 +28,7 @@ from holdfast.formats.text import (
     version_of,
     whole_number,
 )
+from holdfast.storage.successors import replaced_by
 
 COMMIT_LOG_VERSIONS: Final = (1, 2, 3)
 _COMMIT_LOG = "the commit log"
@@ -254,8 +256,19 @@ def parse_query(data: bytes, where: str) -> QueryMetadata:
 
     Raises:
         Corrupt: The file has no valid id.
+        Conflict: The checkpoint was replaced by a successor.
     """
-    query_id = string(json_object(decoded(data, _QUERY_ID, where), _QUERY_ID, where), "id", _QUERY_ID, where)
+    fields = json_object(decoded(data, _QUERY_ID, where), _QUERY_ID, where)
+    successor = replaced_by(fields)
+    if successor is not None:
+        raise Conflict(
+            "this checkpoint was replaced, and is kept for reference only",
+            code="HF-E4090",
+            where=where,
+            found=f"replaced by {successor!r}, a directory next to it",
+            hint=f"give the address of {successor}",
+        )
+    query_id = string(fields, "id", _QUERY_ID, where)
     try:
         uuid.UUID(query_id)
     except ValueError as error:

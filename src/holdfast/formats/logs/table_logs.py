@@ -26,12 +26,16 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final
+from typing import Final, overload
 from urllib.parse import unquote, urlsplit
 
+from holdfast.config.checks import SCHEME, canonical_uri, local_path, parse_storage
 from holdfast.errors import Corrupt, NotFound, Unavailable, Unsupported
 from holdfast.formats.text import damaged, decoded, json_value, version_of
+from holdfast.storage import open_storage
 from holdfast.storage.local import LocalStorage
+from holdfast.storage.port import Storage
+from holdfast.storage.remote import HDFS_OVER_HTTP
 
 LOG_DIRECTORY: Final = "_spark_metadata"
 VERSION: Final = "v1"
@@ -39,20 +43,31 @@ INTERVAL: Final = 10
 _BATCH_FILE = re.compile(r"(\d+)(\.compact)?")
 
 
-def committed_files(path: str | Path) -> list[Path]:
+@overload
+def committed_files(path: Path) -> list[Path]: ...
+
+
+@overload
+def committed_files(path: str | Path) -> list[Path] | list[str]: ...
+
+
+def committed_files(path: str | Path) -> list[Path] | list[str]:
     """Return the files that a streaming query has committed under `path`, in the order of their batches.
 
     The newest compacted log file and the ones after it are read, but no data file. A path is returned as
     recorded by the writer, so a table that was moved must be read at its original path. The function does not
     check that the files exist.
 
+    For a table on S3 or HDFS the result contains addresses, because a `Path` cannot hold one. Files below the
+    table begin with the address given, for example `s3://` although Spark recorded `s3a://`.
+
     Args:
-        path: The directory to which the query writes.
+        path: The directory to which the query writes: a path or a URI.
 
     Raises:
         NotFound: The directory has no sink log.
         Corrupt: A log file is missing or malformed.
-        Unsupported: The log has a newer version, or lists files outside the local disk.
+        Unsupported: The log has a newer version, or that of a local table lists files elsewhere.
         Unavailable: The storage of a log file does not answer.
 
     Example:
@@ -65,26 +80,20 @@ def committed_files(path: str | Path) -> list[Path]:
         [file] = hf.committed_files("tables/sales")
         assert file.suffix == ".parquet"
     """
-    log = Path(path) / LOG_DIRECTORY
-    if log.is_symlink() or not log.is_dir():
-        raise NotFound(
-            "the table has no log of a streaming file sink",
-            code="HF-E3042",
-            where=os.fspath(path),
-            found=f"a symbolic link at {LOG_DIRECTORY}" if log.is_symlink() else None,
-            expected=f"a directory {LOG_DIRECTORY}",
-            hint="give the directory that a streaming query writes with a file sink; read the files of any"
-            " other directory with spark.read",
-        )
-    added: dict[str, None] = {}
-    deleted: set[str] = set()
-    for batch in _batches(log):
-        for action, uri in _entries(batch):
-            if action == "add":
-                added[uri] = None
-            else:
-                deleted.add(uri)
-    return [_local(uri, log) for uri in added if uri not in deleted]
+    place = _place(path)
+    if place is None:
+        table = os.fspath(path).rstrip("/")
+        log = f"{table}/{LOG_DIRECTORY}"
+        storage = open_storage(log, "path")
+        names = storage.list().names
+        if not names:
+            raise _no_log(table, None)
+        return [_address(uri, table, log) for uri in _committed(storage, names, log)]
+    folder = place / LOG_DIRECTORY
+    if folder.is_symlink() or not folder.is_dir():
+        raise _no_log(os.fspath(path), f"a symbolic link at {LOG_DIRECTORY}" if folder.is_symlink() else None)
+    names = [file.name for file in folder.iterdir()]
+    return [_local(uri, folder) for uri in _committed(LocalStorage(folder), names, str(folder))]
 
 
 def newest_batch(names: Iterable[str]) -> int | None:
@@ -127,11 +136,44 @@ def empty_log(batch_id: int) -> dict[str, bytes]:
     return {f"{number}.compact": entry for number in compacted} | {str(number): entry for number in plain}
 
 
-def _batches(log: Path) -> list[Path]:
-    plain: dict[int, Path] = {}
-    compact: dict[int, Path] = {}
-    for file in log.iterdir():
-        name = _BATCH_FILE.fullmatch(file.name)
+def _place(path: str | Path) -> Path | None:
+    """Return the path of a local table; None for a table on other storage."""
+    if isinstance(path, Path) or not SCHEME.match(path):
+        return Path(path)
+    return local_path(canonical_uri(parse_storage(path, "path"), Path.cwd()))
+
+
+def _no_log(table: str, found: str | None) -> NotFound:
+    return NotFound(
+        "the table has no log of a streaming file sink",
+        code="HF-E3042",
+        where=table,
+        found=found,
+        expected=f"a directory {LOG_DIRECTORY}",
+        hint="give the directory that a streaming query writes with a file sink; read the files of any"
+        " other directory with spark.read",
+    )
+
+
+def _committed(log: Storage, names: Iterable[str], where: str) -> list[str]:
+    """Return the URIs of the committed files, as recorded."""
+    added: dict[str, None] = {}
+    deleted: set[str] = set()
+    for name in _batches(names, where):
+        for action, uri in _entries(log, name, f"{where}/{name}"):
+            if action == "add":
+                added[uri] = None
+            else:
+                deleted.add(uri)
+    return [uri for uri in added if uri not in deleted]
+
+
+def _batches(names: Iterable[str], log: str) -> list[str]:
+    """Return the names of the log files to read, oldest first."""
+    plain: dict[int, str] = {}
+    compact: dict[int, str] = {}
+    for file in names:
+        name = _BATCH_FILE.fullmatch(file)
         if name:
             (compact if name.group(2) else plain)[int(name.group(1))] = file
     if not plain and not compact:
@@ -143,37 +185,37 @@ def _batches(log: Path) -> list[Path]:
     return files
 
 
-def _batch(files: dict[int, Path], batch_id: int, log: Path) -> Path:
+def _batch(files: dict[int, str], batch_id: int, log: str) -> str:
     if batch_id not in files:
         raise Corrupt(
             f"the sink log has no entry for batch {batch_id}",
             code="HF-E6026",
-            where=str(log / str(batch_id)),
+            where=f"{log}/{batch_id}",
             expected="an entry for every batch since the newest compacted one",
             hint="restore the file from a copy: it lists committed data files",
         )
     return files[batch_id]
 
 
-def _entries(file: Path) -> list[tuple[str, str]]:
+def _entries(log: Storage, name: str, file: str) -> list[tuple[str, str]]:
     try:
-        version, *lines = LocalStorage(file.parent).read(file.name).decode().split("\n")
+        version, *lines = log.read(name).decode().split("\n")
     except UnicodeDecodeError as error:
         raise _damaged(file, 1, "invalid text") from error
     except Unavailable as error:
         raise Unavailable(
             "the sink log cannot be read",
             code="HF-E5022",
-            where=str(file),
+            where=file,
             found=error.found,
-            hint="check that the disk is mounted and that this user can read the table's directory",
+            hint="check that the storage is reachable and that this user can read the table's directory",
         ) from error
     if version != VERSION:
         if re.fullmatch(r"v\d+", version):
             raise Unsupported(
                 "unknown sink log version",
                 code="HF-E7068",
-                where=str(file),
+                where=file,
                 found=version,
                 expected=VERSION,
                 hint="read the table with the newer Spark that wrote it",
@@ -182,7 +224,7 @@ def _entries(file: Path) -> list[tuple[str, str]]:
     return [_entry(file, number, line) for number, line in enumerate(lines, start=2)]
 
 
-def _entry(file: Path, number: int, line: str) -> tuple[str, str]:
+def _entry(file: str, number: int, line: str) -> tuple[str, str]:
     try:
         entry = json.loads(line)
         action, uri = entry["action"], entry["path"]
@@ -193,7 +235,7 @@ def _entry(file: Path, number: int, line: str) -> tuple[str, str]:
     return action, uri
 
 
-def _damaged(file: Path, line: int, found: str, *, expected: str | None = None) -> Corrupt:
+def _damaged(file: str, line: int, found: str, *, expected: str | None = None) -> Corrupt:
     return Corrupt(
         "a file of the sink log is damaged",
         code="HF-E6027",
@@ -204,23 +246,45 @@ def _damaged(file: Path, line: int, found: str, *, expected: str | None = None) 
     )
 
 
-def _local(uri: str, log: Path) -> Path:
+def _parts(uri: str, log: str) -> tuple[str, str, str]:
+    """Return the scheme, host and path of a recorded URI.
+
+    Hadoop percent-encodes the path of a URI, in addition to Spark's escapes in partition names.
+    """
     try:
         parts = urlsplit(uri)
         uri.encode()
     except ValueError as error:
         raise _damaged(log, 2, repr(uri[:80]), expected="a file address") from error
-    if parts.scheme not in {"", "file"}:
+    return parts.scheme, parts.netloc, unquote(parts.path)
+
+
+def _local(uri: str, log: Path) -> Path:
+    scheme, _, path = _parts(uri, str(log))
+    if scheme not in {"", "file"}:
         raise Unsupported(
-            "the sink log lists files outside the local disk",
+            "the sink log of a local table lists files outside the local disk",
             code="HF-E7069",
             where=str(log),
             found=uri,
             expected="paths on the local disk, such as file:///data/part-0.parquet",
-            hint="read the table with Spark, which uses the same log",
+            hint="give the table's original address; or read the table with Spark, which uses the same log",
         )
-    # Hadoop percent-encodes the path of a URI, in addition to Spark's escapes in partition names.
-    return Path(unquote(parts.path))
+    return Path(path)
+
+
+def _address(uri: str, table: str, log: str) -> str:
+    """Return the address of a file, below the table as it was given, if the file is below the table.
+
+    Spark records `s3a:` for `s3:`, and the native address for a table that is given as `webhdfs:`.
+    """
+    scheme, host, path = _parts(uri, log)
+    given = urlsplit(table)
+    same_host = given.netloc == host or given.scheme == HDFS_OVER_HTTP
+    folder = f"{given.path.rstrip('/')}/"
+    if same_host and path.startswith(folder):
+        return f"{table}/{path.removeprefix(folder)}"
+    return f"{scheme}://{host}{path}" if scheme else path
 
 
 VERSIONS: Final = (1,)

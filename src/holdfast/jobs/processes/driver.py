@@ -23,6 +23,7 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Final
 
+from holdfast.changes.reordering import find_by_name
 from holdfast.clock import now_ms
 from holdfast.config.checks import canonical_uri
 from holdfast.config.database_stores import Cassandra, Redis
@@ -68,6 +69,7 @@ from holdfast.jobs.processes.protocol import (
 from holdfast.jobs.processes.restore_on_start import repeat, restore_all, state_format_of
 from holdfast.model import Failure, QueryStarted
 from holdfast.ownership.watchdog import LeaseWatchdog
+from holdfast.storage.successors import resume_at
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -323,9 +325,13 @@ class Driver:
             made = list(restore_all(self._spec.savepoints, places))
             restored = tuple({"query": query, **checkpoint.as_dict()} for query, checkpoint in made)
             self._channel.send(CheckpointsRestored(restored))
+        places = {name: resume_at(place) for name, place in places.items()}
+        named = {sink.name or job.name: sink for sink in sinks}
+        for moved, reordered in find_by_name(named, places):
+            self._channel.send(Caution(moved, str(reordered)))
         given = {**job.conf, **self._spec.conf}
         started: list[QueryStarted] = []
-        if not self._repeat({sink.name or job.name: sink for sink in sinks}, places, spark, given):
+        if not self._repeat(named, places, spark, given):
             return
         for sink in sinks:
             name = sink.name or job.name
@@ -512,6 +518,7 @@ def job_defined(job: Job) -> JobDefined:
         recovery=job.recovery,
         savepoint_catalog=_savepoint_catalog(job.checkpoint),
         standby=job.standby,
+        autoscale=job.autoscale,
     )
 
 
@@ -524,7 +531,9 @@ def _savepoints(checkpoint: Checkpoint) -> Periodic | None:
     catalog, every_ms = _savepoint_catalog(checkpoint), checkpoint.savepoint_every_ms
     if catalog is None or every_ms is None:
         return None
-    return Periodic(catalog, every_ms, checkpoint.savepoints_retained)
+    return Periodic(
+        catalog, every_ms, checkpoint.savepoints_retained, drop_expired=checkpoint.savepoints_drop_expired
+    )
 
 
 _QUERY: Final = "hf.sink(…), a DataStreamWriter that was not started, or a list of them"

@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass, field, fields, is_dataclass
 from typing import TYPE_CHECKING, Any, Final, get_args
 
 from holdfast.config.alert_settings import Alerts
-from holdfast.config.policies import Recovery, RestartStrategy
+from holdfast.config.policies import Autoscale, Recovery, RestartStrategy
 from holdfast.errors import HoldfastError, Internal, error_from
 from holdfast.jobs.definition import Periodic, strategy_fields, strategy_from_fields
 from holdfast.model import BatchProgress, Failure, QueryStarted, TrialBatch
@@ -55,6 +55,7 @@ class JobDefined(Message):
     recovery: Recovery = field(default_factory=Recovery)
     savepoint_catalog: str | None = None
     standby: bool = False
+    autoscale: Autoscale | None = None
 
 
 @dataclass(frozen=True, slots=True)

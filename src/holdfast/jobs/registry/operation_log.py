@@ -41,6 +41,7 @@ class TakeSavepoint(Arguments):
         queries: The names of the queries; None means all.
         deep: True to count the rows too.
         running: True if the job has to run.
+        drop_expired: True to omit expired rows of keyed state.
     """
 
     catalog: str
@@ -48,6 +49,7 @@ class TakeSavepoint(Arguments):
     queries: tuple[str, ...] | None = None
     deep: bool = False
     running: bool = False
+    drop_expired: bool = False
 
 
 @dataclass(frozen=True, slots=True)

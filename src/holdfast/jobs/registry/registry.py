@@ -22,13 +22,13 @@ from typing import Any, Final, TypeVar
 from holdfast.errors import NotFound
 from holdfast.formats.manifest import Manifest
 from holdfast.jobs.recovery import RecoveryTimes
-from holdfast.model import BatchProgress, Failure, JobState, QueryStarted, SavepointNote
+from holdfast.model import BatchProgress, Failure, JobKind, JobState, QueryStarted, SavepointNote
 from holdfast.ownership.election import Leader, LeadershipLost
 from holdfast.plain_values import READ, from_known
 from holdfast.storage.file_lock import lock_holder
 from holdfast.storage.shared_database import PATIENCE_S, DatabaseShape, SharedDatabase
 
-VERSION: Final = 6
+VERSION: Final = 8
 # Where in a file SQLite locks a byte for the one who writes.
 _RESERVED: Final = 0x40000001
 
@@ -61,6 +61,10 @@ CREATE VIEW attempt_kinds AS SELECT job, number, recovers, ending IS 'failed' AS
 FROM attempts
 """
 _DATABASES: Final = "CREATE TABLE databases (job TEXT NOT NULL, address TEXT NOT NULL)"
+_STANDBYS: Final = """
+CREATE TABLE standbys (
+  job TEXT PRIMARY KEY, pid INTEGER NOT NULL, ready_ms INTEGER NOT NULL, memory_bytes INTEGER NOT NULL)
+"""
 # What turns a registry of each earlier version into the next.
 _UPGRADES: Final = {
     1: (_SAVEPOINTS,),
@@ -68,6 +72,8 @@ _UPGRADES: Final = {
     3: (_DROPPED_ATTEMPTS, _ATTEMPT_KINDS),
     4: ("ALTER TABLE jobs ADD COLUMN savepoint_catalog TEXT",),
     5: (_DATABASES,),
+    6: (_STANDBYS,),
+    7: ("ALTER TABLE jobs ADD COLUMN kind TEXT NOT NULL DEFAULT 'job'",),
 }
 
 _SCHEMA: Final = (
@@ -76,12 +82,13 @@ _SCHEMA: Final = (
     _RECOVERIES,
     _DROPPED_ATTEMPTS,
     _DATABASES,
+    _STANDBYS,
     """
     CREATE TABLE jobs (
       name TEXT PRIMARY KEY, job_id TEXT NOT NULL, target TEXT NOT NULL, checkpoint TEXT NOT NULL,
       on_cancel TEXT NOT NULL, state TEXT NOT NULL, reason TEXT, started_ms INTEGER NOT NULL,
       updated_ms INTEGER NOT NULL, ended_ms INTEGER, supervisor_pid INTEGER NOT NULL,
-      savepoint_catalog TEXT)
+      savepoint_catalog TEXT, kind TEXT NOT NULL DEFAULT 'job')
     """,
     """
     CREATE TABLE attempts (
@@ -225,6 +232,9 @@ class JobRecord:
         ended_ms: The time when it ended for good.
         supervisor_pid: The process id of its supervisor.
         savepoint_catalog: The savepoint directory from the job's settings, if set.
+        kind: `job`; for a query under `hf.watch` or `hf.guard`, `watched` or `guarded`: its own process takes
+            the place of the supervisor. For a query that is known from its checkpoint alone, `checkpoint`:
+            it has no row in the registry, and neither a job file nor a supervisor.
     """
 
     name: str
@@ -239,6 +249,7 @@ class JobRecord:
     ended_ms: int | None
     supervisor_pid: int
     savepoint_catalog: str | None = None
+    kind: JobKind = JobKind.JOB
 
     @classmethod
     def begun(
@@ -250,6 +261,7 @@ class JobRecord:
         now_ms: int,
         since_ms: int | None,
         savepoint_catalog: str | None = None,
+        kind: JobKind = JobKind.JOB,
     ) -> JobRecord:
         """Return the record of a newly supervised job; `since_ms` is its earlier start, if any."""
         began_ms = now_ms if since_ms is None else since_ms
@@ -267,7 +279,23 @@ class JobRecord:
             ended_ms=None,
             supervisor_pid=os.getpid(),
             savepoint_catalog=savepoint_catalog,
+            kind=kind,
         )
+
+
+@dataclass(frozen=True, slots=True)
+class Standby:
+    """A driver that is ready to take over.
+
+    Attributes:
+        pid: Its process id.
+        ready_ms: The time since which it is ready, in epoch milliseconds.
+        memory_bytes: The resident memory of the driver and its child processes at that time.
+    """
+
+    pid: int
+    ready_ms: int
+    memory_bytes: int
 
 
 def _failure(text: str | None) -> Failure | None:
@@ -340,7 +368,9 @@ class Registry:
             row = db.execute("SELECT state FROM jobs WHERE name = ?", (record.name,)).fetchone()
             if self._token is None or row is None or JobState(row["state"]).terminal:
                 db.execute("DELETE FROM requests WHERE job = ?", (record.name,))
-            insert(db, "jobs", {**asdict(record), "state": record.state.value})
+                db.execute("DELETE FROM standbys WHERE job = ?", (record.name,))
+            kind = {"state": record.state.value, "kind": record.kind.value}
+            insert(db, "jobs", {**asdict(record), **kind})
 
     def lead(self, job: str, leader: Leader) -> None:
         """Record the leader of a job; earlier leaders can no longer write about it.
@@ -362,6 +392,20 @@ class Registry:
         """
         with self._writing(job) as db:
             db.execute("UPDATE leaders SET beat_ms = ? WHERE job = ?", (now_ms, job))
+
+    def set_standby(self, job: str, standby: Standby) -> None:
+        """Record a job's standby driver, in place of an earlier one."""
+        with self._file.write() as db:
+            insert(db, "standbys", {"job": job, **asdict(standby)})
+
+    def end_standby(self, job: str, pid: int) -> None:
+        """Record that a standby driver has taken over or has ended."""
+        with self._file.write() as db:
+            db.execute("DELETE FROM standbys WHERE job = ? AND pid = ?", (job, pid))
+
+    def standby(self, job: str) -> Standby | None:
+        """Return the standby driver of a job, or None."""
+        return next(iter(self._read(Standby, "SELECT * FROM standbys WHERE job = ?", job)), None)
 
     def leader(self, job: str) -> Leader | None:
         """Return the last leader of a job; None if it never had several supervisors."""
@@ -526,6 +570,11 @@ class Registry:
                 hint="list the jobs with `holdfast list`; give a different state home with --home",
             )
         return named[0]
+
+    def checkpoints(self) -> set[str]:
+        """Return the checkpoints of all jobs and of their queries."""
+        rows = self._file.read("SELECT checkpoint FROM jobs UNION SELECT checkpoint FROM queries")
+        return {str(row["checkpoint"]) for row in rows}
 
     def attempts(self, job: str) -> list[Attempt]:
         """Return a job's newest attempts, oldest first."""

@@ -256,8 +256,11 @@ class DriverSession:
         job.recovery.running()
         job.leadership.note(ran=True, queries=places_of(queries))
         job.policy.on_running()
+        checkpoints = {query.name: query.checkpoint for query in queries}
         if job.sidecar is not None:
-            job.sidecar.started({query.name: query.checkpoint for query in queries}, self._spark)
+            job.sidecar.started(checkpoints, self._spark)
+        if job.autoscaler is not None:
+            job.autoscaler.started(checkpoints)
         for query in queries:
             promise = query.promise.partition(":")[0]
             job.say(
@@ -288,6 +291,7 @@ class DriverSession:
             text = f"recovered in {rounded_duration(recovery.recovery_ms)}"
             job.say("recovered", text, **recovery.as_dict())
         job.say("batch", batch_line(batch), **batch.as_dict())
+        job.look_at_size(batch)
 
     def _mended(self, message: protocol.Mended) -> None:
         self._job.say("mended", f"query {message.query}: finished a batch that its sink already had")

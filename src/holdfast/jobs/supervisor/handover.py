@@ -54,6 +54,11 @@ class Handover:
         self._stopped_s: float | None = None
         self._warm_ms = 0
 
+    @property
+    def under_way(self) -> bool:
+        """True if a new driver is to take over."""
+        return bool(self._requested)
+
     def recover(self) -> None:
         """Fail what a former supervisor was asked for: this one starts the job's file as it is now."""
         for left in self._operations.running():

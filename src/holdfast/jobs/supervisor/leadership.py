@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from holdfast.config.checks import local_path
-from holdfast.errors import Internal
+from holdfast.errors import Internal, Unavailable
 from holdfast.jobs.candidacy import Candidacy, take_alone
 from holdfast.jobs.registry.registry import Registry
 from holdfast.jobs.state_home import StateHome, SupervisorLock
@@ -163,6 +163,23 @@ class Leadership:
             self.candidacy.require()
             if self._lease is not None:
                 self._lease.require()
+
+    def require_checkpoint(self) -> None:
+        """Raise unless the checkpoint is still this supervisor's; checks nothing where a lock is enough.
+
+        Raises:
+            LeadershipLost: A different supervisor leads the job, or may lead it.
+            Unavailable: A supervisor without elections has lost the lease.
+        """
+        self.require()
+        why = self.lease_lost
+        if why is not None:
+            raise Unavailable(
+                "the lease of the checkpoint was lost, so the checkpoint was not replaced",
+                code="HF-E5076",
+                found=why,
+                hint="run the job again",
+            )
 
     def step_down(self, *, resign: bool) -> None:
         """Stop leading and stand by; with `resign` another supervisor may take over at once."""

@@ -16,6 +16,7 @@ from holdfast.ownership.checkpoint_lock import Owner
 from holdfast.ownership.election import CannotLead
 from holdfast.ownership.process_identity import host_name
 from holdfast.storage import open_storage
+from holdfast.storage.successors import parse_successor
 
 # What may be different on another machine, or later on this one.
 _PASSES: Final = (Conflict, Unavailable)
@@ -123,12 +124,14 @@ def checkpoints_of(
         checkpoint: The job's checkpoint.
     """
     places: Mapping[str, QueryPlace] = {} if record is None else record.queries
-    own = {name: place.checkpoint for name, place in places.items()}
+    # What replaced a checkpoint is looked up, and not taken from the record.
+    own = {name: parse_successor(place.checkpoint)[0] for name, place in places.items()}
     return {name: place for name, place in own.items() if _is_within(place, checkpoint)} or known
 
 
 def _is_within(place: str, checkpoint: str) -> bool:
-    """Return True if a query's checkpoint is the job's or a directory in it."""
+    """Return True if a query's checkpoint is the job's or a directory in it, or may be its successor."""
+    place, _ = parse_successor(place)
     name = place.removeprefix(f"{checkpoint}/")
     return place == checkpoint or (name not in (place, "", ".", "..") and "/" not in name)
 

@@ -57,6 +57,7 @@ class StandbyDriver:
         home: The state home.
         launch: Starts a driver.
         say: Reports events.
+        record: Records the job, process and memory of a standby that is ready; without memory, its end.
         now: A monotonic clock.
 
     Attributes:
@@ -69,12 +70,14 @@ class StandbyDriver:
         home: StateHome,
         launch: Callable[[DriverSpec], DriverProcess],
         say: Say,
+        record: Callable[[str, int, int | None], None],
         now: Callable[[], float] = steady_s,
     ) -> None:
         self._spec = spec
         self._home = home
         self._launch = launch
         self._say = say
+        self._record = record
         self._now = now
         self._process: DriverProcess | None = None
         self._defined: JobDefined | None = None
@@ -183,6 +186,8 @@ class StandbyDriver:
             process.channel.send(Warm(str(self._log)))
         elif isinstance(message, Warmed):
             self._warmed = message
+            if self._defined is not None:
+                self._record(self._defined.name, process.pid, message.memory_bytes)
             took, memory = rounded_duration(message.took_ms), rounded_size(message.memory_bytes)
             text = f"a standby driver is ready after {took} and uses {memory}"
             if message.note is not None:
@@ -233,6 +238,8 @@ class StandbyDriver:
         self._say("caution", f"no standby driver: {error.fact}; the next one starts in {delay}")
 
     def _forget(self) -> None:
+        if self._process is not None and self._defined is not None and self._warmed is not None:
+            self._record(self._defined.name, self._process.pid, None)
         self._process = self._defined = self._code = self._log = self._warmed = self._built = None
         self._told_to_build = False
 

@@ -16,6 +16,7 @@ from typing import Any, Final
 
 from holdfast.errors import Conflict, HoldfastError, Internal
 from holdfast.jobs import failures
+from holdfast.jobs.autoscaling import Autoscaler
 from holdfast.jobs.background import Recording
 from holdfast.jobs.background_savepoints import NOT_TAKEN, TAKEN, Savepointing
 from holdfast.jobs.events import EventHandler, JobEvent, JobOutcome, logged
@@ -28,7 +29,7 @@ from holdfast.jobs.processes.protocol import DriverStopped, Finished, JobDefined
 from holdfast.jobs.recovery import RecoveryTracker
 from holdfast.jobs.registry.deferred_registry import DeferredRegistry
 from holdfast.jobs.registry.operation_log import RESTART
-from holdfast.jobs.registry.registry import JobRecord, Registry
+from holdfast.jobs.registry.registry import JobRecord, Registry, Standby
 from holdfast.jobs.rescaler import VERB as RESCALE
 from holdfast.jobs.restart_policy import RestartPolicy
 from holdfast.jobs.state_home import StateHome
@@ -37,6 +38,7 @@ from holdfast.jobs.supervisor.leadership import Leadership
 from holdfast.jobs.supervisor.standby import take_over
 from holdfast.jobs.supervisor.standby_driver import StandbyDriver
 from holdfast.model import BatchProgress, Failure, JobState, SavepointNote
+from holdfast.observe.sizing import batch_limit_ms
 from holdfast.ownership.checkpoint_claim import CheckpointClaim
 from holdfast.ownership.process_identity import this_machine
 from holdfast.quantities import counted
@@ -407,9 +409,10 @@ class SupervisedJob:
         self.definition: JobDefined | None = None
         self.driver: DriverAttempt | None = None
         self.sidecar: Sidecar | None = None
-        self.standby = StandbyDriver(spec, home, launch, self.say, now)
+        self.standby = StandbyDriver(spec, home, launch, self.say, self._record_standby, now)
         self.keeps_standby = False
         self.handover: Handover | None = None
+        self.autoscaler: Autoscaler | None = None
         self.training = ClassTraining(home)
         self.scratch: tuple[str, ...] = ()
         self.begun = self.restored = False
@@ -467,11 +470,23 @@ class SupervisedJob:
         self.notes.start_job(record)
         self.sidecar = Sidecar(definition, self.home.path, self.registry, self.clock, self._may_work_beside)
         self.handover = Handover(self.home, definition.name, self.standby, self.clock, self._now, self.say)
+        if definition.autoscale is not None:
+            limit_ms = batch_limit_ms(definition.alerts.thresholds)
+            self.autoscaler = Autoscaler(
+                self.home, definition.name, definition.autoscale, limit_ms, self.clock, self.say
+            )
         with suppress(HoldfastError):  # the file is busy; nothing of the job depends on it
             self.handover.recover()
         self.begun, self._state = True, JobState.CREATED
         if self.leadership.candidacy is not None:
             self.leadership.candidacy.begin(definition.checkpoint, record.started_ms, ran=self.restored)
+
+    def _record_standby(self, job: str, pid: int, memory_bytes: int | None) -> None:
+        """Record a standby driver that is ready; None for its memory ends the record."""
+        if memory_bytes is None:
+            self.notes.later(Registry.end_standby, job, pid)
+        else:
+            self.notes.later(Registry.set_standby, job, Standby(pid, self.clock(), memory_bytes))
 
     def set_state(self, state: JobState, reason: str | None) -> None:
         """Record the job's state, once the job is begun.
@@ -492,6 +507,13 @@ class SupervisedJob:
         return JobOutcome(state, reason, self.attempts, self.batches)
 
     # Whether to continue.
+
+    def look_at_size(self, batch: BatchProgress) -> None:
+        """Let a batch decide on the number of partitions, unless the driver is to stop anyway."""
+        idle = self.handover is None or not self.handover.under_way
+        if self.autoscaler is not None and idle and not self.requests.any and not self.requests.rescale:
+            asked = self.autoscaler.committed(batch, alone=self.leadership.alone)
+            self.requests.rescale = asked
 
     def require_lead(self) -> None:
         """Raise unless this supervisor still leads the begun job.

@@ -24,6 +24,7 @@ from holdfast.jobs.registry.registry import JobRecord, Registry
 from holdfast.jobs.rescaler import Rescaler
 from holdfast.jobs.restart_policy import GiveUp, RestartPolicy
 from holdfast.jobs.rollback import unusable_fallback
+from holdfast.jobs.run_record import note_run
 from holdfast.jobs.state_home import StateHome
 from holdfast.jobs.supervisor.driver_session import DriverSession
 from holdfast.jobs.supervisor.leadership import Leadership
@@ -161,7 +162,11 @@ class Supervisor:
             job.say("caution", warning)
         periodic = None if definition.savepoints is None else definition.savepoints.catalog
         catalogs = tuple(filter(None, dict.fromkeys((definition.savepoint_catalog, periodic))))
-        job.recovery.prepare(definition.checkpoint, queries, settings, catalogs)
+        job.recovery.prepare(
+            definition.checkpoint, queries, settings, catalogs, self._leadership.require_checkpoint
+        )
+        with suppress(HoldfastError, OSError):  # only an upgrade needs it, and reports what is missing
+            note_run(job.home, definition.name, self._spec)
         return True
 
     def _begin(self, definition: JobDefined) -> bool:

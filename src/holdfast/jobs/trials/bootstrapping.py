@@ -52,8 +52,9 @@ def bootstrap(
 
     With a history, the query itself processes it, in one batch, in a temporary directory: its state is as if
     the history had been its first input. Any query can be used, with Spark's operators, Holdfast's, or custom
-    processors. The query's output for the history, such as closed windows, is not written. No row of the
-    history is late.
+    processors. A keyed processor handles the events of a key in the order of event time, and fires before
+    each event the timers that were due. The query's output for the history, such as closed windows, is not
+    written. No row of the history is late.
 
     With states instead of a history, each state is filled from a table with the columns that `holdfast state
     list` shows, for example one computed by a different program. This works for Holdfast's keyed state, with

@@ -25,6 +25,7 @@ class Change(StateChange):
     """A change of the state of a query, built step by step and carried out by `to`.
 
     These methods add a step and return the change: `edit`, `drop_expired` and `keep_newer_than` change rows,
+    `split` changes the hot keys of a join,
     `code` converts the state for new code, `partitions`, `backend`, `database`, `state_format` and
     `key_groups` move it to a different layout, and `offsets` sets the offsets of sources. The steps are
     carried out in this order, whatever the order of the calls. `plan` returns the plan and changes nothing;

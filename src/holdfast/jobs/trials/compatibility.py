@@ -17,10 +17,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from holdfast.at_rest.keyed_operators import stored_names
 from holdfast.changes.evolving import operator_columns, steps_for
 from holdfast.changes.operator_matching import Wishes
+from holdfast.changes.reordering import places_swapped
 from holdfast.checkpoints.checkpoint import ProgressCallback
 from holdfast.checkpoints.state.states import OperatorShape, operator_states, shapes
+from holdfast.config.checks import local_path
 from holdfast.config.spark_defaults import FORMAT_KEY, SHORT_LIVED
 from holdfast.errors import HoldfastError, Invalid, Unsupported
 from holdfast.formats.logs.notes import QueryPlan
@@ -71,12 +74,14 @@ class _Own:
         before: The name of each keyed operator of the savepoint by Spark's number; None if unknown.
         now: The keyed operators of the new code by Spark's number.
         sizes: The sizes of the states.
+        moves: Whether the start of the new code moves the state of operators that changed places.
     """
 
     notes: Mapping[str, Mapping[str, Any]]
     before: Mapping[int, str | None]
     now: Mapping[int, Defined]
     sizes: Sizes
+    moves: bool = False
 
     def note_of(self, operator: str) -> Mapping[str, Any] | None:
         """Return the note of a keyed operator."""
@@ -95,6 +100,8 @@ def with_own(
     saved: DryRunCheckpoint,
     sizes: Sizes,
     before: QueryPlan | None,
+    *,
+    moves: bool = False,
 ) -> tuple[StateVerdict, ...]:
     """Return the verdicts, with Holdfast's operators and their states judged by name.
 
@@ -105,6 +112,7 @@ def with_own(
     saved: The savepoint.
     sizes: The sizes of its states.
     before: The plan that made its state, if known.
+    moves: Whether the start of the new code moves the state of operators that changed places.
     """
     from holdfast.stream.keyed_upgrades import note_verdicts
     from holdfast.stream.operator_check import Defined
@@ -114,9 +122,10 @@ def with_own(
     notes = dict(_notes(saved))
     own = _Own(
         notes,
-        _names(old, notes, before),
+        _names(old, saved, notes, before),
         dict(zip(own_new, keyed, strict=False)),
         sizes,
+        moves,
     )
     labels = {operator.label: operator.operator_id for operator in (*old, *new) if _is_own(operator)}
     judged: list[StateVerdict] = []
@@ -158,14 +167,8 @@ def _by_name(number: int, general: StateVerdict, own: _Own) -> Iterator[StateVer
         return
     name = now.layout.operator
     mine = own.note_of(name)
-    if was is not None and was != name and mine is not None:
-        why = (
-            f"Spark identifies operators by position: {name} is now at the position of {was} and would get"
-            " its state; restore the original order of the operators"
-        )
-        for state in noted_states(mine):
-            verdict = StateVerdict(name, state, Verdict.INCOMPATIBLE, why, spark_error=HOLDFAST)
-            yield _sized(verdict, own.size_of(number, state))
+    if was is not None and was != name and (mine is not None or name in own.before.values()):
+        yield from _at_new_place(now, mine, own)
         return
     note = own.note_of(was) if mine is None and was is not None else mine
     called = "" if was in (None, name) else f"the operator was formerly named {was}"
@@ -173,6 +176,32 @@ def _by_name(number: int, general: StateVerdict, own: _Own) -> Iterator[StateVer
         why = "; ".join(part for part in (called, verdict.why) if part)
         size = None if verdict.verdict is Verdict.NEW else own.size_of(number, verdict.state)
         yield _sized(replace(verdict, why=why), size)
+
+
+def _at_new_place(operator: Defined, note: Mapping[str, Any] | None, own: _Own) -> Iterator[StateVerdict]:
+    """Yield the verdicts on an operator that has a different position in the new code."""
+    from holdfast.stream.keyed_upgrades import note_verdicts, noted_states
+
+    name = operator.layout.operator
+    before = next((number for number, called in own.before.items() if called == name), -1)
+    verdicts = note_verdicts(operator, note)
+    readable = all(verdict.verdict is not Verdict.INCOMPATIBLE for verdict in verdicts)
+    if readable and not own.moves:
+        why = (
+            f"{name} has changed its position, and Spark would give it the state of a different operator;"
+            " a new checkpoint with the state in the new order keeps it"
+        )
+        verdicts = tuple(
+            StateVerdict(name, state, Verdict.INCOMPATIBLE, why, spark_error=HOLDFAST)
+            for state in (noted_states(note) if note is not None else [found.state for found in verdicts])
+        )
+    for verdict in verdicts:
+        size = None if verdict.verdict is Verdict.NEW else own.size_of(before, verdict.state)
+        if verdict.verdict is Verdict.MAP:
+            verdict = replace(  # noqa: PLW2901 - the same verdict, with its reason
+                verdict, verdict=Verdict.MIGRATE, why="`holdfast run` moves the state by name at the start"
+            )
+        yield _sized(verdict, size)
 
 
 def _sized(verdict: StateVerdict, size: Size | None) -> StateVerdict:
@@ -186,9 +215,9 @@ def _is_own(shape: OperatorShape) -> bool:
 
 
 def _names(
-    old: Sequence[OperatorShape], notes: Mapping[str, Any], before: QueryPlan | None
+    old: Sequence[OperatorShape], saved: DryRunCheckpoint, notes: Mapping[str, Any], before: QueryPlan | None
 ) -> dict[int, str | None]:
-    """Return the savepoint's keyed operators by number; their order comes from the plan."""
+    """Return the savepoint's keyed operators by number, in the order of the plan, or else of the state."""
     numbers = [operator.operator_id for operator in old if _is_own(operator)]
     noted = [noted_operator(name) for name, note in notes.items() if "forms" in note]
     names: Sequence[str | None] = [None] * len(numbers)
@@ -196,6 +225,9 @@ def _names(
         names = before.operators
     elif len(noted) == len(numbers) == 1:
         names = noted
+    elif numbers:
+        stored = stored_names(saved.storage, saved.batch_id)
+        names = [stored.get(number) for number in numbers]
     return dict(zip(numbers, names, strict=True))
 
 
@@ -299,7 +331,7 @@ def check(
         code = built(new, session, query)
         before, source = old_plan(old, saved, session, query)
         made = _rehearsed(code, saved, begin)
-        states, failures = _states(code, saved, sizes, made, before)
+        states, failures = _states(code, saved, sizes, made, before, is_job=job is not None)
         changes = [*made.changes, *failures]
         if before is not None and code.plan is not None:
             changes += _plan_changes(before, code.plan, saved)
@@ -360,8 +392,12 @@ def _migration(
     old = shapes(saved.storage, saved.batch_id)
     # Rows of transformWithState are moved as they are, whatever type its variables have.
     typed = {shape.operator_id for shape in old if shape.variables}
+    stored = stored_names(saved.storage, saved.batch_id)
+    names = [name or "" for name in stored.values()] if before is None else list(before.operators)
+    now = [] if code.plan is None else list(code.plan.operators)
+    swapped = names != now and sorted(names) == sorted(now)
     if not refused or any(
-        state.spark_error not in MIGRATED
+        (state.spark_error not in MIGRATED and not (swapped and state.spark_error == HOLDFAST))
         or (state.operator_id in typed and state.spark_error in (OTHER_KEY, OTHER_VALUE))
         for state in refused
     ):
@@ -374,7 +410,7 @@ def _migration(
     confs = saved.offsets.confs
     try:
         steps_for(
-            operator_columns(old, before, confs, saved.uri),
+            operator_columns(old, before, confs, saved.uri, stored),
             operator_columns(made.shapes, code.plan, confs, saved.uri),
             Wishes(),
             saved.uri,
@@ -437,7 +473,13 @@ def _rehearsed(code: Code, saved: DryRunCheckpoint, begin: Callable[[str], None]
 
 
 def _states(
-    code: Code, saved: DryRunCheckpoint, sizes: Sizes, made: _Rehearsed, before: QueryPlan | None
+    code: Code,
+    saved: DryRunCheckpoint,
+    sizes: Sizes,
+    made: _Rehearsed,
+    before: QueryPlan | None,
+    *,
+    is_job: bool,
 ) -> tuple[tuple[StateVerdict, ...], tuple[PlanChange, ...]]:
     old, trial = shapes(saved.storage, saved.batch_id), made.trial
     if made.shapes is None:
@@ -452,10 +494,15 @@ def _states(
         ]
         return with_names(judged, old, ()), ()
     found = compare_states(old, made.shapes, sizes)
-    mixed = with_own(found, old, made.shapes, code.operators, saved, sizes, before)
+    moves = is_job and _swapped(before, code.plan) and local_path(saved.storage.uri) is not None
+    mixed = with_own(found, old, made.shapes, code.operators, saved, sizes, before, moves=moves)
     others = [operator.note_name for operator in code.operators]
     called = with_names(mixed, old, made.shapes, others)
     return with_trial(called, trial.accepted, trial.spark_error, trial.message)
+
+
+def _swapped(before: QueryPlan | None, now: QueryPlan | None) -> bool:
+    return before is not None and now is not None and places_swapped(before, now)
 
 
 def _by_plan(code: Code, before: QueryPlan | None) -> tuple[Verdict, str]:

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from holdfast.at_rest.keyed_operators import stored_names
 from holdfast.changes.engine import state_at_rest
 from holdfast.changes.evolving import (
     EvolutionPlan,
@@ -263,8 +264,9 @@ def prepared_evolution(
         if not state.found.operators:
             shape = replace(shape, state_format=int(session.conf.get(FORMAT_KEY, "1") or "1"))
         confs = saved.offsets.confs
+        old_shapes, names = shapes(saved.storage, saved.batch_id), stored_names(saved.storage, saved.batch_id)
         steps = steps_for(
-            operator_columns(shapes(saved.storage, saved.batch_id), before, confs, state.source.uri),
+            operator_columns(old_shapes, before, confs, state.source.uri, names),
             operator_columns(planned, code.plan, confs, state.source.uri),
             wishes,
             state.source.uri,

@@ -90,7 +90,7 @@ def lint_job(details: JobDetails) -> LintReport:
 
     job = details.status.job
     places = {query.name: query.checkpoint for query in details.queries} or {job.name: job.checkpoint}
-    reports = [lint_checkpoint(place, details.batches_of(query)) for query, place in places.items()]
+    reports = [lint_checkpoint(place, details.measured_of(query)) for query, place in places.items()]
     findings = in_order(finding for each in reports for finding in each.findings)
     first = reports[0]
     return LintReport(job.name, findings, first.disabled, evidence=first.evidence)

@@ -13,6 +13,7 @@ from holdfast.config.checks import canonical_uri, parse_storage
 from holdfast.errors import Invalid
 from holdfast.jobs.registry.client import JobDetails
 from holdfast.layout import SAVEPOINTS_BESIDE, beside
+from holdfast.model import JobKind
 from holdfast.savepoints.address import StateAddress
 from holdfast.server.control_plane import ControlPlane
 
@@ -144,6 +145,15 @@ def catalog_of(plane: ControlPlane, details: JobDetails, directory: str | None, 
     if directory is not None:
         return resolve(plane, directory, setting)
     known = plane.settings.savepoints or details.savepoint_directory
+    job = details.status.job
+    if known is None and job.kind is JobKind.CHECKPOINT:
+        raise Invalid(
+            "no default directory for savepoints of a query that is known from its checkpoint alone",
+            code="HF-E2535",
+            where=setting,
+            found=f"the checkpoint {job.checkpoint}",
+            hint="give a directory for the savepoint, or start the server with `--savepoint-dir DIR`",
+        )
     if known is None:
         raise Invalid(
             "no default savepoint directory for this job",

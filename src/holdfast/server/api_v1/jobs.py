@@ -70,7 +70,7 @@ def job_router(plane: ControlPlane) -> APIRouter:
     @api.get("/jobs/{job}/checkpoints", summary="The files that each batch added to a checkpoint")
     def checkpoints(job: JobName, query: QueryName = None, limit: Limit = 100) -> models.CheckpointHistory:
         """Return the committed batches in a query's checkpoint, with files and bytes, oldest first."""
-        details = plane.details(job, _KEPT)
+        details = plane.reported(job, _KEPT)
         chosen = plane.query(details, query)
         measured = plane.measured(details, chosen, limit)
         shown = [{**batch.as_dict(), "size_bytes": size} for batch, size in measured]
@@ -97,7 +97,7 @@ def job_router(plane: ControlPlane) -> APIRouter:
 
 
 def _ask(plane: ControlPlane, job: str, verb: str) -> models.Asked:
-    name = plane.control.running(job).job.name
+    name = plane.control.running(job, verb).job.name
     plane.registry.request(name, verb, plane.clock())
     return models.Asked(job=name, asked=verb)
 

@@ -19,6 +19,7 @@ from holdfast.jobs.registry.operation_log import (
     TakeSavepoint,
     Verify,
 )
+from holdfast.jobs.rescaler import VERB
 from holdfast.savepoints.taking import check_label
 from holdfast.server.access import path_policy
 from holdfast.server.api_v1.jobs import JobName
@@ -52,6 +53,7 @@ class WantedSavepoint(Wanted):
         " last savepoint, else `CHECKPOINT.savepoints`.",
     )
     label: str | None = Field(default=None, description="The label.", max_length=200)
+    drop_expired: bool = Field(default=False, description="Omit expired rows of keyed state.")
 
 
 class WantedTake(WantedSavepoint):
@@ -147,7 +149,9 @@ def _of_jobs(api: APIRouter, plane: ControlPlane) -> None:
             plane.query(details, query)
         catalog = path_policy.catalog_of(plane, details, wanted.directory, "directory")
         queries = None if wanted.queries is None else tuple(wanted.queries)
-        arguments = TakeSavepoint(catalog, wanted.label, queries, wanted.deep)
+        arguments = TakeSavepoint(
+            catalog, wanted.label, queries, wanted.deep, drop_expired=wanted.drop_expired
+        )
         return _request_operation(plane, wanted, "savepoint", details.status.job.name, arguments)
 
     @api.post("/jobs/{job}/stop-with-savepoint", status_code=202, summary="Stop a job with a savepoint")
@@ -157,7 +161,8 @@ def _of_jobs(api: APIRouter, plane: ControlPlane) -> None:
         check_label(wanted.label)
         name = plane.control.running(details.status.job.name).job.name
         catalog = path_policy.catalog_of(plane, details, wanted.directory, "directory")
-        return _request_operation(plane, wanted, "stop", name, TakeSavepoint(catalog, wanted.label))
+        arguments = TakeSavepoint(catalog, wanted.label, drop_expired=wanted.drop_expired)
+        return _request_operation(plane, wanted, "stop", name, arguments)
 
     @api.post("/jobs/{job}/checkpoints", status_code=202, summary="Wait for a checkpoint")
     def wait_for_checkpoint(job: JobName, wanted: Wanted) -> OperationBody:
@@ -168,14 +173,14 @@ def _of_jobs(api: APIRouter, plane: ControlPlane) -> None:
     @api.post("/jobs/{job}/rescale", status_code=202, summary="Rescale a running job")
     def rescale(job: JobName, wanted: WantedRescale) -> OperationBody:
         """Change the number of partitions of queries; the job stops between two batches and continues."""
-        name = plane.control.running(job).job.name
+        name = plane.control.running(job, VERB).job.name
         asked = operation_resources.ask(plane, plane.brief(name), wanted.partitions, wanted.operation)
         return OperationBody.model_validate(asked.as_dict())
 
     @api.post("/jobs/{job}/restart", status_code=202, summary="Restart a running job")
     def restart(job: JobName, wanted: Wanted) -> OperationBody:
         """Let a new driver, with the job file as it is now, take over between two batches."""
-        name = plane.control.running(job).job.name
+        name = plane.control.running(job, RESTART).job.name
         asked = _request_operation(plane, wanted, RESTART, name, Restart())
         plane.registry.request(name, RESTART, plane.clock())
         return asked

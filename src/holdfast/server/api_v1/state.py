@@ -197,7 +197,7 @@ def router(plane: ControlPlane) -> APIRouter:
 
 def _open_state(plane: ControlPlane, job: str, which: Which) -> tuple[StateReader, dict[str, Any]]:
     """Open the selected state, and return its batch and age."""
-    details = plane.details(job)
+    details = plane.reported(job)
     query = plane.query(details, which.query)
     address = query.checkpoint
     if which.savepoint is not None:

@@ -31,9 +31,12 @@ def query_charts(
     meant_ms = (newest.interval_ms or 0) if newest is not None and newest.real_time else 0
     longest = _limits(thresholds, ("checkpoint_duration",), 1000, meant_ms / 1000)
     charts = [
-        chart("duration", "Batch duration", "ms", line, lambda batch: batch.duration_ms, longest),
-        chart("rate", "Rows per second", "rows/s", line, lambda batch: rates.get(batch.batch_id)),
+        chart("duration", "Batch duration", "ms", line, lambda batch: batch.took_ms, longest),
     ]
+    if newest is None or newest.measured:
+        charts.append(
+            chart("rate", "Rows per second", "rows/s", line, lambda batch: rates.get(batch.batch_id))
+        )
     if any(batch.sources for batch in batches):
         charts += _lag_charts(batches, line, thresholds)
     if any(_watermark_lag_ms(batch) is not None for batch in batches):
@@ -42,7 +45,11 @@ def query_charts(
         size = _limits(thresholds, ("state_size",), 1)
         charts += [
             # A batch whose rows are not counted has no point.
-            chart("state_rows", "Rows in state", "rows", line, lambda batch: batch.state_rows),
+            *(
+                [chart("state_rows", "Rows in state", "rows", line, lambda batch: batch.state_rows)]
+                if newest is None or newest.measured
+                else []
+            ),
             chart("state_bytes", "State size", "bytes", line, state_bytes, size),
         ]
     return tuple(charts)
@@ -111,7 +118,7 @@ def _restart(former: Attempt, later: Attempt) -> Marker:
 
 def rows_per_second(batches: Sequence[BatchProgress]) -> float | None:
     """Return the rate at which rows were read after the first of these batches, in rows per second."""
-    if len(batches) < 2:
+    if len(batches) < 2 or any(batch.rows_read is None for batch in batches):
         return None
     took_ms = batches[-1].committed_ms - batches[0].committed_ms
     return sum(batch.input_rows for batch in batches[1:]) * 1000 / took_ms if took_ms > 0 else None

@@ -325,6 +325,10 @@ def job_line(plane: ControlPlane, status: JobStatus, firing: Counter[str]) -> Jo
 
     def look() -> JobLine:
         name = status.job.name
+        plain = plane.control.plain(name)
+        if plain is not None:
+            newest = plain[1].recent(name)
+            return line_of(replace(plane.brief(name), status=status, batches=newest), firing)
         details = JobDetails(
             status,
             plane.registry.queries(name),
@@ -332,6 +336,7 @@ def job_line(plane: ControlPlane, status: JobStatus, firing: Counter[str]) -> Jo
             plane.registry.batches(name, _LATELY),
             [],
             [],
+            None,
             None,
             plane.registry.attempt_counts(name),
         )
@@ -356,19 +361,20 @@ def line_of(details: JobDetails, firing: Counter[str]) -> JobLine:
         queries=len(details.queries),
         batch=None if newest is None else newest.batch_id,
         committed_ms=None if newest is None else newest.committed_ms,
-        duration_ms=None if newest is None else newest.duration_ms,
+        duration_ms=None if newest is None else newest.took_ms,
         rows_per_second=rows_per_second(recent),
         state_rows=_state_rows(of_queries),
-        state_bytes=sum(state_bytes(batch) for batch in of_queries) if of_queries else None,
-        recent_ms=tuple(batch.duration_ms for batch in recent),
+        state_bytes=_sum_of_bytes(of_queries),
+        recent_ms=tuple(batch.took_ms for batch in recent if batch.took_ms is not None),
         restarts=details.counts.restarts,
         firing=firing[job.name],
+        accepts=details.status.accepts,
     )
 
 
 def _health(status: JobStatus) -> HealthLevel:
     state = status.job.state
-    if state is JobState.FAILED or (not state.terminal and not status.supervised):
+    if state is JobState.FAILED or status.lost:
         return HealthLevel.BAD
     if state.terminal:
         return HealthLevel.OVER
@@ -392,12 +398,22 @@ def _query(plane: ControlPlane, details: JobDetails, query: QueryStarted, time_r
         batch=None if newest is None else newest.batch_id,
         watermark_ms=watermark or None,
         lag_ms=plane.clock() - watermark if watermark else None,
-        late_rows=sum(batch.late_rows for batch in batches),
+        late_rows=sum(batch.late_rows for batch in batches)
+        if all(batch.measured for batch in batches)
+        else None,
         charts=query_charts(batches, line, plane.thresholds(details)),
         markers=query_markers(details, query.name),
         operators=tuple(_operator(operator, batches) for operator in newest.operators) if newest else (),
         batches=tuple(
-            view_of(BatchLine, batch, batch=batch.batch_id, watermark_ms=watermark_ms(batch) or None)
+            view_of(
+                BatchLine,
+                batch,
+                batch=batch.batch_id,
+                duration_ms=batch.took_ms,
+                input_rows=batch.rows_read,
+                late_rows=batch.late_rows if batch.measured else None,
+                watermark_ms=watermark_ms(batch) or None,
+            )
             for batch in reversed(batches[-_BATCHES_SHOWN:])
         ),
         skew=_skew(details, query.name),
@@ -425,6 +441,13 @@ def _state_rows(newest: Sequence[BatchProgress]) -> int | None:
     return sum(rows) if rows and len(rows) == len(newest) else None
 
 
+def _sum_of_bytes(newest: Sequence[BatchProgress]) -> int | None:
+    """Return the size of the state of all queries; None before the first batch, or if it is not read."""
+    if not newest or any(not batch.measured and not batch.operators for batch in newest):
+        return None
+    return sum(state_bytes(batch) for batch in newest)
+
+
 def _states(keyed: KeyedProgress, batches: Sequence[BatchProgress]) -> tuple[KeyedState, ...]:
     expired: Counter[str] = Counter()
     for former in (
@@ -438,7 +461,7 @@ def _operator(operator: OperatorProgress, batches: Sequence[BatchProgress]) -> O
     """Return the line of an operator in a query's newest batch."""
     keyed = operator.keyed
     access_s = access_seconds(operator)
-    return view_of(
+    line = view_of(
         OperatorLine,
         operator,
         display_name=shown_name(operator),
@@ -452,6 +475,9 @@ def _operator(operator: OperatorProgress, batches: Sequence[BatchProgress]) -> O
         timers=None if keyed is None else keyed.timers,
         states=() if keyed is None else _states(keyed, batches),
     )
+    if batches[-1].measured:
+        return line
+    return replace(line, updated=None, removed=None, late_rows=None, memory_bytes=None, commit_ms=None)
 
 
 def _attempt(attempt: Attempt) -> AttemptLine:

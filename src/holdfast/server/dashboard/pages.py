@@ -81,7 +81,7 @@ def ask(plane: ControlPlane, job: str, fields: Fields) -> str:
     name = details.status.job.name
     button = _one(fields, "verb")
     if button in ("stop", "cancel"):
-        plane.registry.request(plane.control.running(name).job.name, button, plane.clock())
+        plane.registry.request(plane.control.running(name, button).job.name, button, plane.clock())
         return job_path(details.status.job)
     if button not in _BUTTONS:
         raise Invalid(
@@ -107,7 +107,7 @@ def _take(plane: ControlPlane, fields: Fields, details: JobDetails) -> TakeSavep
     label = _some(fields, "label")
     check_label(label)
     catalog = path_policy.catalog_of(plane, details, _some(fields, "catalog"), "catalog")
-    return TakeSavepoint(catalog, label, deep="deep" in fields)
+    return TakeSavepoint(catalog, label, deep="deep" in fields, drop_expired="drop_expired" in fields)
 
 
 def _verify(plane: ControlPlane, fields: Fields, _: JobDetails) -> Verify:

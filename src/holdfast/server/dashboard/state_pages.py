@@ -55,7 +55,7 @@ def checkpoints_view(plane: ControlPlane, job: str, query: str | None) -> Checkp
     Raises:
         NotFound: The job or the query does not exist.
     """
-    details = plane.details(job)
+    details = plane.reported(job)
     chosen = chosen_query(plane, details, query)
     view = CheckpointsView(
         **head_of(plane, details),
@@ -177,7 +177,7 @@ def savepoints_view(plane: ControlPlane, job: str) -> SavepointsView:
     Raises:
         NotFound: The job does not exist.
     """
-    details = plane.details(job, 40)
+    details = plane.reported(job, 40)
     name = details.status.job.name
     operations = plane.operations.newest(name, _OPERATIONS)
     catalogs = catalogs_of(plane, details)
@@ -193,7 +193,7 @@ def savepoints_view(plane: ControlPlane, job: str) -> SavepointsView:
         directory=plane.settings.savepoints or details.savepoint_directory,
         beside=beside(details.status.job.checkpoint, FORK_BESIDE),
         can_take=bool(details.queries),
-        can_stop=details.status.supervised and not details.status.job.state.terminal,
+        can_stop="stop" in details.status.accepts,
         catalogs=tuple(_catalog(plane, catalog, queries, proofs) for catalog in catalogs),
         operations=tuple(operation_line(operation, now) for operation in operations[:_OPERATIONS_SHOWN]),
     )
@@ -270,7 +270,7 @@ def state_view(plane: ControlPlane, job: str, asked: StateRequest) -> StateView:
     Raises:
         NotFound: The job or query does not exist.
     """
-    details = plane.details(job, 40)
+    details = plane.reported(job, 40)
     chosen = chosen_query(plane, details, asked.query)
     address: str | None = None
     try:

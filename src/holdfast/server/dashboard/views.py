@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Final, Protocol, TypeVar
 from holdfast.advice.cost_report import CostReport
 from holdfast.checkpoints.checkpoint import Source
 from holdfast.jobs.reports import QuerySizing
-from holdfast.model import JobState, KeyedState
+from holdfast.model import JobKind, JobState, KeyedState
 from holdfast.observe.lag import Lag
 from holdfast.server.dashboard.charts import Chart, Marker
 
@@ -54,6 +54,7 @@ _ARGUMENT_WORDS: Final = {
     "label": "Label",
     "queries": "Queries",
     "deep": "Read every row",
+    "drop_expired": "Omit expired rows",
     "savepoint": "Savepoint",
     "savepoints": "Savepoints",
     "checkpoint": "New checkpoint",
@@ -106,6 +107,8 @@ class JobLine:
         recent_ms: The durations of the newest batches, oldest first.
         restarts: The number of drivers that followed a failed one.
         firing: The number of firing alerts.
+        kind: `job`, `watched` or `guarded`, or `checkpoint` for a query known from its checkpoint alone.
+        accepts: The operations that can be requested now.
     """
 
     name: str
@@ -128,13 +131,17 @@ class JobLine:
     recent_ms: tuple[int, ...]
     restarts: int
     firing: int
+    kind: JobKind = JobKind.JOB
+    accepts: tuple[str, ...] = ()
 
     @property
     def state_words(self) -> str:
         """The state, for display."""
-        if self.supervised or JobState(self.state).terminal:
+        if self.kind is JobKind.CHECKPOINT and self.state == JobState.FINISHED.value:
+            return "Stopped or waiting"
+        if self.supervised or self.kind is JobKind.CHECKPOINT or JobState(self.state).terminal:
             return _STATE_WORDS.get(self.state, self.state.capitalize())
-        return "No supervisor"
+        return "No supervisor" if self.kind is JobKind.JOB else "Process ended"
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,6 +191,8 @@ class OperatorLine:
         name: The operator's name in Spark, or the user's.
         display_name: The name for display.
         operator_kind: The kind of operator, as in Spark's documentation.
+        updated: The number of rows that the batch wrote; like other counts None for a batch that is known
+            from the checkpoint alone.
         rows: The number of rows in state, or of keys for a keyed operator; None if not counted.
         access_ms: The mean time of a get or put, or of a request to a database; for a keyed operator, the
             mean time to read or write one key.
@@ -199,12 +208,12 @@ class OperatorLine:
     display_name: str
     operator_kind: str
     rows: int | None
-    updated: int
-    removed: int
-    late_rows: int
+    updated: int | None
+    removed: int | None
+    late_rows: int | None
     size_bytes: int
-    memory_bytes: int
-    commit_ms: int
+    memory_bytes: int | None
+    commit_ms: int | None
     access_ms: float | None
     cache_hits: float | None
     partitions: int
@@ -216,13 +225,13 @@ class OperatorLine:
 
 @dataclass(frozen=True, slots=True)
 class BatchLine:
-    """A committed batch."""
+    """A committed batch; the rows are None for a batch that is known from the checkpoint alone."""
 
     batch: int
     committed_ms: int
-    duration_ms: int
-    input_rows: int
-    late_rows: int
+    duration_ms: int | None
+    input_rows: int | None
+    late_rows: int | None
     state_rows: int | None
     watermark_ms: int | None
 
@@ -254,7 +263,7 @@ class QueryView:
 
     Attributes:
         lag_ms: The time by which the watermark is behind the clock.
-        late_rows: The number of rows dropped as late in the stored batches.
+        late_rows: The number of rows dropped as late in the stored batches; None if it is not reported.
         charts: The charts of its batches.
         markers: The restarts and savepoints to mark in the charts.
         batches: The last batches, newest first.
@@ -270,7 +279,7 @@ class QueryView:
     batch: int | None
     watermark_ms: int | None
     lag_ms: int | None
-    late_rows: int
+    late_rows: int | None
     charts: tuple[Chart, ...]
     operators: tuple[OperatorLine, ...]
     batches: tuple[BatchLine, ...]

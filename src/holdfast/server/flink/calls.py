@@ -225,7 +225,7 @@ def vertex_id(job_id: str, query: str) -> str:
 def state_of(details: JobDetails) -> str:
     """Return the state of a job in Flink's terms; a job whose supervisor died is `SUSPENDED`."""
     status = details.status
-    return SUSPENDED if not status.job.state.terminal and not status.supervised else status.job.state.value
+    return SUSPENDED if status.lost else status.job.state.value
 
 
 def job_counts(state: str, tasks: int) -> dict[str, int]:
@@ -263,7 +263,7 @@ def timestamps(details: JobDetails) -> dict[str, int]:
 def traffic(vertex: Vertex) -> dict[str, Any]:
     """Return the rows that a query has read and its busy time, over the stored batches."""
     rows = sum(batch.input_rows for batch in vertex.batches)
-    whole = bool(vertex.batches) and vertex.batches[0].batch_id == 0
+    whole = bool(vertex.batches) and vertex.batches[0].batch_id == 0 and vertex.batches[0].measured
     return {
         "read-bytes": 0,
         "read-bytes-complete": False,

@@ -16,7 +16,7 @@ from holdfast.errors import Corrupt, NotFound, Unsupported
 from holdfast.formats.providers import DATABASES, provider_name
 from holdfast.jobs.registry.client import JobDetails
 from holdfast.jobs.reports import flink_metrics
-from holdfast.model import BatchProgress, SavepointNote
+from holdfast.model import BatchProgress, JobKind, SavepointNote
 from holdfast.server.control_plane import ControlPlane
 from holdfast.server.flink.calls import Call, FlinkRefusal, Resource, Vertex, stats, unreadable, vertices
 
@@ -413,7 +413,9 @@ def _of_job(call: Call) -> dict[str, str]:
     if details.recoveries_ms:
         values["lastRecoveryTime"] = details.recoveries_ms[-1]
     key = ("flink metrics", record.name)
-    known = call.plane.cache.get(key, lambda: flink_metrics(call.plane.home, record.name, now), _FRESH_S)
+    known: dict[str, str] = {}
+    if record.kind is not JobKind.CHECKPOINT:
+        known = call.plane.cache.get(key, lambda: flink_metrics(call.plane.home, record.name, now), _FRESH_S)
     return {**known, **{name: str(value) for name, value in values.items()}}
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
-from holdfast.errors import Conflict
+from holdfast.errors import Conflict, Unsupported
 from holdfast.jobs.registry.client import JobDetails
 from holdfast.jobs.registry.registry import Attempt
+from holdfast.model import JobKind
 from holdfast.server.answers import Json
 from holdfast.server.control_plane import ControlPlane
 from holdfast.server.flink.calls import (
@@ -157,8 +158,10 @@ def end(call: Call) -> Any:
         raise FlinkRefusal(404, "Job could not be found.") from None
     job = details.status.job
     try:
-        call.plane.control.running(job.name)
-    except Conflict as error:
+        call.plane.control.running(job.name, "cancel")
+    except (Conflict, Unsupported) as error:
+        if job.kind is not JobKind.JOB:
+            raise FlinkRefusal(409, f"Job cancellation failed: {error}") from None
         if job.state.terminal:
             why = f"the job has already reached another terminal state ({job.state.value})."
             raise FlinkRefusal(409, f"Job cancellation failed because {why}") from None

@@ -19,6 +19,7 @@ from holdfast.jobs.registry.operation_log import (
     TakeSavepoint,
 )
 from holdfast.jobs.rescaler import VERB, led_by, moves_of
+from holdfast.model import JobKind
 from holdfast.server.access import path_policy
 from holdfast.server.answers import Json
 from holdfast.server.control_plane import ControlPlane
@@ -93,15 +94,16 @@ def dispose_status(call: Call) -> Any:
 
 
 def _of_job(call: Call, verb: str, directory: str | None) -> Any:
-    job = call.job_id()
+    job, running = call.job_id(), True
     try:
         details = call.plane.brief(job)
+        running = details.status.job.kind is not JobKind.CHECKPOINT
         catalog = path_policy.catalog_of(call.plane, details, directory, "target-directory")
     except NotFound:
         catalog = ""  # Flink also accepts this and reports it in the operation's status
     except Invalid as error:
         raise FlinkRefusal(400, str(error)) from None
-    return _request_operation(call, verb, job, TakeSavepoint(catalog, running=True), 202)
+    return _request_operation(call, verb, job, TakeSavepoint(catalog, running=running), 202)
 
 
 def _request_operation(call: Call, verb: str, job: str | None, arguments: Arguments, status: int) -> Any:
@@ -189,7 +191,7 @@ def require(call: Call) -> Any:
     changed = {nodes[key].query.name: n for key, n in wanted.items() if n != nodes[key].parallelism}
     if not changed:
         return {}
-    call.plane.control.running(details.status.job.name)
+    call.plane.control.running(details.status.job.name, VERB)
     ask(call.plane, details, changed)
     return {}
 

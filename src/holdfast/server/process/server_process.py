@@ -91,7 +91,8 @@ class ServerProcess:
 
 def _settings(plain: Mapping[str, Any]) -> ServerSettings:
     paths = {key: None if plain[key] is None else Path(plain[key]) for key in ("tls_cert", "tls_key")}
-    return ServerSettings(**{**plain, **paths, "roots": tuple(plain["roots"])})
+    lists = {key: tuple(plain[key]) for key in ("roots", "checkpoints")}
+    return ServerSettings(**{**plain, **paths, **lists})
 
 
 def _first_to_go() -> None:

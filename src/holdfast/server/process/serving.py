@@ -19,6 +19,8 @@ from holdfast.clock import now_ms
 from holdfast.errors import Invalid
 from holdfast.jobs.background import give_way
 from holdfast.jobs.operation_executor import OperationExecutor
+from holdfast.jobs.plain_watch import PlainWatch
+from holdfast.jobs.registry.served_addresses import ServedAddresses
 from holdfast.jobs.state_home import StateHome
 from holdfast.server.app import app
 from holdfast.server.control_plane import ControlPlane
@@ -69,16 +71,21 @@ class Serving:
                 found=str(error),
                 hint="give a certificate chain with --tls-cert and its key with --tls-key, both as PEM",
             ) from error
+        self._served = ServedAddresses(home, settings.checkpoints)
         self._executor = OperationExecutor(StateHome(home), now_ms)
         self._plane: ControlPlane = made.state.plane
         self._plane.wake = self._executor.wake
+        self._watch = PlainWatch(self._plane.control, home, now_ms) if settings.checkpoints else None
         self._thread = threading.Thread(target=self._run, name="holdfast-server", daemon=True)
 
     def start(self) -> None:
         """Start answering requests."""
+        self._served.publish()
         self._executor.start()
         self._thread.start()
         self._server.answers.wait(_START_S)
+        if self._watch is not None:
+            self._watch.start()
 
     def close_gently(self) -> None:
         """Finish the requested operations, give clients some seconds to read the results, then stop.
@@ -96,6 +103,9 @@ class Serving:
 
     def close(self) -> None:
         """Stop the server; running requests have a few seconds to end."""
+        self._served.withdraw()
+        if self._watch is not None:
+            self._watch.close()
         self._executor.close()
         self._server.should_exit = True
         if self._thread.is_alive():

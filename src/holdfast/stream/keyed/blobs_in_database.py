@@ -44,26 +44,39 @@ def blobs_of(database: Redis | Cassandra | None, least: Size | None, where: str)
 
     if database is None:
         return None
+    server = server_of(database, f"{where}: blobs")
+    return Blobs(server, None if least is None else parse_size(least, f"{where}: blobs_from"))
+
+
+def server_of(database: Redis | Cassandra, where: str) -> RedisBlobServer | CassandraBlobServer:
+    """Return the workers' address of a database, and record that the user has named it.
+
+    Raises:
+        Invalid: The type of database is not supported, or its client library does not support a setting.
+        Unsupported: The client library of the database is not installed.
+    """
+    word = where.rpartition(" ")[2]
     if not isinstance(database, (Redis, Cassandra)):
         raise Invalid(
-            "unsupported database for the blobs of keyed state",
+            "unsupported database for keyed state",
             code="HF-E2312",
-            where=f"{where}: blobs",
+            where=where,
             found=type(database).__name__,
             expected="hf.Redis(…) or hf.Cassandra(…)",
-            hint='write blobs=hf.Redis("redis.example:6379") or blobs=hf.Cassandra("cassandra.example:9042")',
+            hint=f'write {word}=hf.Redis("redis.example:6379") or'
+            f' {word}=hf.Cassandra("cassandra.example:9042")',
         )
     name = type(database).__name__
     if database.trust_store_password is not None:
         raise Invalid(
             "keyed state does not support trust_store_password, because the Python client reads a PEM file",
             code="HF-E2313",
-            where=f"{where}: blobs",
+            where=where,
             hint=f'write hf.{name}(…, tls=True, trust_store="/etc/ssl/ca.pem") without a password',
         )
     server = _redis(database) if isinstance(database, Redis) else _cassandra(database)
     name_database(address_of_backend(database))
-    return Blobs(server, None if least is None else parse_size(least, f"{where}: blobs_from"))
+    return server
 
 
 def _redis(redis: Redis) -> RedisBlobServer:

@@ -120,6 +120,17 @@ class HotKeys:
         return {"by": list(self.by), "hot": keys, "parts": self.parts if self.keys else 0}
 
 
+def key_text(key: Sequence[Any], types: Sequence[str]) -> str:
+    """Return a key as `HotKeys.note` writes it.
+
+    Args:
+        key: The values.
+        types: The types of the key columns, as in Spark's JSON.
+    """
+    values = (_plain(_like(value, kind)) for value, kind in zip(key, types, strict=True))
+    return json.dumps(list(values), ensure_ascii=False)
+
+
 def hot_keys(df: DataFrame, by: Sequence[str], hot: Iterable[Any], parts: int, *, where: str) -> HotKeys:
     """Check the hot keys against the frame's types, and choose the numbers of their parts.
 
@@ -149,18 +160,27 @@ def hot_keys(df: DataFrame, by: Sequence[str], hot: Iterable[Any], parts: int, *
     return HotKeys(tuple(by), keys, parts, _labels(df, by, keys, parts))
 
 
-def literals_of(df: DataFrame, by: Sequence[str], key: Sequence[Any]) -> list[Column]:
-    """Return a key's values as literal columns with the types of the key columns."""
-    from pyspark.sql import functions as F  # noqa: N812 - the package imports without Spark
+def refuse_one_key(hot: Iterable[Any], where: str) -> None:
+    """Raise an error for a text in place of a list of hot keys.
 
-    return [F.lit(value).cast(df.schema[name].dataType) for name, value in zip(by, key, strict=True)]
+    Raises:
+        Invalid: The keys are one text.
+    """
+    if isinstance(hot, (str, bytes)):
+        raise Invalid(
+            "hot= is not a list",
+            code="HF-E2395",
+            where=f"{where}: hot",
+            found=repr(hot),
+            hint=f"write hot=[{hot!r}]",
+        )
 
 
-def checked_key(df: DataFrame, by: Sequence[str], key: Any, where: str) -> tuple[Any, ...]:
+def key_values(by: Sequence[str], key: Any, where: str) -> tuple[Any, ...]:
     """Return a hot key as a tuple with one value per key column.
 
     Raises:
-        Invalid: The key has the wrong number of values, or a value has the wrong type.
+        Invalid: The key has the wrong number of values.
     """
     values = tuple(key) if isinstance(key, (tuple, list)) else (key,)
     if len(values) != len(by):
@@ -172,6 +192,23 @@ def checked_key(df: DataFrame, by: Sequence[str], key: Any, where: str) -> tuple
             expected="one value" if len(by) == 1 else f"a tuple of {', '.join(by)}",
             hint="give one value per column, in the order of by=…",
         )
+    return values
+
+
+def literals_of(df: DataFrame, by: Sequence[str], key: Sequence[Any]) -> list[Column]:
+    """Return a key's values as literal columns with the types of the key columns."""
+    from pyspark.sql import functions as F  # noqa: N812 - the package imports without Spark
+
+    return [F.lit(value).cast(df.schema[name].dataType) for name, value in zip(by, key, strict=True)]
+
+
+def checked_key(df: DataFrame, by: Sequence[str], key: Any, where: str) -> tuple[Any, ...]:
+    """Return a hot key as a tuple with one value per key column, of the column's type.
+
+    Raises:
+        Invalid: The key has the wrong number of values, or a value has the wrong type.
+    """
+    values = key_values(by, key, where)
     for name, value in zip(by, values, strict=True):
         kind = type_of(df, name)
         allowed = _TYPES.get(kind.split("(")[0].split(" ")[0])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from typing import TYPE_CHECKING, Any, Final, get_args
@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING, Any, Final, get_args
 from holdfast.clock import now_ms
 from holdfast.config.checks import one_of, whole
 from holdfast.config.spark_defaults import MOST_PARTITIONS
+from holdfast.config.spark_versions import refuse_older_spark
 from holdfast.config.units import Size, parse_size
 from holdfast.engine.cluster import send_package
 from holdfast.engine.connect import is_connect, refuse_connect
+from holdfast.engine.planned_state import has_state
 from holdfast.engine.queries.watch import KEYED_METRIC
 from holdfast.errors import Invalid
 from holdfast.stream.event_time import (
@@ -20,14 +22,16 @@ from holdfast.stream.event_time import (
     key_columns,
     names_of,
     quoted,
-    require_stream,
+    require_time,
     type_of,
     watermarks,
+    with_event_time,
 )
 from holdfast.stream.keyed.blobs_in_database import BLOBS_FROM, blobs_of, refuse_external_provider
 from holdfast.stream.keyed.broadcast_stream import BroadcastStream, not_an_identifier, pack_rows
 from holdfast.stream.keyed.hot_keys import checked_key
 from holdfast.stream.operator_check import SPREAD_KEY, Defined, checked_name, define, same_name
+from holdfast.worker.counts import COLUMN
 from holdfast.worker.state.group_numbers import MOST_GROUPS, Numbering
 
 if TYPE_CHECKING:
@@ -43,11 +47,24 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Input:
-    """One input stream of a keyed operator: its frame, key columns and name."""
+    """One input of a keyed operator: its frame, key columns and name.
+
+    Attributes:
+        frame: The frame, a stream or a batch frame.
+        by: The key columns.
+        name: The name of the input.
+        time: The event-time column of a batch frame; a stream has it in its watermark.
+    """
 
     frame: DataFrame
     by: tuple[str, ...]
     name: str
+    time: str | None = None
+
+    @property
+    def delays(self) -> dict[str, int]:
+        """The event-time column with the delay of its watermark in milliseconds; empty without one."""
+        return watermarks(self.frame) if self.time is None else {self.time: 0}
 
 
 def stream_of(source: Input, processor: Keyed | KeyedTable, *, combines: bool) -> InputStream:
@@ -55,7 +72,7 @@ def stream_of(source: Input, processor: Keyed | KeyedTable, *, combines: bool) -
     from holdfast.worker.declarations.types import schema_of
     from holdfast.worker.packets import InputStream
 
-    time_column = next(iter(watermarks(source.frame)), None)
+    time_column, delay_ms = next(iter(source.delays.items()), (None, 0))
     schema = schema_of(source.frame.schema)
     if combines:
         schema = schema_of(getattr(processor, "combined", None) or schema)
@@ -65,7 +82,9 @@ def stream_of(source: Input, processor: Keyed | KeyedTable, *, combines: bool) -
                 "combined events lack a key column", code="HF-E2322", where="combined",
                 found=", ".join(schema.names), expected=", ".join(source.by),
             hint="list the key columns in `combined`, and return them from combine")  # fmt: skip
-    return InputStream(source.name, schema, source.by, time_column if time_column in schema.names else None)
+    time = time_column if time_column in schema.names else None
+    chained = time is not None and source.frame.isStreaming and has_state(source.frame)
+    return InputStream(source.name, schema, source.by, time, chained=chained, delay_ms=delay_ms)
 
 
 def packed(source: Input, packer: Packer, combiner: Combiner | None) -> DataFrame:
@@ -122,15 +141,31 @@ def unpacked(answers: DataFrame, metric: str, lane: Lane, marked: Column) -> Dat
     from holdfast.worker.declarations.types import schema_text
     from holdfast.worker.packets import Unpacker
 
-    counts = [F.sum(F.get("counts", F.lit(at))).alias(name) for at, name in enumerate(lane.count_names)]
     # The definition's number comes first, because Spark prints only about 25 columns of a plan's node.
-    watched = answers.observe(metric, marked, *counts)
+    watched = answers.observe(metric, marked, _summed(lane.count_names))
     if "rows" in watched.columns:
         return watched.select(F.inline("rows"))
     return watched.select("payload").mapInArrow(Unpacker(lane.output).__call__, schema_text(lane.output))
 
 
+def _summed(names: Sequence[str]) -> Column:
+    """Return the sums of the tasks' counts by name, each null if no task has it.
+
+    The lists of counts are added on the driver, because Spark generates and compiles code in each task for
+    each aggregate.
+    """
+    from pyspark.sql import functions as F  # noqa: N812 - the package imports without Spark
+
+    def added(sums: Column, counts: Column) -> Column:
+        return F.zip_with(sums, counts, lambda left, right: F.coalesce(left + right, left, right))
+
+    none = F.array_repeat(F.lit(None).cast("bigint"), len(names))
+    sums = F.aggregate(F.collect_list(F.col(COLUMN)), none, added)
+    return F.map_from_arrays(F.array(*map(F.lit, names)), sums).alias(COLUMN)
+
+
 _WHERE = "holdfast.keyed(…)"
+_PARTITIONS: Final = "spark.sql.shuffle.partitions"
 KEY_GROUPS = MOST_PARTITIONS
 _NO_GROUPS: Final = f"remove key_groups=… and {SPREAD_KEY}, or start the query in a classic session"
 _NO_BLOBS: Final = (
@@ -180,18 +215,30 @@ class KeyedStream:
     placement: Callable[..., int] | None = None
     instances: int | None = None
 
-    def connect(self, df: DataFrame, *, by: str | Iterable[str], name: str) -> KeyedStream:
+    def connect(
+        self, df: DataFrame, *, by: str | Iterable[str], name: str, time: str | None = None
+    ) -> KeyedStream:
         """Add a stream that shares the state; its events are handled by the processor's `on_<name>`.
 
         The key columns must have the same types as those of the first stream, in the same order. Their names
-        may differ; `ctx.key` has the names of the first stream.
+        may differ; `ctx.key` has the names of the first stream. A batch frame is connected with batch frames;
+        `time` is its event-time column, as in `hf.keyed`.
 
         Raises:
-            Invalid: The key columns do not match in number or type, or the name is in use.
+            Invalid: The key columns do not match in number or type, the name is in use, or one of the frames
+                is a stream and the other is not.
         """
-        added = _input(df, by, name)
+        added = _input(df, by, name, time)
         first = self.inputs[0]
         self._refuse_taken(name)
+        if df.isStreaming is not first.frame.isStreaming:
+            raise Invalid(
+                "a stream cannot be connected with a batch frame",
+                code="HF-E2541",
+                where=f"{_WHERE}.connect(…, name={name!r})",
+                found=f"{name} is a {_kind(df)}, {first.name} is a {_kind(first.frame)}",
+                hint="read both with spark.readStream, or both with spark.read",
+            )
         ours, theirs = ([type_of(source.frame, key) for key in source.by] for source in (first, added))
         if ours != theirs:
             raise Invalid(
@@ -265,6 +312,7 @@ class KeyedStream:
         *,
         output: Any,
         name: str,
+        event_time: str | None = None,
         ticks: bool | None = None,
         late: LateEvents = "drop",
         on_error: OnError = "fail",
@@ -278,7 +326,14 @@ class KeyedStream:
 
         For each key, a batch first fires the due timers, in the order of their times, and then handles the
         events: stream by stream in the order of connection, and in the order of arrival within a stream. The
-        order of keys is undefined. The result has no watermark.
+        order of keys is undefined.
+
+        With `event_time`, the result has a watermark, so a window, a join, a deduplication or a second
+        processor may follow. It is the watermark of the processor's input: in a batch, Spark's operators
+        behind the processor use the same one. A row that they find behind the watermark of the previous batch
+        is late: they drop it and count it. A row of a timer is never late if it has the timer's time. For a
+        processor behind an operator with state, no row is late: rows that the watermark has reached are
+        handled before due timers, other rows after them.
 
         Write the result in output mode `append` or `update`; both have the same effect.
 
@@ -286,6 +341,8 @@ class KeyedStream:
             processor: An instance of your processor class.
             output: The columns of the output, as text such as "customer string, visits long" or as a schema.
             name: The name of the operator in errors, metrics and savepoints; unique in the query.
+            event_time: The timestamp column of the output that is the result's event time. A stream of the
+                processor needs a watermark.
             ticks: Whether to add a source with one tick per second, so that timers in processing time fire
                 when no rows arrive. The default adds it if the processor has timers and no stream has a
                 watermark. A query's sources cannot change, so this setting cannot change either.
@@ -306,8 +363,8 @@ class KeyedStream:
 
         Raises:
             Invalid: The processor, the output, a name or an option is invalid.
-            Unsupported: The session stores all state in a database, or the client library for `blobs` is not
-                installed.
+            Unsupported: The session stores all state in a database, the installed Spark is not supported, or
+                the client library for `blobs` is not installed.
         """
         from pyspark.sql import DataFrame
 
@@ -317,25 +374,18 @@ class KeyedStream:
         from holdfast.worker.runtime.runner_spec import Instances
 
         self._check_kind(processor)
-        if self.instances is None and (self.key_groups != KEY_GROUPS or not self._numbering().even):
-            # With a different number, existing keys would not be found, and the operator's note does not
-            # record it.
-            refuse_connect(
-                self.inputs[0].frame,
-                "a number or order of key groups other than the default",
-                where=f"{_WHERE}: key_groups={self.key_groups}",
-                hint=_NO_GROUPS,
+        self._check_session(blobs)
+        at_rest = not self.inputs[0].frame.isStreaming
+        if at_rest:
+            _refuse_at_rest(
+                {
+                    "with_broadcast": self.broadcast is not None,
+                    "split_hot": self.split is not None,
+                    "ticks=True": bool(ticks),
+                },
+                where=f"{_WHERE}.process",
             )
-        if blobs is not None:
-            refuse_connect(
-                self.inputs[0].frame,
-                "keyed state in a database",
-                where=f"{_WHERE}.process: blobs",
-                hint=_NO_BLOBS,
-            )
-        if not is_connect(self.inputs[0].frame):
-            send_package(self.inputs[0].frame.sparkSession)
-        refuse_external_provider(self.inputs[0].frame.sparkSession, f"{_WHERE}.process")
+            ticks, blobs = False, None
         instances = None if self.instances is None else Instances(name, self.instances)
         placement = None
         if self.placement is not None:
@@ -343,7 +393,7 @@ class KeyedStream:
         options = Options(
             checked_name(name, where=f"{_WHERE}.process(…, name=…)"),
             self.key_groups,
-            event_time=any(watermarks(source.frame) for source in self.inputs),
+            event_time=any(source.delays for source in self.inputs),
             late=one_of(late, f"{_WHERE}.process: late", get_args(LateEvents)),
             on_error=one_of(on_error, f"{_WHERE}.process: on_error", get_args(OnError)),
             side_outputs=side_outputs,
@@ -370,9 +420,57 @@ class KeyedStream:
         if ticking:
             inputs.append(ticks_of(self.inputs[0].frame, packers[0][0]))
         together = reduce(DataFrame.union, inputs)
+        if at_rest:
+            result = _over_history(together, operator)
+            if event_time is not None:
+                require_time(result, event_time, where=f"{_WHERE}.process: event_time")
+            return result
         answers = stateful(together, operator, event_time=operator.event_time, graft=grafts_into(together))
         number = define(Defined(lane.layout, instances, options.blobs))
-        return unpacked(answers, metric, lane, mark(number))
+        result = unpacked(answers, metric, lane, mark(number))
+        if event_time is None:
+            return result
+        return with_event_time(result, event_time, self._delay_ms(result, event_time))
+
+    def _delay_ms(self, result: DataFrame, event_time: str) -> int:
+        """Return the longest delay of the input watermarks, after checking the result's event time."""
+        where = f"{_WHERE}.process: event_time"
+        require_time(result, event_time, where=where)
+        delays = [delay for source in self.inputs for delay in source.delays.values()]
+        if not delays:
+            raise Invalid(
+                "the result cannot have a watermark, because no stream of the processor has one",
+                code="HF-E2542",
+                where=where,
+                expected="a stream with a watermark: Spark passes the watermark of an operator's input on",
+                hint="call .withWatermark(column, delay) on a stream before hf.keyed; or remove event_time="
+                " and call .withWatermark(…) on the result",
+            )
+        return max(delays)
+
+    def _check_session(self, blobs: Redis | Cassandra | None) -> None:
+        """Raise an error for what the session does not support, and send the package to the executors."""
+        if self.instances is None and (self.key_groups != KEY_GROUPS or not self._numbering().even):
+            # With a different number, existing keys would not be found, and the operator's note does not
+            # record it.
+            refuse_connect(
+                self.inputs[0].frame,
+                "a number or order of key groups other than the default",
+                where=f"{_WHERE}: key_groups={self.key_groups}",
+                hint=_NO_GROUPS,
+            )
+        if blobs is not None:
+            refuse_connect(
+                self.inputs[0].frame,
+                "keyed state in a database",
+                where=f"{_WHERE}.process: blobs",
+                hint=_NO_BLOBS,
+            )
+        if not is_connect(self.inputs[0].frame):
+            if self.inputs[0].frame.isStreaming:
+                refuse_older_spark()
+            send_package(self.inputs[0].frame.sparkSession)
+        refuse_external_provider(self.inputs[0].frame.sparkSession, f"{_WHERE}.process")
 
     def _check_kind(self, processor: object) -> None:
         from holdfast.worker.declarations.state_descriptors import Operator
@@ -417,6 +515,7 @@ def keyed(
     *,
     by: str | Iterable[str],
     name: str = "event",
+    time: str | None = None,
     key_groups: int = KEY_GROUPS,
     placement: Callable[..., int] | None = None,
 ) -> KeyedStream:
@@ -428,9 +527,11 @@ def keyed(
     Null is a valid key. All NaNs are the same key, and so are 0.0 and -0.0.
 
     Args:
-        df: A stream. With `withWatermark`, timers and TTLs in event time use its watermark.
+        df: A stream. With `withWatermark`, timers and TTLs in event time use its watermark. Or a batch frame,
+            such as a history: `process` then returns a batch frame.
         by: The key columns.
         name: The stream's name; with several connected streams its handler is `on_<name>`.
+        time: The event-time column of a batch frame. A stream has it in its watermark.
         key_groups: The number of key groups, fixed at the first start. A group is the unit that moves between
             partitions, so partitions in excess of it stay empty. Group g is in partition g modulo the number
             of partitions.
@@ -440,7 +541,7 @@ def keyed(
             anything.
 
     Raises:
-        Invalid: The frame is not a stream, or a key column is missing or has an unsupported type.
+        Invalid: A key column is missing or has an unsupported type, or `time` is given for a stream.
 
     Example:
         class Visits(hf.Keyed):
@@ -466,16 +567,27 @@ def keyed(
             expected="a function of the key columns' values",
             hint=f"pass a function that returns a group number: placement=lambda key: key % {key_groups}",
         )
-    return KeyedStream((_input(df, by, name),), key_groups, placement=placement)
+    return KeyedStream((_input(df, by, name, time),), key_groups, placement=placement)
 
 
-def _input(df: DataFrame, by: str | Iterable[str], name: str) -> Input:
+def _input(df: DataFrame, by: str | Iterable[str], name: str, time: str | None) -> Input:
     keys = key_columns(df, by, where=_WHERE, refused=NOT_KEYS)
     if not name.isidentifier():
         raise not_an_identifier(name, _WHERE)
-    hint = "to run a processor over a batch of rows, use holdfast.testing, which needs no Spark"
-    require_stream(df, where=_WHERE, hint=hint)
-    return Input(df, tuple(keys), name)
+    if time is not None and df.isStreaming:
+        raise Invalid(
+            "time= is given for a stream, whose event time is the column of its watermark",
+            code="HF-E2543",
+            where=f"{_WHERE}: time={time!r}",
+            hint=f'remove time=, and call .withWatermark("{time}", …) on the stream',
+        )
+    if time is not None:
+        require_time(df, time, where=f"{_WHERE}: time")
+    return Input(df, tuple(keys), name, time)
+
+
+def _kind(df: DataFrame) -> str:
+    return "stream" if df.isStreaming else "batch frame"
 
 
 def _prepared(
@@ -515,6 +627,33 @@ def _prepared(
         for at, stream in enumerate(streams)
     ]
     return operator, packers, ticking
+
+
+def _over_history(packed: DataFrame, operator: TaskOperator) -> DataFrame:
+    """Run the packets of a batch frame through an operator; its state ends with the query."""
+    from holdfast.engine.keyed_operator import KEY_GROUP
+    from holdfast.worker.declarations.types import schema_text
+    from holdfast.worker.operator import HistoryTask
+
+    partitions = int(packed.sparkSession.conf.get(_PARTITIONS) or MOST_PARTITIONS)
+    sorted_ = packed.repartition(partitions, KEY_GROUP).sortWithinPartitions(KEY_GROUP)
+    return sorted_.mapInArrow(HistoryTask(operator, now_ms()).__call__, schema_text(operator.lane.output))
+
+
+def _refuse_at_rest(options: Mapping[str, bool], *, where: str) -> None:
+    """Raise an error for options that a batch frame cannot have, given by name, if they are wanted.
+
+    Raises:
+        Invalid: One of the options is wanted.
+    """
+    for option, wanted in options.items():
+        if wanted:
+            raise Invalid(
+                f"{option} is not supported over a batch frame",
+                code="HF-E2540",
+                where=where,
+                hint=f"remove {option}, or read the frame with spark.readStream",
+            )
 
 
 def check_share(share: float, where: str) -> None:

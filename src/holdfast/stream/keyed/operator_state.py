@@ -102,7 +102,9 @@ def operate(df: DataFrame, *, instances: int, by: str | Iterable[str] = ()) -> K
 
 
 @contextmanager
-def checked_operators(frame: DataFrame, checkpoint: str, *, trial: bool = False) -> Iterator[None]:
+def checked_operators(
+    frame: DataFrame, checkpoint: str, *, trial: bool = False, history: bool = False
+) -> Iterator[None]:
     """Check a query's operators against its checkpoint, and pass state and settings to them while it starts.
 
     Call it while no query uses the checkpoint, and start the query inside.
@@ -111,12 +113,19 @@ def checked_operators(frame: DataFrame, checkpoint: str, *, trial: bool = False)
         frame: The frame of the query.
         checkpoint: The checkpoint of the query.
         trial: Whether the output is discarded, so that the query must not write blobs to a database.
+        history: Whether the input is a history, which processors handle in the order of event time.
 
     Raises:
         Invalid: The code would lose or misread state.
         Unavailable: The storage of the checkpoint does not answer.
     """
-    from holdfast.worker.operator import BLOBS_PROPERTY, IN_DATABASE, IN_STORE, PERIODS_PROPERTY
+    from holdfast.worker.operator import (
+        BLOBS_PROPERTY,
+        HISTORY_PROPERTY,
+        IN_DATABASE,
+        IN_STORE,
+        PERIODS_PROPERTY,
+    )
     from holdfast.worker.state.layout import periods_as_text
 
     if is_connect(frame):
@@ -126,6 +135,9 @@ def checked_operators(frame: DataFrame, checkpoint: str, *, trial: bool = False)
     context = frame.sparkSession.sparkContext
     told = list(told_checkpoint(frame, checkpoint))
     try:
+        if history:
+            told.append(HISTORY_PROPERTY)
+            context.setLocalProperty(HISTORY_PROPERTY, "true")
         for operator, before in check_operators(frame, checkpoint):
             if not isinstance(operator, Defined):
                 continue

@@ -114,6 +114,12 @@ TABLE = Promise(
     " query on a new checkpoint has a new id and writes everything again",
     "read committed rows, the default of every database",
 )
+SHARED = Promise(
+    PromiseLevel.EXACTLY_ONCE,
+    "each row records the start and the batch that wrote it; a batch that runs again writes the same rows,"
+    " and an older batch or start never replaces a newer row",
+    "each row is of one batch; rows of the newest batch are visible before Spark has committed it",
+)
 SENT = Promise(
     PromiseLevel.AT_LEAST_ONCE,
     "a repeated batch or task sends its rows again; a header identifies each record. A query on a new"
@@ -243,12 +249,11 @@ class Sink:
         if frame is not None:
             refuse_complete(frame, self.mode or written_mode(writer))
         with _checked(frame, checkpoint):
-            if frame is not None:
-                if self.require_in_step is not None and not repeats:
-                    with has_source(self.kind):
-                        self.require_in_step(frame.sparkSession, checkpoint)
-                note_plan(frame, checkpoint, self.plan(trigger))
-            with has_source(self.kind), _files_of(frame, checkpoint):
+            if frame is not None and self.require_in_step is not None and not repeats:
+                with has_source(self.kind):
+                    self.require_in_step(frame.sparkSession, checkpoint)
+            noted = nullcontext() if frame is None else note_plan(frame, checkpoint, self.plan(trigger))
+            with noted, has_source(self.kind), _files_of(frame, checkpoint):
                 return writer.toTable(self.to_table) if self.to_table else writer.start()
 
     def _require_runnable(self, trigger: Trigger | OneBatch | None) -> None:

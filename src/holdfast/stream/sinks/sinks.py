@@ -44,6 +44,7 @@ from holdfast.stream.sinks.query_sink import (
     MERGED,
     RECORDED,
     SENT,
+    SHARED,
     TABLE,
     TRANSACTED,
     FileFormat,
@@ -53,16 +54,20 @@ from holdfast.stream.sinks.query_sink import (
     Sink,
     has_source,
 )
+from holdfast.stream.sinks.row_sink import RowTarget
 from holdfast.stream.sinks.sql_table import SqlTable
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
+    from holdfast.config.database_stores import Cassandra, Redis
+
 MODES: tuple[Mode, ...] = ("append", "update", "complete")
 DELTA_FORMAT = "delta"
 DELTA_UPSERT = "delta_upsert"
 KAFKA = "kafka"
+SHARE = "share"
 
 
 @dataclass(frozen=True, slots=True)
@@ -325,6 +330,53 @@ class SinkBuilder:
             started.fault = made.fault
         return replace(made, target=topic, require_in_step=started.require_in_step)
 
+    def share(
+        self, database: Redis | Cassandra, keys: Sequence[str], *, delete_when: str | None = None
+    ) -> Sink:
+        """Return a sink that writes each row to Redis or Cassandra under its key, for other services to read.
+
+        The newest row of a key replaces the one before. `hf.shared.redis_rows` and
+        `hf.shared.cassandra_rows` read the rows by the sink's name, and any Redis or Cassandra client reads
+        them by their documented format. If a batch has several rows for a key, the last one counts; the frame
+        must then be the output of an operator whose state has this key, because only its rows have an order.
+
+        A batch costs one Spark job, a request for each thousand rows of a task, and two requests of the
+        driver.
+
+        Args:
+            database: `hf.Redis(…)` or `hf.Cassandra(…)`. The address of Redis may be that of a server, of a
+                node of a Redis Cluster, or of a Sentinel. `retain` and `cache` are ignored, and `trust_store`
+                must be a PEM file.
+            keys: The key columns, of type string, boolean or an integer type.
+            delete_when: An SQL condition, such as `visits = 0`, under which a row deletes the row of its key.
+
+        Raises:
+            Invalid: The sink has no name, or a key, a column or the database is invalid.
+            Unsupported: The client library of the database is not installed, or the frame is a Spark Connect
+                frame.
+        """
+        frame, mode = self.frame, self.mode or "update"
+        self._allowed(SHARE, ("append", "update"))
+        refuse_connect(
+            frame,
+            "a sink of shared rows",
+            where="holdfast.sink(…).share",
+            hint="start the query in a classic session, or write a table with .upsert(…)",
+        )
+        target, fault = RowTarget.of(frame, database, self.name, keys, delete_when), Fault()
+
+        def writer() -> DataStreamWriter:
+            start = target.claim(frame.sparkSession)
+
+            def run(batch: DataFrame, batch_id: int) -> None:
+                target.write(batch, query_id_of(batch.sparkSession, fault.checkpoint), batch_id, start)
+
+            return frame.writeStream.foreachBatch(keep_fault(fault, run))
+
+        return Sink(
+            frame, self.name, SHARE, SHARED, mode, writer=writer, fault=fault, target=target.name
+        )  # fmt: skip
+
     def _sql(
         self,
         table: str,
@@ -423,9 +475,10 @@ def sink(df: DataFrame, *, name: str | None = None, mode: Mode | None = None) ->
     """Return a builder of sinks for a stream; its methods set the target and return an `hf.Sink`.
 
     Files: `.parquet(path)`, `.files(format, path)`. Delta: `.delta(path_or_table)`, and after it
-    `.upsert(keys)`. A table of a database with a ledger: `.append(table, ledger)`,
-    `.upsert(table, keys, ledger)`, `.replace(table, ledger)`. Kafka: `.kafka(servers, topic)`. A function of
-    your own: `.foreach_batch(fn)`. For tests: `.console()`, `.memory(table)`.
+    `.upsert(keys)`. A table of a database with a ledger: `.append(table, ledger)`, `.upsert(table, keys,
+    ledger)`, `.replace(table, ledger)`. Kafka: `.kafka(servers, topic)`. Rows by key in Redis or Cassandra:
+    `.share(database, keys)`. A function of your own: `.foreach_batch(fn)`. For tests: `.console()`,
+    `.memory(table)`.
 
     Args:
         df: A streaming DataFrame.

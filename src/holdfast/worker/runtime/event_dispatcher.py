@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 _PACKAGE = __name__.partition(".")[0]
 _LONGEST = 200
+# The time of an event whose time is null, in a history: after all others.
+UNTIMED = 2**63 - 1
 
 
 class HandlerFailed(Exception):
@@ -37,16 +39,21 @@ class HandlerFailed(Exception):
     Attributes:
         function: The function that was called.
         event: The index of its event among the loaded ones, or None if it was called without an event.
-        stream: The name of the event's stream.
+        feed: The dispatcher of the event's stream.
     """
 
     def __init__(
-        self, function: Callable[..., Any], event: int | None = None, stream: str | None = None
+        self, function: Callable[..., Any], event: int | None = None, feed: EventDispatcher | None = None
     ) -> None:
-        super().__init__(function, event, stream)
+        super().__init__(function, event, feed)
         self.function = function
         self.event = event
-        self.stream = stream
+        self.feed = feed
+
+    @property
+    def stream(self) -> str | None:
+        """Return the name of the event's stream."""
+        return self.feed.name if self.feed is not None else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,8 +192,15 @@ class EventDispatcher(ABC):
         self.starts: list[int] = []
         self.stops: list[int] = []
 
-    def begin(self, arrivals: Arrivals, size: int, watermark_ms: int) -> None:
-        """Sort a pass's events by key; the events of one key keep their order."""
+    def begin(self, arrivals: Arrivals, size: int, watermark_ms: int, *, by_time: bool = False) -> None:
+        """Sort a pass's events by key; the events of one key keep their order.
+
+        Args:
+            arrivals: The events with the index of their key.
+            size: The number of keys.
+            watermark_ms: The event time of events that have none.
+            by_time: Whether the events are in the order of event time, and their times are read.
+        """
         position, events = arrivals.position, arrivals.events
         if len(position) and (position[1:] < position[:-1]).any():
             order = np.argsort(position, kind="stable")
@@ -194,8 +208,8 @@ class EventDispatcher(ABC):
         self._sorted = events
         self.bounds = offsets_of(np.bincount(position, minlength=size))
         self._all_times = None
-        if self._clocks is not None and self._time is not None:
-            self._all_times = times_ms(events.column(self._time), watermark_ms)
+        if (by_time or self._clocks is not None) and self._time is not None:
+            self._all_times = times_ms(events.column(self._time), UNTIMED if by_time else watermark_ms)
 
     def open(self, first: int, stop: int, refuse: Callable[[int, str, dict[str, Any], str], None]) -> None:
         """Load the events of a range of keys as rows.
@@ -256,6 +270,13 @@ class EventDispatcher(ABC):
 class EachEvent(EventDispatcher):
     """A dispatcher that calls the handler for each event."""
 
+    def handle(self, event: int, state: Any, ctx: KeyContext) -> None:
+        """Call the handler for one event, given by its index among the loaded ones."""
+        try:
+            self.collect(self.handler(self.events[event], state, ctx))
+        except Exception as error:
+            raise HandlerFailed(self.handler, event, self) from error
+
     def run(self, key: int, state: Any, ctx: KeyContext) -> None:
         """Call the handler for each event of one key."""
         start, stop = self.starts[key], self.stops[key]
@@ -271,7 +292,7 @@ class EachEvent(EventDispatcher):
                 for event in events:
                     collect(handler(event, state, ctx))
         except Exception as error:
-            raise HandlerFailed(self.handler, stop - length_hint(events) - 1, self.name) from error
+            raise HandlerFailed(self.handler, stop - length_hint(events) - 1, self) from error
 
 
 class WholeKey(EventDispatcher):
@@ -286,11 +307,12 @@ class WholeKey(EventDispatcher):
         if start == stop:
             return
         if self._clocks is not None:
-            self._clocks.event.stamp = max(self.times[start:stop], default=self._clocks.watermark_ms)
+            times = (time for time in self.times[start:stop] if time != UNTIMED)
+            self._clocks.event.stamp = max(times, default=self._clocks.watermark_ms)
         try:
             self.collect(self.handler(ctx.key, self.events[start:stop], state, ctx))
         except Exception as error:
-            raise HandlerFailed(self.handler, None, self.name) from error
+            raise HandlerFailed(self.handler, None, self) from error
 
 
 class NoFeed(EventDispatcher):

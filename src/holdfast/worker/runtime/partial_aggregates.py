@@ -368,9 +368,9 @@ class PartFeed(EventDispatcher):
         self._parts: list[StateObject] = []
         self.collect = nothing_from("merge")
 
-    def begin(self, arrivals: Arrivals, size: int, watermark_ms: int) -> None:
-        """Sort a pass's parts by key; the parts of one key keep their order."""
-        super().begin(arrivals, size, watermark_ms)
+    def begin(self, arrivals: Arrivals, size: int, watermark_ms: int, *, by_time: bool = False) -> None:
+        """Sort a pass's parts by key; the parts of one key keep their order, because they have no time."""
+        super().begin(arrivals, size, watermark_ms, by_time=by_time)
         touched: Touched = PartRows(self._sorted)
         for cells in self._cells:
             cells.begin(touched, _NO_MOMENT)

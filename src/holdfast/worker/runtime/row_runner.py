@@ -23,6 +23,7 @@ from holdfast.worker.runtime.cells import Cells, WrongValue
 from holdfast.worker.runtime.columns import Unfit, records, table_of
 from holdfast.worker.runtime.context import KeyContext
 from holdfast.worker.runtime.event_dispatcher import (
+    UNTIMED,
     EachEvent,
     ErrorContext,
     EventDispatcher,
@@ -36,6 +37,7 @@ from holdfast.worker.runtime.event_dispatcher import (
     summary,
 )
 from holdfast.worker.runtime.partial_aggregates import PartContext, PartFeed, nothing_from
+from holdfast.worker.runtime.replay import Replay
 from holdfast.worker.runtime.runner_spec import Settler
 from holdfast.worker.runtime.state_objects import StateObject, cells_of, state_class
 from holdfast.worker.runtime.timers import MOST_FIRINGS, TimerCells, due_in_order, timer_of
@@ -109,12 +111,12 @@ class RowRunner:
         self._ctx = context(definition.name, spec.default_clock, has_timers=definition.has_timers)
         event_clocks = self._clocks if definition.has_event_ttl else None
         make = WholeKey if definition.kind == "key" else EachEvent
+        streams = list(zip(spec.stream_names, definition.handlers, spec.time_columns, strict=True))
         self._feeds: list[EventDispatcher] = [
             make(name, getattr(processor, handler), self._rows, time, event_clocks)
-            for name, handler, time in zip(
-                spec.stream_names, definition.handlers, spec.time_columns, strict=True
-            )
+            for name, handler, time in [*(streams[at] for at in spec.chained), *streams]
         ]
+        self._before_timers = len(spec.chained)
         if definition.merges:
             for feed in self._feeds:
                 feed.collect = nothing_from("on_event")
@@ -133,6 +135,12 @@ class RowRunner:
         self._on_timer: Callable[..., Any] | None = processor.on_timer if definition.has_timers else None
         self._collect_timer = collector(self._on_timer, self._rows) if self._on_timer is not None else None
         self._started = False
+        self._replay = Replay(
+            self._ctx,
+            self._clocks,
+            [cells.rule for cells in self._cells if cells.rule is not None and cells.rule.event],
+            spec.delay_ms,
+        )
 
     def share(self, rows: Shared) -> None:
         """Set the rows of the broadcast stream that the handlers read."""
@@ -149,6 +157,7 @@ class RowRunner:
         self._keys: tuple[int, list[Event]] = (0, [])
         self._failed: list[FailedEvent] = []
         self._timers = TimerCells(touched, moment) if self._on_timer is not None else None
+        self._replay.begin(moment, self._timers)
         self._clocks.begin(moment)
         self._ctx._begin(moment, self._key, self._timers)
         if not self._started:
@@ -156,7 +165,7 @@ class RowRunner:
         for cells in self._cells:
             cells.begin(touched, moment)
         for feed, arrived in zip(self._feeds, arrivals, strict=True):
-            feed.begin(arrived, touched.size, self._clocks.watermark_ms)
+            feed.begin(arrived, touched.size, self._clocks.watermark_ms, by_time=moment.replay is not None)
         due = self._timers.due() if self._timers is not None else None
         tables = [self._stretch(first, stop, due) for first, stop in self._stretches(touched.size)]
         columns = {name: column for cells in self._cells for name, column in cells.columns().items()}
@@ -219,20 +228,31 @@ class RowRunner:
     def _run_keys(
         self, states: list[StateObject], first: int, due: list[bool] | None, marks: list[int]
     ) -> None:
-        """Run the remaining keys: due timers, events, then timers that have become due since."""
+        """Run the remaining keys: due timers, events, then timers that have become due since.
+
+        The events of chained streams that the watermark has reached come before the timers.
+        """
         ctx, rows = self._ctx, self._rows
         # Streams without events for these keys are skipped.
-        feeds = [feed for feed in self._feeds if feed.stops[-1]]
+        early, feeds = (
+            [feed for feed in some if feed.stops[-1]]
+            for some in (self._feeds[: self._before_timers], self._feeds[self._before_timers :])
+        )
         settler, ends = self._settler, self._on_end is not None
         for key in range(len(marks), len(states)):
             state = states[key]
             ctx._enter(first + key)
             if settler is not None:
                 settler.enter(state, ctx)
-            if due is not None and due[key]:
-                self._fire(state)
-            for feed in feeds:
+            for feed in early:
                 feed.run(key, state, ctx)
+            if (due is not None and due[key]) or (early and ctx._due):
+                self._fire(state)
+            if self._replay.until is not None:
+                self._in_order(key, state, feeds)
+            else:
+                for feed in feeds:
+                    feed.run(key, state, ctx)
             if ends:
                 self._finish(key, state)
             if ctx._due:
@@ -240,6 +260,27 @@ class RowRunner:
             if ctx._one is not None:
                 ctx._leave()
             marks.append(len(rows))
+
+    def _in_order(self, key: int, state: StateObject, feeds: list[EventDispatcher]) -> None:
+        """Run the events of a key by their time, each after the timers that the watermark has reached."""
+        ctx, replay = self._ctx, self._replay
+        for feed in feeds:
+            if not isinstance(feed, EachEvent):
+                feed.run(key, state, ctx)
+        single = [feed for feed in feeds if isinstance(feed, EachEvent)]
+        events = sorted(
+            (feed.times[at] if feed.times else UNTIMED, number, at)
+            for number, feed in enumerate(single)
+            for at in range(feed.starts[key], feed.stops[key])
+        )
+        for time, number, at in events:
+            if replay.reaches(time):
+                self._fire(state)
+            replay.stamp(time)
+            single[number].handle(at, state, ctx)
+        if replay.ends():
+            self._fire(state)
+        replay.leave()
 
     def _finish(self, key: int, state: StateObject) -> None:
         """Call `on_end` for the current key if it had events."""
@@ -307,7 +348,7 @@ class RowRunner:
             Failed: `on_error` is "fail", or the handler was called without an event.
         """
         error = stopped.__cause__ or stopped
-        feed = next((known for known in self._feeds if known.name == stopped.stream), None)
+        feed = stopped.feed
         if feed is None or not self._sets_aside:
             raise self._stop(stopped, error, first + key) from error
         line = line_of(error, stopped.function)

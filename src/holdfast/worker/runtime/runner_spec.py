@@ -229,6 +229,9 @@ class RunnerSpec:
         key_names: The names of the key columns.
         stream_names: The names of the streams, in the order of their connection.
         time_columns: The event-time column of each stream, or None.
+        delay_ms: The longest delay of the streams' watermarks.
+        chained: The indexes of the streams with rows that come before due timers; these rows are arrivals
+            of their own, which precede those of all streams.
         default_clock: "event" if the streams have a watermark, else "processing".
         on_error: The handling of events whose handler raises: "fail" or "dead-letter".
         parts: The name of the stream of parts, which follows all others, or None if hot keys are not split.
@@ -246,3 +249,5 @@ class RunnerSpec:
     parts: str | None = None
     instances: Instances | None = None
     before: bool = False
+    chained: tuple[int, ...] = ()
+    delay_ms: int = 0

@@ -93,6 +93,10 @@ class TimerColumns:
         self._processing = whole(touched.stored(DUE_PROCESSING))
         self._changed = False
 
+    def advance(self, watermark_ms: int) -> None:
+        """Make the timers in event time up to a later watermark due."""
+        self._event_limit = max(self._event_limit, watermark_ms)
+
     def set(self, key: str, keys: Positions, at: NDArray[np.int64]) -> None:
         """Set a timer of some keys; a key with other timers is slower, because its timers are decoded
         individually.

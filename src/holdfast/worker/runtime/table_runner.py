@@ -33,9 +33,10 @@ class TableRunner:
     """A runner of an `hf.KeyedTable` for the passes of a task.
 
     First `on_timers` is called with all due timers, and again with due ones that it sets; then each stream
-    with events is processed; then the timers that have become due. A call has only the keys of its rows, so
-    writing to every key of `state` does not change other keys. An exception always fails the batch, because
-    it cannot be attributed to a single event.
+    with events is processed; then the timers that have become due. The events of chained streams that the
+    watermark has reached are processed before all timers. A call has only the keys of its rows, so writing to
+    every key of `state` does not change other keys. An exception always fails the batch, because it cannot be
+    attributed to a single event.
 
     Args:
         definition: The definition of the processor.
@@ -82,14 +83,12 @@ class TableRunner:
         self._timers = TimerColumns(touched, moment) if self._on_timers is not None else None
         for cells in self._states.values():
             cells.begin(touched, moment)
-        tables = self._fire()
-        given = zip(self._handlers, self._spec.stream_names, self._spec.time_columns, arrivals, strict=True)
-        for handler, stream, time, arrived in given:
-            if arrived.events.num_rows:
-                times: NDArray[np.int64] | int = self._clocks.watermark_ms
-                if self._needs_time and time is not None:
-                    times = times_ms(arrived.events.column(time), self._clocks.watermark_ms)
-                tables.append(self._call(handler, arrived.events, arrived.position, times, stream))
+        before = len(self._spec.chained)
+        early = (self._handle(at, events) for at, events in zip(self._spec.chained, arrivals, strict=False))
+        tables = [*early, *self._fire()]
+        tables += [self._handle(at, events) for at, events in enumerate(arrivals[before:])]
+        if moment.replay is not None and self._timers is not None:
+            self._timers.advance(moment.replay)
         tables += self._fire()
         columns = {
             name: column for cells in self._states.values() for name, column in cells.columns().items()
@@ -101,6 +100,17 @@ class TableRunner:
         filled = [table for table in tables if table is not None]
         output = pa.concat_tables(filled) if filled else self._spec.output.empty_table()
         return with_stamps_unset(Outcome(columns, elements, output), moment)
+
+    def _handle(self, at: int, arrived: Arrivals) -> pa.Table | None:
+        """Call the handler of a stream, given by its index, with the stream's events."""
+        if not arrived.events.num_rows:
+            return None
+        times: NDArray[np.int64] | int = self._clocks.watermark_ms
+        time = self._spec.time_columns[at]
+        if self._needs_time and time is not None:
+            times = times_ms(arrived.events.column(time), self._clocks.watermark_ms)
+        stream = self._spec.stream_names[at]
+        return self._call(self._handlers[at], arrived.events, arrived.position, times, stream)
 
     def _fire(self) -> list[pa.Table | None]:
         """Call `on_timers` with the due timers, and again with those that become due during a call."""

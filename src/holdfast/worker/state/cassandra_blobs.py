@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any, ClassVar, Final, NamedTuple
@@ -182,6 +182,8 @@ class CassandraRequests:
         server: The address with the keyspace.
         clock: Returns a time in seconds that only increases.
         pause: Waits for a number of seconds.
+        tables: The columns of the tables to create if missing, by name.
+        statements: The statements to prepare when a connection opens.
 
     Raises:
         Unsupported: The client library of Cassandra is not installed.
@@ -193,6 +195,8 @@ class CassandraRequests:
         *,
         clock: Callable[[], float] = time.monotonic,
         pause: Callable[[float], None] = time.sleep,
+        tables: Mapping[str, str] = _TABLES,
+        statements: Sequence[str] = _STATEMENTS,
     ) -> None:
         limits = CassandraLimits(
             protocol=_PROTOCOL,
@@ -201,7 +205,7 @@ class CassandraRequests:
             heartbeat_s=_HEARTBEAT_S,
             more={"compression": False},
         )
-        self._connection = CassandraConnection(server, limits, _Tables(server).prepare)
+        self._connection = CassandraConnection(server, limits, _Tables(server, tables, statements).prepare)
         self._patience = RetryPatience(server.patience_ms, clock, pause)
 
     def ask(self, requests: Sequence[Request]) -> list[list[Any]]:
@@ -273,17 +277,21 @@ class CassandraRequests:
 
 
 class _Tables:
-    """The tables of blobs, and the statements on them."""
+    """The tables of a connection, and the statements on them."""
 
-    def __init__(self, server: CassandraBlobServer) -> None:
+    def __init__(
+        self, server: CassandraBlobServer, tables: Mapping[str, str], statements: Sequence[str]
+    ) -> None:
         self._server = server
+        self._tables = tables
+        self._statements = statements
 
     def prepare(self, session: CassandraSession) -> None:
         """Create missing tables, check that no default TTL applies to them, and prepare the statements."""
         # The index entries of all workers get their timestamps from the nodes' clocks.
         session.cql.use_client_timestamp = False
         self._make(session)
-        for statement in _STATEMENTS:
+        for statement in self._statements:
             session.statement(statement)
 
     def _make(self, session: CassandraSession) -> None:
@@ -301,7 +309,7 @@ class _Tables:
             session.run(self._keyspace_statement(session, self._server.replication))
         tables = "SELECT table_name, default_time_to_live FROM system_schema.tables WHERE keyspace_name = %s"
         lives = dict(session.cql.execute(tables, (keyspace,)))
-        for name, columns in _TABLES.items():
+        for name, columns in self._tables.items():
             if name not in lives:
                 session.run(f"CREATE TABLE IF NOT EXISTS {keyspace}.{name} {columns}")
             elif lives[name]:

@@ -44,6 +44,7 @@ class OpenGroup:
         changes: The changed rows by table.
         older: The former schemas of the group's blobs.
         fold: Whether the group must get a new base now.
+        unnamed: Whether the group's next write adds the operator's name.
     """
 
     meta: Meta | None
@@ -51,6 +52,7 @@ class OpenGroup:
     changes: dict[str, pa.RecordBatch] = field(default_factory=dict)
     older: dict[str, Any] = field(default_factory=dict)
     fold: bool = False
+    unnamed: bool = False
 
 
 class GroupTables:
@@ -106,6 +108,7 @@ class GroupTables:
             loaded = self.loader.load(group, moment)
             self._check_placement(loaded.batches.get(ROWS, ()))
             opened[group].older, opened[group].fold = loaded.older, loaded.timed
+            opened[group].unnamed = loaded.unnamed
             waiting.append((group, meta, loaded.batches))
             size += meta.base_bytes + meta.log_bytes
             if size >= LOAD_BYTES:

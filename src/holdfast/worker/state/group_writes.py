@@ -5,7 +5,6 @@ Folding gives a group a new base without expired values, and empties its log.
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +13,7 @@ import pyarrow.compute as pc
 
 from holdfast.formats.key_groups import NEVER, Meta
 from holdfast.worker.interface import DUE_EVENT, DUE_PROCESSING, VALUE_PREFIX, Moment
-from holdfast.worker.state.layout import ROWS, Layout, encode
+from holdfast.worker.state.layout import ROWS, Layout, encode, forms_text
 from holdfast.worker.state.store import Write
 from holdfast.worker.state.tables import SEGMENT_ROWS, Run, pages
 from holdfast.worker.state.upkeep import Census, Cleaner, FoldCandidate, Tally, chosen, valid
@@ -90,7 +89,8 @@ class GroupWriter:
             mixed=before is not None and (before.mixed or before.form != self._form.fingerprint),
             counts=tuple(self._census.appended(group, opened.counts).tolist()),
         )
-        forms = None if before and before.form == meta.form else self._forms(self._older(group, opened))
+        known = before is not None and before.form == meta.form and not opened.unnamed
+        forms = None if known else self._forms(self._older(group, opened))
         return Write(group, meta, before, append=blob, forms=forms)
 
     def _older(self, group: int, opened: OpenGroup) -> Mapping[str, Any]:
@@ -143,7 +143,8 @@ class GroupWriter:
             *self._wakes(group, opened, moment),
             counts=tuple(counts.tolist()),
         )
-        known = opened.meta is not None and opened.meta.form == meta.form and not opened.meta.mixed
+        before = opened.meta
+        known = before is not None and before.form == meta.form and not (before.mixed or opened.unnamed)
         return Write(group, meta, opened.meta, base=blobs, forms=None if known else self._forms({}))
 
     def _count_cleaned(self, name: str, run: Run, cleaned: pa.RecordBatch) -> None:
@@ -165,7 +166,8 @@ class GroupWriter:
 
     def _forms(self, older: Mapping[str, Any]) -> bytes:
         """Return the current schema and the former schemas of the group's blobs, as JSON."""
-        return json.dumps({**older, self._form.fingerprint.hex(): self._form.as_json()}).encode()
+        forms = {**older, self._form.fingerprint.hex(): self._form.as_json()}
+        return forms_text(forms, self._layout.operator)
 
     def _chosen_for_folding(self, moment: Moment) -> set[int]:
         candidates = [

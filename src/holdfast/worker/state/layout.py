@@ -59,6 +59,7 @@ def numbers_of(key_groups: int, numbering: Numbering) -> NDArray[np.int64 | np.i
 
 
 KEY_PREFIX = "key:"
+OPERATOR = "operator"  # the field of a stored schema with the operator's name
 ROWS = ""  # the name of the table with one row per key; each other table has the name of its state
 
 _BLOB = struct.Struct("<8sB")
@@ -137,6 +138,26 @@ def form_from_json(fields: Mapping[str, Any]) -> BlobSchema:
         for name, text in fields["tables"].items()
     }
     return _stamped(BlobSchema(tables, fields["states"]))
+
+
+def forms_text(forms: Mapping[str, Any], operator: str) -> bytes:
+    """Return the schemas of a group's blobs as JSON, each with the name of the operator.
+
+    Args:
+        forms: The schemas as plain values, by fingerprint.
+        operator: The user's name of the operator.
+    """
+    return json.dumps({mark: {**fields, OPERATOR: operator} for mark, fields in forms.items()}).encode()
+
+
+def operator_in(forms: bytes | None) -> str | None:
+    """Return the operator that wrote a group, or None if the group was written without a name.
+
+    Args:
+        forms: The schemas of the group's blobs, as `forms_text` wrote them.
+    """
+    known: dict[str, Any] = json.loads(forms or b"{}")
+    return next((fields[OPERATOR] for fields in known.values() if OPERATOR in fields), None)
 
 
 def encode(form: BlobSchema, batches: Mapping[str, pa.RecordBatch]) -> bytes:
@@ -256,6 +277,7 @@ class Layout:
         placement: The function that places keys into key groups, or None to place them by hash.
         numbering: The numbering of the stored key groups.
         periods: The periods of the state's schemas, the current one last; empty if not recorded.
+        compared: Whether the start of the query has compared the names of all operators with the checkpoint.
     """
 
     operator: str
@@ -269,6 +291,7 @@ class Layout:
     placement: Placing | None = None
     numbering: Numbering = EVEN
     periods: tuple[Period, ...] = ()
+    compared: bool = False
 
 
 def continued(periods: Sequence[Period], layout: Layout) -> tuple[Period, ...]:

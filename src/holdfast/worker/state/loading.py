@@ -39,6 +39,7 @@ from holdfast.worker.state.layout import (
     decode,
     fingerprint_of,
     form_from_json,
+    operator_in,
     stored_types,
 )
 from holdfast.worker.state.store import PartitionStore
@@ -348,11 +349,13 @@ class Loaded:
         batches: The rows of each table, in the order in which they were written.
         older: The former schemas of the group's blobs.
         timed: Whether reading the group later would give different values, so that it must be written now.
+        unnamed: Whether the name of the operator is not stored with the group's schemas.
     """
 
     batches: dict[str, list[pa.RecordBatch]] = field(default_factory=dict)
     older: dict[str, Any] = field(default_factory=dict)
     timed: bool = False
+    unnamed: bool = False
 
 
 class Loader:
@@ -365,6 +368,7 @@ class Loader:
 
     def __init__(self, layout: Layout, store: PartitionStore) -> None:
         self._operator = layout.operator
+        self._compared = layout.compared
         self._form = layout.form
         self._store = store
         self._upgrade = Upgrade(layout)
@@ -374,12 +378,16 @@ class Loader:
 
         Raises:
             Corrupt: A blob cannot be decoded.
-            Invalid: Rows of a former schema cannot be converted.
+            Invalid: The group belongs to a different operator, or rows of a former schema cannot be
+                converted.
         """
         stored = self._store.load(group)
+        owner = operator_in(stored.forms)
+        if owner not in (None, self._operator) and not self._compared:
+            raise self._other_operator(str(owner))
         today = self._form.fingerprint
         forms: dict[bytes, BlobSchema] = {today: self._form}
-        loaded = Loaded()
+        loaded = Loaded(unnamed=owner != self._operator)
         for blob in (*stored.base, *stored.log):
             mark = fingerprint_of(blob)
             if mark not in forms:
@@ -396,6 +404,19 @@ class Loader:
                 if brought is not None:
                     loaded.batches.setdefault(brought[0], []).append(brought[1])
         return loaded
+
+    def _other_operator(self, owner: str) -> Invalid:
+        """Return the error for state of a different operator, which Spark finds by its position."""
+        return Invalid(
+            f"operator {self._operator!r} got the state of operator {owner!r}, so nothing was committed",
+            code="HF-E2531",
+            where=f"operator {self._operator}",
+            found=f"state of operator {owner}, which was at this position of the query",
+            expected=f"state of operator {self._operator}",
+            hint="restore the order and the names of the operators, or move the state to the new order with"
+            " `holdfast state migrate CHECKPOINT NEW --code FILE.py`; to rename an operator, start the query"
+            " with hf.adopt(writer).start(…) before and after the change",
+        )
 
     def older(self, group: int) -> dict[str, Any]:
         """Return the schemas stored with a group, as plain values by fingerprint."""

@@ -117,6 +117,7 @@ class RedisRequests:
         server: The address of the server.
         clock: Returns a time in seconds that only increases.
         pause: Waits for a number of seconds.
+        one_key: Whether each command has one key, so that the server may be a cluster or a Sentinel.
 
     Raises:
         Unsupported: The client library of Redis is not installed.
@@ -128,8 +129,10 @@ class RedisRequests:
         *,
         clock: Callable[[], float] = time.monotonic,
         pause: Callable[[float], None] = time.sleep,
+        one_key: bool = False,
     ) -> None:
         self._connection = RedisConnection(server, answer_s=_SILENCE_S)
+        self._one_key = one_key
         self._patience = RetryPatience(server.patience_ms, clock, pause)
         self._checked = False
 
@@ -152,7 +155,8 @@ class RedisRequests:
     def _once(self, commands: Sequence[Command]) -> list[Any]:
         if not self._checked:
             self._require_all_kept()
-        pipeline = self._connection.client.pipeline(transaction=False)
+        client = self._connection.routed() if self._one_key else self._connection.client
+        pipeline = client.pipeline(transaction=False)
         for command in commands:
             pipeline.execute_command(*command)
         answers: list[Any] = pipeline.execute(raise_on_error=False)

@@ -1,0 +1,1 @@
+"""The time from an event in one Kafka topic to its result in another."""

@@ -1,0 +1,1 @@
+"""One job on Spark, on Holdfast and on other engines: a running average per user with alerts."""
