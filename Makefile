@@ -13,7 +13,7 @@ ARGS ?=
 # Tests that kill processes wait a lot: hence one worker more than two cores.
 PYTEST := $(BIN)/pytest -n 3 --dist worksteal
 
-.PHONY: demo test test-without-services proof unit lint collected spark-4.3 classes services services-debian services-s3 services-s3a services-sparks services-cassandra services-hdfs services-yarn services-kafka services-image services-tikv services-flink-state services-state-clients services-suites jar bench peers codes docs output lock clean
+.PHONY: demo test test-without-services proof unit lint collected spark-4.3 classes services services-debian services-s3 services-s3a services-sparks services-cassandra services-hdfs services-yarn services-kafka services-image services-tikv services-clouds services-flink-state services-state-clients services-suites jar bench peers codes docs output lock clean
 .DEFAULT_GOAL := demo
 
 demo: $(READY)  ## run the coffee shop to its end, kill included
@@ -86,6 +86,9 @@ services-image:  ## build the image of deploy/ for the tests of it, without a re
 
 services-tikv:  ## build the test double of TiKV for the tests of it (needs Go, a minute)
 	@scripts/services-tikv.sh
+
+services-clouds:  ## the emulators of Google Cloud Storage and Azure, and Google's connector (400 MB; needs Go, Node, Java and Maven)
+	@scripts/services-clouds.sh
 
 services-flink-state: $(READY)  ## install PyFlink and Flink's reader of savepoints (700 MB; needs Java and Maven)
 	@scripts/services-flink-state.sh

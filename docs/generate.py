@@ -15,6 +15,7 @@ from cli_runner import cli_in
 from error_catalogue import error_codes, raised_errors
 from json_catalogue import json_page
 from lint_catalogue import lint_page
+from platform_catalogue import platforms_page
 from python_catalogue import python_page
 from spark_catalogue import sparks_page
 
@@ -116,6 +117,7 @@ def pages() -> dict[str, str]:
         "modules.md": modules(),
         "lint.md": lint_page(NOTE),
         "advice.md": advice_page(NOTE),
+        "platforms.md": platforms_page(NOTE),
         "sparks.md": sparks_page(NOTE),
         "python.md": python_page(NOTE),
     }

@@ -37,6 +37,7 @@ if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN:
 # Fixtures that start servers. Unit tests have no use for any of them.
 SERVERS = (
     "cassandra_server",
+    "cloud_emulators",
     "connect_server",
     "flink_client",
     "hdfs_cluster",

@@ -20,11 +20,17 @@ from holdfast.storage.memory import MemoryStorage
 from holdfast.storage.remote import RemoteStorage
 from holdfast.testing.failing_storage import FaultyStorage, Killed
 
+_SERVERS = {"s3": "s3_gateway", "webhdfs": "hdfs_cluster", "gs": "gcs", "abfss": "azure"}
 
-@pytest.fixture(params=["memory", "local", pytest.param("s3", marks=pytest.mark.services)])
+
+@pytest.fixture(
+    params=["memory", "local", *(pytest.param(it, marks=pytest.mark.services) for it in _SERVERS)]
+)
 def candidates(request: pytest.FixtureRequest, tmp_path: Path) -> Candidates:
-    if request.param == "s3":
-        return Candidates(open_storage(f"{request.getfixturevalue('s3_gateway').bucket()}/leases"))
+    if request.param in _SERVERS:
+        server = request.getfixturevalue(_SERVERS[request.param])
+        above = server.root() if request.param == "webhdfs" else server.bucket()
+        return Candidates(open_storage(f"{above}/leases"))
     return Candidates(MemoryStorage() if request.param == "memory" else LocalStorage(tmp_path / "leases"))
 
 

@@ -20,11 +20,13 @@ from holdfast.testing.failing_storage import FaultyStorage
 Make = Callable[[], Storage]
 
 
-@pytest.fixture(params=["local", "memory", "faulty", "fsspec local", "fsspec memory", "s3", "webhdfs"])
+@pytest.fixture(
+    params=["local", "memory", "faulty", "fsspec local", "fsspec memory", "s3", "webhdfs", "gs", "abfss"]
+)
 def make(request: pytest.FixtureRequest, tmp_path: Path) -> Make:
     """Makes storages of one kind, each at a place of its own."""
     count = iter(range(100))
-    servers = {"s3": "s3_gateway", "webhdfs": "hdfs_cluster"}
+    servers = {"s3": "s3_gateway", "webhdfs": "hdfs_cluster", "gs": "gcs", "abfss": "azure"}
     server: Any = request.getfixturevalue(servers[request.param]) if request.param in servers else None
 
     def remote(protocol: str) -> Storage:
@@ -44,6 +46,8 @@ def make(request: pytest.FixtureRequest, tmp_path: Path) -> Make:
         "fsspec memory": lambda: remote("memory"),
         "s3": lambda: open_storage(f"{server.bucket()}/a/checkpoint"),
         "webhdfs": lambda: open_storage(f"{server.root()}/a/checkpoint"),
+        "gs": lambda: open_storage(f"{server.bucket()}/a/checkpoint"),
+        "abfss": lambda: open_storage(f"{server.bucket()}/a/checkpoint"),
     }
     return kinds[request.param]
 

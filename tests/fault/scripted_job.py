@@ -12,9 +12,11 @@ from pathlib import Path
 from command import PROGRAM
 from served import Served
 
+from golden import golden_files, without_checksums
 from holdfast.checkpoints.state.contents import contents
 from holdfast.config.policies import no_restart
 from holdfast.jobs.definition import strategy_fields
+from holdfast.storage import open_storage
 from holdfast.storage.local import LocalStorage
 
 MEMORY = "4.2/join-memory"
@@ -44,17 +46,27 @@ def serving(home: Path, *options: str) -> Iterator[tuple[subprocess.Popen[str], 
 
 
 class Scripted:
-    """A scripted job over a real checkpoint, whose supervisor can be killed."""
+    """A scripted job over a real checkpoint, whose supervisor can be killed.
 
-    def __init__(self, folder: Path) -> None:
+    Args:
+        folder: A directory for the job.
+        uri: The checkpoint on remote storage; by default it is in the directory.
+    """
+
+    def __init__(self, folder: Path, uri: str | None = None) -> None:
         self.served = Served(folder)
         self.home = self.served.home
         self.checkpoint = self.served.checkpoint(MEMORY)
         self.before = contents(LocalStorage(self.checkpoint))
+        self.uri = uri or self.checkpoint.as_uri()
+        if uri is not None:
+            storage = open_storage(uri)
+            for path, data in without_checksums(golden_files(MEMORY)).items():
+                storage.write(path, data)
         self.script = folder / "job.json"
         definition = {
             "name": "shop",
-            "checkpoint": self.checkpoint.as_uri(),
+            "checkpoint": self.uri,
             "on_cancel": "retain",
             "timeout_ms": None,
             "tolerable_failures": 0,
@@ -67,7 +79,7 @@ class Scripted:
                 {
                     "definition": definition,
                     "attempts": attempts,
-                    "query_checkpoint": self.checkpoint.as_uri(),
+                    "query_checkpoint": self.uri,
                 }
             )
         )

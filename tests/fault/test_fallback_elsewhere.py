@@ -12,6 +12,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from cloud_emulators import Emulator
 from fallback_case import GOLDEN, LIMIT_MS, Case
 from hdfs_cluster import Cluster
 from running_job import JOBS, QueryLogs, RunningJob, running
@@ -46,14 +47,6 @@ from holdfast.storage.successors import (
 pytestmark = [pytest.mark.services, pytest.mark.fault]
 
 NOTE = ".checkpoint.holdfast.fallback.json"
-
-
-@pytest.fixture(params=["s3", "webhdfs"])
-def above(request: pytest.FixtureRequest) -> str:
-    """An empty bucket or directory, as a canonical URI."""
-    if request.param == "s3":
-        return str(request.getfixturevalue("s3_gateway").bucket()).replace("s3:", "s3a:")
-    return str(request.getfixturevalue("hdfs_cluster").root())
 
 
 @pytest.fixture
@@ -284,6 +277,13 @@ def test_after_a_kill_lost_batches_run_again_in_a_bucket_and_nothing_is_written_
 ) -> None:
     conf = s3_gateway.spark_conf(S3A_JARS, CLOUD_JARS)
     check_lost_batches(f"{s3_gateway.bucket().replace('s3:', 's3a:')}/jobs/checkpoint", conf, tmp_path)
+
+
+@pytest.mark.spark
+def test_after_a_kill_lost_batches_run_again_on_google_cloud_storage_and_nothing_is_written_twice(
+    gcs: Emulator, tmp_path: Path
+) -> None:
+    check_lost_batches(f"{gcs.bucket()}/jobs/checkpoint", gcs.spark_conf(), tmp_path)
 
 
 @pytest.mark.spark

@@ -22,11 +22,13 @@ from other_sparks import OLDER, python_of
 from running_job import JOBS, QueryLogs, until
 from s3_gateway import CLOUD_JARS, S3A_JARS, Gateway
 
+import holdfast as hf
 from holdfast import savepoints
 from holdfast.engine.session.java import find_java, java_home_for_spark
 from holdfast.errors import Conflict
 from holdfast.ownership.checkpoint_lease import lease_note
 from holdfast.storage import open_storage
+from holdfast.storage.successors import current_address
 
 pytestmark = [pytest.mark.fault, pytest.mark.spark]
 
@@ -275,3 +277,12 @@ def test_in_a_bucket_the_lease_beside_the_checkpoint_says_whose_it_is(platform_a
     assert savepoints.verify(savepoints.list(catalog)[0].uri, deep=True).ok
     # Who leaves in order is not waited for.
     assert lease_note(open_storage(platform.checkpoint)) is None
+    # The program keeps its address, and continues from the successor that has no `a`.
+    hf.erase("a", everywhere=catalog, checkpoint=platform.checkpoint, stopped=True)
+    third = platform.start(**settings)
+    platform.bring()
+    until((platform.place / "out" / "3").exists, "the successor is in use", 300)
+    third.send_signal(signal.SIGTERM)
+    assert third.wait(300) == 0, platform.said()
+    assert platform.output()[3]["rows"] == {"d": 1, "a": 1}
+    assert current_address(platform.checkpoint) == f"{platform.checkpoint}.r1"

@@ -14,7 +14,7 @@ import httpx
 import pytest
 from hdfs_cluster import Cluster
 from loopback import free_ports
-from running_job import JOBS, QueryLogs, kill_at, running
+from running_job import JOBS, QueryLogs, RunningJob, kill_at, running
 from s3_gateway import CLOUD_JARS, S3A_JARS, Gateway
 from small_day import BATCHES, TOTALS, Row, SmallDay, found_in_ledger
 
@@ -51,6 +51,17 @@ def totals_in(place: Path) -> Counter[Row]:
     return found_in_ledger(place / "out" / "totals.db", TOTALS)
 
 
+def rescale_to_three(job: RunningJob, port: int) -> None:
+    """Rescale a running job; a successor replaces its checkpoint."""
+    with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=60) as client:
+        requirements = f"/jobs/{job_id('totals')}/resource-requirements"
+        ((vertex, _),) = client.get(requirements).json().items()
+        asked = client.put(requirements, json={vertex: {"parallelism": {"upperBound": 3}}})
+    assert asked.is_success, asked.text
+    rescaled = job.await_event("rescaled")
+    assert rescaled["text"] == "totals: rescaled", rescaled
+
+
 def test_in_a_bucket_it_is_saved_on_a_schedule_and_goes_on_after_a_kill_and_in_other_partitions(
     s3_gateway: Gateway, tmp_path: Path
 ) -> None:
@@ -73,14 +84,7 @@ def test_in_a_bucket_it_is_saved_on_a_schedule_and_goes_on_after_a_kill_and_in_o
         job.driver(2)
         job.until(lambda: logs.commits >= set(range(HALF)), "half of it is read")
         job.await_event("savepoint")
-        with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=60) as client:
-            requirements = f"/jobs/{job_id('totals')}/resource-requirements"
-            ((vertex, _),) = client.get(requirements).json().items()
-            asked = client.put(requirements, json={vertex: {"parallelism": {"upperBound": 3}}})
-        assert asked.is_success, asked.text
-        # It is rescaled while it runs: a successor takes the place of its checkpoint.
-        rescaled = job.await_event("rescaled")
-        assert rescaled["text"] == "totals: rescaled", rescaled
+        rescale_to_three(job, port)
         assert current_address(spark_address) == f"{spark_address}.r1"
         job.driver(3)
         brought = HALF + 2
@@ -121,13 +125,19 @@ def test_on_hdfs_a_job_names_its_checkpoint_as_verbs_do(hdfs_cluster: Cluster, t
         return logs.uncommitted and logs.newest > 0
 
     settings = {"trigger": "100 milliseconds", "checkpoint.storage": checkpoint}
-    with running(JOBS / "running_totals.py", place, settings=settings) as job:
+    conf = {"spark.sql.shuffle.partitions": "2"}
+    (port,) = free_ports(1)
+    with running(JOBS / "running_totals.py", place, settings=settings, conf=conf, port=port) as job:
         kill_at(job.driver(), under_way, "a batch is under way")
         job.driver(2)
+        rescale_to_three(job, port)
+        job.driver(3)
         bring(BATCHES)
         job.until(lambda: totals_in(place) == day.totals(), "all is read")
         os.kill(job.pid, signal.SIGTERM)
         assert job.ended().code == 0
     assert totals_in(place) == day.totals()
+    (operator,) = hf.state(checkpoint).operators()
+    assert operator.partitions == 3
     assert checkpoints.verify(checkpoint).problems == ()
     assert lease_note(open_storage(checkpoint)) is None

@@ -29,7 +29,10 @@ from holdfast.jobs.registry.operation_log import Operation, Operations, Operatio
 from holdfast.jobs.registry.registry import Registry
 from holdfast.jobs.state_home import StateHome
 from holdfast.model import JobState
+from holdfast.storage import open_storage
 from holdfast.storage.local import LocalStorage
+from holdfast.storage.port import files_below
+from holdfast.storage.successors import current_address, list_successors, replaced_by
 
 pytestmark = pytest.mark.fault
 
@@ -215,3 +218,36 @@ def test_a_supervisor_killed_in_a_rescale(tmp_path: Path, seed: int) -> None:
         with serving(job.home.path, "--root", str(job.served.folder)):
             found = ended(job.home.path, operation)
     job.check(found, 5)
+
+
+@pytest.mark.services
+@pytest.mark.parametrize("moment", ["making", "made", "published"] if WHOLE else ["made"])
+def test_a_supervisor_killed_in_a_rescale_on_remote_storage(above: str, tmp_path: Path, moment: str) -> None:
+    uri = f"{above}/jobs/ck"
+    job = Rescaled(tmp_path, uri)
+    checkpoint, successor = open_storage(uri), open_storage(f"{uri}.r1")
+    files_before = {path: checkpoint.read(path) for path in files_below(checkpoint)}
+    reached: dict[str, Callable[[], bool]] = {
+        "making": lambda: bool(successor.list().names),
+        "made": lambda: successor.size("metadata") is not None,
+        "published": lambda: list_successors(uri) == [1],
+    }
+    with job.supervised() as process:
+        operation = job.ask(5)
+        until(reached[moment], "the rescale is under way")
+        process.kill()
+        process.wait()
+    with job.supervised():
+        found = ended(job.home.path, operation)
+    current = open_storage(current_address(uri))
+    assert contents(current) == job.before
+    if found.state is OperationState.COMPLETED:
+        assert current.uri == f"{uri}.r1"
+        assert {operator.partitions for operator in read(current).operators} == {5}
+        # No query can start on the former one.
+        assert replaced_by(json.loads(checkpoint.read("metadata"))) == "ck.r1"
+    else:
+        assert found.error is not None
+        assert "killed" in found.error["error"], found.error
+        assert current.uri == uri
+        assert {path: checkpoint.read(path) for path in files_below(checkpoint)} == files_before

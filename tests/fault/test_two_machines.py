@@ -1,4 +1,4 @@
-"""Two supervisors with homes and host names of their own want one checkpoint in a bucket."""
+"""Two supervisors with homes and host names of their own want one checkpoint on remote storage."""
 
 from __future__ import annotations
 
@@ -36,13 +36,20 @@ class Machine(TellingProcess):
     """A supervisor of the job on a machine of that name."""
 
     def __init__(
-        self, stack: ExitStack, folder: Path, host: str, checkpoint: str, endpoint: str, elections: str = ""
+        self,
+        stack: ExitStack,
+        folder: Path,
+        host: str,
+        checkpoint: str,
+        *,
+        elections: str = "",
+        endpoint: str | None = None,
     ) -> None:
         self.host, self.home = host, folder / host
         script = folder / f"{host}.json"
         definition = {
             "name": "visits",
-            "checkpoint": checkpoint.replace("s3:", "s3a:"),
+            "checkpoint": checkpoint,
             "on_cancel": "retain",
             "timeout_ms": None,
             "tolerable_failures": 0,
@@ -55,7 +62,7 @@ class Machine(TellingProcess):
         )
         super().__init__(
             [*PROGRAM, str(script), str(self.home), str(LEASE_S), host, elections],
-            {**os.environ, "AWS_ENDPOINT_URL": endpoint},
+            {**os.environ, **({} if endpoint is None else {"AWS_ENDPOINT_URL": endpoint})},
         )
         stack.callback(self.end)
 
@@ -80,17 +87,17 @@ def stack() -> Iterator[ExitStack]:
 
 
 def test_the_second_machine_is_refused_and_follows_when_the_first_is_lost(
-    s3_gateway: Gateway, tmp_path: Path, stack: ExitStack
+    above: str, tmp_path: Path, stack: ExitStack
 ) -> None:
-    checkpoint = f"{s3_gateway.bucket()}/jobs/visits"
-    first = Machine(stack, tmp_path, "etl-1", checkpoint, s3_gateway.endpoint)
+    checkpoint = f"{above}/jobs/visits"
+    first = Machine(stack, tmp_path, "etl-1", checkpoint)
     first.await_event("batch")
-    second = Machine(stack, tmp_path, "etl-2", checkpoint, s3_gateway.endpoint)
+    second = Machine(stack, tmp_path, "etl-2", checkpoint)
     error = second.await_event("error")
     assert error["exit_code"] == Conflict.exit_code
     assert error["error"] == "a different process owns the checkpoint"
     owner = f"etl-1 pid {first.process.pid}, job 'visits'"
-    assert error["found"].startswith(f"{owner}, by the lease at s3a://")
+    assert error["found"].startswith(f"{owner}, by the lease at {above}/")
     assert not second.heard("running")
     # So is a verb, which is told the same by whoever asks on whatever machine.
     note = lease_note(open_storage(checkpoint))
@@ -101,7 +108,7 @@ def test_the_second_machine_is_refused_and_follows_when_the_first_is_lost(
 
     first.process.kill()
     driver = first.heard("starting")[-1]["pid"]
-    third = Machine(stack, tmp_path, "etl-3", checkpoint, s3_gateway.endpoint)
+    third = Machine(stack, tmp_path, "etl-3", checkpoint)
     assert third.await_event("waiting")["holder"] == owner
     third.await_event("batch")
     # What the lost machine has left cannot write any more.
@@ -109,7 +116,7 @@ def test_the_second_machine_is_refused_and_follows_when_the_first_is_lost(
     third.process.send_signal(signal.SIGTERM)
     assert third.await_event("outcome")["state"] == "FINISHED"
     # Who leaves in order is not waited for.
-    fourth = Machine(stack, tmp_path, "etl-4", checkpoint, s3_gateway.endpoint)
+    fourth = Machine(stack, tmp_path, "etl-4", checkpoint)
     fourth.await_event("batch")
     assert not fourth.heard("waiting")
 
@@ -117,10 +124,10 @@ def test_the_second_machine_is_refused_and_follows_when_the_first_is_lost(
 def test_one_that_is_cut_off_ends_its_driver_and_goes_on_when_the_network_is_back(
     s3_gateway: Gateway, tmp_path: Path, stack: ExitStack
 ) -> None:
-    checkpoint = f"{s3_gateway.bucket()}/visits"
+    checkpoint = f"{s3_gateway.bucket()}/visits".replace("s3:", "s3a:")
     proxy = TcpProxy(int(s3_gateway.endpoint.rpartition(":")[2]))
     stack.callback(proxy.close)
-    machine = Machine(stack, tmp_path, "etl-1", checkpoint, f"http://{proxy.address}")
+    machine = Machine(stack, tmp_path, "etl-1", checkpoint, endpoint=f"http://{proxy.address}")
     machine.await_event("batch")
     driver = machine.heard("starting")[-1]["pid"]
     proxy.cut()
@@ -135,23 +142,22 @@ def test_one_that_is_cut_off_ends_its_driver_and_goes_on_when_the_network_is_bac
 
 
 def test_an_elected_leader_owns_the_lease_and_its_successor_does_not_wait_for_it(
-    s3_gateway: Gateway, tmp_path: Path, stack: ExitStack
+    above: str, tmp_path: Path, stack: ExitStack
 ) -> None:
-    """Elections tell nobody who takes no part in them; the lease beside the checkpoint does."""
-    bucket = s3_gateway.bucket()
-    checkpoint, elections = f"{bucket}/jobs/visits", f"{bucket}/elections"
-    first = Machine(stack, tmp_path, "etl-1", checkpoint, s3_gateway.endpoint, elections)
+    """An election is known only to its candidates; the lease next to the checkpoint to everybody."""
+    checkpoint, elections = f"{above}/jobs/visits", f"{above}/elections"
+    first = Machine(stack, tmp_path, "etl-1", checkpoint, elections=elections)
     first.await_event("batch")
     note = lease_note(open_storage(checkpoint))
     assert note is not None
     assert note.holder == f"etl-1 pid {first.process.pid}, job 'visits'"
     # A successor leads only where it sees what the leader before has written.
     made_whole(checkpoint)
-    alone = Machine(stack, tmp_path, "etl-2", checkpoint, s3_gateway.endpoint)
+    alone = Machine(stack, tmp_path, "etl-2", checkpoint)
     assert alone.await_event("error")["error"] == "a different process owns the checkpoint"
     assert not alone.heard("running")
 
-    standby = Machine(stack, tmp_path, "etl-3", checkpoint, s3_gateway.endpoint, elections)
+    standby = Machine(stack, tmp_path, "etl-3", checkpoint, elections=elections)
     standby.await_event("standby")
     first.process.kill()
     driver = first.heard("starting")[-1]["pid"]

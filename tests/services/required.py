@@ -95,7 +95,11 @@ def _packages(*names: str) -> Callable[[], Path | None]:
 
 _EXTRAS: Final = "install Holdfast with all its extras"
 
+_CLOUDS: Final = "run `make services-clouds`"
+
 SERVICE: Final = {
+    "adlfs": Service("adlfs", _packages("adlfs"), _EXTRAS),
+    "azurite": Service("Azurite", _files("azurite/.ready"), _CLOUDS, in_ci=False),
     "bash": Service("bash", _program("bash"), "install bash"),
     "cassandra": Service("Cassandra", _files("cassandra/.ready")),
     "cassandra-client": Service("Cassandra's client for Java", _files("state-clients/cassandra")),
@@ -107,6 +111,9 @@ SERVICE: Final = {
     "flink-state": Service(
         "Flink's reader of savepoints", _flink_state, "run `make services-flink-state`", in_ci=False
     ),
+    "gcs": Service("fake-gcs-server", _files("bin/fake-gcs-server"), _CLOUDS, in_ci=False),
+    "gcs-connector": Service("Google's connector", _files("gcs-connector/.ready"), _CLOUDS, in_ci=False),
+    "gcsfs": Service("gcsfs", _packages("gcsfs"), _EXTRAS),
     "hdfs": Service("HDFS", _files("hdfs/.ready")),
     "image": Service("the container image, as root", _image, "run `make services-image`"),
     "java": Service("Java", _program("java"), "install Java 17, 21 or 25"),
@@ -135,6 +142,8 @@ _ON_EVERY_MACHINE: Final = ("bash",)
 # Programs that no test starts without requiring their service.
 _PROGRAMS: Final = {
     "chromium": "chromium",
+    "azurite-blob": "azurite",
+    "fake-gcs-server": "gcs",
     "fish": "fish",
     "initdb": "postgresql",
     "mariadbd": "mariadb",

@@ -13,6 +13,7 @@ from mended import all_rows, leaks
 import holdfast as hf
 from golden import golden_files, without_checksums
 from holdfast import checkpoints, savepoints
+from holdfast.checkpoints.discovery import CheckpointAddress
 from holdfast.errors import Conflict
 from holdfast.ownership import checkpoint_guard
 from holdfast.storage import open_storage
@@ -22,14 +23,6 @@ from holdfast.storage.successors import current_address
 pytestmark = pytest.mark.services
 
 C3 = "c3\0\0\0\0\0\0"
-
-
-@pytest.fixture(params=["s3", "webhdfs"])
-def above(request: pytest.FixtureRequest) -> str:
-    """An empty bucket or directory, as a canonical URI."""
-    if request.param == "s3":
-        return str(request.getfixturevalue("s3_gateway").bucket()).replace("s3:", "s3a:")
-    return str(request.getfixturevalue("hdfs_cluster").root())
 
 
 def written(above: str, name: str = "4.2/aggregate-memory") -> str:
@@ -76,6 +69,8 @@ def test_nothing_of_it_is_left_there(above: str, name: str, tmp_path: Path) -> N
     assert checkpoints.verify(uri).ok
     # Of the old one only the metadata is left, at which Spark refuses to start.
     assert list(files_below(open_storage(uri))) == ["metadata"]
+    # Readers are given the first address, by which they find the newest successor.
+    assert CheckpointAddress(above).find() == (uri,)
     # The catalog is clean, and so is the successor: nothing is replaced a second time.
     again = hf.erase("c3", everywhere=f"{above}/jobs/sp", checkpoint=uri, stopped=True)
     assert not again.searched[0].holds

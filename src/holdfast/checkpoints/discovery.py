@@ -16,6 +16,7 @@ from holdfast.config.checks import canonical_uri, local_path, parse_storage
 from holdfast.errors import HoldfastError, Invalid
 from holdfast.storage import open_storage
 from holdfast.storage.port import Listing, Names, Storage
+from holdfast.storage.successors import first_address
 
 # The number of levels below an address that are searched: `checkpoints/JOB/QUERY` of a job with two queries.
 LEVELS: Final = 2
@@ -64,6 +65,8 @@ class CheckpointAddress:
     def find(self) -> tuple[str, ...]:
         """Return the URIs of the checkpoints at this address, in order. No file is read.
 
+        A checkpoint that was replaced has one URI, its first address, from which readers find its successor.
+
         Cost: lists the directory, and each entry of it and of its subdirectories that may be a directory.
 
         Raises:
@@ -89,7 +92,8 @@ class CheckpointAddress:
                     elif level < LEVELS:
                         below += [layout.join(path, name) for name in _directories(listing)]
                 paths = below
-        return tuple(f"{root.uri.rstrip('/')}/{path}" if path else root.uri for path in sorted(found))
+        addresses = (f"{root.uri.rstrip('/')}/{path}" if path else root.uri for path in found)
+        return tuple(sorted({first_address(address) for address in addresses}))
 
 
 def is_checkpoint(names: Sequence[str]) -> bool:

@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import FrameType, TracebackType
@@ -24,6 +25,7 @@ from holdfast.jobs.given_query import GivenQuery, GuardSettings, require_whole
 from holdfast.jobs.guard_ownership import CheckpointOwnership, Patience
 from holdfast.jobs.query_watch import Watch, start_watch
 from holdfast.jobs.state_home import home_or_none
+from holdfast.storage.successors import first_address, resume_at
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
@@ -83,8 +85,9 @@ def guard(
         wait: The maximum time to wait for the end of the previous owner.
         lease: The time for which an owner without a sign of life keeps the ownership of a checkpoint that
             is not on a local disk. None disables the lease; then two machines may use the checkpoint at once.
-        lease_at: A different address for the lease: a directory, `s3://…`, `webhdfs://…` or `zookeeper://…`.
-            By default it is next to the checkpoint. For a local disk it adds a lease to the lock.
+        lease_at: A different address for the lease: a directory, `s3://…`, `gs://…`, `abfss://…`,
+            `webhdfs://…` or `zookeeper://…`. By default it is next to the checkpoint. For a local disk it
+            adds a lease to the lock.
         grace: The time that a batch may take after the request to stop before it is interrupted. Set it
             shorter than the platform's own grace period, after which the process is killed.
         savepoints: The savepoint catalog's directory.
@@ -287,10 +290,14 @@ class Guard:
 
         settings, home = self._settings, home_or_none(self._settings.home, self._without_home)
         self._java_pid = java_pid(given.spark)
-        leading = settings.leading(given.checkpoint)
-        self._ownership = owned = CheckpointOwnership(given.checkpoint, given.name, home, leading)
+        first = first_address(given.checkpoint)
+        leading = settings.leading(first)
+        self._ownership = owned = CheckpointOwnership(first, given.name, home, leading)
         patience = Patience(steady_s() + settings.wait_s, self._stop.wait)
         owned.take(given.spark, self._java_pid, patience)
+        if leading is not None and given.running is None:
+            # The program names the first address, also after a change has replaced the checkpoint.
+            self._given = given = replace(given, checkpoint=resume_at(first))
         if settings.verify_ms is not None and given.running is None:
             require_whole(given, home, settings.verify_ms)
         if self._stop.is_set():

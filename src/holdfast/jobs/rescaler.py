@@ -131,7 +131,7 @@ def moves_of(
                 code="HF-E7086",
                 where=queries[query].checkpoint,
                 found=f"a checkpoint at {queries[query].checkpoint.partition(':')[0]}:",
-                expected="a checkpoint at file:, s3: or webhdfs:",
+                expected="a checkpoint at file:, s3:, gs:, abfss: or webhdfs:",
                 hint="stop the job, rescale its checkpoint with `holdfast rescale CHECKPOINT --partitions N"
                 " --confirm-stopped`, and run the job on the result",
             )

@@ -23,7 +23,7 @@ from holdfast.storage.port import Storage
 from holdfast.storage.successors import first_address
 
 # Storages that refuse the second of two writers of a new file.
-_OBJECTS: Final = ("s3://", "s3a://", "webhdfs://")
+_OBJECTS: Final = ("s3://", "s3a://", "webhdfs://", "gs://", "abfss://", "abfs://")
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ def can_keep_leases(address: str) -> bool:
 
 
 def can_have_successors(address: str) -> bool:
-    """Return whether a checkpoint on S3 or HDFS can be replaced by a successor next to it."""
+    """Return whether a checkpoint that is not on a local disk can be replaced by a successor next to it."""
     remote = local_path(address) is None
     return remote and can_keep_leases(address) and lease_place(address) is not None
 

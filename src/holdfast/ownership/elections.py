@@ -38,7 +38,7 @@ def elections(leading: Leading, now: Now = steady_s) -> Elections:
             "this storage supports no lease: two concurrent writers of a new file may both succeed",
             code="HF-E7093",
             where=leading.address,
-            expected="a directory on a shared disk, s3://, webhdfs:// or zookeeper://",
+            expected="a directory on a shared disk, s3://, gs://, abfss://, webhdfs:// or zookeeper://",
             hint="give an address that supports leases",
         )
     storage = open_storage(leading.address, "lease")

@@ -18,15 +18,21 @@ from holdfast.storage.port import Names, Storage, file_exists, full, go_on, no_f
 
 # fsspec's name of a scheme, if it differs, and the extra that installs its library.
 _PROTOCOL = {"s3a": "s3", "abfss": "abfs"}
-_EXTRA = {"s3": "s3", "hdfs": "hdfs", "webhdfs": "hdfs"}
+_EXTRA = {"s3": "s3", "hdfs": "hdfs", "webhdfs": "hdfs", "gs": "gcs", "abfs": "azure"}
 HDFS_OVER_HTTP: Final = "webhdfs"
 # The timeout for an answer of a NameNode or DataNode.
 _PATIENCE_S: Final = 30
 # The number of times a read is sent: a NameNode under load closes connections without an answer.
 _READS: Final = 3
 _S3: Final = "s3"
-# The metadata of an object on S3 with the id of the write that created it.
+_GCS: Final = "gs"
+_AZURE: Final = "abfs"
+# Object stores that can reject the second of two writers of an object.
+_CONDITIONAL: Final = (_S3, _GCS, _AZURE)
+# The metadata of an object with the id of the write that created it. Azure accepts only names of identifiers.
 _MARK: Final = "holdfast-write"
+_MARK_ON_AZURE: Final = "holdfast_write"
+_AZURE_HOST: Final = ".dfs.core.windows.net"
 # The error of HDFS for a path that continues below a file.
 _BELOW_A_FILE: Final = "(is not a directory)"
 CHECK: Final = "check the address, the credentials and the network"
@@ -35,10 +41,11 @@ CHECK: Final = "check the address, the credentials and the network"
 class RemoteStorage:
     """A directory accessed through fsspec.
 
-    Object stores write a file atomically. At most one of several `write`s without `replace` succeeds if the
-    store supports conditional writes, as S3 does; otherwise the existence of the file is checked first, so
-    two simultaneous writers may both succeed. The answer to a successful request may be lost, after which the
-    library repeats the request; on S3 each write has a unique mark by which its object is identified.
+    Object stores write a file atomically. On S3, Google Cloud Storage and Azure at most one of several
+    `write`s without `replace` succeeds, by a conditional request; elsewhere the existence of the file is
+    checked first, so two simultaneous writers may both succeed. The answer to a successful request may be
+    lost, after which the library repeats the request; each write has a unique mark in the metadata of its
+    object, by which the object is identified.
 
     On HDFS a file is written next to its target and renamed. Over HTTP (`webhdfs:`) that replaces a file
     atomically, and only one of two writers succeeds. HDFS's native client (`hdfs:`) cannot rename onto a
@@ -61,7 +68,8 @@ class RemoteStorage:
         # name.
         self._renames = protocol in ("hdfs", HDFS_OVER_HTTP, "file")
         self._protocol = protocol
-        self._root = parts.path if self._renames else f"{parts.netloc}{parts.path}"
+        # On Azure the part of the host before `@` is the container.
+        self._root = parts.path if self._renames else f"{parts.netloc.partition('@')[0]}{parts.path}"
 
     @property
     def uri(self) -> str:
@@ -123,9 +131,9 @@ class RemoteStorage:
     def require_exclusive_writes(self, path: str) -> None:
         """Check that the storage rejects a second write of a new file; see `Storage`.
 
-        Only S3 is checked, because some S3 stores ignore the condition of a write.
+        Only object stores are checked: some that are compatible with S3 ignore the condition of a write.
         """
-        if self._protocol != _S3:
+        if self._protocol not in _CONDITIONAL:
             return
         with self._asking(path):
             try:
@@ -138,7 +146,7 @@ class RemoteStorage:
                 with suppress(FileNotFoundError):
                     self._fs.rm_file(self._at(path))
         raise Unsupported(
-            "the object store ignores If-None-Match, so two processes could hold one lease",
+            "the object store ignores the condition of a write, so two processes could hold one lease",
             code="HF-E7103",
             where=self._uri,
             found="a second write replaced the object that the first had created",
@@ -167,7 +175,7 @@ class RemoteStorage:
     def _put(self, path: str, data: bytes, *, replace: bool) -> None:
         """Write a file; if several writers create the same file concurrently, only one succeeds."""
         target = self._at(path)
-        if self._protocol == _S3:
+        if self._protocol in _CONDITIONAL:
             self._put_marked(target, data, "overwrite" if replace else "create")
             return
         if not self._renames:
@@ -185,23 +193,48 @@ class RemoteStorage:
             raise
 
     def _put_marked(self, target: str, data: bytes, mode: str) -> None:
-        """Write an object on S3; after a rejected repeat, check whether the first request succeeded.
+        """Write an object with a mark; after a rejected repeat, check whether the first request succeeded.
 
         The library repeats a successful request whose answer was lost. The second request then fails on the
         object of the first one, or on a finished upload.
         """
         mark = uuid.uuid4().hex
         try:
-            self._fs.pipe_file(target, data, mode=mode, Metadata={_MARK: mark})
+            self._put_object(target, data, mode, mark)
         except Exception as error:
             there = None
             with suppress(Exception):  # the result is unknown, so the first error is raised
-                there = self._fs.metadata(target, refresh=True).get(_MARK, "")
+                there = self._mark_of(target)
             if there == mark:
                 return
             if mode == "create" and there is not None:
                 raise FileExistsError from error  # stores report it with messages unknown to the library
             raise
+
+    def _put_object(self, target: str, data: bytes, mode: str, mark: str) -> None:
+        if self._protocol == _S3:
+            self._fs.pipe_file(target, data, mode=mode, Metadata={_MARK: mark})
+        elif self._protocol == _GCS:
+            self._fs.pipe_file(target, data, mode=mode, metadata={_MARK: mark})
+        else:
+            from fsspec.asyn import sync
+
+            sync(self._fs.loop, self._upload, target, data, mode == "overwrite", mark)
+
+    async def _upload(self, target: str, data: bytes, overwrite: bool, mark: str) -> None:
+        """Write a blob on Azure; the library's own call has no argument for metadata."""
+        container, blob, _ = self._fs.split_path(target)
+        async with self._fs.service_client.get_blob_client(container=container, blob=blob) as client:
+            metadata = {"is_directory": "false", _MARK_ON_AZURE: mark}
+            await client.upload_blob(data, overwrite=overwrite, metadata=metadata)
+
+    def _mark_of(self, target: str) -> str:
+        """Return the mark of an object; empty for an object that a different program has written."""
+        if self._protocol == _S3:
+            return str(self._fs.metadata(target, refresh=True).get(_MARK, ""))
+        self._fs.invalidate_cache()
+        metadata = self._fs.info(target).get("metadata") or {}
+        return str(metadata.get(_MARK if self._protocol == _GCS else _MARK_ON_AZURE, ""))
 
     def _move(self, beside: str, path: str, *, replace: bool) -> None:
         target = self._at(path)
@@ -260,7 +293,13 @@ def _options(protocol: str, host: str) -> dict[str, Any]:
         name, _, port = host.rpartition(":")
         return {"host": name, "port": int(port)} if name and port.isdigit() else {"host": host, "port": 9870}
     # Without the cache, writes of other processes are visible immediately.
-    return {"use_listings_cache": False}
+    options: dict[str, Any] = {"use_listings_cache": False}
+    account = host.partition("@")[2]
+    if protocol == _AZURE and account:
+        options["account_name"] = account.partition(".")[0]
+        if not account.endswith(_AZURE_HOST):
+            options["account_host"] = account.replace(".dfs.", ".blob.", 1)
+    return options
 
 
 def connect(protocol: str, host: str, uri: str) -> Any:

@@ -1,4 +1,4 @@
-"""The successors of a checkpoint on S3 or HDFS, where a directory cannot be exchanged in one step.
+"""The successors of a checkpoint on remote storage, where a directory cannot be exchanged in one step.
 
 A change puts a new checkpoint next to the old one: the first successor of `NAME` is `NAME.r1`. The checkpoint
 is replaced at the moment when a file is created in `.NAME.holdfast.successors`. The name of the file is the

@@ -94,7 +94,9 @@ def test_where_none_can_be_kept() -> None:
     assert can_keep_leases("s3a://bucket/ck")
     assert can_keep_leases("file:///ck")
     assert not can_keep_leases("hdfs://host/ck")
-    assert not can_keep_leases("gs://bucket/ck")
+    assert can_keep_leases("gs://bucket/ck")
+    assert can_keep_leases("abfss://container@account.dfs.core.windows.net/ck")
+    assert not can_keep_leases("dbfs:///ck")
 
 
 def test_in_memory_a_living_owner_is_refused_and_a_silent_one_followed() -> None:

@@ -180,7 +180,7 @@ def test_a_rescale_is_requested_and_recorded(tmp_path: Path) -> None:
     ("settings", "checkpoint", "alone", "note"),
     [
         (replace(BOUNDS, dry_run=True), "file:///ck", True, "a dry run"),
-        (BOUNDS, "gs://bucket/ck", True, "a checkpoint on this storage cannot be replaced"),
+        (BOUNDS, "hdfs://host/ck", True, "a checkpoint on this storage cannot be replaced"),
         (BOUNDS, "file:///ck", False, "the job has several supervisors"),
     ],
 )

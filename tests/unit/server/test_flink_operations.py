@@ -215,8 +215,8 @@ def test_a_checkpoint_that_cannot_be_replaced_is_not_rescaled_and_the_job_goes_o
 ) -> None:
     (query,) = shop.registry.queries("shop")
     attempt = shop.registry.attempts("shop")[-1].number
-    in_bucket = replace(query, checkpoint="gs://bucket/checkpoints/visits")
-    shop.registry.queries_started("shop", attempt, [in_bucket], NOW_MS)
+    on_hdfs = replace(query, checkpoint="hdfs://host/checkpoints/visits")
+    shop.registry.queries_started("shop", attempt, [on_hdfs], NOW_MS)
     client, vertex = shop.client(), vertex_id(SHOP, "visits")
     with shop.supervised():
         body = {vertex: {"parallelism": {"upperBound": 4}}}

@@ -1,0 +1,28 @@
+"""The page of storages and Spark versions names tests that exist."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import platform_catalogue
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.slow
+def test_each_tick_is_a_test() -> None:
+    wanted = set(platform_catalogue.test_ids())
+    files = sorted({test.partition("::")[0] for test in wanted})
+    collected = subprocess.run(
+        [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider", *files],
+        cwd=ROOT,
+        env={**os.environ, "HOLDFAST_GRID": "all"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert wanted - set(collected.stdout.splitlines()) == set()
