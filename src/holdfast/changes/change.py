@@ -35,17 +35,19 @@ if TYPE_CHECKING:
 
     from holdfast.changes.edit.deciders import TableChange
     from holdfast.changes.offsets.position_changes import OffsetChange
+    from holdfast.changes.offsets.sources import NewSources
 
 _ENDING: Final = "changed"
 
 
 class StepOrder(IntEnum):
-    """The order of steps: rows are changed before the state is converted, and offsets are set last."""
+    """The order of steps: rows are changed before the state is converted, sources after their offsets."""
 
     ROWS = 1
     CODE = 2
     LAYOUT = 3
     OFFSETS = 4
+    SOURCES = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +135,7 @@ class StateChange:
 
     Steps are executed in a fixed order, regardless of the order of the calls: first rows are edited, expired
     or deleted, then the state is converted for new code, then it is moved to a different layout, then the
-    offsets are set.
+    offsets are set, then the sources are those of the new code.
 
     Args:
         source: A checkpoint that no query uses, or a savepoint.
@@ -248,6 +250,28 @@ class StateChange:
             return nullcontext((plan, SetOffsets(plan)))
 
         return self._add_step(StepOrder.OFFSETS, prepared)
+
+    def sources(self, new: NewSources, *, drop: Sequence[str] = ()) -> Self:
+        """Give the checkpoint the sources of the new code: added, removed, in a different order, or named.
+
+        A continued source keeps its offset and the log of its files. A source that the new code adds starts
+        as its code says, for example with `startingOffsets`.
+
+        Args:
+            new: Every source of the new code, with the source of the checkpoint that it continues, or None
+                for one that the new code adds: a list in the order of the query, or for named sources a
+                mapping by name. `hf.offsets` returns the sources of the checkpoint.
+            drop: The sources of the checkpoint that the new code lacks; their offsets are lost.
+        """
+        given = dict(new) if isinstance(new, Mapping) else list(new)
+
+        def prepared(source: ChangeSource, target: Storage) -> Prepared:
+            from holdfast.changes.offsets.sources import SetSources, plan_sources
+
+            plan = plan_sources(source, target, given, drop)
+            return nullcontext((plan, SetSources(plan)))
+
+        return self._add_step(StepOrder.SOURCES, prepared)
 
     def plan(self, checkpoint: Address | None = None) -> StepsPlan:
         """Plan the change. Changes nothing.

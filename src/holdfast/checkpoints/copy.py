@@ -18,7 +18,7 @@ range twice: file sources by their own log of files; Kafka, Delta and the rate s
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from functools import partial
@@ -29,6 +29,8 @@ from holdfast.checkpoints.checkpoint import ListedCheckpoint, Tree, codec_of, re
 from holdfast.checkpoints.logs import (
     Logs,
     OperatorFolder,
+    ends_of_named_logs,
+    has_unlisted_names,
     log_files,
     operator_folders,
     read_operator,
@@ -438,14 +440,24 @@ class _Cut:
             path = layout.LogFile(layout.Log.OFFSETS, batch_id).render()
             raise file_gone(self._storage, path, batch_id)
         sources = source_folders(folders, newest, lambda: logs.offsets_up_to(batch_id), self._storage.uri)
-        for source in folders:
-            last = log_offset(newest.offsets.get(sources.get(source, "")))
-            places = log_files(source, names(f"{layout.SOURCES}/{source}"))
+        logged = {source: log_files(source, names(f"{layout.SOURCES}/{source}")) for source in folders}
+        ends: Mapping[str, int] = {}
+        if has_unlisted_names(folders, newest):
+            files = {source: places for source, places in logged.items() if self._lists_files(places)}
+            entries = {source: max(place.entry for place in places) for source, places in files.items()}
+            ends = ends_of_named_logs(entries, newest, self._storage.uri)
+        for source, places in logged.items():
+            last = ends.get(source, log_offset(newest.offsets.get(sources.get(source, ""))))
             if last is None:
                 # Kafka and other sources record their first offsets, which apply to all batches.
                 yield from (_whole(place.render()) for place in places)
             else:
                 yield from self._entries(places, source, last, batch_id)
+
+    def _lists_files(self, places: list[layout.SourceLogFile]) -> bool:
+        """Return whether a log is that of a file source."""
+        path = max(places, key=lambda place: place.entry).render() if places else None
+        return path is not None and bool(parse_source(self._storage.read(path), path).list_files(path))
 
     def _entries(
         self, places: list[layout.SourceLogFile], source: str, last: int, batch_id: int

@@ -229,6 +229,58 @@ def source_folders(
     return found[0] if found else own
 
 
+def has_unlisted_names(folders: Collection[str], offsets: OffsetLog) -> bool:
+    """Return whether sources have names that the offset log does not contain.
+
+    Spark 4.2 and 4.3 name the folders of named sources, but write the offset log by position unless
+    `spark.sql.streaming.offsetLog.formatVersion` is 2.
+    """
+    return offsets.version == 1 and any(layout.number(folder) is None for folder in folders)
+
+
+def ends_of_named_logs(newest: Mapping[str, int], offsets: OffsetLog, where: str) -> dict[str, int]:
+    """Return the entry at which a batch ends in the log of each file source, if only positions are known.
+
+    A log ends with the batch, or one entry later if the next batch is planned.
+
+    Args:
+        newest: The newest entry of each log, by folder.
+        offsets: The offsets of the batch.
+        where: The checkpoint, for messages.
+
+    Raises:
+        Unsupported: Sources of the query end at both entries.
+    """
+    ends = [log_offset(offsets.offsets[name]) or 0 for name in _logged(offsets)]
+    if len(ends) == len(newest) and sum(ends) == sum(newest.values()):
+        return dict(newest)  # no log is longer than its offset
+    found = {}
+    for folder, entry in newest.items():
+        fits = {entry, entry - 1} & set(ends)
+        if len(fits) != 1:
+            raise Unsupported(
+                "the logs in `sources/` cannot be assigned to the sources",
+                code="HF-E7034",
+                where=where,
+                found=f"the named source {folder}, and an offset log that lacks the names",
+                expected="a query without a planned batch, or an offset log with names",
+                hint="stop the query between two batches, and set"
+                " spark.sql.streaming.offsetLog.formatVersion to 2 for new queries",
+            )
+        [found[folder]] = fits
+    return found
+
+
+def source_readings(folders: Collection[str], batches: Sequence[OffsetLog]) -> Iterator[tuple[int, ...]]:
+    """Yield every possible assignment of positions to sources, as the number of the source per position.
+
+    Args:
+        folders: The names of the folders.
+        batches: The offsets of all kept batches up to the batch to examine, by position.
+    """
+    return _readings(list(batches[-1].offsets), folders, batches)
+
+
 def log_files(source: str, names: Iterable[str]) -> list[SourceLogFile]:
     """Return the entries of a source's log, from the names in its folder."""
     places = (layout.parse(f"{layout.SOURCES}/{source}/{name}") for name in names)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from holdfast.checkpoints.copy import cut
-from holdfast.checkpoints.logs import read_twice, source_folders
+from holdfast.checkpoints.logs import ends_of_named_logs, read_twice, source_folders
 from holdfast.checkpoints.verification.verifying import verify
 from holdfast.errors import Unsupported
 from holdfast.formats.logs.batch_logs import OffsetLog
@@ -101,3 +101,30 @@ def test_a_source_of_ticks_has_no_folder() -> None:
     file, tick = '{"logOffset":4}', '{"at_ms": 1795683568526}'
     offsets = dict(zip("012345", (file, file, tick) * 2, strict=True))
     assert found({"0", "1"}, OffsetLog(1, None, offsets)) == {"0": "0", "1": "1"}
+
+
+def test_named_logs_end_where_the_offsets_without_names_end() -> None:
+    """Spark 4.2 names folders, but by default not the offsets: logs may be an entry longer."""
+    assert ends_of_named_logs({"a": 1, "b": 0}, batch(0, 1), "here") == {"a": 1, "b": 0}
+    assert ends_of_named_logs({"a": 6, "b": 3}, batch(3, 5), "here") == {"a": 5, "b": 3}
+    assert ends_of_named_logs({"a": 2, "b": 1}, batch(1, 1), "here") == {"a": 1, "b": 1}
+    with pytest.raises(Unsupported, match="cannot be assigned"):
+        ends_of_named_logs({"a": 4, "b": 3}, batch(3, 3, 4), "here")
+
+
+def named(log: dict[str, bytes]) -> dict[str, bytes]:
+    names = {"sources/0/": "sources/ay/", "sources/1/": "sources/bee/"}
+    return {names.get(path[:10], path[:10]) + path[10:]: data for path, data in log.items()}
+
+
+def test_a_copy_of_named_sources_is_cut_at_its_batch() -> None:
+    """Files of a planned batch would be taken for read, and no batch would have their rows."""
+    files = named(joined_with_itself())
+    del files["sources/bee/9"]
+    for path in [path for path in files if path.startswith("offsets/")]:
+        lines = files[path].split(b"\n")
+        files[path] = b"\n".join([*lines[:3], lines[4]])
+    copied = {file.path for file in cut(MemoryStorage(files)).files}
+    assert {path for path in copied if "/ay/" in path} == {f"sources/ay/{n}" for n in range(4)}
+    assert {path for path in copied if "/bee/" in path} == {f"sources/bee/{n}" for n in range(8)}
+    assert verify(MemoryStorage(files)).problems == ()

@@ -8,7 +8,14 @@ from itertools import islice, pairwise
 
 from holdfast import layout
 from holdfast.checkpoints.checkpoint import Tree
-from holdfast.checkpoints.logs import Logs, log_files, read_twice, readable, source_folders
+from holdfast.checkpoints.logs import (
+    Logs,
+    has_unlisted_names,
+    log_files,
+    read_twice,
+    readable,
+    source_folders,
+)
 from holdfast.checkpoints.verification.file_checks import RESTORE, Problem, Remark, error_sentence
 from holdfast.errors import NotFound, Unsupported
 from holdfast.formats.logs.batch_logs import CommitLog, OffsetLog, log_offset
@@ -200,6 +207,13 @@ def check_sources(storage: Storage, tree: Tree, logs: Logs) -> Iterator[Problem 
     needed: dict[str, int] = {}
     twice = read_twice(folders, kept) if kept else []
     for offsets in kept[-2:]:
+        if has_unlisted_names(folders, offsets):
+            yield Remark(
+                layout.SOURCES,
+                "the sources have names that the offset log lacks, so their logs are not compared with it; "
+                "Spark lists the names if spark.sql.streaming.offsetLog.formatVersion is 2",
+            )
+            break
         try:
             sources = source_folders(folders, offsets, lambda: kept, storage.uri)
         except Unsupported as error:
