@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 from grid import WHOLE
+from pyspark.sql import functions as F  # noqa: N812 - as everybody writes it
 
 import holdfast as hf
 from holdfast import checkpoints
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("guards_wait_no_time")]
 
@@ -24,6 +26,11 @@ OFFSET_LOG = "spark.sql.streaming.offsetLog.formatVersion"
 NAMED = {EVOLUTION: "true", OFFSET_LOG: "2"}
 # A directory, and the name that the code gives to the source of its files.
 Source = tuple[str, str | None]
+
+
+def read(rows: DataFrame, _: int) -> None:
+    """Read a batch, as a sink does."""
+    rows.collect()
 
 
 class Shop:
@@ -130,3 +137,36 @@ def test_names_in_an_offset_log_by_position(shop: Shop, settings: Callable[[dict
         shop.folder / "two", stopped=True
     )
     shop.run("two", [("c", "cee"), ("b", "bee"), ("a", "ay")])
+
+
+@pytest.mark.skipif(not WHOLE, reason="HOLDFAST_GRID=all runs it")
+def test_sources_and_columns_change_at_once(
+    spark: SparkSession, tmp_path: Path, settings: Callable[[dict[str, str]], None]
+) -> None:
+    """Spark plans the new aggregate with one source more, on the state of the old code."""
+    settings({"spark.sql.shuffle.partitions": "2"})
+    for name in "ab":
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "0.json").write_text('{"customer": "ann", "amount": 3}\n' * 2)
+
+    def query(*functions: Column, sources: str) -> DataStreamWriter:
+        frames = [
+            spark.readStream.schema("customer string, amount long").json(str(tmp_path / name))
+            for name in sources
+        ]
+        union = frames[0] if len(frames) == 1 else frames[0].union(frames[1])
+        return union.groupBy("customer").agg(*functions).writeStream.outputMode("update")
+
+    def run(writer: DataStreamWriter, checkpoint: Path) -> None:
+        writer = writer.foreachBatch(read).option("checkpointLocation", str(checkpoint))
+        writer.trigger(availableNow=True).start().awaitTermination()
+
+    count, total = F.count("*").alias("n"), F.sum("amount").alias("total")
+    run(query(count, sources="a"), tmp_path / "old")
+    new = query(count, total, sources="ba")
+    change = hf.change(tmp_path / "old").code(new, spark=spark, initial={"total": 100}).sources([None, "0"])
+    done = change.to(tmp_path / "new", stopped=True)
+    assert [report.step for report in done.reports] == ["sources", "code"]
+    run(query(count, total, sources="ba"), tmp_path / "new")
+    [row] = hf.state(tmp_path / "new").scan("aggregate")
+    assert list(row.value.values()) == [4, 106]

@@ -25,7 +25,7 @@ from holdfast.ownership.usage import CheckpointUsage
 from holdfast.savepoints.access import ChangeSource, move_of, source_guard, source_usage
 from holdfast.savepoints.address import Address
 from holdfast.savepoints.planning import changing
-from holdfast.savepoints.restoring import RestoreKind
+from holdfast.savepoints.restoring import RestoreKind, open_table, require_new
 from holdfast.savepoints.view import workplace
 from holdfast.storage.local import LocalStorage
 from holdfast.storage.port import Storage
@@ -41,13 +41,13 @@ _ENDING: Final = "changed"
 
 
 class StepOrder(IntEnum):
-    """The order of steps: rows are changed before the state is converted, sources after their offsets."""
+    """The order of steps: the sources are those of the new code before Spark plans it on its state."""
 
     ROWS = 1
-    CODE = 2
-    LAYOUT = 3
-    OFFSETS = 4
-    SOURCES = 5
+    OFFSETS = 2
+    SOURCES = 3
+    CODE = 4
+    LAYOUT = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +69,7 @@ class StepsPlan(ChangePlan, JsonShape):
 
     Attributes:
         steps: The plan of each step, in the order of execution.
+        table: The new directory of the file sink, whose log is prepared; None if there is none.
         usage: The evidence of queries that may be using the checkpoint; None if not collected.
 
     Example:
@@ -77,6 +78,7 @@ class StepsPlan(ChangePlan, JsonShape):
     """
 
     steps: tuple[StepPlan, ...]
+    table: str | None = None
     usage: CheckpointUsage | None = None
 
     @property
@@ -134,8 +136,8 @@ class StateChange:
     """A change of the state of a query, built step by step and executed by `to`.
 
     Steps are executed in a fixed order, regardless of the order of the calls: first rows are edited, expired
-    or deleted, then the state is converted for new code, then it is moved to a different layout, then the
-    offsets are set, then the sources are those of the new code.
+    or deleted, then the offsets are set, then the sources are those of the new code, then the state is
+    converted for new code, then it is moved to a different layout.
 
     Args:
         source: A checkpoint that no query uses, or a savepoint.
@@ -149,6 +151,7 @@ class StateChange:
         self._steps: list[tuple[StepOrder, Prepare]] = []
         self._layout: dict[str, Any] = {}
         self._master: str | None = None
+        self._table: Address | None = None
 
     def partitions(self, number: int, *, master: str | None = None) -> Self:
         """Move the state to a different number of partitions.
@@ -273,6 +276,19 @@ class StateChange:
 
         return self._add_step(StepOrder.SOURCES, prepared)
 
+    def table(self, directory: Address) -> Self:
+        """Prepare a new directory for the file sink of the new code, which wrote elsewhere before.
+
+        A file sink needs a log entry of every batch since the newest compacted one. In an empty directory it
+        fails at the next compaction, up to ten batches after the start. Sinks that write no files need no
+        preparation.
+
+        Args:
+            directory: The directory, which is empty or does not exist.
+        """
+        self._table = directory
+        return self
+
     def plan(self, checkpoint: Address | None = None) -> StepsPlan:
         """Plan the change. Changes nothing.
 
@@ -330,6 +346,7 @@ class StateChange:
                 folder,
                 guard=guard,
                 tell=tell,
+                table=None if self._table is None else open_table(self._table, target),
             )
         named = tuple(StepReport(step.name, report) for step, report in zip(steps, reports, strict=True))
         return ChangeReport(plan, plan.batch_id, named)
@@ -355,7 +372,7 @@ class StateChange:
 
     @contextmanager
     def _prepared(self, source: ChangeSource, target: Storage) -> Iterator[tuple[StepsPlan, list[Step[Any]]]]:
-        if not self._steps:
+        if not self._steps and self._table is None:
             raise Invalid(
                 "the change has no step",
                 code="HF-E2044",
@@ -364,13 +381,17 @@ class StateChange:
                 expected="at least one step, such as .partitions(64) or .code('new.py')",
             )
         state = state_at_rest(source, target, RestoreKind.CHANGE, needs_state=False)
+        table = None if self._table is None else open_table(self._table, target)
+        if table is not None:
+            require_new(table, state.batch_id)
         with ExitStack() as stack:
             pairs = [
                 stack.enter_context(prepare(source, target))
                 for _, prepare in sorted(self._steps, key=lambda step: step[0])
             ]
             plans = tuple(StepPlan(step.name, plan) for plan, step in pairs)
-            yield StepsPlan(*state.common(target), plans), [step for _, step in pairs]
+            named = None if table is None else table.uri
+            yield StepsPlan(*state.common(target), plans, named), [step for _, step in pairs]
 
 
 def _simple(step: Step[Any], plan: Mapping[str, Any]) -> Prepare:

@@ -373,27 +373,7 @@ class _Columns:
                 self._missing.append(column)
             value = None if column.empty is UNKNOWN else _typed(column.empty, column)
         else:
-            try:
-                value = value_from_text(told, column.type)
-            except ValueError as error:
-                raise Invalid(
-                    f"the initial value does not fit the type of the new column {column.label}",
-                    code="HF-E2046",
-                    where=self._where,
-                    found=f"--initial {column.label}={told}",
-                    expected=f"null, or a value of type {column.type_text}",
-                    hint=f"give a value of this type: --initial {column.label}=VALUE"
-                    if has_text_form(column.type)
-                    else f"give --initial {column.label}=null, and let new rows set the value",
-                ) from error
-            if value is None and not column.nullable:
-                raise Invalid(
-                    "a new column cannot start with null",
-                    code="HF-E2047",
-                    where=self._where,
-                    found=f"{column.label} {column.type_text} NOT NULL",
-                    hint=f"give a value: --initial {column.label}=0",
-                )
+            value = initial_value(told, column, self._where)
         return FieldSource(column, None, initial=value, merge=keep_first)
 
     def _convert(self, old: StateColumn, new: StateColumn) -> Convert:
@@ -444,6 +424,36 @@ class _Columns:
             expected=f"{', '.join(map(name, new))} in the new code",
             hint=f"give {first} if both are the same {what}, {rest}",
         )
+
+
+def initial_value(told: str, column: StateColumn, where: str) -> Any:
+    """Return a user's initial value of a new column.
+
+    Raises:
+        Invalid: The value does not fit the type of the column.
+    """
+    try:
+        value = value_from_text(told, column.type)
+    except ValueError as error:
+        raise Invalid(
+            f"the initial value does not fit the type of the new column {column.label}",
+            code="HF-E2046",
+            where=where,
+            found=f"--initial {column.label}={told}",
+            expected=f"null, or a value of type {column.type_text}",
+            hint=f"give a value of this type: --initial {column.label}=VALUE"
+            if has_text_form(column.type)
+            else f"give --initial {column.label}=null, and let new rows set the value",
+        ) from error
+    if value is None and not column.nullable:
+        raise Invalid(
+            "a new column cannot start with null",
+            code="HF-E2047",
+            where=where,
+            found=f"{column.label} {column.type_text} NOT NULL",
+            hint=f"give a value: --initial {column.label}=0",
+        )
+    return value
 
 
 def _forms(columns: Sequence[StateColumn]) -> list[tuple[str, Any]]:

@@ -263,6 +263,7 @@ def carry_out(
     *,
     guard: CheckpointGuard | None,
     tell: ProgressCallback | None,
+    table: Storage | None = None,
 ) -> list[ReportT_co]:
     """Apply steps to a copy of the source, and publish the copy as a new checkpoint.
 
@@ -279,6 +280,7 @@ def carry_out(
         folder: A local working directory, which the caller deletes.
         guard: The guard of the source; None for a savepoint.
         tell: The progress callback, called with the work done, the total, and the current step.
+        table: The directory of a new table, whose log is prepared for the query.
 
     Returns:
         The report of each step.
@@ -296,5 +298,5 @@ def carry_out(
             own = folder / f"step-{number}"
             own.mkdir()
             reports.append(step.apply(work, own, tell))
-    work.published(target, operation, (plan.source, plan.original), guard)
+    work.published(target, operation, (plan.source, plan.original), guard, table=table)
     return reports

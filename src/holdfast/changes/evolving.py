@@ -17,6 +17,7 @@ from holdfast.changes.column_changes import (
     row_change,
 )
 from holdfast.changes.engine import ChangePlan, carry_out
+from holdfast.changes.join_columns import JOIN, JOIN_FORMAT, JoinConversion, join_change
 from holdfast.changes.operator_matching import Matched, Wishes, described, match_operators
 from holdfast.changes.rewriting import OperatorRewrite, StateShape
 from holdfast.changes.state_columns import OperatorColumns, columns_of
@@ -78,7 +79,7 @@ class OperatorStep:
     """
 
     matched: Matched
-    rows: OperatorConversion | None = None
+    rows: OperatorConversion | JoinConversion | None = None
 
     @property
     def moved(self) -> bool:
@@ -95,6 +96,8 @@ class OperatorStep:
             return OperatorChange("inserted" if old is None else "removed", before, after)
         rows = None if self.rows is None else self.rows.columns()
         plain = rows is None or all(column.before == column.after for column in rows)
+        if isinstance(self.rows, JoinConversion) and not self.rows.same_stores:
+            return OperatorChange("changed", before, after, () if plain else rows or ())
         return OperatorChange("kept" if plain else "changed", before, after, () if plain else rows or ())
 
 
@@ -109,6 +112,7 @@ class EvolutionPlan(ChangePlan, JsonShape):
         merge: Whether rows that get the same key are merged.
         steps: The conversion of each operator.
         state_format: The state-checkpoint format.
+        join_format: The new format of the state of joins; null if it stays.
         usage: The evidence of queries that may be using the checkpoint, if collected; a person must confirm
             that none is.
 
@@ -129,6 +133,7 @@ class EvolutionPlan(ChangePlan, JsonShape):
     merge: bool
     steps: tuple[OperatorStep, ...] = field(metadata=NOT_IN_JSON)
     state_format: int = 1
+    join_format: str | None = None
     usage: CheckpointUsage | None = None
 
     @property
@@ -192,6 +197,8 @@ def steps_for(
             steps.append(OperatorStep(matched))
         elif before.evolves and after.evolves:
             steps.append(OperatorStep(matched, row_change(before, after, wishes, where)))
+        elif before.kind == after.kind == JOIN and before.shape.stores and after.shape.stores:
+            steps.append(OperatorStep(matched, join_change(before, after, wishes, where)))
         else:
             _refuse_other_rows(before, after, where)
             steps.append(OperatorStep(matched))
@@ -231,8 +238,8 @@ def _refuse_other_rows(old: OperatorColumns, new: OperatorColumns, where: str) -
                         found=f"({text_of(one)}), and ({text_of(other)}) in the new code"
                         if now is not None
                         else f"{store.name}, which the new code does not have",
-                        expected="the same schema; only aggregations, session windows and deduplication can "
-                        "change",
+                        expected="the same schema; only aggregations, session windows, deduplication and "
+                        "joins can change",
                         hint=f"leave this operator unchanged, or drop its state with --drop {old.number}",
                     )
 
@@ -406,13 +413,15 @@ class _Written:
 
     Attributes:
         ids: The unique ids of the operator's files, by partition and store.
-        sums: The sums of the written rows, by state.
+        sums: The sums of the written rows, if the operator has one state.
+        states: The sums of the written rows by the label of the state, if it has several.
         merged: The number of rows whose key equals that of a different row.
         example: A key that several rows have.
     """
 
     ids: tuple[tuple[str, ...], ...]
     sums: ContentSum = field(default_factory=ContentSum)
+    states: dict[str, ContentSum] = field(default_factory=dict)
     merged: int = 0
     example: bytes = b""
 
@@ -522,6 +531,9 @@ def _prove(
             right = wanted == {(state.state.label, state.rows, state.digest) for state in found if state.rows}
         elif old is None:
             right = rows == 0
+        elif isinstance(step.rows, JoinConversion):
+            saved = [state for state in before if state.state.operator_id == old.number]
+            right = _is_converted_join(step.rows, saved, found, written[new.number].states)
         else:
             sums, merged = written[new.number].sums, written[new.number].merged
             had = sum(state.rows for state in before if state.state.operator_id == old.number)
@@ -536,6 +548,24 @@ def _prove(
                 found=f"operator {new.named.label}: {counted(rows, 'row')}",
                 hint="please report this with the query's operators; the source is unchanged",
             )
+
+
+def _is_converted_join(
+    change: JoinConversion,
+    before: Sequence[StateContent],
+    after: Sequence[StateContent],
+    written: Mapping[str, ContentSum],
+) -> bool:
+    """Return whether every state of a join has the written rows, as many as before, and the same counts."""
+    old = {state.state.label: state for state in before if state.rows}
+    new = {state.state.label: state for state in after if state.rows}
+    return old.keys() == new.keys() and all(
+        state.rows == old[label].rows
+        and label in written
+        and (state.rows, state.digest) == (written[label].rows, written[label].digest())
+        and (not change.keeps(label) or state.digest == old[label].digest)
+        for label, state in new.items()
+    )
 
 
 class _Evolution:
@@ -566,7 +596,8 @@ class _Evolution:
         for step in self._plan.steps:
             if step.moved:
                 self._copy_state(step)
-        batch = begin(self._made)
+        join_format = self._plan.join_format
+        batch = begin(self._made, None if join_format is None else {JOIN_FORMAT: join_format})
         written: dict[int, _Written] = {}
         moved = {operator.operator_id: operator for operator in batch.found.operators}
         states = {operator.operator_id: operator for operator in operator_states(self._made, batch.before)}
@@ -710,7 +741,9 @@ class _Evolution:
                         )
                         for to in targets
                     }
-                    if step.rows is not None:
+                    if isinstance(step.rows, JoinConversion):
+                        self._convert_join(step.rows, states, name, writers, made)
+                    elif step.rows is not None:
                         self._convert(step.rows, states, writers, made)
                     for to, writer in writers.items():
                         ids[to].append(writer.finish().unique_id or "")
@@ -728,6 +761,39 @@ class _Evolution:
             now_ms=self._now_ms,
             buffer_bytes=_BUFFER_BYTES,
         )
+
+    def _convert_join(
+        self,
+        change: JoinConversion,
+        states: OperatorStates,
+        store: str,
+        writers: Mapping[int, StoreWriter],
+        made: _Written,
+    ) -> None:
+        """Convert the rows of one store of a join, each in the partition that it is in."""
+        saved = self._saved[change.old.number]
+        if saved.partitions != states.partitions:
+            raise Unsupported(
+                "the number of partitions of a join cannot change together with its columns",
+                where=self._plan.source,
+                found=f"{saved.partitions} partitions, and {states.partitions} in the new code",
+                hint="change the partitions of the new checkpoint with `holdfast rescale`",
+            )
+        targets = {codec.name.label: codec for codec in states.declared_codecs() if codec.name.store == store}
+        origins = {codec.name.store for codec in saved.declared_codecs() if codec.name.label in targets}
+        for partition, writer in writers.items():
+            for origin in sorted(origins):
+                for codec, pairs in store_chunks(
+                    self._old, saved, StoreId(saved.operator_id, partition, origin)
+                ):
+                    target = targets.get(codec.name.label)
+                    if target is None:
+                        continue
+                    rows = change.pairs(codec, target, pairs)
+                    sums = made.states.setdefault(target.name.label, ContentSum())
+                    sums.add([key for key, _ in rows], [row for _, row in rows])
+                    keys = [target.stored_key(key) for key, _ in rows]
+                    writer.add(keys, [row for _, row in rows], target.name.family)
 
     def _convert(
         self,

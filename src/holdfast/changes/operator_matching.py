@@ -122,7 +122,8 @@ def _own(name: str, operator: OperatorColumns) -> str:
     return name.removeprefix(f"{operator.number}.")
 
 
-_SAME, _SAME_KEY, _SIMILAR, _UNLIKE = 3, 2, 1, 0
+_SAME, _SAME_KEY, _SIMILAR, _ALIKE, _UNLIKE = 4, 3, 2, 1, 0
+_JOIN = "symmetricHashJoin"
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,7 +180,7 @@ def match_operators(
                 hint="map only one saved operator to this operator",
             )
         pairs[operator.number] = there
-    for tier in (_SAME, _SAME_KEY, _SIMILAR):
+    for tier in (_SAME, _SAME_KEY, _SIMILAR, _ALIKE):
         free = [one for one in old if one.number not in pairs and one.number not in gone]
         left = [other for other in new if other.number not in pairs.values()]
         pairs |= _at_tier(free, left, tier, wishes, where)
@@ -230,10 +231,7 @@ def _likeness(old: OperatorColumns, new: OperatorColumns, wishes: Wishes) -> int
     if old.step is not None and old.step == new.step:
         return _SAME
     if not old.evolves or not new.evolves:
-        same = [store.families for store in old.shape.stores] == [
-            store.families for store in new.shape.stores
-        ]
-        return _SAME_KEY if same or set(old.shape.variables) & set(new.shape.variables) else _UNLIKE
+        return _likeness_of_states(old, new)
     before, after = {column.label for column in old.keys}, {column.label for column in new.keys}
     moved = wishes.columns(new, frozenset(before), frozenset(after))
     before = {moved.get(label, label) for label in before}
@@ -241,6 +239,20 @@ def _likeness(old: OperatorColumns, new: OperatorColumns, wishes: Wishes) -> int
     if before == after or (was == now and len(was) == len(old.keys) == len(new.keys)):
         return _SAME_KEY
     return _SIMILAR if before & after or was & now else _UNLIKE
+
+
+def _likeness_of_states(old: OperatorColumns, new: OperatorColumns) -> int:
+    """Return how similar two operators are whose columns have no labels."""
+    same = [store.families for store in old.shape.stores] == [store.families for store in new.shape.stores]
+    if same or set(old.shape.variables) & set(new.shape.variables):
+        return _SAME_KEY
+    if old.kind == _JOIN:
+        return _SIMILAR if _key_schemas(old) == _key_schemas(new) else _ALIKE
+    return _UNLIKE
+
+
+def _key_schemas(operator: OperatorColumns) -> list[str]:
+    return [family.key_schema for store in operator.shape.stores for family in store.families]
 
 
 def _ambiguous(old: Sequence[OperatorColumns], new: Sequence[OperatorColumns], where: str) -> Invalid:

@@ -300,6 +300,8 @@ class WorkingCopy:
         operation: RestoreKind,
         named: tuple[str, str],
         guard: CheckpointGuard | None = None,
+        *,
+        table: Storage | None = None,
     ) -> Restored:
         """Publish the copy as a checkpoint.
 
@@ -308,9 +310,10 @@ class WorkingCopy:
             operation: The operation that creates it.
             named: The address that the user gave, and the address of its checkpoint.
             guard: The guard of the copied checkpoint; None for a savepoint.
+            table: The directory of a new table, whose log is prepared for the query.
 
         Raises:
-            Conflict: A query uses the copied checkpoint; nothing was created.
+            Conflict: A query uses the copied checkpoint, or the table is not empty; nothing was created.
         """
         if guard is not None:
             guard.require_unmoved()
@@ -322,6 +325,7 @@ class WorkingCopy:
             target,
             operation,
             named=named,
+            table=table,
             tell=self._tell,
         )
         restored = restore(self._catalog, target, made, tell=self._tell)

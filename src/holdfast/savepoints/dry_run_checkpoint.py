@@ -6,9 +6,10 @@ batch runs. These checkpoints are therefore a few small files, regardless of the
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Final
 
 from holdfast import layout
@@ -170,17 +171,24 @@ def lay_out(saved: DryRunCheckpoint, sandbox: Storage) -> None:
     sandbox.write(layout.METADATA, QueryMetadata(saved.found.query_id).render())
 
 
-def lay_out_first(saved: DryRunCheckpoint, sandbox: Storage, sources: Sequence[str]) -> None:
+def lay_out_first(
+    saved: DryRunCheckpoint,
+    sandbox: Storage,
+    sources: Sequence[str],
+    confs: Mapping[str, str] = MappingProxyType({}),
+) -> None:
     """Write a checkpoint before its first batch, with the pinned settings of the saved one.
 
     Args:
         saved: The savepoint.
         sandbox: An empty directory.
         sources: The names of the new query's sources.
+        confs: The settings that replace pinned ones.
     """
     fixed = saved.offsets
+    fields = {**(fixed.fields or {}), "conf": {**fixed.confs, **confs}} if confs else fixed.fields
     names = sources if fixed.version > 1 else [str(number) for number in range(len(sources))]
-    nothing = OffsetLog(fixed.version, fixed.fields, dict.fromkeys(names))
+    nothing = OffsetLog(fixed.version, fields, dict.fromkeys(names))
     sandbox.write(LogFile(Log.OFFSETS, _FIRST).render(), nothing.render())
     sandbox.write(layout.METADATA, QueryMetadata(saved.found.query_id).render())
 

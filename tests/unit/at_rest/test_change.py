@@ -170,3 +170,17 @@ def test_a_failed_proof_of_the_second_step_makes_nothing(
         change.to(tmp_path / "new")
     assert not (tmp_path / "new").exists()
     assert not [path for path in tmp_path.iterdir() if path.name.startswith(".holdfast-change")]
+
+
+def test_a_change_prepares_the_table_of_another_sink(savepoint: Callable[[str], str], tmp_path: Path) -> None:
+    source, table = savepoint(SESSIONS), tmp_path / "table"
+    plan = hf.change(source).table(table).partitions(3).plan(tmp_path / "new")
+    assert (plan.table, [step.step for step in plan.steps]) == (table.as_uri(), ["partitions"])
+    assert not table.exists()
+    changed = hf.change(source).table(table).to(tmp_path / "new")
+    assert {file.name for file in (table / "_spark_metadata").iterdir()} >= {str(changed.batch_id)}
+    assert contents(LocalStorage(tmp_path / "new")) == contents(golden(SESSIONS))
+    (table / "part-0.parquet").write_text("rows of somebody else")
+    with pytest.raises(Conflict, match="not empty"):
+        hf.change(source).table(table).to(tmp_path / "other")
+    assert not (tmp_path / "other").exists()

@@ -40,7 +40,7 @@ class Change(StateChange):
         change = hf.change("checkpoints/orders")
         change.partitions(4).offsets(hf.ToRecord("orders", 0, at=12))
         plan = change.plan("checkpoints/orders-4")
-        assert [step.step for step in plan.steps] == ["partitions", "offsets"]
+        assert [step.step for step in plan.steps] == ["offsets", "partitions"]
     """
 
     def code(

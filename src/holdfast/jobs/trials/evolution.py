@@ -25,6 +25,7 @@ from holdfast.changes.evolving import (
     operator_columns,
     steps_for,
 )
+from holdfast.changes.join_columns import JOIN_FORMAT, wanted_format
 from holdfast.changes.operator_matching import Wishes
 from holdfast.changes.rewriting import StateShape
 from holdfast.checkpoints.checkpoint import ProgressCallback, read
@@ -92,11 +93,11 @@ def evolve(
 ) -> Evolved:
     """Create a checkpoint from which new code of a query continues with the converted state.
 
-    Columns of aggregations, session windows and deduplication may be new, removed, renamed or widened, and
-    any stateful operator may be inserted, removed or moved. Operators and columns are matched by name. Values
-    of columns that are kept are exact; a new aggregate starts with its initial value and continues with new
-    rows. The source is not changed. The query resumes after the same batch. Do not run a query on the old
-    checkpoint afterwards.
+    Columns of aggregations, session windows, deduplication and the sides of joins may be new, removed,
+    renamed or widened, and any stateful operator may be inserted, removed or moved. Operators and columns are
+    matched by name. Values of columns that are kept are exact; a new aggregate starts with its initial value
+    and continues with new rows. The source is not changed. The query resumes after the same batch. Do not run
+    a query on the old checkpoint afterwards.
 
     Cost: a local Spark session for some seconds; then all state is read twice and written once, without
     Spark.
@@ -108,14 +109,16 @@ def evolve(
         old: The code that made the state, for a query that did not run under Holdfast. Without it the columns
             of aggregates are identified by Spark's names.
         query: The sink's name, for a job with several.
-        initial: Initial values of new columns for existing keys: aggregates and grouping columns, by name.
+        initial: Initial values of new columns for existing rows: aggregates and grouping columns, by name,
+            and columns of a join's side as `left.NAME` or `right.NAME`.
         rename: New names by old ones, of columns and operators that are not matched otherwise. A column may
             be prefixed with its operator's number: `0.customer`.
         drop: Columns and operators whose state is discarded, if that is ambiguous.
         merge: Merge rows that get the same key because a grouping column was removed; refused if that is not
             exact.
         overrides: Settings and parameters of the job, as in `holdfast run --set`.
-        conf: Spark settings of the session.
+        conf: Spark settings of the session. `spark.sql.streaming.join.stateFormatVersion`, 2 or 3, also
+            converts the state of joins to this format.
         master: The Spark master; by default local, regardless of the job's own.
         home: The state home.
         stopped: Your confirmation that no query uses the checkpoint, which is required; a savepoint needs
@@ -259,7 +262,8 @@ def prepared_evolution(
         folder = Path(name).resolve()
         code = built(new, session, query)
         before, _ = old_plan(old, saved, session, query)
-        frame, planned = _planned(code, saved, folder)
+        join_format = wanted_format(conf, saved.offsets.confs)
+        frame, planned = _planned(code, saved, folder, join_format)
         shape = state.shape
         if not state.found.operators:
             shape = replace(shape, state_format=int(session.conf.get(FORMAT_KEY, "1") or "1"))
@@ -279,6 +283,7 @@ def prepared_evolution(
             merge=wishes.merge,
             steps=steps,
             state_format=shape.state_format,
+            join_format=join_format,
         )
 
         def accepts(made: Storage) -> None:
@@ -288,7 +293,7 @@ def prepared_evolution(
 
 
 def _planned(
-    code: Code, saved: DryRunCheckpoint, folder: Path
+    code: Code, saved: DryRunCheckpoint, folder: Path, join_format: str | None
 ) -> tuple[DataFrame, tuple[OperatorShape, ...]]:
     """Let Spark plan a first batch of the new code, which writes the metadata of its state."""
     from holdfast.engine.queries.dry_run import rehearse, without_sources
@@ -297,7 +302,9 @@ def _planned(
     frame, count = without_sources(code.frame, folder / "empty")
     names = [source.name for source in code.plan.sources] if code.plan is not None else []
     first = folder / "first"
-    lay_out_first(saved, LocalStorage(first), names or [str(number) for number in range(count)])
+    sources = names or [str(number) for number in range(count)]
+    confs = {} if join_format is None else {JOIN_FORMAT: join_format}
+    lay_out_first(saved, LocalStorage(first), sources, confs)
     trial = rehearse(frame, first, code.mode)
     if not trial.accepted:
         raise Invalid(
