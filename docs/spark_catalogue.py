@@ -30,8 +30,11 @@ star; `make proof` runs all.
   stores and schemas. There, applyInPandasWithState has the same state as flatMapGroupsWithState and is shown
   by that name.
 - `dropDuplicatesWithinWatermark` and changelogs require Spark 3.5, `transformWithState` and state format 2
-  Spark 4.0. For format 2 there is no test of aggregation without keys and of `limit`, because both fail in
-  Spark 4.0 and 4.1.
+  Spark 4.0. For format 2 there is no test of aggregation without keys and of `limit` in Spark 4.0, because
+  both fail there.
+- "Named sources and sink" is the checkpoint of a query whose sources and sink have names: version 2 of the
+  offset log, and version 3 of the commit log. Spark has both since 4.2. Join state has format 2 by default;
+  formats 3 and 4 keep a join in one store, and require RocksDB.
 - State of a third-party provider is refused with the provider's name.
 """
 

@@ -57,7 +57,7 @@ class Runs:
         self.asked.append(
             {
                 "query": query,
-                "conf": {**settings(self.provider), **conf},
+                "conf": {**settings(self.provider, query), **conf},
                 "input": str(self.folder / "input"),
                 "checkpoint": str(checkpoint),
                 "output": str(output),

@@ -27,8 +27,25 @@ _ALL = {
     f"{archive.parent.name}/{archive.name.removesuffix(SUFFIX)}"
     for archive in FOLDER.glob(f"[0-9]*/*{SUFFIX}")
 }
-# Of Sparks that Holdfast does not run on: the queries of `make_plain`, one by one.
-OTHERS = sorted(name for name in _ALL if name.startswith(("3.4/", "3.5/", "4.0/", "4.1/")))
+NAMES = (
+    "4.2/aggregate-changelog",
+    "4.2/aggregate-format2",
+    "4.2/aggregate-memory",
+    "4.2/aggregate-rocksdb",
+    "4.2/dedupe-changelog",
+    "4.2/join-format2",
+    "4.2/join-memory",
+    *KEYED,
+    "4.2/session-rocksdb",
+    "4.2/state-format2",
+    "4.2/windowed-memory",
+    "4.3/aggregate-format2",
+    "4.3/aggregate-memory",
+    "4.3/join-format2",
+    "4.3/state-format2",
+)
+# All else: the queries of `make_plain`, one by one, which `spark_matrix` tries with every verb.
+OTHERS = sorted(_ALL - {REPARTITIONED, *GATHERED, *NAMES})
 # Some of Spark 3.5, which notes nothing of its operators.
 UNNAMED = (
     "3.5/aggregate-memory",
@@ -37,7 +54,6 @@ UNNAMED = (
     "3.5/join-memory",
     "3.5/session-rocksdb",
 )
-NAMES = sorted(_ALL - {REPARTITIONED, *GATHERED, *OTHERS})
 
 
 @functools.cache

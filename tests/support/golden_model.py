@@ -37,8 +37,9 @@ def events(batch: int) -> list[Event]:
 def taken(checkpoint: Mapping[str, bytes]) -> list[int]:
     """The files in the order in which the query has taken them, which Spark may choose by itself."""
     found = {}
+    source = min(path.split("/")[1] for path in checkpoint if path.startswith("sources/"))
     for path, data in checkpoint.items():
-        if path.startswith("sources/0/") and not path.endswith(".crc"):
+        if path.startswith(f"sources/{source}/") and not path.endswith(".crc"):
             for line in data.decode().splitlines()[1:]:
                 entry = json.loads(line)
                 found[entry["batchId"]] = int(PurePosixPath(entry["path"]).stem)

@@ -21,17 +21,22 @@ from holdfast.storage.port import Storage
 # Row by row, key and value, as text: the same for states of any shape.
 Rows = Counter[str]
 
+# What a join has besides its rows: counts in formats 1 to 3, times in format 4.
+_BESIDE_JOINS = ("-keyToNumValues", "-tsWithKey")
 EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.timezone.utc)
 
 # What is tried on each, as the page of the documentation has it.
 VERBS = (
     "checkpoint show",
     "checkpoint verify",
+    "checkpoint history",
+    "doctor",
     "savepoint take",
     "restore",
     "rescale",
     "state migrate",
     "state get",
+    "state scan",
     "state diff",
     "state edit",
     "state erase",
@@ -42,6 +47,8 @@ OPERATORS = {
     "windowed": "aggregation by time window",
     "global": "aggregation without keys",
     "join": "stream-stream join",
+    "join3": "stream-stream join, state format 3",
+    "join4": "stream-stream join, state format 4",
     "distinct": "`dropDuplicates`",
     "dedupe": "`dropDuplicatesWithinWatermark`",
     "session": "aggregation by session window",
@@ -54,7 +61,11 @@ PROVIDERS = {
     "rocksdb": "RocksDB, snapshots",
     "changelog": "RocksDB, changelogs",
     "format2": "RocksDB, changelogs, state format 2",
+    "named": "RocksDB, changelogs, state format 2, named sources and sink",
 }
+JOINS = ("join", "join3", "join4")
+# Queries with a watermark of one minute.
+WITH_WATERMARK = (*JOINS, "windowed", "distinct", "dedupe", "session")
 
 
 def version_of(name: str) -> str:
@@ -74,11 +85,16 @@ CELLS = tuple(name for name in sorted({*NAMES, *GATHERED, *OTHERS}) if query_of(
 
 
 def _of_each_operator() -> tuple[str, ...]:
-    """Each operator of each Spark, in one of the ways to keep its state: another one from Spark to Spark."""
+    """Each operator, in one of the ways to keep its state: of the newest Spark, and of every second other."""
     found: dict[tuple[str, str], list[str]] = {}
     for name in CELLS:
         found.setdefault((version_of(name), query_of(name)), []).append(name)
-    return tuple(names[at % len(names)] for at, names in enumerate(found.values()))
+    versions, queries = sorted({version for version, _ in found}), [*OPERATORS]
+    return tuple(
+        names[at % len(names)]
+        for at, ((version, query), names) in enumerate(found.items())
+        if version == versions[-1] or (versions.index(version) + queries.index(query)) % 2
+    )
 
 
 SOME = _of_each_operator()
@@ -94,12 +110,35 @@ def expected(name: str) -> Rows:
 
 def found(name: str, storage: Storage) -> Rows:
     """The same rows as they are in files."""
-    shown: Callable[[str, Any, Any], Any] = _SHOWN.get(query_of(name), _plain)
     return Counter(
-        repr(shown(row.state.label, row.key, row.value))
+        shown(name, row.state.label, row.key, value)
         for row in state_rows(storage)
-        if not row.state.internal and not row.state.label.endswith("-keyToNumValues")
+        if not row.state.internal and not row.state.label.endswith(_BESIDE_JOINS)
+        # In format 4 all rows of a key and a time are one list.
+        for value in (row.value if query_of(name) == "join4" else [row.value])
     )
+
+
+def shown(name: str, label: str, key: Any, value: Any) -> str:
+    """A row as text."""
+    return repr(_SHOWN.get(query_of(name), _plain)(label, key, value))
+
+
+def expected_history(name: str) -> dict[int, tuple[dict[str, int], int]]:
+    """The end of each source and the next watermark in milliseconds, by batch: a file of each is a batch."""
+    files = model.taken(golden_files(name))
+    sides = ("left", "right") if query_of(name) in JOINS else ("in",)
+    history = {}
+    for batch in range(len(files) + 1):
+        newest = min(batch, len(files) - 1)
+        names = (
+            f"{side}_events" if provider_of(name) == "named" else str(number)
+            for number, side in enumerate(sides)
+        )
+        # A stream's own watermark begins at the epoch.
+        watermark = model.watermark(files[: newest + 1]) if query_of(name) in WITH_WATERMARK else EPOCH
+        history[batch] = dict.fromkeys(names, newest), int(watermark.timestamp() * 1000)
+    return history
 
 
 def _plain(_: str, key: Mapping[str, Any], value: Any) -> Any:
@@ -137,7 +176,7 @@ def _processed(label: str, key: Mapping[str, Any], value: Any) -> Any:
 _SHOWN: dict[str, Callable[[str, Any, Any], Any]] = {
     "windowed": _window,
     "session": _session,
-    "join": _joined,
+    **dict.fromkeys(JOINS, _joined),
     "dedupe": _expiring,
     "state": _processed,
     "limit": lambda _, __, value: tuple(value.values()),
@@ -172,6 +211,6 @@ _EXPECTED: dict[str, Callable[[list[int]], Iterable[Any]]] = {
     "distinct": lambda _: (
         (event.customer, event.ts) for event in model.all_events() if event.ts > model.watermark()
     ),
-    "join": _sides,
+    **dict.fromkeys(JOINS, _sides),
     "state": _states,
 }

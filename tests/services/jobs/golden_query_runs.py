@@ -13,6 +13,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "golden"))
 
+from golden_queries import with_sink_name
 from make_plain import QUERIES
 from pyspark.sql import DataFrame, SparkSession
 
@@ -28,8 +29,8 @@ def run(spark: SparkSession, asked: dict[str, Any]) -> None:
         Path(asked["output"], f"{batch_id}.jsonl").write_text("\n".join(found))
 
     writer = frame(spark, Path(asked["input"])).writeStream.outputMode(mode).foreachBatch(write)
-    query = writer.option("checkpointLocation", asked["checkpoint"]).trigger(availableNow=True).start()
-    query.awaitTermination()
+    writer = with_sink_name(spark, writer.option("checkpointLocation", asked["checkpoint"]))
+    writer.trigger(availableNow=True).start().awaitTermination()
 
 
 def main(asked: dict[str, Any]) -> None:

@@ -6,13 +6,25 @@ What is tried is in `spark_matrix`; the documentation's matrix is made from the 
 from __future__ import annotations
 
 import itertools
+import json
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from spark_matrix import CELLS, TRIED, VERBS, Rows, expected, found, query_of
+from spark_matrix import (
+    CELLS,
+    JOINS,
+    TRIED,
+    VERBS,
+    Rows,
+    expected,
+    expected_history,
+    found,
+    query_of,
+    shown,
+)
 from state_rows import state_rows
 
 import holdfast as hf
@@ -30,6 +42,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("guards_wait_no_time")]
 # One task has all that they keep.
 GATHERED = ("global", "limit")
 CUSTOMER = "c3"
+SIDES = dict.fromkeys(JOINS, ("left", "right"))
 
 
 class Tried:
@@ -69,6 +82,34 @@ def check(case: Tried) -> None:
     assert told.batch_id in told.restorable
 
 
+def history(case: Tried) -> None:
+    """Each batch has the offsets and the watermark that its files give."""
+    told = hf.checkpoints.history(case.checkpoint)
+    model = expected_history(case.name)
+    assert len(told) >= 2
+    assert {
+        batch.batch_id: (
+            {name: json.loads(end or "")["logOffset"] for name, end in batch.offsets.items()},
+            batch.next_watermark_ms or 0,
+        )
+        for batch in told
+    } == {batch.batch_id: model[batch.batch_id] for batch in told}
+    for batch in told:
+        assert len(batch.operators) == 1
+    assert told[-1].new_bytes > 0
+
+
+def doctor(case: Tried) -> None:
+    health = hf.health(case.checkpoint, home=case.folder / "home")
+    assert health.problems == ()
+    assert health.not_judged == ()
+    assert health.batch_id == max(health.restorable)
+    assert {source.name for source in health.sources} == {*expected_history(case.name)[0][0]}
+    (operator,) = health.operators
+    assert operator.partitions == (1 if case.query in GATHERED else 2)
+    assert health.restart is not None
+
+
 def take(case: Tried) -> None:
     proof = savepoints.verify(case.saved(), deep=True)
     assert proof.ok
@@ -90,7 +131,7 @@ def rescale(case: Tried) -> None:
 
 def move(case: Tried) -> None:
     new = case.folder / "moved"
-    to_memory = not case.name.endswith("-memory") and case.query != "state"
+    to_memory = not case.name.endswith("-memory") and case.query not in ("state", "join3", "join4")
     migrate(case.saved(), new, backend="memory" if to_memory else "rocksdb", partitions=5)
     assert case.rows_of(new) == case.rows
     assert verify(open_storage(str(new))).ok
@@ -109,10 +150,29 @@ def get(case: Tried) -> None:
             (entry,) = reader.get(operator.named.display_name, row.key).entries
             assert entry.value == ({} if case.query == "distinct" else row.value)
         return
-    for state in {"join": ("left", "right"), "state": ("count", "amounts")}.get(case.query, ("",)):
+    for state in {**SIDES, "state": ("count", "amounts")}.get(case.query, ("",)):
         rows = [row for row in case.rows if f"'{CUSTOMER}'" in row and f"'{state}'" in f"'', {row}"]
         assert len(reader.get(state, CUSTOMER).entries) == (12 if state == "amounts" else len(rows))
         assert not reader.get(state, "nobody").exists
+
+
+def scan(case: Tried) -> None:
+    """Every row of the states that users know, through the public reader."""
+    states = {**SIDES, "state": ("count", "amounts")}.get(case.query, ("",))
+    (operator,) = read(open_storage(str(case.checkpoint))).operators
+    rows: Rows = Counter()
+    for state in states:
+        lists: dict[str, list[Any]] = {}
+        for entry in hf.state(case.checkpoint).scan(state or operator.named.display_name):
+            key = {**entry.key, **entry.sub}
+            if state == "amounts":
+                lists.setdefault(key["customer"], []).append(entry.value)
+            else:
+                rows[shown(case.name, state, key, entry.value)] += 1
+        rows.update(
+            shown(case.name, state, {"customer": customer}, values) for customer, values in lists.items()
+        )
+    assert rows == case.rows
 
 
 def diff(case: Tried) -> None:
@@ -133,7 +193,7 @@ def edit(case: Tried) -> None:
     assert not told.same
     if case.query in GATHERED:
         assert rows != case.rows
-    elif case.query == "join":
+    elif case.query in JOINS:
         assert rows == case.without(f"('left', ('{CUSTOMER}'")
     elif case.query == "state":
         assert rows == Counter(
@@ -146,7 +206,7 @@ def edit(case: Tried) -> None:
 
 def _edit_of(case: Tried) -> dict[str, Any]:
     (operator,) = read(open_storage(str(case.checkpoint))).operators
-    states = {"join": "left", "state": "amounts"}
+    states = {**dict.fromkeys(JOINS, "left"), "state": "amounts"}
     state = states.get(case.query, operator.named.display_name)
     if case.query in GATHERED:
         return {"state": state, "where": "true", "set": {"count" if case.query == "global" else "value": 7}}
@@ -163,7 +223,11 @@ def erase(case: Tried) -> None:
 
 
 TRIES: dict[str, Callable[[Tried], None]] = dict(
-    zip(VERBS, (show, check, take, restore, rescale, move, get, diff, edit, erase), strict=True)
+    zip(
+        VERBS,
+        (show, check, history, doctor, take, restore, rescale, move, get, scan, diff, edit, erase),
+        strict=True,
+    )
 )
 
 
