@@ -33,7 +33,7 @@ PROVIDERS = {
     "named": {"providerClass": ROCKSDB, "checkpointFormatVersion": "2", "changelog": "true", "named": "true"},
 }
 # The format of a join's state: 3 and 4 have one store a partition, and 4 keeps rows by their time.
-JOIN_FORMATS = {"join": "2", "join3": "3", "join4": "4"}
+JOIN_FORMATS = {"join": "2", "join3": "3", "join4": "4", "joinlists": "4"}
 NAMED_SOURCES = f"{STREAMING}.queryEvolution.enableSourceEvolution"
 NAMED_SINK = f"{STREAMING}.queryEvolution.enableSinkEvolution"
 SINK = "results"
@@ -63,7 +63,7 @@ def events(spark: SparkSession, folder: Path, watermark: str | None = "1 minute"
     reader: Any = spark.readStream
     if spark.conf.get(NAMED_SOURCES, "false") == "true":
         reader = reader.name(f"{folder.name}_events")
-    stream = reader.schema(SCHEMA).option("maxFilesPerTrigger", "1").json(str(folder))
+    stream: DataFrame = reader.schema(SCHEMA).option("maxFilesPerTrigger", "1").json(str(folder))
     return stream.withWatermark("ts", watermark) if watermark else stream
 
 
@@ -81,8 +81,18 @@ def filtered(spark: SparkSession, folder: Path) -> DataFrame:
 
 
 def joined(spark: SparkSession, folder: Path) -> DataFrame:
-    left = events(spark, folder / "left")
-    right = events(spark, folder / "right").select(
+    return _joined(events(spark, folder / "left"), events(spark, folder / "right"))
+
+
+def joined_by_minute(spark: SparkSession, folder: Path) -> DataFrame:
+    """Several rows of a customer have one time, which are a list in format 4."""
+    sides = (events(spark, folder / side, None) for side in ("left", "right"))
+    minutes = (side.withColumn("ts", F.date_trunc("minute", "ts")) for side in sides)
+    return _joined(*(side.withWatermark("ts", "1 minute") for side in minutes))
+
+
+def _joined(left: DataFrame, right: DataFrame) -> DataFrame:
+    right = right.select(
         F.col("customer").alias("who"), F.col("amount").alias("paid"), F.col("ts").alias("at")
     )
     near = F.expr("customer = who and at between ts - interval 1 minute and ts + interval 1 minute")

@@ -6,6 +6,7 @@ no metadata of their operators. Those that are there are left as they are, unles
 
 from __future__ import annotations
 
+import os
 import sys
 import tempfile
 from collections.abc import Callable
@@ -21,6 +22,7 @@ from golden_queries import (
     filtered,
     grouped,
     joined,
+    joined_by_minute,
     limited,
     pack,
     sessions,
@@ -40,6 +42,7 @@ QUERIES: dict[str, tuple[Callable[[SparkSession, Path], DataFrame], str]] = {
     "join": (joined, "append"),
     "join3": (joined, "append"),
     "join4": (joined, "append"),
+    "joinlists": (joined_by_minute, "append"),
     "distinct": (distinct, "append"),
     "dedupe": (deduplicated, "append"),
     "session": (sessions, "append"),
@@ -56,6 +59,7 @@ SINCE = {
     "format2": (4, 0),
     "join3": (4, 1),
     "join4": (4, 2),
+    "joinlists": (4, 2),
     "named": (4, 2),
 }
 
@@ -69,6 +73,7 @@ def names_for(version: tuple[int, ...]) -> list[str]:
         if all(version >= SINCE.get(part, version) for part in (query, provider))
         # These keep their state in RocksDB alone; without state there is nothing to keep.
         and not (query in ("state", "join3", "join4") and provider == "memory")
+        and not (query == "joinlists" and provider != "format2")
         and not (query == "stateless" and provider not in ("memory", "named"))
         # Spark fails at these: it counts the state ids of one partition, and the shuffle partitions.
         and not (query in ("global", "limit") and provider in ("format2", "named") and version < (4, 2))
@@ -76,6 +81,7 @@ def names_for(version: tuple[int, ...]) -> list[str]:
 
 
 def session(folder: str) -> SparkSession:
+    os.environ["PYSPARK_PYTHON"] = sys.executable
     settings = {
         "spark.ui.enabled": "false",
         "spark.sql.shuffle.partitions": "2",

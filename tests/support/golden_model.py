@@ -9,7 +9,7 @@ import datetime as dt
 import json
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 
 FILES = 12
@@ -92,6 +92,13 @@ def sessions() -> set[tuple[str, dt.datetime]]:
 def joinable() -> list[Event]:
     """Events of one side that one of the other side can still come for."""
     return [event for event in all_events() if event.ts >= watermark() - MINUTE]
+
+
+def joinable_by_minute() -> list[Event]:
+    """The same of a join whose times are whole minutes."""
+    minutes = [replace(event, ts=event.ts.replace(second=0)) for event in all_events()]
+    newest = max(event.ts for event in minutes)
+    return [event for event in minutes if event.ts >= newest - 2 * MINUTE]
 
 
 def seen_within_watermark(files: Sequence[int], batches: int) -> dict[str, dt.datetime]:

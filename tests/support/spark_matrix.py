@@ -49,6 +49,7 @@ OPERATORS = {
     "join": "stream-stream join",
     "join3": "stream-stream join, state format 3",
     "join4": "stream-stream join, state format 4",
+    "joinlists": "stream-stream join, state format 4, several rows of one time",
     "distinct": "`dropDuplicates`",
     "dedupe": "`dropDuplicatesWithinWatermark`",
     "session": "aggregation by session window",
@@ -63,7 +64,9 @@ PROVIDERS = {
     "format2": "RocksDB, changelogs, state format 2",
     "named": "RocksDB, changelogs, state format 2, named sources and sink",
 }
-JOINS = ("join", "join3", "join4")
+JOINS = ("join", "join3", "join4", "joinlists")
+# All rows of a key and a time are one list.
+LISTED = ("join4", "joinlists")
 # Queries with a watermark of one minute.
 WITH_WATERMARK = (*JOINS, "windowed", "distinct", "dedupe", "session")
 
@@ -114,14 +117,14 @@ def found(name: str, storage: Storage) -> Rows:
         shown(name, row.state.label, row.key, value)
         for row in state_rows(storage)
         if not row.state.internal and not row.state.label.endswith(_BESIDE_JOINS)
-        # In format 4 all rows of a key and a time are one list.
-        for value in (row.value if query_of(name) == "join4" else [row.value])
+        for value in (row.value if query_of(name) in LISTED else [row.value])
     )
 
 
 def shown(name: str, label: str, key: Any, value: Any) -> str:
     """A row as text."""
-    return repr(_SHOWN.get(query_of(name), _plain)(label, key, value))
+    show: Callable[[str, Any, Any], Any] = _SHOWN.get(query_of(name), _plain)
+    return repr(show(label, key, value))
 
 
 def expected_history(name: str) -> dict[int, tuple[dict[str, int], int]]:
@@ -137,6 +140,8 @@ def expected_history(name: str) -> dict[int, tuple[dict[str, int], int]]:
         )
         # A stream's own watermark begins at the epoch.
         watermark = model.watermark(files[: newest + 1]) if query_of(name) in WITH_WATERMARK else EPOCH
+        if query_of(name) == "joinlists":
+            watermark = watermark.replace(second=0)
         history[batch] = dict.fromkeys(names, newest), int(watermark.timestamp() * 1000)
     return history
 
@@ -200,6 +205,12 @@ def _sides(_: list[int]) -> Iterable[Any]:
             yield side, (event.customer, event.amount, event.ts)
 
 
+def _sides_by_minute(_: list[int]) -> Iterable[Any]:
+    for side in ("left", "right"):
+        for event in model.joinable_by_minute():
+            yield side, (event.customer, event.amount, event.ts)
+
+
 _EXPECTED: dict[str, Callable[[list[int]], Iterable[Any]]] = {
     "aggregate": _aggregated,
     "groups": _aggregated,
@@ -212,5 +223,6 @@ _EXPECTED: dict[str, Callable[[list[int]], Iterable[Any]]] = {
         (event.customer, event.ts) for event in model.all_events() if event.ts > model.watermark()
     ),
     **dict.fromkeys(JOINS, _sides),
+    "joinlists": _sides_by_minute,
     "state": _states,
 }

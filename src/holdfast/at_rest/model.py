@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from holdfast.checkpoints.checkpoint import NAMES, ProgressCallback
 from holdfast.checkpoints.state.rocksdb import Pairs
 from holdfast.checkpoints.state.states import OperatorStates, StateCodec
-from holdfast.formats.operators import OperatorName
+from holdfast.formats.operators import FamilyUse, OperatorName, use_of
 from holdfast.formats.rows.plain import plain
 from holdfast.formats.rows.spark_types import Array, Atom, Decimal, Map, Struct
 from holdfast.json_shapes import NOT_IN_JSON, JsonShape, in_json, in_json_as, json_as, json_spread
@@ -93,6 +93,14 @@ class NamedState(JsonShape):
         # A state of a keyed operator may have the operator's own name, which stands for the combined state.
         is_whole = self.codec is not None or self.form is StateForm.KEYED
         return self.operator if is_whole and self.name == self.operator else f"{self.operator}.{self.name}"
+
+    @property
+    def lists_values(self) -> bool:
+        """Whether a stored value holds several rows: the elements of a list, or a join's rows of one time."""
+        if self.form is StateForm.LIST:
+            return True
+        name = None if self.codec is None else self.codec.name
+        return name is not None and use_of(name.operator, name.label) is FamilyUse.JOIN_ROWS_BY_TIME
 
     @property
     def stored(self) -> tuple[str, str]:

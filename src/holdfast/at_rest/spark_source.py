@@ -179,7 +179,7 @@ def _collected(
         whole = np.array([len(key) + len(value) for key, value in pairs], np.int64)
         total += int(whole.sum())
         if source is None:
-            rows += sum(_elements(codec, pairs)) if state.form is StateForm.LIST else len(pairs)
+            rows += sum(_elements(codec, pairs)) if state.lists_values else len(pairs)
             continue
         batch = row_batch(state, codec, partition, pairs, schema)
         rows += batch.num_rows

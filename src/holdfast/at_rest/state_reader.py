@@ -48,6 +48,7 @@ if TYPE_CHECKING:
 _FILLING: Final = ("__dummy__", "__empty__")
 _TTL_VALUE: Final = ("value", "ttlExpirationMs")
 _MAP_KEY: Final = ("key", "userKey")
+_JOIN_INDEXES: Final = (FamilyUse.JOIN_COUNTS, FamilyUse.JOIN_TIMES)
 
 
 def named_operators(storage: Storage, batch_id: int | None = None) -> tuple[NamedOperator, ...]:
@@ -229,13 +230,13 @@ def _states(
         if codec.name.store == DEFAULT_STORE == codec.name.family and families:
             continue  # a store with families also has an unused default family
         family = family_of(operator.name, label)
-        if family is not None and family.use is FamilyUse.JOIN_ROWS:
+        if family is not None and family.use in (FamilyUse.JOIN_ROWS, FamilyUse.JOIN_ROWS_BY_TIME):
             counts = codecs.get(companion(operator.name, label, FamilyUse.JOIN_COUNTS))
             yield _name_state(source, named, codec, state_name(named, label), StateForm.ROWS, counts)
         elif family is not None and family.use is FamilyUse.TIMERS:
             if family.state(label) in TIMER_NAMES:
                 yield _name_state(source, named, codec, state_name(named, label), StateForm.TIMERS)
-        elif not codec.name.internal and (family is None or family.use is not FamilyUse.JOIN_COUNTS):
+        elif not codec.name.internal and (family is None or family.use not in _JOIN_INDEXES):
             is_list = companion(operator.name, label, FamilyUse.LIST_COUNTER) in codecs
             form = StateForm.LIST if is_list else StateForm.VALUE
             yield _name_state(

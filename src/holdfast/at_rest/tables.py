@@ -97,7 +97,7 @@ def row_batch(
     import pyarrow as pa
 
     keys = _key_columns(state, codec, [key for key, _ in pairs])
-    if state.form is StateForm.LIST:
+    if state.lists_values:
         rows, counts = _elements(codec, pairs)
         at = pa.array(np.repeat(np.arange(len(pairs)), counts))
         keys = [column.take(at) for column in keys]

@@ -149,7 +149,6 @@ _KEPT_BESIDE: Final = {
     FamilyUse.EXPIRY_COUNTER: "expiry count",
     FamilyUse.TIMER_INDEX: "by time",
     FamilyUse.JOIN_COUNTS: "counts",
-    FamilyUse.JOIN_ROWS_BY_TIME: "rows by time",
     FamilyUse.JOIN_TIMES: "times",
 }
 

@@ -16,6 +16,7 @@ import pytest
 from spark_matrix import (
     CELLS,
     JOINS,
+    LISTED,
     TRIED,
     VERBS,
     Rows,
@@ -131,7 +132,7 @@ def rescale(case: Tried) -> None:
 
 def move(case: Tried) -> None:
     new = case.folder / "moved"
-    to_memory = not case.name.endswith("-memory") and case.query not in ("state", "join3", "join4")
+    to_memory = not case.name.endswith("-memory") and case.query not in ("state", "join3", *LISTED)
     migrate(case.saved(), new, backend="memory" if to_memory else "rocksdb", partitions=5)
     assert case.rows_of(new) == case.rows
     assert verify(open_storage(str(new))).ok
@@ -157,13 +158,19 @@ def get(case: Tried) -> None:
 
 
 def scan(case: Tried) -> None:
-    """Every row of the states that users know, through the public reader."""
+    """Every row of the states that users know, through the public reader, row by row and in columns."""
     states = {**SIDES, "state": ("count", "amounts")}.get(case.query, ("",))
     (operator,) = read(open_storage(str(case.checkpoint))).operators
     rows: Rows = Counter()
     for state in states:
         lists: dict[str, list[Any]] = {}
-        for entry in hf.state(case.checkpoint).scan(state or operator.named.display_name):
+        named = state or operator.named.display_name
+        entries = list(hf.state(case.checkpoint).scan(named))
+        columns = hf.state(case.checkpoint).arrow(named).read_all()
+        assert columns.num_rows == len(entries)
+        for name in ({"amount", "count"} & {*entries[0].value}) if entries else ():
+            assert Counter(columns[name].to_pylist()) == Counter(entry.value[name] for entry in entries)
+        for entry in entries:
             key = {**entry.key, **entry.sub}
             if state == "amounts":
                 lists.setdefault(key["customer"], []).append(entry.value)

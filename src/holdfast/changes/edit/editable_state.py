@@ -341,13 +341,6 @@ def _row_layout(
     if main_use is FamilyUse.JOIN_ROWS_BY_TIME:
         times = codecs.get(labels[FamilyUse.JOIN_TIMES])
         return RowKind.JOIN_BY_TIME, {} if times is None else {"count": times}
-    if main_use is FamilyUse.JOIN_TIMES:
-        raise Unsupported(
-            "the index of a join's rows cannot be edited directly",
-            code="HF-E7014",
-            where=state.full_name,
-            hint=f"edit {labels[FamilyUse.JOIN_ROWS_BY_TIME]}; the index is updated with it",
-        )
     if state.form is StateForm.TIMERS:
         return RowKind.TIMER, {"reverse": codecs[labels[FamilyUse.TIMER_INDEX]]}
     paired = {role: codecs[labels[use]] for role, use in _COMPANIONS.items() if labels[use] in codecs}
