@@ -58,8 +58,8 @@ SINCE = {
     "state": (4, 0),
     "format2": (4, 0),
     "join3": (4, 1),
-    "join4": (4, 2),
-    "joinlists": (4, 2),
+    "join4": (4, 3),
+    "joinlists": (4, 3),
     "named": (4, 2),
 }
 

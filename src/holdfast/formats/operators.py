@@ -174,7 +174,13 @@ PROCESSOR: Final = OperatorKind(
     _PROCESSOR_FAMILIES,
 )
 OPERATORS: Final = (
-    OperatorKind("aggregate", "aggregation", ("stateStoreSave",), KeyPlacement.WHOLE_KEY),
+    # The second is that of real-time mode.
+    OperatorKind(
+        "aggregate",
+        "aggregation",
+        ("stateStoreSave", "StatefulStreamlineAggregate"),
+        KeyPlacement.WHOLE_KEY,
+    ),
     OperatorKind("dedupe", "deduplication", ("dedupe",), KeyPlacement.WHOLE_KEY),
     OperatorKind(
         "dedupe", "deduplication within watermark", ("dedupeWithinWatermark",), KeyPlacement.WHOLE_KEY
