@@ -53,15 +53,24 @@ def verify(
         bool,
         typer.Option("--deep", help="Also read every row and compare with the recorded digests."),
     ] = False,
+    master: Annotated[
+        str | None,
+        typer.Option(
+            "--master", metavar="URL", help="Hash files and read rows on the executors of this Spark cluster."
+        ),
+    ] = None,
     json: options.Json = False,
 ) -> None:
     """Verify that a savepoint is whole; exit code 0 if it is, 6 if it is damaged.
 
     With --deep the rows are counted, hashed and compared with the digests recorded when it was taken. If the
     digests are pending, the rows are counted but not compared.
+
+    With --master the work is a Spark job, for state that one machine cannot read in time. The result is the
+    same. The executors must reach the catalog.
     """
     with progress("verify", "files") as tell:
-        proof = hf.savepoints.verify(savepoint, deep=deep, tell=tell)
+        proof = hf.savepoints.verify(savepoint, deep=deep, master=master, tell=tell)
     output.show(proof, json, _show_proof)
     next_step.say_looked_up(json, lambda: _after_proof(savepoint, proof))
     if not proof.ok:

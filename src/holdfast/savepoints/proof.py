@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Container, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import lru_cache, partial
 from typing import Final
 
 from holdfast.checkpoints.checkpoint import ProgressCallback
@@ -30,6 +31,7 @@ from holdfast.savepoints.catalog import (
 )
 from holdfast.savepoints.copying import WORKERS, each
 from holdfast.savepoints.digests import manifest_states, recorded
+from holdfast.savepoints.spread import SharedSavepoint, Tasks, contents_on
 from holdfast.savepoints.view import SavepointView
 from holdfast.storage.hashing import hash_file, hash_of
 from holdfast.storage.port import Storage
@@ -124,6 +126,7 @@ def prove(
     deep: bool = False,
     unread: Container[str] = (),
     workers: int = WORKERS,
+    tasks: Tasks | None = None,
     tell: ProgressCallback | None = None,
 ) -> Proof:
     """Verify a savepoint.
@@ -140,6 +143,7 @@ def prove(
         deep: Read the rows of the state, compare them with the recorded digests, and check that every key is
             in the partition that Spark's hash gives it.
         workers: Number of files to read in parallel.
+        tasks: Where files are hashed and rows are read; by default in threads of this process.
         tell: Called with the number of finished files, the number of all files, and the current step.
 
     Raises:
@@ -154,13 +158,14 @@ def prove(
         problem = Problem(manifest_path(savepoint_id), _what(error), _UNREADABLE)
         return Proof(uri, None, (problem,), 1, 0)
     objects: dict[str, SavedFile] = {file.sha256: file for file in reversed(manifest.files)}
-    looked = each(
-        lambda file: _look(catalog, file, read=file.path not in unread),
-        sorted(objects.values(), key=lambda file: file.path),
-        workers,
-        tell,
-        "hashing",
-    )
+    files = sorted(objects.values(), key=lambda file: file.path)
+    shared = SharedSavepoint.of(catalog, manifest)
+    if tasks is None:
+        looked = each(
+            lambda file: _look(catalog, file, read=file.path not in unread), files, workers, tell, "hashing"
+        )
+    else:
+        looked = tasks.run(partial(_look_at, shared), files, tell, "hashing")
     problems = [problem for problem in looked if problem is not None]
     if not problems:
         # Changed bytes are reported already; their effect on other files would only repeat it.
@@ -177,7 +182,10 @@ def prove(
     if deep and readable:
         view = SavepointView(catalog, manifest.files, manifest.checkpoint)
         try:
-            states = contents(view, manifest.batch_id, check_partitions=True, tell=tell)
+            if tasks is None:
+                states = contents(view, manifest.batch_id, check_partitions=True, tell=tell)
+            else:
+                states = contents_on(tasks, shared, view, manifest.batch_id, tell)
         except Corrupt as error:
             problems.append(Problem(error.where or uri, f"{error.fact}: {error.found}", _RETAKE))
         else:
@@ -243,6 +251,17 @@ def _difference(state: RecordedState, rows: int, digest: str, source: str) -> Pr
 
 def _what(error: HoldfastError) -> str:
     return error.fact + (f": {error.found}" if error.found else "")
+
+
+def _look_at(savepoint: SharedSavepoint, file: SavedFile) -> Problem | None:
+    """Return the problem of a file, on the machine that runs this."""
+    catalog, _ = _catalog_of(savepoint)
+    return _look(catalog, file, read=True)
+
+
+@lru_cache(maxsize=1)
+def _catalog_of(savepoint: SharedSavepoint) -> tuple[Storage, Manifest]:
+    return savepoint.open()
 
 
 def _look(catalog: Storage, file: SavedFile, *, read: bool) -> Problem | None:

@@ -16,6 +16,7 @@ from holdfast.config.checks import whole
 from holdfast.config.units import Duration, parse_duration
 from holdfast.errors import Corrupt, HoldfastError
 from holdfast.external.view import open_checkpoint
+from holdfast.extras import require_package
 from holdfast.formats.manifest import LabelChange, Manifest
 from holdfast.layout import SAVEPOINTS_BESIDE, beside
 from holdfast.ownership.checkpoint_guard import held_for_making
@@ -210,13 +211,22 @@ def label(savepoint: Address, label: str | None) -> LabelChange:
     return labels.set_label(catalog, savepoint_id, label, who=labels.person(), when_ms=now_ms())
 
 
-def verify(savepoint: Address, *, deep: bool = False, tell: ProgressCallback | None = None) -> Proof:
+def verify(
+    savepoint: Address,
+    *,
+    deep: bool = False,
+    master: str | None = None,
+    tell: ProgressCallback | None = None,
+) -> Proof:
     """Verify that a savepoint is bit for bit unchanged since it was taken, and consistent.
 
     Args:
         savepoint: The savepoint's address.
         deep: Also read every row of the state, and compare the row counts and digests with the recorded
             ones. If none are recorded, `content` is `pending` and nothing is compared.
+        master: The master of a Spark cluster whose executors hash the files and read the rows, for state that
+            one machine cannot read in time; the active session is used if there is one. The executors must
+            reach the catalog. The result is the same. By default no Spark is used.
         tell: Called with the number of finished items, the number of all items, and the current step.
 
     Returns:
@@ -224,6 +234,7 @@ def verify(savepoint: Address, *, deep: bool = False, tell: ProgressCallback | N
 
     Raises:
         NotFound: The savepoint does not exist.
+        Unavailable: The catalog does not answer, an executor does not see it, or the Spark job failed.
 
     Example:
         proof = hf.savepoints.verify("savepoints@daily", deep=True)
@@ -233,7 +244,14 @@ def verify(savepoint: Address, *, deep: bool = False, tell: ProgressCallback | N
         except hf.NotFound as error:
             assert error.exit_code == 3
     """
-    return prove(*StateAddress.resolve(savepoint).open_savepoint(), deep=deep, tell=tell)
+    catalog, savepoint_id = StateAddress.resolve(savepoint).open_savepoint()
+    if master is None:
+        return prove(catalog, savepoint_id, deep=deep, tell=tell)
+    from holdfast.engine.executors import Executors
+
+    require_package("pyspark")
+    with Executors("holdfast-verify", master) as tasks:
+        return prove(catalog, savepoint_id, deep=deep, tasks=tasks, tell=tell)
 
 
 def diff(

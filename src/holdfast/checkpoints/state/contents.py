@@ -95,6 +95,8 @@ def store_sums(
     operator: OperatorStates,
     store: StoreId,
     step: Callable[[], None] = lambda: None,
+    *,
+    check: PartitionCheck | None = None,
 ) -> dict[StateName, ContentSum]:
     """Return the sums of the rows of one store of one partition, for each state that has rows.
 
@@ -103,14 +105,17 @@ def store_sums(
         operator: The store's operator.
         store: The identity of the store.
         step: A function that is called after every few thousand rows.
+        check: The check that every key is in the partition that Spark's hash determines; None for no check.
 
     Raises:
         NotFound: A file is missing.
-        Corrupt: A file or a row is damaged.
+        Corrupt: A file or a row is damaged, or a key is in the wrong partition.
         Unsupported: The state's format cannot be read.
     """
     sums: dict[StateName, ContentSum] = {}
     for codec, pairs in store_chunks(storage, operator, store):
+        if check is not None:
+            check.require(codec, store.partition, [key for key, _ in pairs])
         sums.setdefault(codec.name, ContentSum()).add(*bare_rows(codec, pairs))
         step()
     return sums

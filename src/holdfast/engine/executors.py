@@ -1,0 +1,114 @@
+"""The work of a verb on the executors of a Spark session, item by item."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from functools import partial
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from holdfast.engine.cluster import send_package
+from holdfast.engine.session.session import session
+from holdfast.errors import HoldfastError, Unavailable
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+T = TypeVar("T")
+R = TypeVar("R")
+_QUIET: Final = {"spark.ui.enabled": "false", "spark.log.level": "ERROR"}
+# More tasks than slots, because items differ in size; executors may also register after the start.
+_TASKS_PER_SLOT: Final = 4
+_FEWEST_TASKS: Final = 16
+
+
+class Executors(AbstractContextManager["Executors"]):
+    """Executors of the active session, or of a new one that ends with the block.
+
+    Args:
+        name: The name of the application.
+        master: The master of a new session; by default that of the user's settings.
+    """
+
+    def __init__(self, name: str, master: str | None) -> None:
+        self._name = name
+        self._master = master
+        self._spark: SparkSession | None = None
+        self._is_own = False
+
+    def __enter__(self) -> Executors:
+        from pyspark.sql import SparkSession
+
+        # A builder would set Holdfast's defaults on a session of the user.
+        running = SparkSession.getActiveSession()
+        self._is_own = running is None
+        self._spark = session(self._name, master=self._master, conf=_QUIET) if running is None else running
+        send_package(self._spark)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._is_own and self._spark is not None:
+            self._spark.stop()
+
+    def run(
+        self,
+        work: Callable[[T], R],
+        items: Iterable[T],
+        tell: Callable[[int, int, str], None] | None,
+        note: str,
+    ) -> list[R]:
+        """Apply a function to each item in tasks, and return the results in order.
+
+        Args:
+            work: The function, which executors import by its name; its arguments and results are pickled.
+            items: The items.
+            tell: Called with the number of finished items, the number of all items, and the note.
+            note: The current step.
+
+        Raises:
+            HoldfastError: The error of the first item, in the order of the items, whose function raised one.
+            Unavailable: The job failed, for example because an executor lacks a package.
+        """
+        given = list(items)
+        if not given:
+            return []
+        if tell is not None:
+            tell(0, len(given), note)
+        context: Any = self._spark.sparkContext if self._spark is not None else None
+        tasks = min(len(given), max(_FEWEST_TASKS, _TASKS_PER_SLOT * context.defaultParallelism))
+        try:
+            outcomes: Sequence[Any] = (
+                context.parallelize(given, tasks).mapPartitions(partial(_outcomes, work)).collect()
+            )
+        except Exception as error:
+            raise _failed(error) from error
+        if tell is not None:
+            tell(len(given), len(given), note)
+        for outcome in outcomes:
+            if isinstance(outcome, HoldfastError):
+                raise outcome
+        return list(outcomes)
+
+
+def _outcomes(work: Callable[[T], R], items: Iterable[T]) -> Iterator[R | HoldfastError]:
+    """Yield the result of each item, or its error."""
+    for item in items:
+        try:
+            yield work(item)
+        except HoldfastError as error:  # noqa: PERF203 - one item's error does not end the task
+            yield error
+
+
+def _failed(error: Exception) -> HoldfastError:
+    """Return the error of a job, with the last line of the task's Python error."""
+    lines = [line.strip() for line in str(error).splitlines()]
+    named = [line for line in lines if "Error: " in line and not line.startswith(("at ", "py4j."))]
+    return Unavailable(
+        "a Spark job on the executors failed",
+        found=named[-1] if named else next((line for line in lines if line), type(error).__name__),
+        hint="make sure that the executors have the same packages as this machine and reach the storage; or"
+        " run the command without --master",
+    )
