@@ -29,7 +29,9 @@ from holdfast.changes.offsets.positions import SourcePositions
 from holdfast.changes.partitions import RescalePlan, RescaleReport
 from holdfast.changes.reshaping import Migrated, MigrationPlan
 from holdfast.checkpoints.checkpoint import CheckpointReport, CommittedBatch
+from holdfast.checkpoints.discovery import Flow
 from holdfast.checkpoints.record import Noting, WrittenBy
+from holdfast.checkpoints.refreshing import FlowRefresh
 from holdfast.checkpoints.state.contents import StoreShares
 from holdfast.checkpoints.verification.file_checks import Verification
 from holdfast.config.policies import Leading
@@ -105,6 +107,20 @@ class StoppedSavepoint:
 
 
 @dataclass(frozen=True)
+class FlowResult:
+    """The result of a command for one flow of a pipeline.
+
+    Attributes:
+        flow: The flow.
+        result: The document that the command prints for the flow's checkpoint, or its error; null if no run
+            has started on the checkpoint.
+    """
+
+    flow: Flow = field(metadata=json_spread())
+    result: Any = None
+
+
+@dataclass(frozen=True)
 class WatchedSkew:
     """The distribution of the keys that a query watches.
 
@@ -115,6 +131,15 @@ class WatchedSkew:
 
     query: str
     report: SkewReport = field(metadata=json_spread())
+
+
+def of_pipeline(*answers: Answer) -> tuple[Answer, ...]:
+    """Return the answers of a verb that answers for all flows of a pipeline, with that document."""
+    own = {
+        "pipeline": (str, "The storage of the pipeline."),
+        "flows": (list[FlowResult], "The flows, by table and name."),
+    }
+    return (*answers, Answer("For the storage of a declarative pipeline", own=own))
 
 
 DRY_RUN = {"dry_run": (bool, "True with `--dry-run`: nothing was changed.")}
@@ -278,7 +303,7 @@ VERBS: Mapping[str, tuple[Answer, ...]] = {
     "fork": (*plan_and_result(RestorePlan, Restored), Answer("With `--compare`", (ComparisonReport,))),
     "drill": (Answer(shapes=(DrillReport,)),),
     "rescale": plan_and_result(RescalePlan, RescaleReport),
-    "offsets show": (Answer(shapes=(SourcePositions,)),),
+    "offsets show": of_pipeline(Answer(shapes=(SourcePositions,))),
     "offsets set": plan_and_result(OffsetPlan, OffsetsMoved),
     "offsets skip": plan_and_result(OffsetPlan, OffsetsMoved),
     "offsets translate": plan_and_result(OffsetPlan, OffsetsMoved),
@@ -289,7 +314,7 @@ VERBS: Mapping[str, tuple[Answer, ...]] = {
     "check-spark": (Answer(shapes=(SparkReport,)),),
     "compare": (Answer(shapes=(ComparisonReport,)),),
     "evolve": plan_and_result(EvolutionPlan, Evolved),
-    "lint": (Answer(shapes=(LintReport,)),),
+    "lint": of_pipeline(Answer(shapes=(LintReport,))),
     "cost": (Answer(shapes=(CostReport,)), Answer("For a planned job", shapes=(CostForecast,))),
     "advise": (Answer(shapes=(AdviceReport,)),),
     "explain": (Answer(shapes=(CodeExplanation,)),),
@@ -337,6 +362,10 @@ VERBS: Mapping[str, tuple[Answer, ...]] = {
                 ),
                 "unread": (list[dict[str, Any]], "The errors of checkpoints that could not be read."),
                 "health": (list[Health], "The health of the given checkpoints and savepoints."),
+                "full_refresh": (
+                    list[FlowRefresh],
+                    "What a full refresh of the given pipelines discards, flow by flow.",
+                ),
             },
         ),
     ),
@@ -354,8 +383,8 @@ VERBS: Mapping[str, tuple[Answer, ...]] = {
             },
         ),
     ),
-    "checkpoint show": (Answer(shapes=(CheckpointReport,)),),
-    "checkpoint history": (
+    "checkpoint show": of_pipeline(Answer(shapes=(CheckpointReport,))),
+    "checkpoint history": of_pipeline(
         Answer(
             own={
                 "checkpoint": (str, "The checkpoint."),
@@ -363,7 +392,7 @@ VERBS: Mapping[str, tuple[Answer, ...]] = {
             }
         ),
     ),
-    "checkpoint verify": (Answer(shapes=(Verification,)),),
+    "checkpoint verify": of_pipeline(Answer(shapes=(Verification,))),
     "alerts list": (
         Answer(
             own={
@@ -425,7 +454,7 @@ VERBS: Mapping[str, tuple[Answer, ...]] = {
     ),
     "state migrate": plan_and_result(MigrationPlan, Migrated),
     "state bootstrap": plan_and_result(BootstrapPlan, Bootstrapped),
-    "savepoint take": (
+    "savepoint take": of_pipeline(
         Answer(PLAN, (TakePlan,), DRY_RUN),
         Answer("Otherwise", (Taken,), CONTENT),
         Answer("With `--every`, a line for each savepoint", (PeriodicTake,)),

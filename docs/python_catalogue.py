@@ -57,7 +57,8 @@ Errors:
 """
 _OPENING: Final = """\
 Every public name, by what one does with it: `import holdfast as hf`. The examples run in the tests, in a
-directory with the checkpoint `checkpoints/visits`, its savepoint `savepoints@daily`, the checkpoint
+directory with the checkpoint `checkpoints/visits`, its savepoint `savepoints@daily`, the storage
+`pipeline-storage` of a declarative pipeline, the checkpoint
 `checkpoints/orders` of a query that reads the Kafka topics `orders` and `refunds`, and the stream `events`
 with the columns `customer`, `drink`, `amount` and `ts`; those of `hf.jobs` with the running job `visits`.
 """

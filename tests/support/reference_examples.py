@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import python_catalogue
 
 import holdfast as hf
-from golden import files_on_disk, golden_on_disk, kafka_files
+from golden import files_on_disk, golden_files, golden_on_disk, kafka_files
 from holdfast.clock import now_ms
 from holdfast.jobs.registry.operation_log import Operations
 from holdfast.jobs.registry.registry import JobRecord, Registry
@@ -41,12 +41,13 @@ def examples(*, with_spark: bool) -> list[Any]:
 
 @contextmanager
 def example_folder(folder: Path) -> Iterator[None]:
-    """A directory with two checkpoints and the savepoint `savepoints@daily`, as the current one.
+    """The current directory with checkpoints, a pipeline's storage and the savepoint `savepoints@daily`.
 
     The query of `checkpoints/visits` reads files, that of `checkpoints/orders` reads Kafka.
     """
     golden_on_disk(CHECKPOINT, folder / "checkpoints" / "visits")
     files_on_disk(kafka_files(CHECKPOINT), folder / "checkpoints" / "orders")
+    files_on_disk(golden_files("pipeline-4.2"), folder / "pipeline-storage")
     before = Path.cwd()
     os.chdir(folder)
     try:

@@ -1,8 +1,9 @@
 """Reading checkpoints of any Structured Streaming query from their files, without Spark or a JVM.
 
-`read` describes a checkpoint, `history` lists its batches, `verify` checks every file for damage. They work
-while the query runs, and change nothing. Each takes the address of a checkpoint: a path, or a URI (`file:`,
-`hdfs:`, `s3:`, `s3a:`, `abfs:`, `gs:`).
+`read` describes a checkpoint, `history` lists its batches, `verify` checks every file for damage; `flows`
+lists the checkpoints of a declarative pipeline, and `full_refresh` what a full refresh of it discards. They
+work while the query runs, and change nothing. Each takes the address of a checkpoint: a path, or a URI
+(`file:`, `hdfs:`, `s3:`, `s3a:`, `abfs:`, `gs:`).
 
 To pass a `Storage` instead of an address, see the modules `checkpoint`, `verification.verifying` and `copy`;
 the latter selects the files of a copy from which a query can continue.
@@ -23,15 +24,30 @@ from holdfast.external.view import open_checkpoint
 
 if TYPE_CHECKING:
     from holdfast.checkpoints.checkpoint import CheckpointReport, CommittedBatch, ProgressCallback
+    from holdfast.checkpoints.discovery import Flow
     from holdfast.checkpoints.record import Record
+    from holdfast.checkpoints.refreshing import FlowRefresh
     from holdfast.checkpoints.verification.file_checks import Verification
     from holdfast.storage.port import Storage
 
-__all__ = ["CheckpointReport", "CommittedBatch", "Verification", "history", "read", "verify"]
+__all__ = [
+    "CheckpointReport",
+    "CommittedBatch",
+    "Flow",
+    "FlowRefresh",
+    "Verification",
+    "flows",
+    "full_refresh",
+    "history",
+    "read",
+    "verify",
+]
 
 _HOMES: Final = {
     "CheckpointReport": "holdfast.checkpoints.checkpoint",
     "CommittedBatch": "holdfast.checkpoints.checkpoint",
+    "Flow": "holdfast.checkpoints.discovery",
+    "FlowRefresh": "holdfast.checkpoints.refreshing",
     "Verification": "holdfast.checkpoints.verification.file_checks",
 }
 
@@ -140,6 +156,65 @@ def verify(
         return found
     what = f"{why}; files that were replaced by older valid ones cannot be detected"
     return replace(found, remarks=(*found.remarks, Remark(WHOLE, what)))
+
+
+def flows(address: str | os.PathLike[str]) -> tuple[Flow, ...]:
+    """Return the flows of a declarative pipeline, each with the checkpoint that its next run uses.
+
+    Cost: lists the directories above the checkpoints; no file is read.
+
+    Args:
+        address: The storage of the pipeline, or the directory of a table or of a flow in it.
+
+    Returns:
+        The flows by table and name; empty for a checkpoint or any other directory.
+
+    Raises:
+        Invalid: The address is not valid.
+        Unavailable: The storage does not answer.
+        Unsupported: The library for this kind of storage is not installed.
+
+    Example:
+        assert hf.checkpoints.flows("checkpoints/visits") == ()  # a checkpoint is not a pipeline
+    """
+    from holdfast.checkpoints.discovery import flows_of
+    from holdfast.storage import open_storage
+
+    return flows_of(open_storage(address))
+
+
+def full_refresh(address: str | os.PathLike[str]) -> tuple[FlowRefresh, ...]:
+    """Return what `spark-pipelines run --full-refresh-all` would discard, flow by flow; nothing is changed.
+
+    Cost: reads the logs of each flow's checkpoint, and the rows of state up to 64 MiB for each flow.
+
+    Args:
+        address: The storage of the pipeline; the directory of a table, for `--full-refresh TABLE`.
+
+    Raises:
+        Invalid: The address is not valid.
+        NotFound: The address is not that of a pipeline.
+        Corrupt: The checkpoint of a flow is damaged.
+        Unavailable: The storage does not answer.
+        Unsupported: The library for this kind of storage is not installed.
+
+    Example:
+        for refresh in hf.checkpoints.full_refresh("pipeline-storage"):
+            print(refresh.flow.label, refresh.rows, refresh.size_bytes)
+    """
+    from holdfast.checkpoints.refreshing import refresh_of
+    from holdfast.errors import NotFound
+    from holdfast.storage import open_storage
+
+    found = flows(address)
+    if not found:
+        raise NotFound(
+            "no flow of a pipeline has a checkpoint in this directory",
+            where=open_storage(address).uri,
+            expected="the `storage` of a pipeline specification, which contains `_checkpoints`",
+            hint="give the directory that `storage` names in spark-pipeline.yml, after the first run",
+        )
+    return tuple(map(refresh_of, found))
 
 
 def record_of(storage: Storage, home: str | os.PathLike[str] | None = None) -> Record | None:

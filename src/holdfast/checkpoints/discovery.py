@@ -1,11 +1,17 @@
-"""Find checkpoints at addresses: a checkpoint, a directory of checkpoints, or a pattern of either."""
+"""Find checkpoints at addresses: a checkpoint, a directory, the storage of a pipeline, or a pattern of these.
+
+`spark-pipelines` keeps one checkpoint for each flow and each full refresh, below the pipeline's storage, in
+`_checkpoints/CATALOG/SCHEMA/TABLE/FLOW/VERSION`; some Sparks leave out catalog and schema. It continues with
+the highest version. A full refresh starts the next one and empties the table.
+"""
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from functools import partial
 from pathlib import Path
@@ -14,8 +20,9 @@ from typing import Final
 from holdfast import layout
 from holdfast.config.checks import canonical_uri, local_path, parse_storage
 from holdfast.errors import HoldfastError, Invalid
+from holdfast.json_shapes import JsonShape, json_as
 from holdfast.storage import open_storage
-from holdfast.storage.port import Listing, Names, Storage
+from holdfast.storage.port import Listing, Names, Storage, full
 from holdfast.storage.successors import first_address
 
 # The number of levels below an address that are searched: `checkpoints/JOB/QUERY` of a job with two queries.
@@ -25,14 +32,51 @@ MOST_ENTRIES: Final = 2000
 _PATTERN: Final = re.compile(r"[*?\[]")
 # Directories that are no checkpoint: hidden ones, partitions of tables, and those of Spark's own.
 _DATA: Final = re.compile(r"\..*|.*=.*|_temporary|_delta_log|_spark_metadata|.*\.savepoints")
+# The directory with the checkpoints of a pipeline, and the number of names between it and a version.
+CHECKPOINTS: Final = "_checkpoints"
+_FEWEST_NAMES: Final = 2
+_MOST_NAMES: Final = 4
 # A listing in a bucket takes tens of milliseconds, most of them waiting.
 _AT_ONCE: Final = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Flow(JsonShape):
+    """A flow of a declarative pipeline, with the checkpoint that its next run uses.
+
+    Attributes:
+        storage: The storage of the pipeline.
+        table: The table that the flow writes to, with catalog and schema if the pipeline has them.
+        name: The name of the flow.
+        version: The number of the checkpoint: 0, and one more after each full refresh.
+        checkpoint: The address of the checkpoint.
+        started: Whether a run has started on this version.
+        older: The versions from before a full refresh whose directories still exist, ascending.
+
+    Example:
+        for flow in hf.checkpoints.flows("pipeline-storage"):
+            print(flow.table, flow.name, hf.checkpoints.read(flow.checkpoint).batch_id)
+    """
+
+    storage: str = field(metadata=json_as("pipeline"))
+    table: str
+    name: str = field(metadata=json_as("flow"))
+    version: int
+    checkpoint: str
+    started: bool
+    older: tuple[int, ...] = field(metadata=json_as("older_versions"))
+
+    @property
+    def label(self) -> str:
+        """The table and the flow as a relative path, unique in the pipeline."""
+        return f"{self.table}/{self.name}"
 
 
 class CheckpointAddress:
     """An address of checkpoints.
 
-    It is a checkpoint, or a directory with checkpoints in it or one level further below. `*`, `?` and `[…]`
+    It is a checkpoint, a directory with checkpoints in it or one level further below, or the storage of a
+    pipeline, of which the newest checkpoint of each flow counts. `*`, `?` and `[…]`
     in a path's segment match any segment: `s3://bucket/*/checkpoints`.
 
     Args:
@@ -73,6 +117,7 @@ class CheckpointAddress:
             Unavailable: The storage does not answer.
         """
         root = open_storage(self._root, "CHECKPOINT|DIR")
+        base = f"{root.uri.rstrip('/')}/"
         with ThreadPoolExecutor(1 if local_path(self.uri) else _AT_ONCE, "holdfast-find") as pool:
             paths = [""]
             for pattern in self._patterns:
@@ -89,16 +134,69 @@ class CheckpointAddress:
                 for path, listing in zip(paths, pool.map(partial(_listing, root), paths), strict=True):
                     if is_checkpoint(listing.names):
                         found.append(path)
+                    elif CHECKPOINTS in (*listing.names, *full(root.uri, path).split("/")):
+                        found += [flow.checkpoint[len(base) :] for flow in flows_of(root, path)]
                     elif level < LEVELS:
                         below += [layout.join(path, name) for name in _directories(listing)]
                 paths = below
-        addresses = (f"{root.uri.rstrip('/')}/{path}" if path else root.uri for path in found)
+        addresses = (f"{base}{path}" if path else root.uri for path in found)
         return tuple(sorted({first_address(address) for address in addresses}))
+
+
+def flows_of(storage: Storage, path: str = "") -> tuple[Flow, ...]:
+    """Return the flows of a pipeline, by table and name.
+
+    Cost: lists the directories of the pipeline down to the newest checkpoints.
+
+    Args:
+        storage: The storage that holds the directory.
+        path: The pipeline's storage, or a directory in it above the checkpoints: `_checkpoints`, that of a
+            table, or that of a flow. For any other directory the result is empty.
+
+    Raises:
+        Unavailable: The storage does not answer.
+    """
+    listing = storage.list(path)
+    if is_checkpoint(listing.names):
+        return ()
+    uri = full(storage.uri, path) if path else storage.uri.rstrip("/")
+    if CHECKPOINTS in listing.names:
+        return tuple(_below(storage, layout.join(path, CHECKPOINTS), uri, ()))
+    root, found, names = uri.rpartition(f"/{CHECKPOINTS}")
+    if not found or (names and names[0] != "/"):
+        return ()
+    return tuple(_below(storage, path, root, tuple(names.split("/")[1:])))
 
 
 def is_checkpoint(names: Sequence[str]) -> bool:
     """Return whether a directory with these names is a checkpoint that a query has started on."""
     return layout.METADATA in names and (layout.OFFSETS in names or layout.COMMITS in names)
+
+
+def _below(storage: Storage, path: str, root: str, names: tuple[str, ...]) -> Iterator[Flow]:
+    """Yield the flows in a directory below `_checkpoints`; `names` are the directories between the two."""
+    listing = storage.list(path)
+    folders = sorted(name for name in listing.names if name[0] != "." and listing.size(name) is None)
+    versions = sorted(int(name) for name in folders if name.isascii() and name.isdigit())
+    if len(names) >= _FEWEST_NAMES and versions:
+        # A version that no run has started on is empty.
+        started = next(
+            (
+                version
+                for version in reversed(versions)
+                if is_checkpoint(storage.list(layout.join(path, str(version))).names)
+            ),
+            None,
+        )
+        if started is not None:
+            *older, version = versions
+            uri = full(storage.uri, layout.join(path, str(version)))
+            *table, name = names
+            yield Flow(root, ".".join(table), name, version, uri, version == started, tuple(older))
+            return
+    if len(names) < _MOST_NAMES:
+        for folder in folders:
+            yield from _below(storage, layout.join(path, folder), root, (*names, folder))
 
 
 def _directories(listing: Listing) -> list[str]:

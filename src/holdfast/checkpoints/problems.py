@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Final
 
 from holdfast import layout
+from holdfast.checkpoints.discovery import Flow, flows_of
 from holdfast.config.checks import place_word
-from holdfast.errors import Corrupt, NotFound
+from holdfast.errors import Corrupt, HoldfastError, NotFound
 from holdfast.external.view import DESCRIPTION, is_external
 from holdfast.storage.port import Storage, full
 
@@ -19,7 +20,19 @@ SEE_DAMAGE: Final = (
 
 
 def no_checkpoint(storage: Storage) -> NotFound:
-    """Return the error for a directory that is not a checkpoint."""
+    """Return the error for a directory that is not a checkpoint; for a pipeline, it names the flows."""
+    flows: tuple[Flow, ...] = ()
+    with suppress(HoldfastError):
+        flows = flows_of(storage)
+    if flows:
+        return NotFound(
+            "no checkpoint in this directory, which belongs to a declarative pipeline",
+            where=storage.uri,
+            found=", ".join(flow.label for flow in flows),
+            expected="the checkpoint of one flow",
+            hint=f"give a flow's checkpoint, such as {place_word(flows[0].checkpoint)};"
+            f" list all with `holdfast show {place_word(storage.uri)}`",
+        )
     return NotFound(
         "no checkpoint in this directory",
         code="HF-E3017",

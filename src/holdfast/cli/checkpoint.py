@@ -9,6 +9,7 @@ import typer
 import holdfast as hf
 from holdfast.cli import next_step, options, output
 from holdfast.cli.arguments import checkpoint_of
+from holdfast.cli.flows import each_flow
 from holdfast.cli.help_text import examples
 from holdfast.cli.progress import progress
 from holdfast.errors import Corrupt
@@ -27,13 +28,15 @@ Address = Annotated[
     str,
     typer.Argument(
         metavar="CHECKPOINT|JOB",
-        help="A checkpoint's path or URI (file:, hdfs:, s3:, s3a:, abfs:, gs:), or a job's name.",
+        help="A checkpoint's path or URI (file:, hdfs:, s3:, s3a:, abfs:, gs:), the storage of a pipeline, or"
+        " a job's name.",
     ),
 ]
 
 
 @app.command("show")
 @examples("checkpoints/visits", "checkpoints/visits --by-partition --confs")
+@each_flow("checkpoint")
 def show(
     checkpoint: Address,
     partitions: Annotated[
@@ -68,6 +71,7 @@ def show(
 
 @app.command("history")
 @examples("checkpoints/visits", "checkpoints/visits --last 20")
+@each_flow("checkpoint")
 def history(
     checkpoint: Address,
     last: Annotated[
@@ -96,6 +100,7 @@ def history(
 
 @app.command("verify")
 @examples("checkpoints/visits", "checkpoints/visits --json")
+@each_flow("checkpoint")
 def verify(checkpoint: Address, home: options.Home = None, json: options.Json = False) -> None:
     """Check a checkpoint for damage before a restart. Exit code 0: whole; 6: damaged."""
     address = checkpoint_of(checkpoint, home)

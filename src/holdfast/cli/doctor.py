@@ -14,6 +14,7 @@ import holdfast as hf
 from holdfast.cli import next_step, options, output
 from holdfast.cli.arguments import checkpoints_of, whole_address_or_directory
 from holdfast.cli.checkpoint import ranges
+from holdfast.cli.flows import flows_at
 from holdfast.cli.help_text import examples
 from holdfast.cli.job_settings import effect, setting_names
 from holdfast.cli.standard_streams import without_sparks_words
@@ -22,8 +23,9 @@ from holdfast.errors import Corrupt, HoldfastError, Invalid, Unsupported
 from holdfast.quantities import counted, rounded_duration, rounded_size
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
+    from holdfast.checkpoints import FlowRefresh
     from holdfast.checkpoints.record import WrittenBy
     from holdfast.config.settings import Settings
     from holdfast.engine.session.doctor import Check, ClusterExamination, Examination
@@ -69,25 +71,32 @@ def doctor(
     For a checkpoint or savepoint: whether it is whole, its newest batch and age, sources and lag, operators
     with rows and bytes, what a restart loads, the most important findings of lint, advise and cost, and the
     next command. Files over 64 MiB in total are compared by size; `verify` reads all. Exit 6 if it is
-    damaged, 7 if a newer Spark wrote it than the installed one.
+    damaged, 7 if a newer Spark wrote it than the installed one. For the storage of a pipeline: this for each
+    flow, and what a full refresh discards.
 
     Without one: whether commands over files and jobs can run here, which Spark wrote the checkpoints of the
     home's jobs, and every default with its reason. Exit 1 if something that is installed does not work;
     without PySpark, jobs count only with --job, --start-spark or --master.
     """
+    pipelines = [named for named in checkpoints or [] if flows_at(named)]
+    refreshed = [one for named in pipelines for one in _refreshes(named)]
     given = [address for named in checkpoints or [] for address in _addresses(named, home)]
     healths = [hf.health(address, home=home) for address in given]
     with_machine = not given or deep or job is not None or master is not None
     if json or with_machine:
         machine = _Machine.examined(given, deep=deep, job=job, master=master, conf=conf, home=home)
         if json:
-            output.emit_json(machine.as_dict(healths))
+            output.emit_json(
+                machine.as_dict(healths) | {"full_refresh": [one.as_dict() for one in refreshed]}
+            )
         else:
             _render_healths(healths)
+            _render_refreshes(refreshed)
             machine.render()
         ready, newer = machine.ready or not with_machine, machine.newer and with_machine
     else:
         _render_healths(healths)
+        _render_refreshes(refreshed)
         _render_missing_stores(given)
         ready, newer = True, False
     if any(one.problems for one in healths):
@@ -199,6 +208,8 @@ def _addresses(given: str, home: str | None) -> list[str]:
 
     if StateAddress.parse(given).is_savepoint:
         return [given]
+    if flows := flows_at(given):
+        return [flow.checkpoint for flow in flows if flow.started]
     return [
         address
         for checkpoint in checkpoints_of(given, home)
@@ -300,6 +311,40 @@ def _restart(restart: RestartEstimate) -> str:
     return (
         f"about {rounded_duration(restart.recovery.recovery_ms)}{within}, predicted from"
         f" {counted(restart.recovery.recoveries + restart.recovery.drills, 'recovery')}; {loads}"
+    )
+
+
+def _refreshes(storage: str) -> tuple[FlowRefresh, ...]:
+    """Return what a full refresh of a pipeline discards; empty if a checkpoint is damaged."""
+    try:
+        return hf.checkpoints.full_refresh(storage)
+    except Corrupt:
+        return ()  # the health reports the damage
+
+
+def _render_refreshes(refreshed: Sequence[FlowRefresh]) -> None:
+    """Print what a full refresh of a pipeline discards."""
+    if not refreshed:
+        return
+    output.line()
+    output.prose(
+        "`spark-pipelines run --full-refresh-all` empties these tables, starts without this state, and reads"
+        " the sources again from their start:"
+    )
+    output.table(
+        ["TABLE", "FLOW", "VERSION", "BATCH", "ROWS", "BYTES", "READ AGAIN UP TO"],
+        [
+            (
+                one.flow.table,
+                one.flow.name,
+                one.flow.version,
+                one.batch_id,
+                one.rows,
+                one.size_bytes,
+                "; ".join(f"{source.name}: {source.offset or 'no row yet'}" for source in one.sources),
+            )
+            for one in refreshed
+        ],
     )
 
 

@@ -4,29 +4,44 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
 import holdfast as hf
 from holdfast.cli import options, output
 from holdfast.cli.arguments import is_address, job_details
+from holdfast.cli.flows import each_flow
 from holdfast.cli.help_text import examples
+from holdfast.config.checks import place_word
 from holdfast.errors import Invalid
 
 if TYPE_CHECKING:
     from holdfast.advice.findings import Finding, LintReport
+    from holdfast.checkpoints import Flow
 
 _FORMATS: Final = ("text", "sarif")
 
 
+def _without_sarif(given: dict[str, Any], flow: Flow) -> None:
+    if given["format_"] == "sarif":
+        raise Invalid(
+            "a SARIF document describes one checkpoint, and the storage of a pipeline has several",
+            where=flow.storage,
+            expected="the checkpoint of one flow with --format sarif",
+            hint=f"run `holdfast lint {place_word(flow.checkpoint)} --format sarif`",
+        )
+
+
 @examples("visits.py", "checkpoints/visits")
+@each_flow("target", _without_sarif)
 def lint(
     target: Annotated[
         str,
         typer.Argument(
             metavar="FILE.py|CHECKPOINT|JOB",
-            help="The code of a query (read, not run), a checkpoint, or a job with its batches.",
+            help="The code of a query (read, not run), a checkpoint, the storage of a pipeline, or a job with"
+            " its batches.",
         ),
     ],
     plan: Annotated[

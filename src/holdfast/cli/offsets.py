@@ -11,6 +11,7 @@ import typer
 import holdfast as hf
 from holdfast.cli import next_step, options, output
 from holdfast.cli.arguments import AtRest, checkpoint_of, whole_address
+from holdfast.cli.flows import each_flow
 from holdfast.cli.fork import show_usage
 from holdfast.cli.help_text import examples
 from holdfast.cli.progress import progress
@@ -53,6 +54,7 @@ _SHOWS = "list the current offsets with `holdfast offsets show CHECKPOINT`"
 
 @app.command("show")
 @examples("checkpoints/visits", "savepoints/20260305T080000")
+@each_flow("source")
 def show(source: Shown, *, home: options.Home = None, json: options.Json = False) -> None:
     """Show the position of each source: next record per partition, table version, or file log entry."""
     output.show(hf.offsets(checkpoint_of(source, home)), json, _show_positions)

@@ -18,7 +18,8 @@ import re
 import sys
 import textwrap
 import unicodedata
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cached_property
 from typing import Any, Final, Protocol, TextIO, TypeVar
 
@@ -316,8 +317,26 @@ def _is_number(text: str) -> bool:
     return digits.isdigit() or text == NOTHING
 
 
+_documents: list[Any] | None = None
+
+
+@contextmanager
+def collected() -> Iterator[list[Any]]:
+    """Collect the JSON documents that verbs inside this block would print."""
+    global _documents  # noqa: PLW0603 - one value per process, like standard output
+    before, documents = _documents, list[Any]()
+    _documents = documents
+    try:
+        yield documents
+    finally:
+        _documents = before
+
+
 def emit_json(value: Any) -> None:
     """Print a JSON document on one line; invisible characters are escaped as in JSON."""
+    if _documents is not None:
+        _documents.append(value)
+        return
     text = json.dumps(value, ensure_ascii=not standard_streams.is_unicode())
     whole(visible(text, escape=lambda sign: json.dumps(sign)[1:-1]))
 

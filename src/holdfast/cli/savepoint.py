@@ -21,6 +21,7 @@ from holdfast.cli.arguments import (
     warn_of_label,
     whole_address_or_none,
 )
+from holdfast.cli.flows import each_flow
 from holdfast.cli.help_text import examples
 from holdfast.cli.progress import progress
 from holdfast.cli.savepoint_proof import INTERRUPTED, digest_taken, digests_later, remember
@@ -32,6 +33,7 @@ from holdfast.formats.operators import OperatorName, state_name
 from holdfast.quantities import counted
 
 if TYPE_CHECKING:
+    from holdfast.checkpoints import Flow
     from holdfast.formats.manifest import Manifest, RecordedState
     from holdfast.savepoints.catalog import Listed
     from holdfast.savepoints.digests import PendingDigests
@@ -135,11 +137,25 @@ app = options.group(
 )
 
 
+def _into_its_own_catalog(given: dict[str, Any], flow: Flow) -> None:
+    """Give each flow of a pipeline a catalog, so that a label names one savepoint."""
+    if given["every"] is not None:
+        raise Invalid(
+            "--every takes savepoints of one checkpoint, and the storage of a pipeline has several",
+            where=flow.storage,
+            expected="the checkpoint of one flow with --every",
+            hint=f"run `holdfast savepoint take {place_word(flow.checkpoint)} DIR --every TIME`",
+        )
+    catalog = given["catalog"] or f"{flow.storage}.savepoints"
+    given["catalog"] = f"{catalog.rstrip('/')}/{flow.label}"
+
+
 @app.command("take")
 @examples(
     "checkpoints/visits savepoints --label nightly",
     "checkpoints/visits savepoints --every 10m --keep 5",
 )
+@each_flow("checkpoint", _into_its_own_catalog)
 def take(
     checkpoint: Checkpoint,
     catalog: Annotated[
@@ -203,6 +219,8 @@ def take(
 
     With --every the label is `periodic` unless you give one, and savepoints with other labels are kept. None
     is taken if no batch was committed since the last one.
+
+    Of the storage of a pipeline, a savepoint of each flow is taken, into DIR/TABLE/FLOW.
     """
     from holdfast.savepoints.catalog import PENDING, RECORDED
 

@@ -92,8 +92,8 @@ Addresses = Annotated[
     list[str] | None,
     typer.Argument(
         metavar="CHECKPOINT|DIR",
-        help="Checkpoints of queries that run without Holdfast, directories of them, or patterns such as"
-        " 's3://bucket/*/checkpoints'.",
+        help="Checkpoints of queries that run without Holdfast, directories of them, storages of pipelines,"
+        " or patterns such as 's3://bucket/*/checkpoints'.",
     ),
 ]
 

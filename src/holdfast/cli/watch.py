@@ -16,7 +16,7 @@ from holdfast.cli.help_text import examples
 from holdfast.cli.stop import until_stopped
 from holdfast.clock import now_ms
 from holdfast.config.checks import place_word
-from holdfast.errors import Conflict, Corrupt, HoldfastError, Invalid, NotFound, Unavailable
+from holdfast.errors import Conflict, Corrupt, HoldfastError, Invalid, Unavailable
 from holdfast.quantities import counted
 
 if TYPE_CHECKING:
@@ -94,14 +94,10 @@ def watch(
 
 def _require_checkpoint(storage: Storage) -> None:
     from holdfast import layout
+    from holdfast.checkpoints.problems import no_checkpoint
 
     if storage.size(layout.METADATA) is None and not storage.list(layout.OFFSETS).names:
-        raise NotFound(
-            "no checkpoint in this directory",
-            code="HF-E3017",
-            where=storage.uri,
-            hint="give the directory that contains `metadata`, `offsets` and `commits`",
-        )
+        raise no_checkpoint(storage)
 
 
 def _begin(recorder: Recorder, storage: Storage, *, anew: bool) -> None:

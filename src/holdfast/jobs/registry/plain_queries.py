@@ -30,7 +30,7 @@ from holdfast.checkpoints.checkpoint import (
     read_query_id,
     state_bytes,
 )
-from holdfast.checkpoints.discovery import CheckpointAddress
+from holdfast.checkpoints.discovery import CHECKPOINTS, CheckpointAddress
 from holdfast.checkpoints.logs import Logs
 from holdfast.config.checks import local_path
 from holdfast.errors import HoldfastError
@@ -472,8 +472,9 @@ class _Place:
 def unique_names(uris: Sequence[str], taken: Collection[str] = ()) -> dict[str, str]:
     """Return a name for each checkpoint: its directory's name, made unique where that is needed.
 
-    Names that several checkpoints or jobs share get the name of the directory above in front, and if that is
-    not enough, the first digits of the query's id at the end.
+    The checkpoint of a pipeline's flow has the name of the flow. Names that several checkpoints or jobs share
+    get the name of the directory above in front, and if that is not enough, the first digits of the query's
+    id at the end.
     """
     names = {uri: _name(uri, 1) for uri in uris}
     ways: tuple[Callable[[str], str], ...] = (
@@ -488,6 +489,8 @@ def unique_names(uris: Sequence[str], taken: Collection[str] = ()) -> dict[str, 
 
 def _name(uri: str, segments: int) -> str:
     parts = [part for part in uri.partition("://")[2].split("/") if part]
+    if CHECKPOINTS in parts[:-1]:
+        parts.pop()  # the version, which a full refresh changes
     text = re.sub(r"[^A-Za-z0-9._-]+", "-", "-".join(parts[-segments:])).lstrip("._-")
     return text[-_NAME_LENGTH:].lstrip("._-") or "query"
 
