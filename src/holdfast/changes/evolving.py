@@ -775,6 +775,7 @@ class _Evolution:
         if saved.partitions != states.partitions:
             raise Unsupported(
                 "the number of partitions of a join cannot change together with its columns",
+                code="HF-E7140",
                 where=self._plan.source,
                 found=f"{saved.partitions} partitions, and {states.partitions} in the new code",
                 hint="change the partitions of the new checkpoint with `holdfast rescale`",

@@ -174,6 +174,7 @@ def wanted_format(conf: Mapping[str, str] | None, pinned: Mapping[str, str]) -> 
     if wanted not in _FORMATS:
         raise Unsupported(
             "the state of joins cannot be converted to the requested format",
+            code="HF-E7141",
             where=JOIN_FORMAT,
             found=wanted,
             expected=" or ".join(_FORMATS),
@@ -208,6 +209,7 @@ def join_change(old: OperatorColumns, new: OperatorColumns, wishes: Wishes, wher
     if before.keys() != after.keys() or not all(_use(label) in _STATES for label in before):
         raise Unsupported(
             "the state of a join cannot be converted from or to this format",
+            code="HF-E7142",
             where=place,
             found=f"{', '.join(before)}; {', '.join(after)} in the new code",
             expected="format 2 or 3",
@@ -217,6 +219,7 @@ def join_change(old: OperatorColumns, new: OperatorColumns, wishes: Wishes, wher
         raise Unsupported(
             "the key of a join cannot be changed, because rows that are stored under the old key would never"
             " meet rows with the new one",
+            code="HF-E7143",
             where=place,
             found=f"{_keys(before)}, and {_keys(after)} in the new code",
             expected="key columns of the same types, in the same order",
@@ -247,6 +250,7 @@ def _refuse_missing(sources: Sequence[FieldSource], wishes: Wishes, new: Operato
     if missing:
         raise Invalid(
             "a new column of a join has no value for the waiting rows",
+            code="HF-E2559",
             where=where,
             found=", ".join(f"{column.label} {column.type_text}" for column in missing),
             hint=f"give --initial {missing[0].label}=null, or a value; or --map OLD={missing[0].label} if a"
@@ -267,6 +271,7 @@ def _matched(
     if names[0] != names[1] and any(len(set(some)) < len(some) for some in names):
         raise Unsupported(
             "the columns of a join's side cannot be matched, because two have the same name",
+            code="HF-E7144",
             where=where,
             found=", ".join(next(some for some in names if len(set(some)) < len(some))),
             hint="rename one of them in the new code, in a change of its own",

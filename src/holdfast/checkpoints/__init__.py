@@ -210,6 +210,7 @@ def full_refresh(address: str | os.PathLike[str]) -> tuple[FlowRefresh, ...]:
     if not found:
         raise NotFound(
             "no flow of a pipeline has a checkpoint in this directory",
+            code="HF-E3078",
             where=open_storage(address).uri,
             expected="the `storage` of a pipeline specification, which contains `_checkpoints`",
             hint="give the directory that `storage` names in spark-pipeline.yml, after the first run",

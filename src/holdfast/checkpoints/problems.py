@@ -27,6 +27,7 @@ def no_checkpoint(storage: Storage) -> NotFound:
     if flows:
         return NotFound(
             "no checkpoint in this directory, which belongs to a declarative pipeline",
+            code="HF-E3079",
             where=storage.uri,
             found=", ".join(flow.label for flow in flows),
             expected="the checkpoint of one flow",

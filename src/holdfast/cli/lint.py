@@ -27,6 +27,7 @@ def _without_sarif(given: dict[str, Any], flow: Flow) -> None:
     if given["format_"] == "sarif":
         raise Invalid(
             "a SARIF document describes one checkpoint, and the storage of a pipeline has several",
+            code="HF-E2560",
             where=flow.storage,
             expected="the checkpoint of one flow with --format sarif",
             hint=f"run `holdfast lint {place_word(flow.checkpoint)} --format sarif`",

@@ -142,6 +142,7 @@ def _into_its_own_catalog(given: dict[str, Any], flow: Flow) -> None:
     if given["every"] is not None:
         raise Invalid(
             "--every takes savepoints of one checkpoint, and the storage of a pipeline has several",
+            code="HF-E2561",
             where=flow.storage,
             expected="the checkpoint of one flow with --every",
             hint=f"run `holdfast savepoint take {place_word(flow.checkpoint)} DIR --every TIME`",

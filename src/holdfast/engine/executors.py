@@ -108,6 +108,7 @@ def _failed(error: Exception) -> HoldfastError:
     named = [line for line in lines if "Error: " in line and not line.startswith(("at ", "py4j."))]
     return Unavailable(
         "a Spark job on the executors failed",
+        code="HF-E5077",
         found=named[-1] if named else next((line for line in lines if line), type(error).__name__),
         hint="make sure that the executors have the same packages as this machine and reach the storage; or"
         " run the command without --master",

@@ -79,6 +79,7 @@ class SharedSavepoint:
     def _not_seen(self, found: str) -> Unavailable:
         return Unavailable(
             "an executor does not see the catalog of the savepoint",
+            code="HF-E5078",
             where=f"{self.catalog}, savepoint {self.savepoint_id}",
             found=found,
             expected="the same files as on this machine",
