@@ -33,6 +33,8 @@ from holdfast.savepoints.restoring import RestoreKind
 from holdfast.storage.memory import MemoryStorage
 from holdfast.storage.port import Storage
 
+pytestmark = pytest.mark.slow
+
 GOLDEN = ["4.2/join-memory", "4.2/join-format2", "3.5/join-rocksdb"]
 LEFT = ["customer string", "amount long", "ts timestamp", "matched boolean"]
 RIGHT = ["who string", "paid long", "at timestamp", "matched boolean"]

@@ -19,6 +19,7 @@ from holdfast.formats.logs.operator_metadata import ColumnFamily
 from holdfast.formats.rows.spark_types import Array, Atom, DataType, Decimal, Struct
 
 AGGREGATE, DEDUPE, JOIN = "stateStoreSave", "dedupe", "symmetricHashJoin"
+GROUPS = "flatMapGroupsWithState"
 LONG, INT, DOUBLE, FLOAT = Atom("long"), Atom("integer"), Atom("double"), Atom("float")
 
 
@@ -274,6 +275,16 @@ def test_several_operators_that_are_alike() -> None:
 
 
 def test_what_cannot_change_is_refused_by_name() -> None:
+    def groups(value: str) -> OperatorShape:
+        store = StoreShape("default", (ColumnFamily("default", struct("id long"), struct(value)),))
+        return OperatorShape(0, GROUPS, (store,), {}, {})
+
+    with pytest.raises(Unsupported, match="flatMapGroupsWithState cannot be converted"):
+        steps([groups("a long")], [groups("a long, b long")], (None, None), rename={"0": "0"})
+    assert steps([groups("a long")], [groups("a long")], (None, None))[0].change == "kept"
+
+
+def test_a_join_may_have_new_columns() -> None:
     def join(value: str) -> OperatorShape:
         store = StoreShape(
             "left-keyWithIndexToValue",
@@ -281,8 +292,13 @@ def test_what_cannot_change_is_refused_by_name() -> None:
         )
         return OperatorShape(0, JOIN, (store,), {}, {})
 
-    with pytest.raises(Unsupported, match="stream-stream join cannot be converted"):
-        steps([join("a long")], [join("a long, b long")], (None, None), rename={"0": "0"})
+    with pytest.raises(Invalid, match="no value for the waiting rows"):
+        steps([join("a long")], [join("a long, b long")], (None, None))
+    [changed] = steps([join("a long")], [join("b long, a long")], (None, None), initial={"left.b": "7"})
+    assert [(column.column, column.change, column.initial) for column in changed.columns] == [
+        ("left.b", "new", "7"),
+        ("left.a", "kept", None),
+    ]
     assert steps([join("a long")], [join("a long")], (None, None))[0].change == "kept"
 
 
