@@ -205,7 +205,7 @@ def test_the_key_and_the_format_of_a_join_stay() -> None:
     files = {
         path.replace("-keyWithIndexToValue", "-keyWithTsToValues"): data for path, data in state.files.items()
     }
-    with pytest.raises(Unsupported, match="format of a join's state"):
+    with pytest.raises(Unsupported, match="cannot be converted from or to this format"):
         planned(golden(GOLDEN[0]), target(), MemoryStorage({**files, "state/0/_metadata/metadata": noted}))
 
 

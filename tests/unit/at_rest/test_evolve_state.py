@@ -249,7 +249,7 @@ def test_a_merge_that_is_not_exact_is_refused(tmp_path: Path) -> None:
     wishes: dict[str, Any] = {"merge": True, "initial": {"first": "1", "valueSet": "true"}}
     plan = planned(ChangeSource(old), target(), code, **wishes)
     [step] = plan.steps
-    assert step.rows is not None
+    assert isinstance(step.rows, OperatorConversion)
     assert step.rows.merges
     sessions = golden("4.2/session-rocksdb")
     family = golden_schema(sessions)
