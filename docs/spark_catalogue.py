@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from spark_matrix import CELLS, OPERATORS, PROVIDERS, SOME, VERBS, provider_of, query_of, version_of
 
+from holdfast.savepoints.spark_upgrade import RELEASES, TESTED
+
 _TEST = "tests/unit/checkpoints/test_every_spark.py"
 _TEXT = f"""\
 The commands over files need no Spark, and read the checkpoints of every version below. Each checkpoint is
@@ -39,9 +41,28 @@ star; `make proof` runs all.
 """
 
 
+_PAIRS = """\
+## From one Spark to another
+
+`holdfast check-spark` gives its verdict for all pairs of versions. For the pairs with a tick
+`tests/services/test_spark_upgrades.py` tries it in its long form: the older Spark runs every query of this
+page for six batches, Holdfast takes and restores a savepoint of each, the newer Spark continues, and each
+further batch must be what the older one puts out. It does so for state in memory, RocksDB with and without
+changelogs, state format 2, and named sources and sinks, as far as the older version has them.
+"""
+
+
+def _pairs() -> str:
+    rows = [f"| From | {' | '.join(RELEASES[1:])} |", "|" + "---|" * len(RELEASES)]
+    for older in RELEASES[:-1]:
+        cells = ("✓" if (older, newer) in TESTED else "" for newer in RELEASES[1:])
+        rows.append(f"| {older} | {' | '.join(cells)} |")
+    return _PAIRS + "\n" + "\n".join(rows) + "\n"
+
+
 def sparks_page(note: str) -> str:
     """Return the page."""
-    parts = ["# Spark versions, operators and commands\n", note, _TEXT]
+    parts = ["# Spark versions, operators and commands\n", note, _TEXT, _pairs()]
     for version in sorted({version_of(name) for name in CELLS}):
         parts.append(f"## Spark {version}\n")
         parts.append("\n".join(_table([name for name in CELLS if version_of(name) == version])) + "\n")

@@ -195,6 +195,8 @@ def settings(provider: str, query: str = "") -> dict[str, str]:
         f"{STREAMING}.minBatchesToRetain": "6",
         f"{STREAMING}.join.stateFormatVersion": JOIN_FORMATS.get(query, "2"),
         NAMED_SOURCES: named,
+        # Spark 4.2 lists the names in the log only if it is asked to.
+        f"{STREAMING}.offsetLog.formatVersion": "2" if named == "true" else "1",
         NAMED_SINK: named,
     }
 
