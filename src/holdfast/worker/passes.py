@@ -17,7 +17,7 @@ from holdfast.worker.arrays import numbers, whole
 from holdfast.worker.counts import BYTES, COUNTS, ENTRIES, EXPIRED, count_of
 from holdfast.worker.interface import Arrivals, FailedEvent, Moment, Runner
 from holdfast.worker.packets import HASH, PACKET, SIDE_COLUMNS, InputStream, Lane
-from holdfast.worker.runtime.broadcast import SharedRows
+from holdfast.worker.runtime.broadcast import BroadcastPass
 from holdfast.worker.runtime.event_dispatcher import UNTIMED
 from holdfast.worker.runtime.ttl import times_ms
 from holdfast.worker.state.tables import Run
@@ -134,7 +134,7 @@ class Pass:
         if broadcast is None or keeper is None:
             return []
         partition = self._partition
-        rows = SharedRows(broadcast, keeper, partition.shared(broadcast.name))
+        rows = BroadcastPass(broadcast, keeper, partition.shared(broadcast.name))
         arrived = [packet for packet in packets if packet.stream == len(self._lane.streams)]
         failed: list[FailedEvent] = []
         if arrived:

@@ -221,7 +221,7 @@ def _new_folders(
             code="HF-E7138",
             where=where,
             found=f"{len(offsets.offsets)} sources, {len(folders)} folders with logs",
-            expected="sources with different offsets, none of which is read twice",
+            expected="sources with different offsets, each read once",
             hint="load the stream once for each use in the query, run a batch with new rows, then try again",
         )
     return choices[0]

@@ -51,7 +51,7 @@ RUNNING_ALREADY: Final = "HF-E4035"
 OnStep = Callable[[UpgradeStep], None]
 
 
-class Upgrade:
+class RunningUpgrade:
     """An upgrade under way, by the process that holds its lock.
 
     Args:

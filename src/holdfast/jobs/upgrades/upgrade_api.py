@@ -20,7 +20,7 @@ from holdfast.jobs.registry.client import Control, JobDetails, JobStatus
 from holdfast.jobs.run_record import absolute_target, last_run
 from holdfast.jobs.state_home import StateHome
 from holdfast.jobs.upgrades.planning import UpgradePlan, plan
-from holdfast.jobs.upgrades.steps import Upgrade
+from holdfast.jobs.upgrades.steps import RunningUpgrade
 from holdfast.jobs.upgrades.upgrade_record import (
     EvolveArguments,
     Goals,
@@ -209,7 +209,7 @@ def upgrade(
             if back and record.reason is None:
                 record = replace(record, reason="the return was requested")
                 file.write(record)
-        record = Upgrade(place, record, now_ms, on_step or (lambda _: None), tell).run()
+        record = RunningUpgrade(place, record, now_ms, on_step or (lambda _: None), tell).run()
     return _result(place, record)
 
 

@@ -101,7 +101,7 @@ class BroadcastRows(Mapping[Any, Event]):
     __delitem__: Any = __setitem__
 
 
-class SharedRows:
+class BroadcastPass:
     """The rows of a broadcast stream in one pass, decoded at the first read."""
 
     def __init__(self, broadcast: Broadcast, keeper: Keeper, stored: pa.Table) -> None:
