@@ -14,9 +14,8 @@ VERSIONS: Final = ("3.5", "4.0", "4.1", "4.2")
 _FALLBACK: Final = "tests/fault/test_fallback_elsewhere.py"
 _ERASE: Final = "tests/services/test_erase_elsewhere.py"
 _JOBS: Final = "tests/fault/test_jobs_elsewhere.py"
-_ELECTED: Final = (
-    "tests/fault/test_two_machines.py::"
-    "test_an_elected_leader_owns_the_lease_and_its_successor_does_not_wait_for_it"
+_MACHINES: Final = (
+    "tests/fault/test_two_machines.py::test_the_second_machine_is_refused_and_follows_when_the_first_is_lost"
 )
 _KILLS: Final = "tests/fault/test_operation_kills.py"
 _GUARD: Final = "tests/fault/test_guarded_query.py"
@@ -83,10 +82,11 @@ _STORAGE_ROWS: Final = (
     ),
     CapabilityRow(
         "Two supervisors, the first killed",
-        _elsewhere(
-            f"{_ELECTED}[*]",
-            "tests/fault/test_takeover.py::test_a_killed_leader[lease]",
-        ),
+        {
+            "local disk": "tests/fault/test_takeover.py::test_a_killed_leader[lease]",
+            "S3": f"{_MACHINES}[s3]",
+            "HDFS": f"{_MACHINES}[webhdfs]",
+        },
     ),
     CapabilityRow(
         "Fallback of a damaged checkpoint",
@@ -102,15 +102,15 @@ _STORAGE_ROWS: Final = (
             "_nothing_is_written_twice",
             "S3": f"{_LOST}_in_a_bucket_and_nothing_is_written_twice",
             "HDFS": f"{_LOST}_on_hdfs_and_nothing_is_written_twice",
-            "Google Cloud Storage": f"{_LOST}_on_google_cloud_storage_and_nothing_is_written_twice",
         },
     ),
     CapabilityRow(
         "Rescale of a running job, its supervisor killed",
-        _elsewhere(
-            f"{_KILLS}::test_a_supervisor_killed_in_a_rescale_on_remote_storage[*-made]",
-            f"{_KILLS}::test_a_supervisor_killed_in_a_rescale[0]",
-        ),
+        {
+            "local disk": f"{_KILLS}::test_a_supervisor_killed_in_a_rescale[0]",
+            "S3": f"{_KILLS}::test_a_supervisor_killed_in_a_rescale_on_remote_storage[s3-made]",
+            "HDFS": f"{_KILLS}::test_a_supervisor_killed_in_a_rescale_on_remote_storage[webhdfs-made]",
+        },
     ),
     CapabilityRow(
         "Rescale of a running query of Spark",
@@ -158,17 +158,20 @@ _VERSION_ROWS: Final = (
     ),
     CapabilityRow(
         "A batch longer than `grace` is interrupted",
-        _installed("test_what_takes_longer_than_its_grace_is_broken_off_and_done_again"),
+        {"4.2": f"{_GUARD}::test_what_takes_longer_than_its_grace_is_broken_off_and_done_again[installed]"},
     ),
     CapabilityRow(
         "SIGTERM to the JVM of `spark-submit`",
-        _installed("test_sigterm_to_the_jvm_of_spark_submit_is_orderly"),
+        {"4.2": f"{_GUARD}::test_sigterm_to_the_jvm_of_spark_submit_is_orderly[installed]"},
     ),
     CapabilityRow(
         "A frozen owner has no JVM after its lease",
-        _installed("test_a_frozen_owner_has_no_jvm_left_when_its_lease_is_over"),
+        {"4.2": f"{_GUARD}::test_a_frozen_owner_has_no_jvm_left_when_its_lease_is_over[installed]"},
     ),
-    CapabilityRow("A damaged checkpoint is refused", _installed("test_a_damaged_checkpoint_is_not_built_on")),
+    CapabilityRow(
+        "A damaged checkpoint is refused",
+        {"4.2": f"{_GUARD}::test_a_damaged_checkpoint_is_not_built_on[installed]"},
+    ),
     CapabilityRow(
         "Metrics, savepoints, `list`, `stop`",
         {
