@@ -78,14 +78,17 @@ _STORAGE_ROWS: Final = (
     ),
     CapabilityRow(
         "Leases: one owner, takeover after its end",
-        _elsewhere(f"{_ELECTION}[*]", f"{_ELECTION}[local]"),
+        {
+            column: f"{_ELECTION}[{name}]"
+            for column, name in {"local disk": "local", **_NAMES}.items()
+            if column != "HDFS"
+        },
     ),
     CapabilityRow(
         "Two supervisors, the first killed",
         {
             "local disk": "tests/fault/test_takeover.py::test_a_killed_leader[lease]",
             "S3": f"{_MACHINES}[s3]",
-            "HDFS": f"{_MACHINES}[webhdfs]",
         },
     ),
     CapabilityRow(
@@ -109,7 +112,6 @@ _STORAGE_ROWS: Final = (
         {
             "local disk": f"{_KILLS}::test_a_supervisor_killed_in_a_rescale[0]",
             "S3": f"{_KILLS}::test_a_supervisor_killed_in_a_rescale_on_remote_storage[s3-made]",
-            "HDFS": f"{_KILLS}::test_a_supervisor_killed_in_a_rescale_on_remote_storage[webhdfs-made]",
         },
     ),
     CapabilityRow(
