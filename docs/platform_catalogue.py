@@ -120,7 +120,6 @@ _STORAGE_ROWS: Final = (
             "local disk": "tests/fault/test_autoscale.py::test_a_job_with_too_many_partitions_gets_fewer",
             "S3": f"{_JOBS}::test_in_a_bucket_it_is_saved_on_a_schedule_and_goes_on_after_a_kill_and_in_other"
             "_partitions",
-            "HDFS": f"{_JOBS}::test_on_hdfs_a_job_names_its_checkpoint_as_verbs_do",
         },
     ),
     CapabilityRow(

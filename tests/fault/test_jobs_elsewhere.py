@@ -125,19 +125,13 @@ def test_on_hdfs_a_job_names_its_checkpoint_as_verbs_do(hdfs_cluster: Cluster, t
         return logs.uncommitted and logs.newest > 0
 
     settings = {"trigger": "100 milliseconds", "checkpoint.storage": checkpoint}
-    conf = {"spark.sql.shuffle.partitions": "2"}
-    (port,) = free_ports(1)
-    with running(JOBS / "running_totals.py", place, settings=settings, conf=conf, port=port) as job:
+    with running(JOBS / "running_totals.py", place, settings=settings) as job:
         kill_at(job.driver(), under_way, "a batch is under way")
         job.driver(2)
-        rescale_to_three(job, port)
-        job.driver(3)
         bring(BATCHES)
         job.until(lambda: totals_in(place) == day.totals(), "all is read")
         os.kill(job.pid, signal.SIGTERM)
         assert job.ended().code == 0
     assert totals_in(place) == day.totals()
-    (operator,) = hf.state(checkpoint).operators()
-    assert operator.partitions == 3
     assert checkpoints.verify(checkpoint).problems == ()
     assert lease_note(open_storage(checkpoint)) is None
