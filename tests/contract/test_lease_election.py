@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
+from cloud_emulators import REMOTE, empty_directory
 from fsspec.implementations.memory import MemoryFileSystem
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -20,17 +21,12 @@ from holdfast.storage.memory import MemoryStorage
 from holdfast.storage.remote import RemoteStorage
 from holdfast.testing.failing_storage import FaultyStorage, Killed
 
-_SERVERS = {"s3": "s3_gateway", "webhdfs": "hdfs_cluster", "gs": "gcs", "abfss": "azure"}
 
-
-@pytest.fixture(
-    params=["memory", "local", *(pytest.param(it, marks=pytest.mark.services) for it in _SERVERS)]
-)
+@pytest.fixture(params=["memory", "local", *(pytest.param(it, marks=pytest.mark.services) for it in REMOTE)])
 def candidates(request: pytest.FixtureRequest, tmp_path: Path) -> Candidates:
-    if request.param in _SERVERS:
-        server = request.getfixturevalue(_SERVERS[request.param])
-        above = server.root() if request.param == "webhdfs" else server.bucket()
-        return Candidates(open_storage(f"{above}/leases"))
+    if request.param in REMOTE:
+        server = request.getfixturevalue(REMOTE[request.param])
+        return Candidates(open_storage(f"{empty_directory(request.param, server)}/leases"))
     return Candidates(MemoryStorage() if request.param == "memory" else LocalStorage(tmp_path / "leases"))
 
 

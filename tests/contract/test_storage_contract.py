@@ -6,9 +6,9 @@ import threading
 import uuid
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
+from cloud_emulators import REMOTE, empty_directory
 
 from holdfast.errors import Conflict, NotFound
 from holdfast.storage import open_storage
@@ -20,14 +20,13 @@ from holdfast.testing.failing_storage import FaultyStorage
 Make = Callable[[], Storage]
 
 
-@pytest.fixture(
-    params=["local", "memory", "faulty", "fsspec local", "fsspec memory", "s3", "webhdfs", "gs", "abfss"]
-)
+@pytest.fixture(params=["local", "memory", "faulty", "fsspec local", "fsspec memory", *REMOTE])
 def make(request: pytest.FixtureRequest, tmp_path: Path) -> Make:
     """Makes storages of one kind, each at a place of its own."""
     count = iter(range(100))
-    servers = {"s3": "s3_gateway", "webhdfs": "hdfs_cluster", "gs": "gcs", "abfss": "azure"}
-    server: Any = request.getfixturevalue(servers[request.param]) if request.param in servers else None
+    if request.param in REMOTE:
+        server = request.getfixturevalue(REMOTE[request.param])
+        return lambda: open_storage(f"{empty_directory(request.param, server)}/a/checkpoint")
 
     def remote(protocol: str) -> Storage:
         fsspec = pytest.importorskip("fsspec", reason="comes with the extras s3 and hdfs")
@@ -44,10 +43,6 @@ def make(request: pytest.FixtureRequest, tmp_path: Path) -> Make:
         "faulty": lambda: FaultyStorage(MemoryStorage()),
         "fsspec local": lambda: remote("file"),
         "fsspec memory": lambda: remote("memory"),
-        "s3": lambda: open_storage(f"{server.bucket()}/a/checkpoint"),
-        "webhdfs": lambda: open_storage(f"{server.root()}/a/checkpoint"),
-        "gs": lambda: open_storage(f"{server.bucket()}/a/checkpoint"),
-        "abfss": lambda: open_storage(f"{server.bucket()}/a/checkpoint"),
     }
     return kinds[request.param]
 

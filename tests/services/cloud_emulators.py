@@ -6,6 +6,7 @@ import subprocess
 from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 import pytest
 from loopback import free_ports, listens
@@ -119,9 +120,16 @@ def azure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Emulator]:
     yield from _emulator("abfss", tmp_path_factory.mktemp("azure"))
 
 
-@pytest.fixture(params=["s3", "webhdfs", "gs", "abfss"])
+# The fixture of each remote storage's server.
+REMOTE = {"s3": "s3_gateway", "webhdfs": "hdfs_cluster", "gs": "gcs", "abfss": "azure"}
+
+
+def empty_directory(name: str, server: Any) -> str:
+    """An empty bucket or directory of the server of a storage in `REMOTE`, as a canonical URI."""
+    return str(server.root() if name == "webhdfs" else server.bucket()).replace("s3:", "s3a:")
+
+
+@pytest.fixture(params=REMOTE)
 def above(request: pytest.FixtureRequest) -> str:
     """An empty bucket or directory on each remote storage, as a canonical URI."""
-    servers = {"s3": "s3_gateway", "webhdfs": "hdfs_cluster", "gs": "gcs", "abfss": "azure"}
-    server = request.getfixturevalue(servers[request.param])
-    return str(server.root() if request.param == "webhdfs" else server.bucket()).replace("s3:", "s3a:")
+    return empty_directory(request.param, request.getfixturevalue(REMOTE[request.param]))

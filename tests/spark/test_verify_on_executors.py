@@ -17,7 +17,7 @@ import holdfast as hf
 from golden import golden_on_disk
 from holdfast.engine.executors import Executors
 from holdfast.errors import NotFound, Unavailable
-from holdfast.savepoints.spread import SharedSavepoint
+from holdfast.savepoints.spread import SharedSavepoint, open_shared
 
 NAMES = ("4.2/aggregate-changelog", "4.2/join-format2", "4.2/keyed-format2", "4.2/session-rocksdb")
 
@@ -54,7 +54,7 @@ def test_an_executor_that_sees_another_catalog_is_no_damage(tmp_path: Path) -> N
     savepoint_id = listed.uri.rpartition("/")[2]
     for catalog in (tmp_path / "catalog", tmp_path / "elsewhere"):
         with pytest.raises(Unavailable, match="does not see the catalog"):
-            SharedSavepoint(f"file://{catalog}", savepoint_id, "0" * 64).open()
+            open_shared(SharedSavepoint(f"file://{catalog}", savepoint_id, "0" * 64))
 
 
 def test_the_first_error_in_the_order_of_the_items_is_raised(spark: SparkSession) -> None:

@@ -17,6 +17,7 @@ from holdfast.config.checks import SCHEME, local_path
 from holdfast.config.spark_defaults import MEMORY_PROVIDER, ROCKSDB_PROVIDER
 from holdfast.errors import NotFound
 from holdfast.formats.logs.table_logs import LOG_DIRECTORY, missing_batch, newest_batch
+from holdfast.formats.operators import STREAM_JOIN
 from holdfast.formats.providers import provider_class
 from holdfast.layout import COMMITS, OFFSETS, StoreId
 from holdfast.model import BatchProgress
@@ -109,7 +110,7 @@ _UNEVEN: Final = 0.5
 _LARGE_STORE: Final = 1 << 20
 _LONG_WITHOUT: Final = 10
 # Operators that remove no state without a watermark.
-_NEED_WATERMARK: Final = frozenset(("dedupe", "symmetricHashJoin"))
+_NEED_WATERMARK: Final = frozenset(("dedupe", STREAM_JOIN))
 _THIRDS: Final = 3
 
 # The id of a rule, and the observation.

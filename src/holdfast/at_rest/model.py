@@ -96,7 +96,7 @@ class NamedState(JsonShape):
 
     @property
     def lists_values(self) -> bool:
-        """Whether a stored value holds several rows: the elements of a list, or a join's rows of one time."""
+        """True if a stored value has several rows: the elements of a list, or a join's rows of one time."""
         if self.form is StateForm.LIST:
             return True
         name = None if self.codec is None else self.codec.name

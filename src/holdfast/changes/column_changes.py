@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal as Number
 from typing import Any
@@ -131,12 +131,9 @@ class OperatorConversion:
     def columns(self) -> tuple[ColumnChange, ...]:
         """Return the change of each column."""
         return (
-            *(_describe_column("key", source) for source in self.keys),
-            *(_describe_column("value", source) for source in self.values),
-            *(
-                ColumnChange(column.label, part, "dropped", before=f"{column.label} {column.type_text}")
-                for part, column in self.dropped
-            ),
+            *(describe_column("key", source) for source in self.keys),
+            *(describe_column("value", source) for source in self.values),
+            *(describe_dropped(part, column) for part, column in self.dropped),
         )
 
 
@@ -145,7 +142,8 @@ def _stay(sources: Sequence[FieldSource], columns: Sequence[StateColumn]) -> boo
     return [source.saved for source in sources] == list(columns) and all(source.stays for source in sources)
 
 
-def _describe_column(part: str, source: FieldSource) -> ColumnChange:
+def describe_column(part: str, source: FieldSource) -> ColumnChange:
+    """Return the change of a column of the new code."""
     column, old = source.column, source.saved
     after = f"{column.label} {column.type_text}"
     if old is None:
@@ -160,6 +158,43 @@ def _describe_column(part: str, source: FieldSource) -> ColumnChange:
     if old.function is not None and column.function is not None and old.function.text != column.function.text:
         before, after = f"{before}, {old.function.text}", f"{after}, {column.function.text}"
     return ColumnChange(column.label, part, change, before, after)
+
+
+def describe_dropped(part: str, column: StateColumn) -> ColumnChange:
+    """Return the change of a saved column that the new code lacks."""
+    return ColumnChange(column.label, part, "dropped", before=f"{column.label} {column.type_text}")
+
+
+def converted_fields(sources: Sequence[FieldSource], saved: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """Return the values of a new row, by Spark's names.
+
+    Args:
+        sources: The origin of each column.
+        saved: The values of the saved row.
+        where: The saved state, for messages.
+
+    Raises:
+        Unsupported: The row has a null in a column that is not nullable in the new code.
+    """
+    fields: dict[str, Any] = {}
+    for source in sources:
+        if source.old is None:
+            fields[source.column.name] = source.initial
+            continue
+        value = saved[source.old]
+        if value is not None:
+            value = source.convert(value)
+        elif not source.column.nullable:
+            raise Unsupported(
+                "a row has a null in a column that is not nullable in the new code",
+                code="HF-E7022",
+                where=where,
+                found=source.column.label,
+                hint="make the column nullable in the new code, or change these rows with `holdfast "
+                "state edit` first",
+            )
+        fields[source.column.name] = value
+    return fields
 
 
 def row_change(old: OperatorColumns, new: OperatorColumns, wishes: Wishes, where: str) -> OperatorConversion:
@@ -330,7 +365,7 @@ class _Columns:
             one = {column.kept: column for column in before[was]}
             other = {column.kept: column for column in after[now]}
             if one.keys() != other.keys():
-                raise self._lossy(before[was][0], after[now][0])
+                raise lossy(before[was][0], after[now][0], self._where)
             pairs += [(one[kept], column) for kept, column in other.items()]
         return pairs
 
@@ -381,18 +416,8 @@ class _Columns:
         # Spark stores the sum of short decimals as a whole number, without the decimal point.
         unscaled = new.kept == "sum" and isinstance(new.type, Decimal) and not isinstance(old.type, Decimal)
         if convert is None or unscaled:
-            raise self._lossy(old, new)
+            raise lossy(old, new, self._where)
         return convert
-
-    def _lossy(self, old: StateColumn, new: StateColumn) -> Unsupported:
-        return Unsupported(
-            "a column cannot be converted to its new type without loss",
-            code="HF-E7008",
-            where=self._where,
-            found=f"{old.label} {old.type_text}, and {new.label} {new.type_text} in the new code",
-            expected="the same type, or a wider one",
-            hint=f"rename the column in the new code, so that it starts empty, or give --drop {old.label}",
-        )
 
     def _redefined(self, old: StateColumn, new: StateColumn) -> Invalid:
         return Invalid(
@@ -424,6 +449,27 @@ class _Columns:
             expected=f"{', '.join(map(name, new))} in the new code",
             hint=f"give {first} if both are the same {what}, {rest}",
         )
+
+
+def lossy(old: StateColumn, new: StateColumn, where: str, side: str | None = None) -> Unsupported:
+    """Return the error for a column with saved values that do not fit its new type.
+
+    Args:
+        old: The saved column.
+        new: The column of the new code.
+        where: The saved state.
+        side: The side of a join, where new columns need an initial value; None for other operators.
+    """
+    return Unsupported(
+        "a column cannot be converted to its new type without loss",
+        code="HF-E7008",
+        where=where,
+        found=f"{old.label} {old.type_text}, and {new.label} {new.type_text} in the new code",
+        expected="the same type, or a wider one",
+        hint=f"rename the column in the new code, so that it starts empty, or give --drop {old.label}"
+        if side is None
+        else f"rename the column in the new code, and give --initial {side}.NAME=null",
+    )
 
 
 def initial_value(told: str, column: StateColumn, where: str) -> Any:

@@ -11,13 +11,13 @@ from typing import Any, Final
 from holdfast import layout
 from holdfast.changes.column_changes import (
     ColumnChange,
-    FieldSource,
     OperatorConversion,
+    converted_fields,
     refuse_merge,
     row_change,
 )
 from holdfast.changes.engine import ChangePlan, carry_out
-from holdfast.changes.join_columns import JOIN, JOIN_FORMAT, JoinConversion, join_change
+from holdfast.changes.join_columns import JOIN_FORMAT, JoinConversion, join_change
 from holdfast.changes.operator_matching import Matched, Wishes, described, match_operators
 from holdfast.changes.rewriting import OperatorRewrite, StateShape
 from holdfast.changes.state_columns import OperatorColumns, columns_of
@@ -30,11 +30,11 @@ from holdfast.checkpoints.state.rocksdb import NO_FAMILIES, Families, Pairs
 from holdfast.checkpoints.state.rows import store_chunks
 from holdfast.checkpoints.state.states import OperatorShape, OperatorStates, StateCodec, operator_states
 from holdfast.clock import now_ms
-from holdfast.errors import Corrupt, Internal, Unsupported
+from holdfast.errors import Internal, Unsupported
 from holdfast.formats.logs.batch_logs import CommitLog, parse_commit
 from holdfast.formats.logs.notes import PLAN_NOTE, PlanNote, QueryPlan
 from holdfast.formats.logs.operator_metadata import parse_operator
-from holdfast.formats.operators import KEYED_VARIABLES, operator_names
+from holdfast.formats.operators import KEYED_VARIABLES, STREAM_JOIN, operator_names
 from holdfast.formats.rows.unsafe_row import RowCodec
 from holdfast.json_shapes import NOT_IN_JSON, JsonShape, in_json, json_as, json_spread
 from holdfast.layout import DEFAULT_STORE, Log, LogFile, OperatorMetadataFile, OwnFile, SchemaFile, StoreId
@@ -94,11 +94,11 @@ class OperatorStep:
         after = None if new is None else described(new)
         if old is None or new is None:
             return OperatorChange("inserted" if old is None else "removed", before, after)
-        rows = None if self.rows is None else self.rows.columns()
-        plain = rows is None or all(column.before == column.after for column in rows)
-        if isinstance(self.rows, JoinConversion) and not self.rows.same_stores:
-            return OperatorChange("changed", before, after, () if plain else rows or ())
-        return OperatorChange("kept" if plain else "changed", before, after, () if plain else rows or ())
+        columns = () if self.rows is None else self.rows.columns()
+        if all(column.before == column.after for column in columns):
+            columns = ()
+        moves = isinstance(self.rows, JoinConversion) and not self.rows.same_stores
+        return OperatorChange("changed" if columns or moves else "kept", before, after, columns)
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,7 +197,7 @@ def steps_for(
             steps.append(OperatorStep(matched))
         elif before.evolves and after.evolves:
             steps.append(OperatorStep(matched, row_change(before, after, wishes, where)))
-        elif before.kind == after.kind == JOIN and before.shape.stores and after.shape.stores:
+        elif before.kind == after.kind == STREAM_JOIN and before.shape.stores and after.shape.stores:
             steps.append(OperatorStep(matched, join_change(before, after, wishes, where)))
         else:
             _refuse_other_rows(before, after, where)
@@ -279,23 +279,14 @@ class RowConversion:
         """
         codec = self._codec
         for stored_key, stored_value in pairs:
-            rows, is_list = codec.values.rows(stored_value, codec.where)
-            if is_list:
-                raise Corrupt(
-                    "a row of state cannot be decoded",
-                    code="HF-E6001",
-                    where=codec.where,
-                    found="a list of values",
-                    expected="one value for each key",
-                    hint="list replaced and damaged files with `holdfast checkpoint verify CHECKPOINT`",
-                )
+            row = codec.single_row(stored_value)
             key_row = codec.key_row(stored_key)
             if self._change.rows_stay:
-                yield key_row, rows[0]
+                yield key_row, row
                 continue
-            old = codec.value_values(rows[0])
-            key = self._convert_fields(self._change.keys, codec.key_values(key_row))
-            value = self._convert_fields(self._change.values, old)
+            old = codec.value_values(row)
+            key = converted_fields(self._change.keys, codec.key_values(key_row), codec.where)
+            value = converted_fields(self._change.values, old, codec.where)
             yield self._keys.encode(key), self._encoded(key, value, old)
 
     def merged(self, key_row: bytes, one: bytes, other: bytes) -> bytes:
@@ -321,27 +312,6 @@ class RowConversion:
                 key[place] if place is not None else None if window is None else old.get(window.old or "")
             )
         return self._values.encode(value)
-
-    def _convert_fields(self, sources: Sequence[FieldSource], old: _Values) -> _Values:
-        found: _Values = {}
-        for source in sources:
-            if source.old is None:
-                found[source.column.name] = source.initial
-                continue
-            value = old[source.old]
-            if value is not None:
-                value = source.convert(value)
-            elif not source.column.nullable:
-                raise Unsupported(
-                    "a row has a null in a column that is not nullable in the new code",
-                    code="HF-E7022",
-                    where=self._codec.where,
-                    found=source.column.label,
-                    hint="make the column nullable in the new code, or change these rows with `holdfast "
-                    "state edit` first",
-                )
-            found[source.column.name] = value
-        return found
 
 
 # A function that checks the checkpoint before its publication; it raises an error if the new code cannot

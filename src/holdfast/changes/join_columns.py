@@ -5,23 +5,30 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
-from holdfast.changes.column_changes import ColumnChange, FieldSource, initial_value
+from holdfast.changes.column_changes import (
+    ColumnChange,
+    FieldSource,
+    converted_fields,
+    describe_column,
+    describe_dropped,
+    initial_value,
+    lossy,
+)
 from holdfast.changes.column_values import same, widening
 from holdfast.changes.operator_matching import Wishes
 from holdfast.changes.state_columns import OperatorColumns, StateColumn, type_text
 from holdfast.checkpoints.state.rocksdb import Pairs
 from holdfast.checkpoints.state.states import StateCodec
-from holdfast.errors import Corrupt, Invalid, Unsupported
+from holdfast.errors import Invalid, Unsupported
 from holdfast.formats.logs.operator_metadata import ColumnFamily
-from holdfast.formats.operators import FamilyUse, family_of
+from holdfast.formats.operators import STREAM_JOIN, FamilyUse, family_of
 from holdfast.formats.rows.spark_types import Struct, parse_struct
 from holdfast.formats.rows.unsafe_row import RowCodec
 from holdfast.layout import DEFAULT_STORE
 from holdfast.savepoints.verdicts import fits, text_of
 
-JOIN: Final = "symmetricHashJoin"
 # The setting that determines the stores of a join's state, pinned in the checkpoint.
 JOIN_FORMAT: Final = "spark.sql.streaming.join.stateFormatVersion"
 _FORMATS: Final = ("2", "3")
@@ -62,41 +69,17 @@ class SideConversion:
         if self.stays:
             return list(values)
         encoder = RowCodec(self.new_type)
-        return [encoder.encode(self._converted(codec.value_values(value), codec.where)) for value in values]
-
-    def _converted(self, old: Mapping[str, Any], where: str) -> dict[str, Any]:
-        found: dict[str, Any] = {}
-        for source in self.columns:
-            value = source.initial if source.old is None else old[source.old]
-            if source.old is not None and value is not None:
-                value = source.convert(value)
-            if value is None and not source.column.nullable:
-                raise Unsupported(
-                    "a row has a null in a column that is not nullable in the new code",
-                    code="HF-E7022",
-                    where=where,
-                    found=source.column.label,
-                    hint="make the column nullable in the new code, or change these rows with `holdfast "
-                    "state edit` first",
-                )
-            found[source.column.name] = value
-        return found
+        return [
+            encoder.encode(converted_fields(self.columns, codec.value_values(value), codec.where))
+            for value in values
+        ]
 
     def describe(self) -> Iterator[ColumnChange]:
         """Yield the change of each column."""
         for source in self.columns:
-            column, old = source.column, source.saved
-            after = f"{column.label} {column.type_text}"
-            if old is None:
-                initial = "null" if source.initial is None else str(source.initial)
-                yield ColumnChange(column.label, "value", "new", after=after, initial=initial)
-                continue
-            change = "renamed" if old.label != column.label else "kept"
-            change = "widened" if old.type != column.type else change
-            yield ColumnChange(column.label, "value", change, f"{old.label} {old.type_text}", after)
+            yield describe_column("value", source)
         for column in self.dropped:
-            before = f"{column.label} {column.type_text}"
-            yield ColumnChange(column.label, "value", "dropped", before=before)
+            yield describe_dropped("value", column)
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,18 +129,8 @@ class JoinConversion:
             Unsupported: A row has a null in a column that is not nullable in the new code.
         """
         keys = [codec.key_row(key) for key, _ in pairs]
-        found = [codec.values.rows(value, codec.where) for _, value in pairs]
-        if any(is_list for _, is_list in found):
-            raise Corrupt(
-                "a row of state cannot be decoded",
-                code="HF-E6001",
-                where=codec.where,
-                found="a list of values",
-                expected="one value for each key",
-                hint="list replaced and damaged files with `holdfast checkpoint verify CHECKPOINT`",
-            )
+        values = [codec.single_row(value) for _, value in pairs]
         side = self.sides.get(target.name.label)
-        values = [rows[0] for rows, _ in found]
         return list(zip(keys, values if side is None else side.rows(codec, values), strict=True))
 
 
@@ -292,15 +265,7 @@ def _matched(
             continue
         convert = widening(before.type, column.type)
         if convert is None:
-            raise Unsupported(
-                "a column cannot be converted to its new type without loss",
-                code="HF-E7008",
-                where=where,
-                found=f"{before.label} {before.type_text}, and {column.label} {column.type_text} in the new"
-                " code",
-                expected="the same type, or a wider one",
-                hint=f"rename the column in the new code, and give --initial {side}.NAME=null",
-            )
+            raise lossy(before, column, where, side)
         sources.append(FieldSource(column, before, convert if before.type != column.type else same))
     kept = {id(column) for column in pairs.values()}
     dropped = tuple(column for column in old if id(column) not in kept)
@@ -317,12 +282,12 @@ def _families(operator: OperatorColumns) -> dict[str, ColumnFamily]:
 
 
 def _use(label: str) -> FamilyUse | None:
-    family = family_of(JOIN, label)
+    family = family_of(STREAM_JOIN, label)
     return None if family is None else family.use
 
 
 def _side(label: str) -> str:
-    family = family_of(JOIN, label)
+    family = family_of(STREAM_JOIN, label)
     return label if family is None else family.state(label)
 
 

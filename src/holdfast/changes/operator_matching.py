@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from holdfast.changes.state_columns import OperatorColumns
 from holdfast.errors import Invalid
+from holdfast.formats.operators import STREAM_JOIN
 
 
 @dataclass(slots=True)
@@ -123,7 +124,6 @@ def _own(name: str, operator: OperatorColumns) -> str:
 
 
 _SAME, _SAME_KEY, _SIMILAR, _ALIKE, _UNLIKE = 4, 3, 2, 1, 0
-_JOIN = "symmetricHashJoin"
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,7 +246,7 @@ def _likeness_of_states(old: OperatorColumns, new: OperatorColumns) -> int:
     same = [store.families for store in old.shape.stores] == [store.families for store in new.shape.stores]
     if same or set(old.shape.variables) & set(new.shape.variables):
         return _SAME_KEY
-    if old.kind == _JOIN:
+    if old.kind == STREAM_JOIN:
         return _SIMILAR if _key_schemas(old) == _key_schemas(new) else _ALIKE
     return _UNLIKE
 

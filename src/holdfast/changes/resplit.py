@@ -30,7 +30,7 @@ from holdfast.checkpoints.state.states import OperatorStates, StateCodec, operat
 from holdfast.config.checks import whole
 from holdfast.config.spark_defaults import ROCKSDB_PROVIDER
 from holdfast.errors import Internal, Invalid, NotFound, Unsupported
-from holdfast.formats.operators import FamilyUse, family_of
+from holdfast.formats.operators import STREAM_JOIN, FamilyUse, family_of
 from holdfast.formats.providers import known_provider
 from holdfast.formats.rows.unsafe_row import RowCodec
 from holdfast.json_shapes import JsonShape
@@ -38,7 +38,6 @@ from holdfast.layout import OwnFile, StoreId
 from holdfast.storage.port import Storage, full
 from holdfast.stream.keyed.hot_keys import MOST_HOT, MOST_PARTS, PART, key_text, key_values, refuse_one_key
 
-_JOIN: Final = "symmetricHashJoin"
 _WHERE: Final = "hf.change(…).split(…)"
 # The field of a stored row that shows whether the row has met a match.
 _MATCHED: Final = "matched"
@@ -272,7 +271,7 @@ class _Join:
     def codecs(self) -> Iterator[tuple[StateCodec, str, FamilyUse]]:
         """Yield each state of the join with its side and its use."""
         for codec in self.states.declared_codecs():
-            family = family_of(_JOIN, codec.name.label)
+            family = family_of(STREAM_JOIN, codec.name.label)
             if family is not None:
                 yield codec, family.state(codec.name.label), family.use
 
@@ -293,7 +292,7 @@ class _Join:
                 for codec, pairs in store_chunks(
                     self.storage, self.states, StoreId(self.number, partition, store)
                 ):
-                    family = family_of(_JOIN, codec.name.label)
+                    family = family_of(STREAM_JOIN, codec.name.label)
                     if family is None:
                         continue
                     side = family.state(codec.name.label)
@@ -506,9 +505,11 @@ def _states_of(storage: Storage, name: str, by: tuple[str, ...]) -> OperatorStat
     batch_id = read(storage).batch_id
     fitting: list[OperatorStates] = []
     for operator in () if batch_id is None else operator_states(storage, batch_id):
-        if operator.name != _JOIN:
+        if operator.name != STREAM_JOIN:
             continue
-        uses = {codec.name.label: family_of(_JOIN, codec.name.label) for codec in operator.declared_codecs()}
+        uses = {
+            codec.name.label: family_of(STREAM_JOIN, codec.name.label) for codec in operator.declared_codecs()
+        }
         rows = [
             codec
             for codec in operator.declared_codecs()

@@ -184,7 +184,7 @@ def flows(address: str | os.PathLike[str]) -> tuple[Flow, ...]:
 
 
 def full_refresh(address: str | os.PathLike[str]) -> tuple[FlowRefresh, ...]:
-    """Return what `spark-pipelines run --full-refresh-all` would discard, flow by flow; nothing is changed.
+    """Return what `spark-pipelines run --full-refresh-all` would discard, flow by flow.
 
     Cost: reads the logs of each flow's checkpoint, and the rows of state up to 64 MiB for each flow.
 

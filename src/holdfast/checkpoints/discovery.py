@@ -51,7 +51,7 @@ class Flow(JsonShape):
         version: The number of the checkpoint: 0, and one more after each full refresh.
         checkpoint: The address of the checkpoint.
         started: Whether a run has started on this version.
-        older: The versions from before a full refresh whose directories still exist, ascending.
+        older: The versions from before a full refresh, if their directories still exist, ascending.
 
     Example:
         for flow in hf.checkpoints.flows("pipeline-storage"):
@@ -76,8 +76,8 @@ class CheckpointAddress:
     """An address of checkpoints.
 
     It is a checkpoint, a directory with checkpoints in it or one level further below, or the storage of a
-    pipeline, of which the newest checkpoint of each flow counts. `*`, `?` and `[…]`
-    in a path's segment match any segment: `s3://bucket/*/checkpoints`.
+    pipeline, which represents the newest checkpoint of each flow. `*`, `?` and `[…]` in a path's segment
+    match any segment: `s3://bucket/*/checkpoints`.
 
     Args:
         address: A path or a URI.

@@ -1,4 +1,4 @@
-"""What a full refresh of a declarative pipeline discards: the state of its flows, and the offsets."""
+"""The state and the offsets that a full refresh of a declarative pipeline discards."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _MOST_BYTES: Final = 64 << 20
 
 @dataclass(frozen=True, slots=True)
 class FlowRefresh(JsonShape):
-    """What a full refresh of a flow's table discards.
+    """The state and the offsets of a flow that a full refresh of its table discards.
 
     Attributes:
         flow: The flow.

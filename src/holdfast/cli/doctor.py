@@ -25,7 +25,7 @@ from holdfast.quantities import counted, rounded_duration, rounded_size
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from holdfast.checkpoints import FlowRefresh
+    from holdfast.checkpoints import Flow, FlowRefresh
     from holdfast.checkpoints.record import WrittenBy
     from holdfast.config.settings import Settings
     from holdfast.engine.session.doctor import Check, ClusterExamination, Examination
@@ -78,9 +78,13 @@ def doctor(
     home's jobs, and every default with its reason. Exit 1 if something that is installed does not work;
     without PySpark, jobs count only with --job, --start-spark or --master.
     """
-    pipelines = [named for named in checkpoints or [] if flows_at(named)]
-    refreshed = [one for named in pipelines for one in _refreshes(named)]
-    given = [address for named in checkpoints or [] for address in _addresses(named, home)]
+    pipelines = {named: flows_at(named) for named in checkpoints or []}
+    refreshed = [one for flows in pipelines.values() for one in _refreshes(flows)]
+    given = [
+        address
+        for named, flows in pipelines.items()
+        for address in (_started(flows) if flows else _addresses(named, home))
+    ]
     healths = [hf.health(address, home=home) for address in given]
     with_machine = not given or deep or job is not None or master is not None
     if json or with_machine:
@@ -208,8 +212,6 @@ def _addresses(given: str, home: str | None) -> list[str]:
 
     if StateAddress.parse(given).is_savepoint:
         return [given]
-    if flows := flows_at(given):
-        return [flow.checkpoint for flow in flows if flow.started]
     return [
         address
         for checkpoint in checkpoints_of(given, home)
@@ -314,10 +316,17 @@ def _restart(restart: RestartEstimate) -> str:
     )
 
 
-def _refreshes(storage: str) -> tuple[FlowRefresh, ...]:
+def _started(flows: Sequence[Flow]) -> list[str]:
+    """Return the checkpoints of the flows of a pipeline that a run has started on."""
+    return [flow.checkpoint for flow in flows if flow.started]
+
+
+def _refreshes(flows: Sequence[Flow]) -> tuple[FlowRefresh, ...]:
     """Return what a full refresh of a pipeline discards; empty if a checkpoint is damaged."""
+    from holdfast.checkpoints.refreshing import refresh_of
+
     try:
-        return hf.checkpoints.full_refresh(storage)
+        return tuple(map(refresh_of, flows))
     except Corrupt:
         return ()  # the health reports the damage
 

@@ -130,6 +130,8 @@ class OperatorName:
         return frozenset((words | alias) - {""})
 
 
+# Spark's name of the operator of a stream-stream join.
+STREAM_JOIN: Final = "symmetricHashJoin"
 # The variables of Holdfast's keyed operators, which distinguish them from others of the same kind.
 KEYED_VARIABLES: Final = frozenset({META, FORMS, BASE, LOG})
 # The name of an operator of `hf.keyed` in Holdfast's documentation.
@@ -191,9 +193,7 @@ OPERATORS: Final = (
         ("sessionWindowStateStoreSaveExec",),
         KeyPlacement.FIRST_FIELDS,
     ),
-    OperatorKind(
-        "join", "stream-stream join", ("symmetricHashJoin",), KeyPlacement.WHOLE_KEY, _JOIN_FAMILIES
-    ),
+    OperatorKind("join", "stream-stream join", (STREAM_JOIN,), KeyPlacement.WHOLE_KEY, _JOIN_FAMILIES),
     OperatorKind("limit", "limit", ("globalLimit",), KeyPlacement.ONE_PARTITION),
     OperatorKind(
         "groups",
@@ -338,7 +338,7 @@ def inferred_operator(stores: Iterable[str], families: Sequence[ColumnFamily], w
         Corrupt: A schema is malformed.
     """
     if all(use_of("", store) in _JOIN_USES for store in stores):
-        return "symmetricHashJoin"
+        return STREAM_JOIN
     if not families:
         return ""
     keys, values = _fields(families[0].key_schema, where), _fields(families[0].value_schema, where)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Container, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import lru_cache, partial
+from functools import partial
 from typing import Final
 
 from holdfast.checkpoints.checkpoint import ProgressCallback
@@ -31,7 +31,7 @@ from holdfast.savepoints.catalog import (
 )
 from holdfast.savepoints.copying import WORKERS, each
 from holdfast.savepoints.digests import manifest_states, recorded
-from holdfast.savepoints.spread import SharedSavepoint, Tasks, contents_on
+from holdfast.savepoints.spread import SharedSavepoint, Tasks, contents_on, open_shared
 from holdfast.savepoints.view import SavepointView
 from holdfast.storage.hashing import hash_file, hash_of
 from holdfast.storage.port import Storage
@@ -159,13 +159,12 @@ def prove(
         return Proof(uri, None, (problem,), 1, 0)
     objects: dict[str, SavedFile] = {file.sha256: file for file in reversed(manifest.files)}
     files = sorted(objects.values(), key=lambda file: file.path)
-    shared = SharedSavepoint.of(catalog, manifest)
     if tasks is None:
         looked = each(
             lambda file: _look(catalog, file, read=file.path not in unread), files, workers, tell, "hashing"
         )
     else:
-        looked = tasks.run(partial(_look_at, shared), files, tell, "hashing")
+        looked = tasks.run(partial(_look_at, SharedSavepoint.of(catalog, manifest)), files, tell, "hashing")
     problems = [problem for problem in looked if problem is not None]
     if not problems:
         # Changed bytes are reported already; their effect on other files would only repeat it.
@@ -185,6 +184,7 @@ def prove(
             if tasks is None:
                 states = contents(view, manifest.batch_id, check_partitions=True, tell=tell)
             else:
+                shared = SharedSavepoint.of(catalog, manifest)
                 states = contents_on(tasks, shared, view, manifest.batch_id, tell)
         except Corrupt as error:
             problems.append(Problem(error.where or uri, f"{error.fact}: {error.found}", _RETAKE))
@@ -255,13 +255,8 @@ def _what(error: HoldfastError) -> str:
 
 def _look_at(savepoint: SharedSavepoint, file: SavedFile) -> Problem | None:
     """Return the problem of a file, on the machine that runs this."""
-    catalog, _ = _catalog_of(savepoint)
+    catalog, _ = open_shared(savepoint)
     return _look(catalog, file, read=True)
-
-
-@lru_cache(maxsize=1)
-def _catalog_of(savepoint: SharedSavepoint) -> tuple[Storage, Manifest]:
-    return savepoint.open()
 
 
 def _look(catalog: Storage, file: SavedFile, *, read: bool) -> Problem | None:

@@ -61,22 +61,8 @@ class SharedSavepoint:
         """Return the address of a savepoint."""
         return cls(catalog.uri, manifest.savepoint_id, hash_of(manifest.render()))
 
-    def open(self) -> tuple[Storage, Manifest]:
-        """Open the savepoint on this machine.
-
-        Raises:
-            Unavailable: This machine does not see the same savepoint.
-        """
-        catalog = open_storage(self.catalog, "catalog")
-        try:
-            manifest = load(catalog, self.savepoint_id)
-        except NotFound as error:
-            raise self._not_seen("no such savepoint") from error
-        if hash_of(manifest.render()) != self.manifest_sha256:
-            raise self._not_seen("a different manifest")
-        return catalog, manifest
-
-    def _not_seen(self, found: str) -> Unavailable:
+    def not_seen(self, found: str) -> Unavailable:
+        """Return the error for a machine that does not see the savepoint."""
         return Unavailable(
             "an executor does not see the catalog of the savepoint",
             code="HF-E5078",
@@ -85,6 +71,23 @@ class SharedSavepoint:
             expected="the same files as on this machine",
             hint="use a catalog on storage that all executors reach, such as s3: or hdfs:, or omit --master",
         )
+
+
+@lru_cache(maxsize=1)
+def open_shared(savepoint: SharedSavepoint) -> tuple[Storage, Manifest]:
+    """Open a savepoint on this machine, once for several items.
+
+    Raises:
+        Unavailable: This machine does not see the same savepoint.
+    """
+    catalog = open_storage(savepoint.catalog, "catalog")
+    try:
+        manifest = load(catalog, savepoint.savepoint_id)
+    except NotFound as error:
+        raise savepoint.not_seen("no such savepoint") from error
+    if hash_of(manifest.render()) != savepoint.manifest_sha256:
+        raise savepoint.not_seen("a different manifest")
+    return catalog, manifest
 
 
 def contents_on(
@@ -135,7 +138,7 @@ class _Opened:
 
 @lru_cache(maxsize=1)
 def _opened(savepoint: SharedSavepoint) -> _Opened:
-    catalog, manifest = savepoint.open()
+    catalog, manifest = open_shared(savepoint)
     view = SavepointView(catalog, manifest.files, manifest.checkpoint)
     operators = operator_states(view, manifest.batch_id)
     named = {operator.operator_id: operator for operator in operators}

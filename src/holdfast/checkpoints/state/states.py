@@ -191,6 +191,24 @@ class StateCodec:
             )
         return self.schema
 
+    def single_row(self, stored_value: bytes) -> bytes:
+        """Return the row of a stored value that is not a list.
+
+        Raises:
+            Corrupt: The value is a list.
+        """
+        rows, is_list = self.values.rows(stored_value, self.where)
+        if is_list:
+            raise Corrupt(
+                "a row of state cannot be decoded",
+                code="HF-E6001",
+                where=self.where,
+                found="a list of values",
+                expected="one value for each key",
+                hint="list replaced and damaged files with `holdfast checkpoint verify CHECKPOINT`",
+            )
+        return rows[0]
+
     @cached_property
     def key_type(self) -> Struct:
         """The fields of a key.
