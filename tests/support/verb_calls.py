@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import os
 import shlex
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -181,14 +183,25 @@ def below(folder: Path) -> dict[str, str]:
     A lock is a file that may stay, and so is what Python makes of a job file that it has loaded.
     """
     found = {}
-    for path in sorted(folder.rglob("*")):
-        if path.name.endswith((".lock", "-wal", "-shm")) or "__pycache__" in path.parts:
-            continue
-        found[str(path.relative_to(folder))] = _content(path)
-    return found
+    for at, directories, files in os.walk(folder):
+        directories[:] = [name for name in directories if name != "__pycache__"]
+        for name in (*directories, *files):
+            if not name.endswith((".lock", "-wal", "-shm")):
+                path = os.path.join(at, name)  # noqa: PTH118 - a path of a thousand files is looked at for each case
+                found[os.path.relpath(path, folder)] = _content(path)
+    return dict(sorted(found.items()))
 
 
-def _content(path: Path) -> str:
-    if path.is_symlink():
-        return f"-> {path.readlink()}"
-    return hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else ""
+def _content(path: str) -> str:
+    told = os.lstat(path)
+    if stat.S_ISLNK(told.st_mode):
+        return f"-> {Path(path).readlink()}"
+    if not stat.S_ISREG(told.st_mode):
+        return ""
+    return _hash(path, told.st_ino, told.st_size, told.st_mtime_ns, told.st_ctime_ns)
+
+
+@functools.cache
+def _hash(path: str, *_told: int) -> str:
+    """The hash of a file, read again if anything is told of it that was not told before."""
+    return hashlib.sha256(Path(path).read_bytes()).hexdigest()

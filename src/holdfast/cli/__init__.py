@@ -6,7 +6,8 @@ import errno
 import os
 import sys
 import traceback
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from copy import copy
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -327,7 +328,38 @@ app.command("help", short_help="Show the help of a command.")(short_verbs.show_h
 app.command("version", short_help="Print the version.")(short_verbs.version)
 
 
+# Commands that show, complete or call others.
+_NEED_ALL: Final = frozenset(("help", "completion", "demo", "tour", *short_verbs.SHORT))
+
+
+def _called(words: Sequence[str]) -> typer.Typer:
+    """Return a command line with only the called command, or with all commands if suggestions may need them.
+
+    Building all commands takes longer than most commands that read files.
+    """
+    if completion.ASKING in os.environ or not words or words[0] in _NEED_ALL:
+        return app
+    return _only(app, words) or app
+
+
+def _only(group: typer.Typer, words: Sequence[str]) -> typer.Typer | None:
+    """Return a copy of a group with only the called command; None if the group has no such command."""
+    if not words:
+        return None
+    only = copy(group)
+    only.registered_commands = [
+        each for each in group.registered_commands if (each.name or each.callback.__name__) == words[0]
+    ]
+    only.registered_groups = [copy(each) for each in group.registered_groups if each.name == words[0]]
+    for each in only.registered_groups:
+        below = _only(each.typer_instance, words[1:])
+        if below is None:
+            return None
+        each.typer_instance = below
+    return only if only.registered_commands or only.registered_groups else None
+
+
 def main() -> None:
     """Run the `holdfast` command."""
     standard_streams.prepare()
-    app(prog_name="holdfast", **help_text.arguments())
+    _called(sys.argv[1:])(prog_name="holdfast", **help_text.arguments())
