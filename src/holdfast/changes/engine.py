@@ -27,7 +27,7 @@ from holdfast.ownership.checkpoint_guard import CheckpointGuard
 from holdfast.quantities import counted
 from holdfast.savepoints.access import ChangeSource
 from holdfast.savepoints.planning import Purpose
-from holdfast.savepoints.restoring import RestoreKind, free
+from holdfast.savepoints.restoring import RestoreKind, free, require_newest_of_flow
 from holdfast.storage.port import Storage, full
 
 ReportT_co = TypeVar("ReportT_co", covariant=True)
@@ -173,7 +173,8 @@ def state_at_rest(
 
     Raises:
         NotFound: The checkpoint or savepoint does not exist.
-        Conflict: The target exists, or a batch of the checkpoint is uncommitted.
+        Conflict: The target exists, a batch of the checkpoint is uncommitted, or the target is the version
+            of a pipeline's flow whose table may have later batches.
         Invalid: The query has no state.
         Unsupported: The state store is not supported.
     """
@@ -201,6 +202,7 @@ def state_at_rest(
             " trigger `availableNow`; or take a savepoint and change the savepoint, but then a sink may get"
             " the rows of this batch twice",
         )
+    require_newest_of_flow(target, found.batch_id, found.query_id)
     partitions = tuple(operator.partitions for operator in found.operators if not operator.gathered)
     noted = found.confs.get("spark.sql.shuffle.partitions", "")
     shape = StateShape(

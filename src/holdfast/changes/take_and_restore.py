@@ -151,6 +151,7 @@ def restore(
     drop_expired: bool = False,
     database: str | None = None,
     table: Address | None = None,
+    accept_loss: bool = False,
     tell: ProgressCallback | None = None,
 ) -> Restored:
     """Create a checkpoint from which the query continues after the savepoint's batch, exactly once.
@@ -168,12 +169,15 @@ def restore(
         table: A new directory for a query that writes Parquet, JSON or other files. The log of the table is
             prepared; without it the query fails up to ten batches later, because Spark expects the entries
             of earlier batches. By default no table is changed.
+        accept_loss: Restore a flow of a declarative pipeline at an older batch. Its sink skips the batches
+            that the table already has, so their rows and those of later input may be lost.
         tell: Called with the number of finished files, the number of all files, and the current step.
 
     Raises:
         NotFound: The savepoint does not exist.
         Corrupt: The savepoint is damaged; nothing was created.
-        Conflict: The target or the table exists; or, with `claim`, savepoints are being taken or deleted.
+        Conflict: The target or the table exists; the target is a version of a flow whose table may have
+            later batches; or, with `claim`, savepoints are being taken or deleted.
         Unsupported: Expired rows cannot be dropped.
         Unavailable: The database of the state does not answer.
 
@@ -190,6 +194,7 @@ def restore(
         without_expired=without_expired() if drop_expired else None,
         database=database,
         table=table,
+        accept_loss=accept_loss,
         tell=tell,
     )
 

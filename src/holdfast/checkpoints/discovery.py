@@ -11,15 +11,19 @@ import os
 import re
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from functools import partial
+from operator import itemgetter
 from pathlib import Path
 from typing import Final
 
 from holdfast import layout
+from holdfast.checkpoints.logs import numbers
 from holdfast.config.checks import canonical_uri, local_path, parse_storage
-from holdfast.errors import HoldfastError, Invalid
+from holdfast.errors import HoldfastError, Invalid, NotFound
+from holdfast.formats.text import foreign_json
 from holdfast.json_shapes import JsonShape, json_as
 from holdfast.storage import open_storage
 from holdfast.storage.port import Listing, Names, Storage, full
@@ -36,6 +40,9 @@ _DATA: Final = re.compile(r"\..*|.*=.*|_temporary|_delta_log|_spark_metadata|.*\
 CHECKPOINTS: Final = "_checkpoints"
 _FEWEST_NAMES: Final = 2
 _MOST_NAMES: Final = 4
+_VERSION: Final = re.compile(
+    rf"(?P<flow>.*/{CHECKPOINTS}(?:/[^/]+){{{_FEWEST_NAMES},{_MOST_NAMES}}})/(?P<version>[0-9]+)"
+)
 # A listing in a bucket takes tens of milliseconds, most of them waiting.
 _AT_ONCE: Final = 16
 
@@ -166,6 +173,48 @@ def flows_of(storage: Storage, path: str = "") -> tuple[Flow, ...]:
     if not found or (names and names[0] != "/"):
         return ()
     return tuple(_below(storage, path, root, tuple(names.split("/")[1:])))
+
+
+def newest_of_flow(address: str, query_id: str) -> tuple[str, int] | None:
+    """Return the newest batch that the table of a flow may have, with the checkpoint that has planned it.
+
+    These are the batches of the newest version, since the last full refresh, and those of other versions of
+    the same query, which was restored or rescaled.
+
+    Cost: lists the versions of the flow and the offset log of each, and reads their query ids.
+
+    Args:
+        address: The address of a version of the flow, which need not exist. It does not count itself.
+        query_id: The id of the query that will run on it.
+
+    Returns:
+        None if the address is not that of a version, or if no other version has been started.
+
+    Raises:
+        Unavailable: The storage does not answer.
+    """
+    match = _VERSION.fullmatch(address.rstrip("/"))
+    if match is None:
+        return None
+    flow = open_storage(match["flow"])
+    newest: tuple[str, int] | None = None
+    is_newest_version = True
+    for version in reversed(numbers(flow.list().names)):
+        planned = numbers(flow.list(f"{version}/{layout.OFFSETS}").names)
+        if version == int(match["version"]) or not planned:
+            continue
+        if is_newest_version or _query_id(flow, version) == query_id:
+            newest = max(newest or ("", -1), (full(flow.uri, str(version)), planned[-1]), key=itemgetter(1))
+        is_newest_version = False
+    return newest
+
+
+def _query_id(flow: Storage, version: int) -> str | None:
+    """Return the id of a version's query; None if it is missing."""
+    with suppress(NotFound, ValueError):
+        fields = foreign_json(flow.read(f"{version}/{layout.METADATA}"))
+        return fields.get("id") if isinstance(fields, dict) else None
+    return None
 
 
 def is_checkpoint(names: Sequence[str]) -> bool:

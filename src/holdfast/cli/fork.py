@@ -356,6 +356,13 @@ def restore(
     drop_expired: options.DropExpired = False,
     database: options.Database = None,
     table: options.Table = None,
+    accept_loss: Annotated[
+        bool,
+        typer.Option(
+            "--accept-loss",
+            help="Restore a pipeline's flow at an older batch, although its sink skips the later batches.",
+        ),
+    ] = False,
     dry_run: options.DryRun = False,
     json: options.Json = False,
 ) -> None:
@@ -367,7 +374,13 @@ def restore(
     if dry_run:
         with progress("verify", "files") as tell:
             plan = hf.savepoints.plan_restore(
-                savepoint, checkpoint, claim=claim, database=database, table=table, tell=tell
+                savepoint,
+                checkpoint,
+                claim=claim,
+                database=database,
+                table=table,
+                accept_loss=accept_loss,
+                tell=tell,
             )
         output.show_plan(plan, json, show_plan)
         if claim:
@@ -382,6 +395,7 @@ def restore(
             drop_expired=drop_expired,
             database=database,
             table=table,
+            accept_loss=accept_loss,
             tell=tell,
         )
     output.show(made, json, show_restored)

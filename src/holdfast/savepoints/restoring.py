@@ -16,6 +16,7 @@ from typing import Any, Final
 from holdfast import layout
 from holdfast.checkpoints.checkpoint import ProgressCallback, Tree, read
 from holdfast.checkpoints.copy import CutFile, How
+from holdfast.checkpoints.discovery import newest_of_flow
 from holdfast.clock import now_ms
 from holdfast.config.checks import local_path, place_word
 from holdfast.errors import Conflict, Corrupt, NotFound
@@ -234,6 +235,7 @@ def plan_restore(
     database: str | None = None,
     in_files: bool = False,
     table: Storage | None = None,
+    accept_loss: bool = False,
     workers: int = WORKERS,
     tell: ProgressCallback | None = None,
 ) -> RestorePlan:
@@ -250,13 +252,14 @@ def plan_restore(
         database: The database for state that was in a database; by default the original one.
         in_files: Keep such state in files, in the format of Spark's memory provider.
         table: The directory of a new table, whose log is prepared for the query.
+        accept_loss: Accept a target whose table has later batches than the savepoint.
         workers: Number of files to read in parallel.
         tell: Called with the number of finished files, the number of all files, and the current step.
 
     Raises:
         NotFound: The savepoint does not exist.
         Corrupt: The savepoint is damaged.
-        Conflict: The target exists, or the table is not empty.
+        Conflict: The target exists, its table has later batches, or the new table is not empty.
         Invalid: The target and the catalog contain one another, or a database is given for state in files.
         Unavailable: The database does not answer.
     """
@@ -266,6 +269,8 @@ def plan_restore(
     left, origin = free(target, savepoint, operation)
     manifest = prove(catalog, savepoint_id, workers=workers, tell=tell).require()
     _refuse_strange_files(manifest, uri)
+    if not accept_loss:
+        require_newest_of_flow(target, manifest.batch_id, manifest.query_id)
     if table is not None:
         require_new(table, manifest.batch_id)
     done = layout.METADATA in left
@@ -309,6 +314,36 @@ def _refuse_strange_files(manifest: Manifest, uri: str) -> None:
                 expected="only files of a Spark checkpoint or of Holdfast",
                 hint="take a new savepoint of the query, or restore an earlier one",
             )
+
+
+def require_newest_of_flow(target: Storage, batch_id: int, query_id: str) -> None:
+    """Raise an error for a version of a pipeline's flow whose table may have later batches than its state.
+
+    Spark's sinks for files and Delta skip a batch that the table already has. The query would read the input
+    of these batches again and write nothing, and the rows of later input under their numbers would be lost.
+
+    Args:
+        target: The checkpoint to create.
+        batch_id: The batch after which it continues.
+        query_id: The id of its query.
+
+    Raises:
+        Conflict: A different version of the flow has planned a later batch.
+        Unavailable: The storage does not answer.
+    """
+    newest = newest_of_flow(target.uri, query_id)
+    if newest is None or newest[1] <= batch_id:
+        return
+    raise Conflict(
+        "the flow's table may have later batches, which the sink would skip, so rows would be lost",
+        code="HF-E4093",
+        where=target.uri,
+        found=f"state of batch {batch_id}, and batch {newest[1]} in {newest[0]}",
+        expected=f"state of batch {newest[1]} or later",
+        hint="restore the newest savepoint of the flow, or reload the table with `spark-pipelines run"
+        " --full-refresh TABLE`; if the table no longer has the later batches, use `holdfast restore` with"
+        " --accept-loss",
+    )
 
 
 def free(

@@ -318,6 +318,7 @@ def create_checkpoint(
     without_expired: TakeWithoutExpired | None = None,
     database: str | None = None,
     table: Address | None = None,
+    accept_loss: bool = False,
     tell: ProgressCallback | None = None,
 ) -> Restored:
     """Restore or fork a savepoint as `hf.savepoints.restore` and `fork` do, whose arguments these are.
@@ -334,10 +335,27 @@ def create_checkpoint(
         require_no_turn(catalog)
     target = open_storage(os.fspath(checkpoint))
     if without_expired is None:
-        made = _make(catalog, savepoint_id, target, operation, tell, database=database, table=table)
+        made = _make(
+            catalog,
+            savepoint_id,
+            target,
+            operation,
+            tell,
+            database=database,
+            table=table,
+            accept_loss=accept_loss,
+        )
     else:
         made = _make_without_expired(
-            without_expired, catalog, savepoint_id, target, operation, tell, database=database, table=table
+            without_expired,
+            catalog,
+            savepoint_id,
+            target,
+            operation,
+            tell,
+            database=database,
+            table=table,
+            accept_loss=accept_loss,
         )
     if claim:
         try:
@@ -354,6 +372,7 @@ def plan_restore(
     claim: bool = False,
     database: str | None = None,
     table: Address | None = None,
+    accept_loss: bool = False,
     tell: ProgressCallback | None = None,
 ) -> RestorePlan:
     """Verify the savepoint and return what `restore` would create, without changing anything.
@@ -364,6 +383,7 @@ def plan_restore(
         claim: As of `restore`.
         database: As of `restore`.
         table: As of `restore`.
+        accept_loss: As of `restore`.
         tell: Called with the number of finished files, the number of all files, and the current step.
 
     Raises:
@@ -379,7 +399,14 @@ def plan_restore(
         require_no_turn(catalog)
     target = open_storage(os.fspath(checkpoint))
     return _plan_into(
-        catalog, savepoint_id, target, RestoreKind.RESTORE, tell, database=database, table=table
+        catalog,
+        savepoint_id,
+        target,
+        RestoreKind.RESTORE,
+        tell,
+        database=database,
+        table=table,
+        accept_loss=accept_loss,
     )
 
 
@@ -558,6 +585,7 @@ def _plan_into(
     named: tuple[str, str] | None = None,
     database: str | None = None,
     table: Address | None = None,
+    accept_loss: bool = False,
 ) -> RestorePlan:
     """Plan a restore or a fork of an opened savepoint; the table is opened for its target."""
     into = None if table is None else open_table(table, target)
@@ -570,6 +598,7 @@ def _plan_into(
         named=named,
         database=database,
         table=into,
+        accept_loss=accept_loss,
         tell=tell,
     )
 
@@ -584,11 +613,20 @@ def _make(
     again: bool = False,
     database: str | None = None,
     table: Address | None = None,
+    accept_loss: bool = False,
 ) -> Restored:
     # A repeated call holds the lock already, or the lock is free.
     with nullcontext() if again else held_for_making(target, operation.value):
         plan = _plan_into(
-            catalog, savepoint_id, target, operation, tell, again=again, database=database, table=table
+            catalog,
+            savepoint_id,
+            target,
+            operation,
+            tell,
+            again=again,
+            database=database,
+            table=table,
+            accept_loss=accept_loss,
         )
         return restoring.restore(catalog, target, plan, tell=tell)
 
@@ -621,6 +659,7 @@ def _make_without_expired(
     *,
     database: str | None = None,
     table: Address | None = None,
+    accept_loss: bool = False,
 ) -> Restored:
     """Restore or fork a temporary savepoint without the expired rows."""
     check_apart(target, catalog)
@@ -638,5 +677,6 @@ def _make_without_expired(
             named=(uri, made.manifest.checkpoint),
             database=database,
             table=table,
+            accept_loss=accept_loss,
         )
         return restoring.restore(kept, target, plan, tell=tell)

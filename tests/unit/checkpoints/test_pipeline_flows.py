@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ from pipeline_runs import orders_of
 import holdfast as hf
 from golden import files_on_disk, golden_files
 from holdfast.checkpoints.discovery import CheckpointAddress
-from holdfast.errors import NotFound
+from holdfast.errors import Conflict, NotFound
 from holdfast.jobs.registry.plain_queries import unique_names
 
 FLOWS = [
@@ -103,3 +104,51 @@ def test_a_server_finds_each_flow_once_under_its_name(storage: Path) -> None:
     totals = storage / "_checkpoints" / "spark_catalog" / "default" / "totals"
     assert CheckpointAddress(totals).find() == found[2:]
     assert CheckpointAddress(f"{storage.parent}/stor*").find() == found
+
+
+@pytest.fixture
+def flow(storage: Path) -> Path:
+    return storage / "_checkpoints" / "spark_catalog" / "default" / "first_orders" / "first_orders"
+
+
+def test_a_flow_is_not_restored_at_a_batch_before_those_of_its_table(flow: Path, tmp_path: Path) -> None:
+    older = hf.savepoints.take(flow / "0", tmp_path / "saved", batch=1, digest=False).uri
+    changes = (
+        lambda: hf.savepoints.plan_restore(older, flow / "1"),
+        lambda: hf.savepoints.restore(older, flow / "1"),
+        lambda: hf.savepoints.fork(older, flow / "1"),
+        lambda: hf.savepoints.plan_rescale(older, flow / "1", partitions=3),
+        lambda: hf.change(older).keep_newer_than("2026-01-01", column="at").plan(flow / "1"),
+    )
+    for change in changes:
+        with pytest.raises(Conflict, match="later batches") as caught:
+            change()
+        assert caught.value.found == f"state of batch 1, and batch 2 in file://{flow}/0"
+        assert "--accept-loss" in (caught.value.hint or "")
+    assert [version.name for version in flow.iterdir()] == ["0"]
+    # Anywhere else, and with the person's word, it is made.
+    assert hf.savepoints.restore(older, tmp_path / "elsewhere").batch_id == 1
+    assert hf.savepoints.restore(older, flow / "1", accept_loss=True).batch_id == 1
+
+
+def test_a_flow_is_restored_at_its_newest_batch(flow: Path, tmp_path: Path) -> None:
+    newest = hf.savepoints.take(flow / "0", tmp_path / "saved", digest=False).uri
+    assert hf.savepoints.restore(newest, flow / "1").batch_id == 2
+    (flow / "1" / "offsets" / "3").write_bytes((flow / "1" / "offsets" / "2").read_bytes())
+    with pytest.raises(Conflict, match="later batches"):  # batch 3 may be in the table, though not committed
+        hf.savepoints.restore(newest, flow / "2")
+    shutil.rmtree(flow / "1")
+    assert hf.savepoints.restore(newest, flow / "2").batch_id == 2
+
+
+def test_versions_from_before_a_full_refresh_do_not_count(storage: Path, tmp_path: Path) -> None:
+    """The table was emptied, so only the batches of the newest version are in it."""
+    flow = storage / "_checkpoints" / "spark_catalog" / "default" / "totals" / "by_minute"
+    saved = hf.savepoints.take(flow / "1", tmp_path / "saved", digest=False).uri
+    for log in ("offsets", "commits"):
+        (flow / "0" / log / "99").write_bytes(b"")
+    assert hf.savepoints.restore(saved, flow / "2").query_id == hf.checkpoints.read(flow / "1").query_id
+    # Those of the same query count: they were planned after the refresh.
+    (flow / "0" / "metadata").write_bytes((flow / "1" / "metadata").read_bytes())
+    with pytest.raises(Conflict, match="later batches"):
+        hf.savepoints.restore(saved, flow / "3")

@@ -30,7 +30,7 @@ from holdfast.ownership.checkpoint_guard import CheckpointGuard
 from holdfast.ownership.usage import CheckpointUsage
 from holdfast.savepoints.access import ChangeSource
 from holdfast.savepoints.planning import changing
-from holdfast.savepoints.restoring import RestoreKind, free
+from holdfast.savepoints.restoring import RestoreKind, free, require_newest_of_flow
 from holdfast.storage.port import Storage
 
 _LOCAL: Final = "file://"
@@ -312,13 +312,14 @@ def plan_offsets(source: ChangeSource, target: Storage, wanted: OffsetRequest) -
 
     Raises:
         NotFound: The checkpoint, savepoint, source, topic or partition does not exist.
-        Conflict: The target exists.
+        Conflict: The target exists, or is a version of a flow whose table may have later batches.
         Invalid: The change does not match the sources, or changes nothing.
     """
     view, original = source.view()
     free(target, source.uri, RestoreKind.OFFSETS)
     found = read(view)
     batch_id, offsets = newest_offsets(view)
+    require_newest_of_flow(target, batch_id, found.query_id)
     _, positions = changed(offsets.offsets, wanted.changes, source.uri)
     files: tuple[str, ...] = ()
     if wanted.files:
