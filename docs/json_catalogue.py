@@ -19,6 +19,7 @@ from holdfast.advice.plan_forecast import CostForecast
 from holdfast.at_rest.insight import HeavyKeys, KeyExplanation, KeyHistory, WhatIf
 from holdfast.at_rest.model import KeyState, NamedOperator
 from holdfast.changes.bootstrap import Bootstrapped, BootstrapPlan
+from holdfast.changes.change import ChangeReport, StepsPlan
 from holdfast.changes.edit.editing import EditPlan
 from holdfast.changes.edit.request import Audit
 from holdfast.changes.edit.undoing import UndoPlan
@@ -452,7 +453,11 @@ VERBS: Mapping[str, tuple[Answer, ...]] = {
         ),
         Answer("Otherwise", (Certificate,)),
     ),
-    "state migrate": plan_and_result(MigrationPlan, Migrated),
+    "state migrate": (
+        *plan_and_result(MigrationPlan, Migrated),
+        Answer("With `--source` or `--table`, and `--dry-run`", (StepsPlan,), DRY_RUN),
+        Answer("With `--source` or `--table` otherwise", (ChangeReport,)),
+    ),
     "state bootstrap": plan_and_result(BootstrapPlan, Bootstrapped),
     "savepoint take": of_pipeline(
         Answer(PLAN, (TakePlan,), DRY_RUN),

@@ -412,6 +412,16 @@ CASES: Final = {
         state migrate CK new --partitions 0
         state migrate CK new --state-format 3
         state migrate CK new --key-groups -1
+        state migrate SP new --source
+        state migrate SP new --source ''
+        state migrate SP new --source =0
+        state migrate SP new --source web=
+        state migrate SP new --source web=0 --source +
+        state migrate SP new --source web=0 --source web=+
+        state migrate SP new --source 'w eb=0'
+        state migrate SP new --source 0
+        state migrate SP new --drop-source 0
+        state migrate SP new --table ftp://x/y
         state bootstrap JOB.py new --from FILE
         alerts export --output s3://bucket/rules
         alerts export --output /proc/rules

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import typer
 
@@ -73,6 +73,77 @@ Query = Annotated[
     typer.Option("--query", metavar="NAME", help="With new code: the query, if the job has several."),
 ]
 
+# The sources of the new code: in its order, or by name; None for one that it adds.
+Sources: TypeAlias = "Sequence[str | None] | Mapping[str, str | None]"
+GivenSources = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--source",
+        metavar="[NAME=]OLD|+",
+        help="A source of the new code, in its order: the number or name of the source that it continues, or"
+        " + for a new one. For named sources, NAME= before it. Repeatable.",
+    ),
+]
+DropSources = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--drop-source",
+        metavar="OLD",
+        help="A source that the new code lacks; its offset is lost. Repeatable.",
+    ),
+]
+# The value of --source for a source that the new code adds; no name has this character.
+_ADDED = "+"
+
+
+def _new_sources(given: list[str], dropped: list[str] | None) -> Sources | None:
+    """Parse the values of --source; None if it is not given.
+
+    Raises:
+        Invalid: A value is empty, a name is given twice, some sources have names and others do not, or
+            --drop-source is given alone.
+    """
+    if not given:
+        if dropped:
+            raise Invalid(
+                "--drop-source is given without the sources of the new code",
+                code="HF-E2562",
+                found=f"--drop-source {dropped[0]}",
+                expected="--source once for each source of the new code",
+                hint="list the sources with `holdfast offsets show CHECKPOINT`",
+            )
+        return None
+    pairs = [(name, equals, old) for name, equals, old in (text.rpartition("=") for text in given)]
+    wrong = [
+        text
+        for text, (name, equals, old) in zip(given, pairs, strict=True)
+        if not old or bool(name) != bool(equals)
+    ]
+    if wrong or len({equals for _, equals, _ in pairs}) > 1:
+        raise Invalid(
+            "--source has no valid source" if wrong else "some sources have a name and others do not",
+            code="HF-E2563",
+            where="--source",
+            found=" ".join(f"--source {text or repr(text)}" for text in wrong or given),
+            expected="OLD or + for each source, or NAME=OLD or NAME=+ for each",
+            hint="list the sources with `holdfast offsets show CHECKPOINT`",
+        )
+    continued = [None if old == _ADDED else old for _, _, old in pairs]
+    if not pairs[0][1]:
+        return continued
+    names = [name for name, _, _ in pairs]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise Invalid(
+            "two sources of the new code have the same name",
+            code="HF-E2564",
+            where="--source",
+            found=twice,
+            expected="a different name for each source, as in DataStreamReader.name",
+            hint="give each source once",
+        )
+    return dict(zip(names, continued, strict=True))
+
 
 def _require_code(to: str | None, code: Mapping[str, object]) -> None:
     """Check that options for new code are given only with --code.
@@ -125,18 +196,27 @@ def _say_run(json: bool, checkpoint: str, to: str, home: str | None, code: Mappi
 def _run_steps(
     address: str,
     checkpoint: str | None,
-    to: str,
+    to: str | None,
     code: Mapping[str, Any],
     layout: Mapping[str, Any],
     *,
+    sources: Sources | None,
+    dropped: Sequence[str],
+    table: str | None,
     home: str | None,
     stopped: bool,
     dry_run: bool,
     json: bool,
 ) -> None:
-    """Convert the state for new code and move it to a different layout in one step, or show the plan."""
+    """Change the sources, the code, the layout and the table in one step, or show the plan."""
     known = options.settings(home).ensure_home().resolve()
-    asked = hf.change(address, home=known).code(to, **code)
+    asked = hf.change(address, home=known)
+    if sources is not None:
+        asked.sources(sources, drop=dropped)
+    if to is not None:
+        asked.code(to, **code)
+    if table is not None:
+        asked.table(table)
     for name, value in layout.items():
         if name == "partitions" and value is not None:
             asked.partitions(value, master=code["master"])
@@ -151,7 +231,10 @@ def _run_steps(
     with without_sparks_words() as words, progress("migrate", "steps", words) as tell:
         made = asked.to(checkpoint, stopped=stopped, tell=tell)
     output.show(made, json, _show_changed)
-    _say_run(json, made.checkpoint, to, home, code)
+    if to is None:
+        next_step.say_start(json, made.checkpoint, made.plan.original)
+    else:
+        _say_run(json, made.checkpoint, to, home, code)
 
 
 def _show_steps(plan: StepsPlan) -> None:
@@ -167,16 +250,34 @@ def _show_changed(made: ChangeReport) -> None:
 
 
 def _show_each(plan: StepsPlan) -> None:
-
     for step in plan.steps:
         if isinstance(step.plan, hf.EvolutionPlan):
             _show_operators(step.plan.operators)
             _show_changes(step.plan.changes)
         elif isinstance(step.plan, hf.MigrationPlan):
             output.say(_change(step.plan))
+        elif step.step == "sources":
+            _show_sources_of(step.plan)
         else:
             before = ", ".join(map(str, sorted(set(step.plan.before)))) or "1"
             output.say(f"partitions {before} to {step.plan.partitions}")
+    if plan.table is not None:
+        output.say(f"the sink log of {plan.table} has the batches up to {plan.batch_id}")
+
+
+def _show_sources_of(plan: Any) -> None:
+    output.table(
+        ["SOURCE", "KIND", "BEFORE", "CONTINUES FROM"],
+        [
+            (
+                fate.after if fate.after is not None else "removed",
+                None if fate.kind is None else fate.kind.value,
+                fate.before if fate.before is not None else "new",
+                fate.offset if fate.after is not None else None,
+            )
+            for fate in plan.sources
+        ],
+    )
 
 
 def _show_evolution(plan: EvolutionPlan) -> None:
@@ -230,7 +331,8 @@ def migrate(
         str | None,
         typer.Argument(
             metavar="[CHECKPOINT]",
-            help="A new directory, as path or URI. [the checkpoint's name with -migrated, or -evolved]",
+            help="A new directory, as path or URI. [the checkpoint's name with -migrated; with -evolved for"
+            " new code alone, with -changed for several changes]",
         ),
     ] = None,
     *,
@@ -273,6 +375,9 @@ def migrate(
         ),
     ] = None,
     database: options.Database = None,
+    source_of: GivenSources = None,
+    drop_source: DropSources = None,
+    table: options.Table = None,
     stopped: options.Stopped = False,
     home: options.Home = None,
     dry_run: options.DryRun = False,
@@ -287,6 +392,9 @@ def migrate(
     With --code, the state is first converted for new code: aggregates and grouping columns that are added,
     removed, renamed or widened, and operators that are inserted, removed or moved. Columns and operators are
     matched by name. Spark plans the code on this machine, which takes some seconds.
+
+    With --source for each source of the new code, the checkpoint gets these sources. A continued source keeps
+    its offset. A new output directory of a query that writes files needs --table.
     """
     from holdfast.jobs.loader import require_job_file
 
@@ -310,15 +418,17 @@ def migrate(
         "master": master,
     }
     _require_code(to, code)
-    if to is not None:
-        for file in (to, old):
-            if file is not None:
-                require_job_file(file)
-        how: dict[str, Any] = {"home": home, "stopped": stopped, "dry_run": dry_run, "json": json}
-        if set(wanted.values()) == {None}:
-            run(address, checkpoint, to, code, **how)
-        else:
-            _run_steps(address, checkpoint, to, code, wanted, **how)
+    sources = _new_sources(source_of or [], drop_source)
+    how: dict[str, Any] = {"home": home, "stopped": stopped, "dry_run": dry_run, "json": json}
+    for file in (to, old):
+        if file is not None:
+            require_job_file(file)
+    if to is not None and set(wanted.values()) == {None} and sources is None and table is None:
+        run(address, checkpoint, to, code, **how)
+        return
+    if to is not None or sources is not None or table is not None:
+        steps: dict[str, Any] = {"sources": sources, "dropped": drop_source or (), "table": table}
+        _run_steps(address, checkpoint, to, code, wanted, **steps, **how)
         return
     if dry_run:
         planned = hf.plan_migrate(address, checkpoint, **wanted)

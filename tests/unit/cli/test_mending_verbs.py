@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
+import holdfast as hf
 from golden import golden_on_disk
 from holdfast import savepoints
 from holdfast.cli import app
@@ -86,3 +87,44 @@ def test_an_erasure_is_certified(saved: str, tmp_path: Path) -> None:
     assert "exists" in again.stderr
     shown = CliRunner().invoke(app, ["savepoint", "show", saved]).stdout
     assert "1 row of a key" in shown
+
+
+@pytest.mark.usefixtures("guards_wait_no_time")
+def test_sources_and_the_table_of_new_code(tmp_path: Path) -> None:
+    golden_on_disk("4.2/join-memory", tmp_path / "old")
+    old, new, table = (str(tmp_path / name) for name in ("old", "new", "table"))
+    words = ("migrate", old, new, "--source", "+", "--source", "1", "--drop-source", "0", "--table", table)
+    plan = json.loads(run(*words, "--dry-run", "--json").stdout)
+    [sources] = plan["steps"]
+    fates = [(fate["before"], fate["after"]) for fate in sources["plan"]["sources"]]
+    assert fates == [(None, "0"), ("1", "1"), ("0", None)]
+    assert not (tmp_path / "new").exists()
+    made = run(*words, "--confirm-stopped")
+    assert made.exit_code == 0, made.stderr
+    assert [line.split() for line in made.stdout.splitlines()][1:4] == [
+        ["SOURCE", "KIND", "BEFORE", "CONTINUES", "FROM"],
+        ["0", "–", "new", "–"],
+        ["1", "files", "1", '{"logOffset":11}'],
+    ]
+    assert [source.source for source in hf.offsets(new).sources] == ["0", "1"]
+    batch = hf.checkpoints.read(new).batch_id
+    assert (tmp_path / "table" / "_spark_metadata" / str(batch)).exists()
+    named = str(tmp_path / "named")
+    made = run(
+        "migrate", new, named, "--source", "paid=1", "--source", "bought=0", "--confirm-stopped", "--json"
+    )
+    assert [source.source for source in hf.offsets(named).sources] == ["paid", "bought"], made.stderr
+
+
+def test_sources_that_cannot_be_meant(tmp_path: Path) -> None:
+    golden_on_disk("4.2/join-memory", tmp_path / "old")
+    for words, text in {
+        ("--source", "a=0", "--source", "1"): "some sources have a name",
+        ("--source", "a=0", "--source", "a=1"): "the same name",
+        ("--source", "=0", "--source", "1"): "no valid source",
+        ("--source", "a=", "--source", "b=1"): "no valid source",
+        ("--source", "0"): "does not mention a source",
+        ("--drop-source", "0"): "without the sources of the new code",
+    }.items():
+        found = run("migrate", str(tmp_path / "old"), str(tmp_path / "new"), *words, "--dry-run")
+        assert (found.exit_code, text in found.stderr) == (2, True), found.stderr
