@@ -70,6 +70,7 @@ GROUPS = {
         "show": "checkpoints.read",
         "history": "checkpoints.history",
         "verify": "checkpoints.verify",
+        "release": "release",
     },
     "alerts": {"list": "jobs.alerts", "export": "jobs.alert_rules"},
     "state": {

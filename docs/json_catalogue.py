@@ -28,6 +28,7 @@ from holdfast.changes.evolving import EvolutionPlan, Evolved
 from holdfast.changes.offsets.moving import OffsetPlan, OffsetsMoved
 from holdfast.changes.offsets.positions import SourcePositions
 from holdfast.changes.partitions import RescalePlan, RescaleReport
+from holdfast.changes.releasing import Release
 from holdfast.changes.reshaping import Migrated, MigrationPlan
 from holdfast.checkpoints.checkpoint import CheckpointReport, CommittedBatch
 from holdfast.checkpoints.discovery import Flow
@@ -394,6 +395,7 @@ VERBS: Mapping[str, tuple[Answer, ...]] = {
         ),
     ),
     "checkpoint verify": of_pipeline(Answer(shapes=(Verification,))),
+    "checkpoint release": (Answer(shapes=(Release,), own=DRY_RUN),),
     "alerts list": (
         Answer(
             own={

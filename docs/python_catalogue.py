@@ -45,7 +45,7 @@ Changes:
     offsets plan_offsets move_offsets OffsetPlan OffsetsMoved ToOffset ToRecord ToVersion
     SkipRecords RenameTopic Translate SyncPoint StepsPlan ChangeReport EditPlan EditReport
     EditedRow UndoPlan UndoReport ErasePlan Certificate SearchReport LocationReport OffsetChange
-    SourcePositions StateContent
+    SourcePositions StateContent release plan_release Release ReplacedCheckpoint
 Savepoints:
     savepoints drill DrillReport
 Judging:

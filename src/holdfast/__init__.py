@@ -50,6 +50,7 @@ if TYPE_CHECKING:
         Translate,
     )
     from holdfast.changes.offsets.positions import SourcePositions
+    from holdfast.changes.releasing import Release, ReplacedCheckpoint, plan_release, release
     from holdfast.changes.reshaping import Migrated, MigrationPlan, migrate, plan_migrate
     from holdfast.checkpoints.state.contents import StateContent
     from holdfast.config.alert_settings import Alerts
@@ -165,6 +166,7 @@ _HOMES = {
     "holdfast.jobs.advise_api": ("advise",),
     "holdfast.changes.edit_api": ("edit", "erase", "plan_edit", "plan_erase", "plan_undo", "undo"),
     "holdfast.changes.expiry": ("drop_expired",),
+    "holdfast.changes.releasing": ("Release", "ReplacedCheckpoint", "plan_release", "release"),
     "holdfast.changes.reshaping": ("Migrated", "MigrationPlan", "migrate", "plan_migrate"),
     "holdfast.changes.evolving": ("EvolutionPlan", "Evolved"),
     "holdfast.at_rest.state_api": ("StateRows", "StatesAtRest", "state"),
@@ -388,8 +390,10 @@ __all__ = [
     "Recovery",
     "Redis",
     "ReducingState",
+    "Release",
     "RenameTopic",
     "RepeatFilter",
+    "ReplacedCheckpoint",
     "RocksDB",
     "SearchReport",
     "SettingReport",
@@ -482,10 +486,12 @@ __all__ = [
     "plan_evolve",
     "plan_migrate",
     "plan_offsets",
+    "plan_release",
     "plan_undo",
     "real_time",
     "recovery",
     "reducing",
+    "release",
     "running",
     "savepoints",
     "seconds",

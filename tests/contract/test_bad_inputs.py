@@ -30,6 +30,7 @@ CASES: Final = {
         checkpoint show CK/state/0
         checkpoint show FILE
         checkpoint history nowhere
+        checkpoint release nowhere
         checkpoint verify nowhere
         doctor nowhere
         doctor CK nowhere

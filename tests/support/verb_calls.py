@@ -47,6 +47,7 @@ WORKING: Final = """
     completion bash
     check-spark CK 4.3
     checkpoint history CK
+    checkpoint release CK --dry-run
     checkpoint show joined --by-partition --confs
     checkpoint verify CK
     cost CK

@@ -1,7 +1,8 @@
-"""`holdfast checkpoint`: show a checkpoint, list its batches, and check it for damage."""
+"""`holdfast checkpoint`: show a checkpoint, list its batches, check it, delete those it has replaced."""
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -12,11 +13,13 @@ from holdfast.cli.arguments import checkpoint_of
 from holdfast.cli.flows import each_flow
 from holdfast.cli.help_text import examples
 from holdfast.cli.progress import progress
+from holdfast.cli.standard_streams import confirm
 from holdfast.errors import Corrupt
 from holdfast.formats.operators import state_name
 from holdfast.quantities import counted
 
 if TYPE_CHECKING:
+    from holdfast.changes.releasing import Release
     from holdfast.checkpoints.checkpoint import CheckpointReport, CommittedBatch
     from holdfast.checkpoints.verification.file_checks import Verification
 
@@ -110,6 +113,50 @@ def verify(checkpoint: Address, home: options.Home = None, json: options.Json = 
     next_step.say_looked_up(json, lambda: _after_verification(checkpoint, found, home))
     if not found.ok:
         raise typer.Exit(Corrupt.exit_code)
+
+
+@app.command("release")
+@examples("checkpoints/visits --dry-run", "s3://shop/checkpoints/visits --yes")
+def release(
+    checkpoint: Address,
+    yes: options.Yes = False,
+    home: options.Home = None,
+    dry_run: options.DryRun = False,
+    json: options.Json = False,
+) -> None:
+    """Delete the files of the checkpoints that rescales, fallbacks and erasures have replaced.
+
+    On S3, HDFS, Google Cloud Storage and Azure such a change puts a new checkpoint next to the old one. The
+    checkpoint in use is verified first and not changed; its query must be stopped. On a local disk the
+    replaced checkpoints are listed and not deleted.
+    """
+    address = checkpoint_of(checkpoint, home)
+    with progress("release", "files") as tell:
+        plan = hf.plan_release(address, tell=tell)
+    if not dry_run and plan.replaced:
+        if not yes:
+            files = sum(len(replaced.paths) for replaced in plan.replaced)
+            confirm(f"Delete {counted(files, 'file')} of replaced checkpoints, {plan.size_bytes:,} bytes?")
+        with progress("release", "files") as tell:
+            plan = hf.release(address, tell=tell)
+    output.show_plan(plan, json, partial(_show_release, dry_run=dry_run), dry_run=dry_run)
+    if dry_run:
+        next_step.say_for_real(json, ready=bool(plan.replaced))
+    else:
+        next_step.say(json, "checkpoint", "verify", checkpoint)
+
+
+def _show_release(plan: Release, *, dry_run: bool) -> None:
+    did = "would delete" if dry_run else "deleted"
+    for replaced in plan.replaced:
+        files = counted(len(replaced.paths), "file")
+        output.line(f"{did} {files} of {replaced.address}, {replaced.size_bytes:,} bytes")
+    if not plan.replaced:
+        output.line("no replaced checkpoint next to it has files to delete")
+    for moved in plan.moved:
+        output.line(f"replaced checkpoint, not deleted: {moved}")
+    batch = "no batch" if plan.batch_id is None else f"batch {plan.batch_id}"
+    output.say(f"the checkpoint in use is {plan.checkpoint}, {batch}")
 
 
 def _with_saved_id(found: Verification, home: str | None) -> Verification:

@@ -63,6 +63,7 @@ PANELS: Final[tuple[tuple[str, tuple[str, ...]], ...]] = (
             "savepoint label",
             "savepoint delete",
             "savepoint gc",
+            "checkpoint release",
             "restore",
             "fork",
             "drill",

@@ -93,6 +93,7 @@ AFTER = {
     "checkpoint show checkpoints/visits": "holdfast state list checkpoints/visits",
     "checkpoint history checkpoints/visits": "holdfast state diff checkpoints/visits@1 checkpoints/visits@2",
     "checkpoint verify checkpoints/visits": "holdfast savepoint take checkpoints/visits savepoints",
+    "checkpoint release checkpoints/visits": "holdfast checkpoint verify checkpoints/visits",
     "savepoint take checkpoints/visits savepoints --dry-run": (
         "holdfast savepoint take checkpoints/visits savepoints"
     ),
