@@ -116,7 +116,7 @@ def verify(checkpoint: Address, home: options.Home = None, json: options.Json = 
 
 
 @app.command("release")
-@examples("checkpoints/visits --dry-run", "s3://shop/checkpoints/visits --yes")
+@examples("checkpoints/visits --dry-run", "checkpoints/visits --yes")
 def release(
     checkpoint: Address,
     yes: options.Yes = False,

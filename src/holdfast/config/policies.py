@@ -631,6 +631,8 @@ def recovery(*, fallback: Fallback | None = None, verify: Duration | None = "1m"
 
 # Spark starts a task for each of them in every batch.
 _MOST_PARTITIONS: Final = 10_000
+# A key with a smaller share does not keep a task longer than others.
+_LEAST_HOT_SHARE: Final = 0.001
 
 
 @dataclass(frozen=True, slots=True)
@@ -644,6 +646,7 @@ class Autoscale:
             milliseconds.
         cool_down: The minimum time between two changes of a query. Stored in milliseconds.
         dry_run: True to record the decisions and change nothing.
+        hot_share: The share of a batch's rows from which a watched key is hot; None to ignore keys.
 
     Example:
         scale: hf.Autoscale = hf.autoscale(4, 64)
@@ -655,6 +658,7 @@ class Autoscale:
     after: Duration = "10m"
     cool_down: Duration = "1h"
     dry_run: bool = False
+    hot_share: float | None = None
 
     def __post_init__(self) -> None:
         checks: dict[str, Check] = {
@@ -663,6 +667,8 @@ class Autoscale:
             "after": parse_duration,
             "cool_down": parse_duration,
         }
+        if self.hot_share is not None:
+            checks["hot_share"] = partial(fraction, least=_LEAST_HOT_SHARE, most=1.0)
         check_fields(self, "autoscale", checks)
         if self.least > self.most:
             raise Invalid(
@@ -690,6 +696,7 @@ def scaling_knobs(scale: Autoscale | None) -> tuple[SettingReport, ...]:
     if scale is not None:
         after, pause = exact_duration(scale.after_ms), exact_duration(scale.cool_down_ms)
         text = f"{scale.least} to {scale.most} partitions, after {after}, at most once in {pause}"
+        text += "" if scale.hot_share is None else f", keys from {scale.hot_share:.1%} of the rows"
         text += ", dry run" if scale.dry_run else ""
     return (
         kept_by_supervisor(
@@ -709,6 +716,7 @@ def autoscale(
     after: Duration = "10m",
     cool_down: Duration = "1h",
     dry_run: bool = False,
+    hot_share: float | None = None,
 ) -> Autoscale:
     """Return the bounds within which a job's supervisor changes the number of partitions of its queries.
 
@@ -722,6 +730,9 @@ def autoscale(
             smallest one that was recommended in this time.
         cool_down: The minimum time between two changes of a query.
         dry_run: True to record the decisions and change nothing.
+        hot_share: The share of a batch's rows from which a key that `hf.skew.watch` counts is hot. Hot keys
+            that are not split yet are recorded as a decision with the call that splits them; the code names
+            the hot keys, so the supervisor does not split them. By default keys are ignored.
 
     Raises:
         Invalid: A value is not allowed.
@@ -732,7 +743,7 @@ def autoscale(
 
         assert visits.autoscale.after_ms == 900_000
     """
-    return Autoscale(least, most, after, cool_down, dry_run)
+    return Autoscale(least, most, after, cool_down, dry_run, hot_share)
 
 
 DEFAULT_LEASE: Final = "10s"

@@ -2,27 +2,33 @@
 
 A change costs a stop of the query. So the recommendation has to differ from the present number for a while,
 the smallest change of that while is made, and the query then rests.
+
+More partitions do not help a query with a hot key. Keys that stay hot for a while are recorded as a decision
+with the call that splits them. The code of the query names them, so the supervisor does not split them.
 """
 
 from __future__ import annotations
 
+import json
 import os
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Final
 
+from holdfast.at_rest.insight import split_joins, split_note
 from holdfast.config.checks import local_path
 from holdfast.config.policies import Autoscale
 from holdfast.config.settings import make_directory
 from holdfast.errors import HoldfastError
+from holdfast.external.view import open_checkpoint
 from holdfast.jobs.events import Say
 from holdfast.jobs.registry.operation_log import Operations, Rescale
 from holdfast.jobs.rescaler import VERB
 from holdfast.jobs.state_home import StateHome
 from holdfast.json_shapes import JsonShape
-from holdfast.model import BatchProgress
+from holdfast.model import BatchProgress, HeavyKey, SkewReport
 from holdfast.observe.sizing import BATCHES, TOLERATED, sizing
 from holdfast.ownership.checkpoint_lease import can_have_successors
 from holdfast.plain_values import from_known
@@ -32,6 +38,8 @@ _WHAT: Final = "the record of the automatic rescale"
 _KEPT: Final = 200
 # The shortest time between two looks at the recommendation.
 _LOOK_MS: Final = 10_000
+# A key is not hot because of fewer batches.
+_LEAST_BATCHES: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +54,7 @@ class ScaleDecision(JsonShape):
         why: The reason.
         done: True if the change was requested; False in a dry run, or where it is not possible.
         note: The reason why it was not requested; None if it was.
+        hot: The hot keys to split, as JSON, in a decision about keys; the number of partitions then stays.
 
     Example:
         def changes(report: hf.jobs.JobReport) -> list[tuple[int, int]]:
@@ -59,11 +68,14 @@ class ScaleDecision(JsonShape):
     why: str
     done: bool
     note: str | None = None
+    hot: tuple[str, ...] = ()
 
     @property
     def line(self) -> str:
         """The decision as one line."""
         change = f"query {self.query}: from {self.before} to {self.partitions} partitions"
+        if self.hot:
+            change = f"query {self.query}: hot keys {', '.join(self.hot)}"
         return f"{change}: {self.why}" if self.done else f"{change} not done ({self.note}): {self.why}"
 
 
@@ -125,6 +137,69 @@ class ScalePolicy:
         self._since_ms = None
 
 
+class HotKeyPolicy:
+    """The decisions about the hot keys of one query, from the keys that its batches count.
+
+    Args:
+        settings: The bounds.
+        decided: The keys of earlier decisions, by the time of the last one, in epoch milliseconds.
+    """
+
+    def __init__(self, settings: Autoscale, decided: Mapping[str, int] | None = None) -> None:
+        self._settings = settings
+        # When each key of a decision was hot last.
+        self._decided = dict(decided or {})
+        # The hot keys of recent batches, by watched stream, with the time of each.
+        self._seen: dict[str, deque[tuple[int, frozenset[str]]]] = {}
+        self._since_ms: dict[str, int] = {}
+
+    def decide(self, batch: BatchProgress) -> tuple[SkewReport, ScaleDecision] | None:
+        """Return the keys that have become hot, with the stream that counts them; None without any."""
+        share, now_ms = self._settings.hot_share, batch.committed_ms
+        if share is None:
+            return None
+        for report in batch.skew:
+            if not report.looked_at:
+                continue
+            hot = frozenset(_text(key) for key in report.heavy if key.share - report.error >= share)
+            since_ms = self._since_ms.setdefault(report.name, now_ms)
+            seen = self._seen.setdefault(report.name, deque())
+            seen.append((now_ms, hot))
+            while len(seen) > _LEAST_BATCHES and seen[0][0] < now_ms - self._settings.after_ms:
+                seen.popleft()
+            self._refresh(hot, now_ms)
+            if now_ms - since_ms < self._settings.after_ms or len(seen) < _LEAST_BATCHES:
+                continue
+            lasting = frozenset.intersection(*(keys for _, keys in seen))
+            new = tuple(_text(key) for key in report.heavy if _text(key) in lasting - self._decided.keys())
+            if new:
+                self._decided.update(dict.fromkeys(new, now_ms))
+                present = _partitions(batch)
+                why = (
+                    f"each has at least {share:.1%} of the rows of {report.name!r} by {', '.join(report.by)}"
+                )
+                decision = ScaleDecision(batch.query, now_ms, present, present, why, done=False, hot=new)
+                return report, decision
+        return None
+
+    def _refresh(self, hot: frozenset[str], now_ms: int) -> None:
+        """Forget the keys of decisions that were not hot for a whole cool-down."""
+        for key in hot & self._decided.keys():
+            self._decided[key] = now_ms
+        rest_ms = self._settings.cool_down_ms
+        self._decided = {key: at_ms for key, at_ms in self._decided.items() if now_ms - at_ms < rest_ms}
+
+
+def _text(key: HeavyKey) -> str:
+    return json.dumps(key.key, ensure_ascii=False)
+
+
+def _literal(key: str) -> str:
+    """Return a key in JSON as Python's literal for `hot=`: a value, or a tuple for several columns."""
+    values = tuple(json.loads(key))
+    return repr(values[0] if len(values) == 1 else values)
+
+
 def _partitions(batch: BatchProgress) -> int:
     return max((operator.partitions for operator in batch.operators), default=0)
 
@@ -160,6 +235,7 @@ class Autoscaler:
         self._say = say
         self._new_id = new_id
         self._policies: dict[str, ScalePolicy] = {}
+        self._key_policies: dict[str, HotKeyPolicy] = {}
         self._checkpoints: Mapping[str, str] = {}
 
     def started(self, checkpoints: Mapping[str, str]) -> None:
@@ -173,6 +249,7 @@ class Autoscaler:
             batch: The batch.
             alone: True if the job has no other supervisor.
         """
+        self._look_at_keys(batch)
         if batch.query not in self._policies:
             self._policies[batch.query] = ScalePolicy(self._settings, self._limit_ms, self._last(batch.query))
         decision = self._policies[batch.query].decide(batch)
@@ -186,15 +263,49 @@ class Autoscaler:
         except HoldfastError as error:  # the file is busy, for example
             note = error.fact
         decision = replace(decision, done=note is None, note=note)
+        self._report(decision)
+        return decision.done
+
+    def _look_at_keys(self, batch: BatchProgress) -> None:
+        """Record the keys that have become hot and are not split yet."""
+        if self._settings.hot_share is None or not batch.skew:
+            return
+        if batch.query not in self._key_policies:
+            self._key_policies[batch.query] = HotKeyPolicy(self._settings, self._decided_keys(batch.query))
+        found = self._key_policies[batch.query].decide(batch)
+        if found is None:
+            return
+        report, decision = found
+        checkpoint = self._checkpoints.get(batch.query, "")
+        hot, note = decision.hot, "no join of the query splits these columns, and only its code can"
+        with suppress(HoldfastError, OSError):
+            split = hot_keys_of(checkpoint, report.by)
+            if split is not None:
+                join, present = split
+                hot = tuple(key for key in hot if key not in present)
+                keys = ", ".join(map(_literal, (*present, *hot)))
+                call = f"hf.change({checkpoint!r}).split({join!r}, hot=[{keys}])"
+                note = f"its code names the keys: change hot= there, and stop the job for {call}"
+        if hot:
+            note = "a dry run" if self._settings.dry_run else note
+            self._report(replace(decision, hot=hot, note=note))
+
+    def _decided_keys(self, query: str) -> dict[str, int]:
+        with suppress(HoldfastError, OSError):
+            known = decisions(self._home, self._job)
+            return {key: each.at_ms for each in known if each.query == query for key in each.hot}
+        return {}
+
+    def _report(self, decision: ScaleDecision) -> None:
         with suppress(HoldfastError, OSError):  # the decision is reported as an event too
             record(self._home, self._job, decision)
         self._say("autoscale", decision.line, **decision.as_dict())
-        return decision.done
 
     def _last(self, query: str) -> int | None:
         with suppress(HoldfastError, OSError):
             known = decisions(self._home, self._job)
-            return max((each.at_ms for each in known if each.query == query), default=None)
+            changes = (each for each in known if each.query == query and not each.hot)
+            return max((each.at_ms for each in changes), default=None)
         return None
 
     def _obstacle(self, query: str, *, alone: bool) -> str | None:
@@ -206,6 +317,20 @@ class Autoscaler:
         if local_path(checkpoint) is None and not can_have_successors(checkpoint):
             return "a checkpoint on this storage cannot be replaced"
         return None
+
+
+def hot_keys_of(checkpoint: str, by: Sequence[str]) -> tuple[str, tuple[str, ...]] | None:
+    """Return the join of a checkpoint that splits keys of these columns, with its hot keys as JSON, or None.
+
+    Raises:
+        HoldfastError: The checkpoint cannot be read.
+    """
+    storage = open_checkpoint(checkpoint)
+    for join in split_joins(storage):
+        note = split_note(storage, join)
+        if tuple(note["by"]) == tuple(by):
+            return join, tuple(json.dumps(json.loads(key), ensure_ascii=False) for key in note["hot"])
+    return None
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import random
 from collections.abc import Callable
@@ -15,10 +16,17 @@ import pytest
 from holdfast import autoscale
 from holdfast.config.policies import Autoscale
 from holdfast.errors import Invalid
-from holdfast.jobs.autoscaling import Autoscaler, ScaleDecision, ScalePolicy, decisions, record
+from holdfast.jobs.autoscaling import (
+    Autoscaler,
+    HotKeyPolicy,
+    ScaleDecision,
+    ScalePolicy,
+    decisions,
+    record,
+)
 from holdfast.jobs.registry.operation_log import Operations, Rescale, decode
 from holdfast.jobs.state_home import StateHome
-from holdfast.model import BatchProgress, OperatorProgress
+from holdfast.model import BatchProgress, HeavyKey, OperatorProgress, SkewReport
 
 MIDNIGHT = 1_772_668_800_000
 MINUTE = 60_000
@@ -130,6 +138,86 @@ def test_bounds_are_checked() -> None:
             autoscale(*wrong)
     with pytest.raises(Invalid):
         autoscale(4, 8, after="soon")
+    for wrong_share in (0, 1.5, True):
+        with pytest.raises(Invalid):
+            autoscale(4, 8, hot_share=wrong_share)
+
+
+# Hot keys.
+
+SHARES = autoscale(4, 64, after="10m", cool_down="1h", hot_share=0.1)
+
+
+def watched(shares: dict[str, float], error: float = 0.0) -> tuple[SkewReport, ...]:
+    heavy = tuple(HeavyKey((key,), int(share * 10_000), share) for key, share in shares.items())
+    return (SkewReport("orders", ("customer",), 10_000, 10_000, heavy, error),)
+
+
+def key_decisions(
+    shares: Callable[[int], dict[str, float]], days: int = 1, error: float = 0.0
+) -> list[tuple[int, tuple[str, ...]]]:
+    """The keys that are decided on in some days of a batch a minute, with the minute."""
+    policy, made = HotKeyPolicy(SHARES), []
+    for minute in range(days * 24 * 60):
+        report = watched(shares(minute), error)
+        found = policy.decide(batch(MIDNIGHT + minute * MINUTE, 10_000, 8, skew=report))
+        if found is not None:
+            made.append((minute, found[1].hot))
+    return made
+
+
+def test_a_key_that_stays_hot_is_decided_on_once() -> None:
+    assert key_decisions(lambda _: {"mallory": 0.3, "ann": 0.05}, days=3) == [(10, ('["mallory"]',))]
+    # Another one, from six o'clock on.
+    made = key_decisions(lambda minute: {"mallory": 0.3} | ({"bob": 0.2} if minute >= 360 else {}))
+    assert made == [(10, ('["mallory"]',)), (370, ('["bob"]',))]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_short_peaks_and_errors_of_samples_decide_nothing(seed: int) -> None:
+    draw = random.Random(seed)
+    # Five minutes of each hour; at random in a third of the batches; and no more than the error of a sample.
+    assert key_decisions(lambda minute: {"mallory": 0.5 if minute % 60 < 5 else 0.01}) == []
+    assert key_decisions(lambda _: {"mallory": 0.5 if draw.random() < 0.33 else 0.05}) == []
+    assert key_decisions(lambda _: {"mallory": draw.uniform(0.1, 0.14)}, error=0.05) == []
+
+
+def test_a_key_that_comes_and_goes_is_decided_on_when_it_was_away_for_the_cool_down() -> None:
+    """Hot for twenty of forty minutes: once. Hot each noon for two hours: once a day."""
+    assert len(key_decisions(lambda minute: {"mallory": 0.5 if minute % 40 < 20 else 0.0}, days=2)) == 1
+    noon = key_decisions(lambda minute: {"mallory": 0.5 if 720 <= minute % 1440 < 840 else 0.0}, days=3)
+    assert [minute // 1440 for minute, _ in noon] == [0, 1, 2]
+
+
+def test_hot_keys_are_recorded_with_the_call_that_splits_them(tmp_path: Path) -> None:
+    checkpoint = tmp_path / "ck"
+    running = Running(tmp_path, SHARES, f"file://{checkpoint}")
+
+    def run(minutes: int, shares: dict[str, float]) -> None:
+        for _ in range(minutes):
+            running.now_ms += MINUTE
+            one = batch(running.now_ms, 10_000, 8, skew=watched(shares))
+            assert not running.scaler.committed(one, alone=True)
+
+    run(30, {"mallory": 0.3})
+    (made,) = decisions(running.home, "visits")
+    assert (made.done, made.hot, made.before, made.partitions) == (False, ('["mallory"]',), 8, 8)
+    assert "no join of the query splits these columns" in made.line
+    # A supervisor that follows does not repeat it. The join splits bob already.
+    note = checkpoint / "_holdfast" / "split-met.json"
+    note.parent.mkdir(parents=True)
+    note.write_text(json.dumps({"by": ["customer"], "hot": ['["bob"]'], "parts": 4, "side": "left"}))
+    now_ms = running.now_ms
+    running = Running(tmp_path, SHARES, f"file://{checkpoint}")
+    running.now_ms = now_ms
+    run(30, {"mallory": 0.3, "bob": 0.2})
+    assert len(decisions(running.home, "visits")) == 1
+    run(30, {"mallory": 0.3, "bob": 0.2, "cy": 0.1})
+    made = decisions(running.home, "visits")[-1]
+    assert made.hot == ('["cy"]',)
+    assert f"hf.change('file://{checkpoint}').split('met', hot=['bob', 'cy'])" in made.line
+    assert Operations(running.home).waiting("rescale", "visits") == []
+    assert running.said == ["autoscale"]
 
 
 # The request.
