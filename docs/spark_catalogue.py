@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from spark_matrix import CELLS, OPERATORS, PROVIDERS, SOME, VERBS, provider_of, query_of, version_of
 
-from holdfast.savepoints.spark_upgrade import RELEASES, TESTED
+from holdfast.checkpoints.naming import RELEASES
+from holdfast.config.spark_defects import SPARK_DEFECTS, Damage
+from holdfast.savepoints.spark_upgrade import TESTED
 
 _TEST = "tests/unit/checkpoints/test_every_spark.py"
 _TEXT = f"""\
@@ -60,13 +62,47 @@ def _pairs() -> str:
     return _PAIRS + "\n" + "\n".join(rows) + "\n"
 
 
+_DEFECTS = """\
+## Defects of Spark's state store
+
+Known defects of RocksDB as Spark's state store, with the releases that have them, as read from the sources of
+each release from 3.4.0 to 4.2.0 and from the classes of the last release of each line. SPARK-52637 is not
+fixed in any release of Spark 4.0. `holdfast lint` reports a program with its installed pyspark as
+[HF315](lint.md#hf315-spark-with-defects), and a checkpoint as
+[HF605](lint.md#hf605-written-by-defective-spark). `holdfast checkpoint verify`, `holdfast doctor` and
+`holdfast savepoint verify` find a snapshot with a wrong or missing data file, and name the defect if the
+Spark that wrote the checkpoint has it.
+"""
+_LEFT = {
+    Damage.MIXED: "a snapshot that RocksDB refuses: `Mismatch in unique ID on table file`, or"
+    " `Sst file size mismatch`",
+    Damage.DELETED: "a snapshot whose data file is missing: `FileNotFoundException`",
+    Damage.WRONG: "a batch with a wrong state, or without its state file",
+    Damage.NONE: "nothing; the task fails with `STATE_STORE_INVALID_STAMP`, and a retry succeeds",
+}
+
+
 def sparks_page(note: str) -> str:
     """Return the page."""
-    parts = ["# Spark versions, operators and commands\n", note, _TEXT, _pairs()]
+    parts = ["# Spark versions, operators and commands\n", note, _TEXT, _pairs(), _defects()]
     for version in sorted({version_of(name) for name in CELLS}):
         parts.append(f"## Spark {version}\n")
         parts.append("\n".join(_table([name for name in CELLS if version_of(name) == version])) + "\n")
     return "\n".join(parts)
+
+
+def _defects() -> str:
+    rows = [
+        "| Issue | Spark | Only with changelogs | What happens | What it leaves |",
+        "|---|---|---|---|---|",
+    ]
+    for each in SPARK_DEFECTS:
+        only = "yes" if each.changelogs else "no"
+        url = f"https://github.com/{each.change.replace('#', '/pull/')}"
+        rows.append(
+            f"| [{each.issue}]({url}) | {each.releases} | {only} | {each.text} | {_LEFT[each.damage]} |"
+        )
+    return "\n".join([_DEFECTS, *rows, ""])
 
 
 def _table(names: list[str]) -> list[str]:

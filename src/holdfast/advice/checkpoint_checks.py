@@ -12,9 +12,11 @@ from typing import Any, Final
 from holdfast.advice.source.values import CodeLocation, Const, WriterValue
 from holdfast.checkpoints.checkpoint import CheckpointReport, StatefulOperator, read, state_bytes
 from holdfast.checkpoints.logs import Logs, numbers
+from holdfast.checkpoints.naming import written_by
 from holdfast.checkpoints.state.contents import StoreShares, shares
 from holdfast.config.checks import SCHEME, local_path
 from holdfast.config.spark_defaults import MEMORY_PROVIDER, ROCKSDB_PROVIDER
+from holdfast.config.spark_defects import defects_of
 from holdfast.errors import NotFound
 from holdfast.formats.logs.table_logs import LOG_DIRECTORY, missing_batch, newest_batch
 from holdfast.formats.operators import STREAM_JOIN
@@ -151,6 +153,11 @@ def _provider(facts: CheckpointFacts) -> Iterator[Seen]:
             yield "HF308", snapshots
         if operator.format_version == 1:
             yield "HF310", f"{name_of(operator)} has state of checkpoint format 1"
+    releases = written_by(checkpoint.confs)
+    logged = any(files.changelogs for files in facts.files.values())
+    defects = defects_of(releases, changelogs=logged)
+    if all(defects_of([release], changelogs=logged) for release in releases):
+        yield "HF605", f"Spark {' or '.join(releases)} has {', '.join(defect.issue for defect in defects)}"
 
 
 def _partitions(facts: CheckpointFacts) -> Iterator[Seen]:

@@ -59,6 +59,19 @@ CHECKPOINT_RULES: Final = (
         "a query without a watermark",
         "a query with a watermark",
     ),
+    Rule(
+        "HF605",
+        "written-by-defective-spark",
+        Severity.WARNING,
+        _FACTS,
+        "State in RocksDB that was written by a Spark release with a known defect of its state store.",
+        "Such a defect may leave a checkpoint that cannot be loaded, or fail tasks. The"
+        " [list of defects](sparks.md#defects-of-sparks-state-store) has the releases.",
+        "upgrade Spark: `holdfast check --spark 4.2 CHECKPOINT` reports whether the checkpoint can continue;"
+        " `holdfast checkpoint verify` finds the damage",
+        "a checkpoint of Spark 3.5, 4.0 or 4.1",
+        "a checkpoint of Spark 4.2",
+    ),
 )
 
 
@@ -331,6 +344,18 @@ SETTING_RULES: Final = (
         f"{_BUILDER}.getOrCreate()\n{_RUNS}",
         f'{_BUILDER}.config("spark.sql.ui.retainedExecutions", "100")'
         f'.config("spark.ui.retainedTasks", "10000").getOrCreate()\n{_RUNS}',
+    ),
+    Rule(
+        "HF315",
+        "spark-with-defects",
+        Severity.WARNING,
+        _SOURCE,
+        "RocksDB as the provider, with an installed pyspark that has a known defect of its state store.",
+        "Such a defect may leave a checkpoint that cannot be loaded, or fail tasks. The"
+        " [list of defects](sparks.md#defects-of-sparks-state-store) has the releases.",
+        "upgrade pyspark to 4.2 or newer",
+        f"# pyspark 4.0 is installed\nspark.conf.set({_ROCKSDB})",
+        f"# pyspark 4.2 is installed\nspark.conf.set({_ROCKSDB})",
     ),
 )
 

@@ -104,6 +104,8 @@ PINNED: Final = (
         "whether the output of a stateful operator is always nullable",
     ),
 )
+# The releases whose checkpoints and behaviour are known, oldest first.
+RELEASES: Final = ("3.4", "3.5", "4.0", "4.1", "4.2", "4.3")
 # Settings that patch releases of the previous release also write.
 BACKPORTED: Final = frozenset({"spark.sql.optimizer.pruneFiltersCanPruneStreamingSubplan"})
 
@@ -111,6 +113,31 @@ BACKPORTED: Final = frozenset({"spark.sql.optimizer.pruneFiltersCanPruneStreamin
 def pinned_by(release: str) -> tuple[PinnedSetting, ...]:
     """Return the settings that a release writes to the offset log."""
     return tuple(setting for setting in PINNED if minor(setting.since) <= minor(release))
+
+
+def written_by(confs: Mapping[str, str], noted: str | None = None) -> tuple[str, ...]:
+    """Return the Spark versions that may have written a checkpoint, oldest first.
+
+    Args:
+        confs: The settings that the newest batch pins.
+        noted: The version that Holdfast recorded.
+    """
+    if noted is not None:
+        return ("{}.{}".format(*minor(noted)),)
+    known = {setting.name for setting in PINNED}
+    recorded = frozenset(confs) & known
+    fitting = tuple(release for release in RELEASES if _pins(release, recorded))
+    if fitting:
+        return fitting
+    # A checkpoint keeps its first settings, so the newest of them shows the oldest possible release.
+    floor = max((setting.since for setting in PINNED if setting.name in recorded), key=minor, default="3.4")
+    return tuple(release for release in RELEASES if minor(release) >= minor(floor)) or (RELEASES[0],)
+
+
+def _pins(release: str, recorded: frozenset[str]) -> bool:
+    """Return whether a checkpoint that began with a release would have exactly these settings."""
+    pinned = {setting.name for setting in pinned_by(release)}
+    return recorded <= pinned and pinned - recorded <= BACKPORTED
 
 
 def name_operators(

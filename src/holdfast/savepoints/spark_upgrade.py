@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from holdfast.checkpoints.checkpoint import CheckpointReport
-from holdfast.checkpoints.naming import BACKPORTED, PINNED, pinned_by
+from holdfast.checkpoints.naming import PINNED, RELEASES, pinned_by, written_by
 from holdfast.checkpoints.record import find_record
 from holdfast.config.spark_defaults import EXTERNAL_PROVIDERS
 from holdfast.config.spark_versions import OLDEST, TOO_NEW, minor
@@ -28,8 +28,6 @@ from holdfast.model import Effect
 from holdfast.savepoints.dry_run_checkpoint import DryRunCheckpoint, open_saved
 from holdfast.storage.port import Storage
 
-# The releases whose checkpoints and behaviour are known, oldest first.
-RELEASES: Final = ("3.4", "3.5", "4.0", "4.1", "4.2", "4.3")
 _STREAMING: Final = "spark.sql.streaming"
 
 
@@ -261,25 +259,6 @@ def check_spark(
     )
 
 
-def written_by(confs: Mapping[str, str], noted: str | None = None) -> tuple[str, ...]:
-    """Return the Spark versions that may have written a checkpoint, oldest first.
-
-    Args:
-        confs: The settings that the newest batch pins.
-        noted: The version that Holdfast recorded.
-    """
-    if noted is not None:
-        return ("{}.{}".format(*minor(noted)),)
-    known = {setting.name for setting in PINNED}
-    recorded = frozenset(confs) & known
-    fitting = tuple(release for release in RELEASES if _pins(release, recorded))
-    if fitting:
-        return fitting
-    # A checkpoint keeps its first settings, so the newest of them shows the oldest possible release.
-    floor = max((setting.since for setting in PINNED if setting.name in recorded), key=minor, default="3.4")
-    return tuple(release for release in RELEASES if minor(release) >= minor(floor)) or (RELEASES[0],)
-
-
 def filled_settings(confs: Mapping[str, str], target: str) -> tuple[FilledSetting, ...]:
     """Return the settings that a release pins and a checkpoint does not, with the value used for each."""
     return tuple(
@@ -335,12 +314,6 @@ def _release(spark: str) -> str:
 def _noted_version(home: Path, storage: Storage) -> str | None:
     record, _ = find_record(home, storage)
     return None if record is None else record.spark
-
-
-def _pins(release: str, recorded: frozenset[str]) -> bool:
-    """Return whether a checkpoint that began with a release would have exactly these settings."""
-    pinned = {setting.name for setting in pinned_by(release)}
-    return recorded <= pinned and pinned - recorded <= BACKPORTED
 
 
 def _findings(saved: DryRunCheckpoint, written: tuple[str, ...], target: str) -> Iterator[SparkFinding]:

@@ -10,7 +10,9 @@ from holdfast.advice.checkpoint_checks import CheckpointFacts, FileCounts, check
 from holdfast.advice.findings import FindingEvidence
 from holdfast.advice.rules import PROGRESS_RULES, RULES
 from holdfast.checkpoints.checkpoint import state_bytes
+from holdfast.checkpoints.naming import pinned_by
 from holdfast.config.spark_defaults import MEMORY_PROVIDER
+from holdfast.formats.logs.batch_logs import PROVIDER
 from holdfast.storage.memory import MemoryStorage
 
 # Of the golden checkpoints: what was set when they were made.
@@ -27,6 +29,13 @@ GROWING = [MB * (10 + step) for step in range(12)]
 SAWTOOTH = [MB * (10 + step % 4) for step in range(12)]
 SLOW = [MB * 100 + step * MB for step in range(12)]
 UP_AND_DOWN = [MB * size for size in (10, 11, 12, 13, 19, 18, 17, 16, 13, 14, 15, 16)]
+
+
+def written_by_spark(release: str, files: FileCounts) -> CheckpointFacts:
+    settings = {setting.name: "" for setting in pinned_by(release) if setting.name != PROVIDER}
+    return facts(confs=settings, files=files)
+
+
 # A rule, facts in which it is to be found, and the nearest ones in which it is not.
 PAIRS = [
     (
@@ -80,6 +89,8 @@ PAIRS = [
         facts(name="symmetricHashJoin", watermark_ms=None, watermarks=(None, None)),
         facts(name="symmetricHashJoin"),
     ),
+    ("HF605", written_by_spark("4.1", FileCounts(1, 2)), written_by_spark("4.2", FileCounts(1, 2))),
+    ("HF605", written_by_spark("4.0", FileCounts(1, 0)), written_by_spark("3.5", FileCounts(1, 0))),
 ]
 
 
@@ -104,6 +115,7 @@ def test_every_rule_of_facts_has_a_pair() -> None:
 def test_real_checkpoints_are_read(name: str) -> None:
     how = name.rpartition("-")[2]
     wanted = (["HF308"] if how in NO_CHANGELOG else []) + (["HF310"] if how in FORMAT_1 else [])
+    wanted += ["HF605"] if name.startswith("3.5") and how == "changelog" else []
     assert rules(read_facts(golden(name))) == wanted
 
 

@@ -14,8 +14,11 @@ from holdfast.advice.rules import BAD_SUPPRESSION, GROUPS, PRELUDE, RULES
 from holdfast.advice.source.source_lint import source_hits
 
 ROOT = Path(__file__).resolve().parents[3]
+# One looks at the installed pyspark: see `test_spark_defects`.
 OF_SOURCE = [
-    rule for rule in RULES.values() if FindingEvidence.SOURCE in rule.evidence and rule is not BAD_SUPPRESSION
+    rule
+    for rule in RULES.values()
+    if FindingEvidence.SOURCE in rule.evidence and rule is not BAD_SUPPRESSION and rule.id != "HF315"
 ]
 # A query within a query is not followed.
 MISSED = ("sql_inner_bad HF102 group by customer",)

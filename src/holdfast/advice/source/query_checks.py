@@ -28,6 +28,8 @@ from holdfast.config.spark_defaults import (
     ROCKSDB_PROVIDER,
     SHUFFLE_PARTITIONS_KEY,
 )
+from holdfast.config.spark_defects import defects_of
+from holdfast.config.spark_versions import installed
 from holdfast.config.units import parse_duration
 from holdfast.errors import HoldfastError
 
@@ -129,6 +131,7 @@ _PAGES: Final = frozenset(
     ]
 )
 _FEWEST_BATCHES: Final = 3
+_PROVIDER: Final = f"{STORE}providerClass"
 
 
 def setting_hits(found: Evaluated) -> Iterator[CodeLocation]:
@@ -190,6 +193,12 @@ def _plain_hits(settings: ProgramSettings) -> Iterator[CodeLocation]:
     changelog = f"{STORE}rocksdb.changelogCheckpointing.enabled"
     if settings.text(changelog) == "false":
         yield CodeLocation("HF308", settings.made[changelog][1], "changelog checkpointing is off")
+    spark = installed("pyspark")
+    if spark is not None and settings.text(_PROVIDER) == ROCKSDB_PROVIDER:
+        defects = defects_of([spark], changelogs=settings.text(changelog) == "true")
+        if defects:
+            what = f"pyspark {spark} has {', '.join(defect.issue for defect in defects)}"
+            yield CodeLocation("HF315", settings.made[_PROVIDER][1], what)
     checksum = f"{STORE}rowChecksum.enabled"
     if settings.text(checksum) == "false":
         yield CodeLocation("HF309", settings.made[checksum][1], "row checksums are off")

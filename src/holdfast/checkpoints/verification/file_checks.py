@@ -45,7 +45,7 @@ from holdfast.formats.files.checksums import parse_hadoop_checksum, parse_spark_
 from holdfast.formats.files.compression import READABLE, beginning, decompressed
 from holdfast.formats.files.records import HEAD_BYTES, VersionLineage, parse_head, records_of
 from holdfast.formats.files.snapshot import SST_MAGIC, SnapshotMetadata, parse_snapshot
-from holdfast.formats.files.sst import check_sst, sst_sample
+from holdfast.formats.files.sst import check_sst, sst_sample, sst_session
 from holdfast.formats.logs.batch_logs import parse_commit, parse_offsets, parse_query
 from holdfast.formats.logs.operator_metadata import parse_operator, parse_schema
 from holdfast.formats.logs.table_logs import parse_source
@@ -376,6 +376,7 @@ class ContentCheck:
     placed: Container[str]
     values: Mapping[int, ValueForm]
     found: Content = field(default_factory=Content, init=False)
+    _sessions: dict[str, int | None] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
         if self.codec not in READABLE:
@@ -468,6 +469,14 @@ class ContentCheck:
                 self.found.keys[path] = tuple(sst_sample(read, size, path, KEYS))
         return self.found.keys[path]
 
+    def session_of(self, path: str, size: int) -> int | None:
+        """Return the session of RocksDB that wrote a data file; None if the file cannot be read."""
+        if path not in self._sessions:
+            self._sessions[path] = None
+            with suppress(Corrupt, Unsupported, NotFound):
+                self._sessions[path] = sst_session(partial(self.storage.read, path), size, path)
+        return self._sessions[path]
+
     def _unlike(self, path: str, data: bytes) -> str | None:
         if self.record is None or path not in self.record.files:
             return None
@@ -543,7 +552,9 @@ class ContentCheck:
 
     def _state(self, path: str, place: StoreFile, data: bytes, checked: bool) -> None:
         if place.kind is FileKind.ZIP:
-            self.found.snapshots[path] = parse_snapshot(data, path, whole=path not in self.known)
+            self.found.snapshots[path] = parse_snapshot(
+                data, path, whole=path not in self.known, live=path not in self.placed
+            )
             return
         if self.codec not in READABLE:
             return

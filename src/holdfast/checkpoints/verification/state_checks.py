@@ -19,6 +19,7 @@ from holdfast import layout
 from holdfast.checkpoints.checkpoint import Tree
 from holdfast.checkpoints.copy import lost_notes, state_evidence
 from holdfast.checkpoints.logs import Logs, OperatorFolder, operator_folders, read_operator, readable
+from holdfast.checkpoints.naming import written_by
 from holdfast.checkpoints.state.key_partition import PartitionCheck
 from holdfast.checkpoints.state.rocksdb import Families
 from holdfast.checkpoints.state.states import OperatorStates, StateCodec, StateName
@@ -32,10 +33,11 @@ from holdfast.checkpoints.stores import (
 )
 from holdfast.checkpoints.verification.file_checks import RESTORE, ContentCheck, Problem, Remark
 from holdfast.config.checks import canonical_uri
+from holdfast.config.spark_defects import Damage, causes
 from holdfast.errors import Corrupt, HoldfastError, NotFound, Unsupported
 from holdfast.formats.files.compression import READABLE, decompressed
 from holdfast.formats.files.records import records_of
-from holdfast.formats.files.snapshot import SnapshotMetadata, parse_snapshot
+from holdfast.formats.files.snapshot import SharedFile, SnapshotMetadata, parse_snapshot
 from holdfast.formats.logs.batch_logs import PROVIDER, OffsetLog
 from holdfast.formats.logs.operator_metadata import OperatorMetadata, schema_place, schema_root
 from holdfast.formats.providers import PROVIDERS, provider_class
@@ -254,6 +256,9 @@ def _words(sample: _Sample) -> str:
 
 
 _FOREIGN = "the file belongs to a different partition, store or batch; restore the right file from a copy"
+_MIXED: Final = (
+    "restore a savepoint or an undamaged batch, do not start the query on this checkpoint, and upgrade Spark"
+)
 _NOWHERE = Path("/")
 
 
@@ -278,6 +283,7 @@ class StateCheck:
         self._content = check.found
         self._check = check
         self._shared: dict[str, str | None] = {}
+        self._releases: tuple[str, ...] = ()
         self.found: list[Problem | Remark] = []
         self.broken: set[str] = set()
         self.stateful: bool | None = None
@@ -290,6 +296,9 @@ class StateCheck:
             return
         folders = operator_folders(self._storage, newest)
         offsets = readable(partial(self._logs.offsets, newest))
+        if offsets is not None:
+            record = self._check.record
+            self._releases = written_by(offsets.confs, None if record is None else record.spark)
         for folder in folders:
             self._operator(folder, newest, offsets)
         # Operators of which no files exist.
@@ -485,7 +494,39 @@ class StateCheck:
                 if place not in self._shared:
                     self._shared[place] = self._check.check_data_file(place, shared.size_bytes)
                 what = self._shared[place]
-                if what is not None:
+                if what is None and path in needed:
+                    self._mixed(path, place, shared, snapshot)
+                elif what is not None:
                     self.broken.add(path)
                     if path in needed:
-                        self.found.append(Problem(place, f"{what}, but {path} needs it", RESTORE))
+                        cause = self._cause_of_missing(folder, place)
+                        self.found.append(Problem(place, f"{what}, but {path} needs it{cause}", RESTORE))
+            if path in needed and snapshot.live is not None:
+                listed = {shared.local_name for shared in snapshot.shared}
+                for name in sorted(snapshot.live.keys() - listed):
+                    self.broken.add(path)
+                    self.found.append(Problem(path, f"RocksDB needs {name}, which is not listed", RESTORE))
+
+    def _mixed(self, path: str, place: str, shared: SharedFile, snapshot: SnapshotMetadata) -> None:
+        """Check that a data file is the one that RocksDB's manifest means; otherwise RocksDB refuses to open
+        the snapshot.
+        """
+        live = None if snapshot.live is None else snapshot.live.get(shared.local_name)
+        if live is None:
+            return
+        session = None if live.session is None else self._check.session_of(place, shared.size_bytes)
+        if live.size_bytes == shared.size_bytes and (session is None or session == live.session):
+            return
+        self.broken.add(path)
+        cause = causes(Damage.MIXED, self._releases)
+        what = (
+            f"RocksDB refuses this snapshot: its manifest needs the {shared.local_name} of a different run,"
+            f" not {place}{cause and f'; {cause}'}"
+        )
+        self.found.append(Problem(path, what, _MIXED))
+
+    def _cause_of_missing(self, folder: StoreFolder, place: str) -> str:
+        """Return the defect of Spark that may have deleted a data file; it occurs with changelogs only."""
+        logged = any(file.kind is FileKind.CHANGELOG for file in folder.files())
+        cause = causes(Damage.DELETED, self._releases) if logged and not self._tree.has(place) else ""
+        return cause and f"; {cause}"

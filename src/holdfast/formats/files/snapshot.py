@@ -13,15 +13,17 @@ import io
 import struct
 import zipfile
 import zlib
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from google_crc32c import value as crc32c
 
 from holdfast import layout
 from holdfast.errors import Corrupt
+from holdfast.formats.files.compression import varint
 from holdfast.formats.text import (
     ZIP_BYTES,
     ZIP_ENTRIES,
@@ -54,6 +56,15 @@ def check_manifest(data: bytes, where: str) -> None:
     Raises:
         Corrupt: A record is truncated, has an invalid kind or a wrong checksum.
     """
+    deque(_parts(data, where), maxlen=0)
+
+
+def _parts(data: bytes, where: str) -> Iterator[tuple[int, bytes]]:
+    """Yield the kind and the content of each record or part of a record, after checking it.
+
+    Raises:
+        Corrupt: A record is truncated, has an invalid kind or a wrong checksum.
+    """
     at = 0
     while at < len(data):
         left = _BLOCK - at % _BLOCK
@@ -70,7 +81,126 @@ def check_manifest(data: bytes, where: str) -> None:
             raise damaged(_MANIFEST_FILE, where, f"a truncated record of {length} bytes at byte {at}")
         if masked_crc32c(data[at + _SUM + 2 : end]) != stored:
             raise damaged(_MANIFEST_FILE, where, f"checksum mismatch in a record at byte {at}")
+        yield kind, data[at + _HEAD.size : end]
         at = end
+
+
+@dataclass(frozen=True, slots=True)
+class LiveFile:
+    """A data file as RocksDB's manifest describes it.
+
+    Attributes:
+        size_bytes: The size of the file in bytes.
+        session: The session of RocksDB that wrote the file; None if the manifest does not record it.
+    """
+
+    size_bytes: int
+    session: int | None
+
+
+# What a record of the manifest contains, by the tags of RocksDB's VersionEdit. Tags with the bit `_IGNORABLE`
+# are followed by a length, and an older RocksDB skips them.
+_COMPARATOR, _DELETED, _NEW_FILE, _FAMILY = 1, 6, 103, 200
+_NUMBERS: Final = frozenset({2, 3, 4, 9, 10, _FAMILY, 203, 300})
+_NAMES: Final = frozenset({_COMPARATOR, 201})
+_DROPPED: Final = 202
+_IGNORABLE: Final = 1 << 13
+# The tags of the fields after a new file: the end of the fields, and the file's identity.
+_END, _IDENTITY = 1, 12
+_IDENTITY_BYTES: Final = 16
+
+
+def live_files(data: bytes, where: str) -> dict[str, LiveFile] | None:
+    """Return the data files that RocksDB's manifest requires, by RocksDB's name of the file.
+
+    RocksDB opens a snapshot only if each file has the size and the identity that the manifest records.
+
+    Args:
+        data: The bytes of the manifest.
+        where: The path of the manifest, for error messages.
+
+    Returns:
+        The files, or None if the manifest contains something that this version of Holdfast does not know.
+
+    Raises:
+        Corrupt: The manifest is malformed.
+    """
+    files: dict[str, tuple[int, LiveFile]] = {}
+    try:
+        for record in _records(data, where):
+            if not _apply(record, files):
+                return None
+    except (IndexError, ValueError) as error:
+        raise damaged(_MANIFEST_FILE, where, str(error) or type(error).__name__) from error
+    return {name: file for name, (_, file) in files.items()}
+
+
+def _records(data: bytes, where: str) -> Iterator[bytes]:
+    whole, first, _, last = _KINDS
+    parts: list[bytes] = []
+    for kind, part in _parts(data, where):
+        if kind in (whole, first):
+            parts = []
+        parts.append(part)
+        if kind in (whole, last):
+            yield b"".join(parts)
+
+
+def _apply(record: bytes, files: dict[str, tuple[int, LiveFile]]) -> bool:
+    """Apply a record to the live files; return False if it contains an unknown tag."""
+    at, family = 0, 0
+    added: dict[str, LiveFile] = {}
+    while at < len(record):
+        tag, at = varint(record, at)
+        if tag in _NUMBERS:
+            number, at = varint(record, at)
+            family = number if tag == _FAMILY else family
+        elif tag in _NAMES or tag & _IGNORABLE:
+            _, at = _counted(record, at)
+        elif tag == _DELETED:
+            _, at = varint(record, at)
+            number, at = varint(record, at)
+            files.pop(_sst_name(number), None)
+        elif tag == _NEW_FILE:
+            number, file, at = _new_file(record, at)
+            added[_sst_name(number)] = file
+        elif tag == _DROPPED:
+            for name in [name for name, (of, _) in files.items() if of == family]:
+                del files[name]
+        else:
+            return False
+    # A compaction that only moves a file to a different level deletes it and adds it in one record.
+    files.update({name: (family, file) for name, file in added.items()})
+    return True
+
+
+def _new_file(record: bytes, at: int) -> tuple[int, LiveFile, int]:
+    _, at = varint(record, at)
+    number, at = varint(record, at)
+    size, at = varint(record, at)
+    for _ in ("smallest key", "largest key"):
+        _, at = _counted(record, at)
+    for _ in ("smallest sequence number", "largest sequence number"):
+        _, at = varint(record, at)
+    session = None
+    while True:
+        tag, at = varint(record, at)
+        if tag == _END:
+            return number, LiveFile(size, session), at
+        value, at = _counted(record, at)
+        if tag == _IDENTITY and len(value) == _IDENTITY_BYTES:
+            session = int.from_bytes(value[:8], "little") or None
+
+
+def _counted(record: bytes, at: int) -> tuple[bytes, int]:
+    length, at = varint(record, at)
+    if at + length > len(record):
+        raise ValueError(f"a field of {length} bytes in a record of {len(record)}")
+    return record[at : at + length], at + length
+
+
+def _sst_name(number: int) -> str:
+    return f"{number:06}.sst"
 
 
 def masked_crc32c(data: bytes) -> int:
@@ -134,12 +264,14 @@ class SnapshotMetadata:
         shared: The data files that the snapshot needs.
         keys: The number of keys; negative if Spark did not count them.
         fields: All fields of the metadata, unchanged.
+        live: The data files that RocksDB's manifest requires, by RocksDB's name; None if they were not read.
     """
 
     version: int
     shared: tuple[SharedFile, ...]
     keys: int
     fields: Mapping[str, Any]
+    live: Mapping[str, LiveFile] | None = field(default=None, compare=False)
 
     @property
     def size_bytes(self) -> int:
@@ -151,7 +283,7 @@ class SnapshotMetadata:
         return f"v{self.version}\n{compact(self.fields)}".encode()
 
 
-def parse_snapshot(data: bytes, where: str, *, whole: bool = True) -> SnapshotMetadata:
+def parse_snapshot(data: bytes, where: str, *, whole: bool = True, live: bool = False) -> SnapshotMetadata:
     """Parse the zip file of a snapshot, and return its metadata.
 
     Args:
@@ -159,6 +291,7 @@ def parse_snapshot(data: bytes, where: str, *, whole: bool = True) -> SnapshotMe
         where: The file, for error messages.
         whole: Whether to decompress every entry and verify its checksum and those of RocksDB's manifest;
             otherwise only the metadata is read.
+        live: Whether to read from RocksDB's manifest which data files it requires.
 
     Raises:
         Corrupt: The zip file or an entry is malformed, or an entry that RocksDB needs is missing.
@@ -169,18 +302,23 @@ def parse_snapshot(data: bytes, where: str, *, whole: bool = True) -> SnapshotMe
         gap = _gap(data, archive) if whole else None
         bad = archive.testzip() if whole else None
         text = archive.read(METADATA) if METADATA in names else None
-        manifests = [name for name in names if name.startswith(_MANIFEST)] if whole and bad is None else []
+        read = (whole or live) and bad is None
+        manifests = [name for name in names if name.startswith(_MANIFEST)] if read else []
         logs = {name: archive.read(name) for name in manifests}
     if gap is not None:
         raise _not_whole(where, f"no valid entry at byte {gap}")
     if bad is not None:
         raise _not_whole(where, f"checksum mismatch in entry {bad}")
-    for name, log in logs.items():
+    for name, log in logs.items() if whole else ():
         check_manifest(log, f"{where}, entry {name}")
     missing = [prefix for prefix in _NEEDED if not any(name.startswith(prefix) for name in names)]
     if text is None or missing:
         raise _not_whole(where, f"no entry {METADATA if text is None else missing[0]}")
-    return parse_metadata(text, f"{where}, entry {METADATA}")
+    metadata = parse_metadata(text, f"{where}, entry {METADATA}")
+    if not live or len(logs) != 1:
+        return metadata
+    ((name, log),) = logs.items()
+    return replace(metadata, live=live_files(log, f"{where}, entry {name}"))
 
 
 def snapshot_entries(data: bytes, where: str) -> Iterator[tuple[str, bytes]]:

@@ -36,6 +36,12 @@ _OTHER_COMPRESSION: Final = (
 )
 _PROPERTIES: Final = b"rocksdb.properties"
 _BARE_BOUNDS: Final = b"rocksdb.index.key.is.user.key"
+# A session is a number to base 36. Its last twelve digits are the lower 62 bits of the lower half, and the
+# two bits above them are the last ones of the other digits.
+_SESSION: Final = b"rocksdb.creating.session.identity"
+_LOWER_DIGITS: Final = 12
+_LOWER_BITS: Final = (1 << 62) - 1
+_SHORTEST_SESSION, _LONGEST_SESSION = 13, 24
 _VERSIONS: Final = range(2, 6)
 
 # The checksum types for a block and its compression byte, by the first byte of the footer.
@@ -120,6 +126,33 @@ def check_sst(read: Read, size: int, where: str, *, blocks: bool = True) -> None
         if blocks:
             for _, start, length in _handles(index, delta=file.version >= 4):
                 file.checked((start, length))
+    except _UNREADABLE as error:
+        raise _damage(where, error) from error
+
+
+def sst_session(read: Read, size: int, where: str) -> int | None:
+    """Return the session of RocksDB that wrote a file, as RocksDB's manifest records it.
+
+    The footer and two small blocks are read.
+
+    Args:
+        read: Returns a number of bytes from an offset; fewer at the end of the file.
+        size: The size of the file in bytes.
+        where: The path of the file, for error messages.
+
+    Returns:
+        The lower half of the session, or None if the file does not contain it.
+
+    Raises:
+        Corrupt: The file is malformed or truncated, or a checksum is wrong.
+        Unsupported: The version or the compression of the file is not supported.
+    """
+    try:
+        value = dict(_properties(_open_table(read, size, where))).get(_SESSION, b"")
+        if not _SHORTEST_SESSION <= len(value) <= _LONGEST_SESSION:
+            return None
+        upper, lower = int(value[:-_LOWER_DIGITS], 36), int(value[-_LOWER_DIGITS:], 36)
+        return (lower & _LOWER_BITS) | ((upper & 3) << 62)
     except _UNREADABLE as error:
         raise _damage(where, error) from error
 
@@ -291,11 +324,14 @@ def _blocks(file: _File, keys: Collection[bytes] | None) -> Iterator[bytes]:
 
 def _bare_bounds(file: _File) -> bool:
     """Return whether the bounds in the index have no sequence numbers, according to the file's properties."""
+    return any(name == _BARE_BOUNDS and bool(varint(value, 0)[0]) for name, value in _properties(file))
+
+
+def _properties(file: _File) -> Iterator[Entry]:
     for name, value in _pairs(file.block(file.others)):
         if name == _PROPERTIES:
-            block = file.block(_handle(value, 0)[0])
-            return any(entry == _BARE_BOUNDS and bool(varint(said, 0)[0]) for entry, said in _pairs(block))
-    return False
+            yield from _pairs(file.block(_handle(value, 0)[0]))
+            return
 
 
 def _pairs(block: bytes) -> Iterator[Entry]:
