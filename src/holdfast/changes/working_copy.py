@@ -29,6 +29,7 @@ from holdfast.savepoints.planning import Purpose, plan_take
 from holdfast.savepoints.restoring import Restored, RestoreKind, plan_restore, restore, withdraw
 from holdfast.savepoints.taking import Taken
 from holdfast.savepoints.whole_take import take
+from holdfast.storage.atomic_swap import passing
 from holdfast.storage.local import LocalStorage
 from holdfast.storage.port import Storage, full
 from holdfast.storage.remote import hadoop_address
@@ -216,15 +217,16 @@ class WorkingCopy:
     def __init__(self, folder: Path, purpose: Purpose, tell: ProgressCallback | None) -> None:
         self._purpose = purpose
         self.place = folder / "checkpoint"
-        self.checkpoint = LocalStorage(self.place)
-        self._catalog = LocalStorage(folder / "catalog")
+        # Only what is published is flushed: after a power failure the working directory is deleted.
+        self.checkpoint = passing(LocalStorage(self.place))
+        self._catalog = passing(LocalStorage(folder / "catalog"))
         self._replaced = 0
         self._tell = tell
 
     def go_on_with(self, place: Path) -> None:
         """Continue with a different local directory, which is also hidden."""
         self.place = place
-        self.checkpoint = LocalStorage(place)
+        self.checkpoint = passing(LocalStorage(place))
 
     def copied(self, source: ChangeSource) -> int:
         """Copy the source into the working directory, and return the batch of the copy."""
@@ -262,7 +264,7 @@ class WorkingCopy:
         if newest is None or newest <= batch_id:
             return
         place = self.place.with_name(f"{self.place.name}-at-{batch_id}")
-        copy_as_batch(self.checkpoint, LocalStorage(place), batch_id)
+        copy_as_batch(self.checkpoint, passing(LocalStorage(place)), batch_id)
         self.go_on_with(place)
 
     def replace_by(self, change: Callable[[Storage, str], tuple[Taken | None, _ReportT]]) -> _ReportT:
@@ -276,7 +278,7 @@ class WorkingCopy:
         if taken is not None:
             self._replaced += 1
             place = self.place.with_name(f"checkpoint-{self._replaced}")
-            self._restore(self._catalog, taken.manifest.savepoint_id, LocalStorage(place))
+            self._restore(self._catalog, taken.manifest.savepoint_id, passing(LocalStorage(place)))
             self.go_on_with(place)
         return report
 

@@ -12,7 +12,9 @@ Each line is JSON with a checksum:
 {"sealed":41}                                                                          the query had ended
 ```
 
-Lines are appended. A line truncated by a crash is ignored; if lines are lost, fewer files can be compared.
+Lines are appended and flushed to disk. After a power failure the record is therefore never behind what it
+reported, and shows which files of a checkpoint the failure took: Spark flushes none. A line truncated by a
+crash is ignored; if lines are lost, fewer files can be compared.
 
 A checkpoint does not record its Spark version. However, each batch of the offset log contains the pinned
 settings of the query, and newer versions of Spark pin more settings. An older Spark ignores settings that it
@@ -37,7 +39,7 @@ from holdfast.checkpoints.logs import Logs, readable
 from holdfast.checkpoints.naming import PINNED
 from holdfast.checkpoints.problems import no_checkpoint
 from holdfast.config.installed_spark import InstalledSpark
-from holdfast.config.settings import make_directory, open_file
+from holdfast.config.settings import flush_directory, make_directory, open_file
 from holdfast.config.spark_versions import minor
 from holdfast.errors import Conflict, Corrupt, HoldfastError, NotFound, Unavailable, Unsupported
 from holdfast.external.view import is_external
@@ -271,6 +273,8 @@ class RecordFile:
                 file.truncate(self._good_bytes)
                 file.seek(self._good_bytes)
                 file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
         except OSError as error:
             raise _unwritable(self.path, error) from error
         self._good_bytes += len(data)
@@ -290,6 +294,7 @@ class RecordFile:
                 file.flush()
                 os.fsync(file.fileno())
             beside.replace(self.path)
+            flush_directory(self.path.parent)
         except OSError as error:
             raise _unwritable(self.path, error) from error
         self._good_bytes, self._known = len(data), len(record.files)

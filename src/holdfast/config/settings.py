@@ -31,7 +31,7 @@ _FILES: Final = ("registry.db", "operations.db", "watching.db", "server-token", 
 
 
 def make_directory(path: Path) -> None:
-    """Create a directory and its missing parents, accessible only to the owner.
+    """Create a directory and its missing parents durably, accessible only to the owner.
 
     Raises:
         OSError: The directory cannot be created.
@@ -44,8 +44,19 @@ def make_directory(path: Path) -> None:
     for folder in reversed(missing):
         with suppress(FileExistsError):
             folder.mkdir(DIRECTORY)
+            flush_directory(folder.parent)
     if not path.is_dir():
         raise NotADirectoryError(f"not a directory: {path}")
+
+
+def flush_directory(path: Path) -> None:
+    """Make the names in a directory outlive a power failure, if this user may list it."""
+    with suppress(PermissionError):
+        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
 
 
 def make_file(path: Path) -> None:

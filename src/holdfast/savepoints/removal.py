@@ -26,6 +26,7 @@ from holdfast.savepoints.catalog import (
 )
 from holdfast.savepoints.copying import followed
 from holdfast.savepoints.leases import DEAD_AFTER_MS, Chance, Clock, GcLease, takes
+from holdfast.storage.atomic_swap import in_bulk
 from holdfast.storage.port import Storage, full
 
 
@@ -267,9 +268,10 @@ def _own(catalog: Storage, savepoint_id: str) -> Manifest | None:
 
 
 def _remove(catalog: Storage, paths: tuple[str, ...], turn: GcLease, tell: ProgressCallback | None) -> None:
-    for path in followed(paths, tell, "deleting"):
-        turn.check()
-        catalog.delete(path)
+    with in_bulk(catalog) as quick:
+        for path in followed(paths, tell, "deleting"):
+            turn.check()
+            quick.delete(path)
 
 
 def _tidy(catalog: Storage, name: str) -> None:

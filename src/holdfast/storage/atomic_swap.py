@@ -113,12 +113,11 @@ def passing(storage: Storage) -> Storage:
 class _Unflushed(LocalStorage):
     """A local storage that records changes instead of flushing them."""
 
-    __slots__ = ("_above", "_touched")
+    __slots__ = ("_touched",)
 
     def __init__(self, root: Path) -> None:
         super().__init__(root)
         self._touched: set[str] = {""}
-        self._above: set[str] = set()
 
     def copy(self, source: str, target: str, *, origin: Storage | None = None) -> None:
         """See `Storage`."""
@@ -145,9 +144,6 @@ class _Unflushed(LocalStorage):
         at_once = sync is not None and len(self._touched) > _FEW
         path = ""
         try:
-            for folder in self._above:
-                with suppress(FileNotFoundError):
-                    super()._flush_above(folder)
             for path in ("",) if at_once else self._touched:
                 with suppress(FileNotFoundError):
                     self._flush_one(path, sync if at_once else os.fsync)
@@ -173,9 +169,6 @@ class _Unflushed(LocalStorage):
 
     def _flush_folder(self, folder: str) -> None:
         self._touched.add(folder)
-
-    def _flush_above(self, folder: str) -> None:
-        self._above.add(folder)
 
 
 _PREFIX: Final = ".holdfast-"

@@ -140,7 +140,8 @@ class LocalStorage:
 
     A file is written under a hidden name next to the target, flushed to disk, and renamed. A file that must
     not replace the target is hard linked instead, which fails if the target exists. A killed write leaves a
-    hidden `.tmp` file, which is never read.
+    hidden `.tmp` file, which is never read. A write, copy or deletion is on disk when the call returns, so it
+    outlives a power failure, and so does everything before it.
     """
 
     __slots__ = ("_root",)
@@ -241,6 +242,8 @@ class LocalStorage:
                 os.close(within)
         except OSError as error:
             self._missing(error, path, None)
+            return
+        self._flush_name(path)
 
     def file_of(self, path: str) -> Path:
         """Return the local path of a file."""
@@ -347,13 +350,13 @@ class LocalStorage:
         except OSError as error:
             raise Unavailable(
                 (
-                    "the directory of a written file could not be flushed to disk, and a crash of the"
-                    " machine may lose the file"
+                    "the directory of a file could not be flushed to disk, so a crash of the machine may undo"
+                    " the writing or deletion of the file"
                 ),
                 code="HF-E5047",
                 where=full(self.uri, path),
                 found=error.strerror,
-                hint="check the disk, then write the file again",
+                hint="check the disk, then write or delete the file again",
             ) from error
 
     def _flush_folder(self, folder: str) -> None:

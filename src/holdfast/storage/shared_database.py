@@ -106,8 +106,8 @@ class SharedDatabase:
         try:
             db = self._open()
             db.row_factory = sqlite3.Row
-            if not self._shape.lasting:
-                db.execute("PRAGMA synchronous = OFF")
+            # A commit removes the journal last; until that is flushed, a power failure undoes the commit.
+            db.execute(f"PRAGMA synchronous = {'EXTRA' if self._shape.lasting else 'OFF'}")
             self._prepare(db)
             yield db
         except sqlite3.OperationalError as error:
