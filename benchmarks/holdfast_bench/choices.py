@@ -22,6 +22,8 @@ from holdfast_bench.keyed.keyed_workloads import Part
 from holdfast_bench.latency import latency_bench
 from holdfast_bench.latency.latency_bench import Latency
 from holdfast_bench.measure import Beginning, Bench, Series, at_its_end, machine_fields, so_far
+from holdfast_bench.nexmark import nexmark_bench
+from holdfast_bench.nexmark.nexmark_bench import Nexmark
 from holdfast_bench.operators import operators_bench
 from holdfast_bench.peers import peers_bench
 from holdfast_bench.peers.peers_bench import Peers
@@ -44,6 +46,7 @@ TABLES = "tables"
 HISTORY = "history"
 RECOVERY = "recovery"
 PEERS = "peers"
+NEXMARK = "nexmark"
 RUNS = 5
 SKEW_RUNS = 3
 LATENCY_RUNS = 3
@@ -52,6 +55,7 @@ CLUSTER_RUNS = 3
 TABLES_RUNS = 3
 HISTORY_RUNS = 3
 PEERS_RUNS = 3
+NEXMARK_RUNS = 3
 KILLS = 20
 
 Say = Callable[[str], None]
@@ -71,6 +75,7 @@ _TAKES = {
     HISTORY: frozenset({"rows", "batches"}),
     RECOVERY: frozenset({"sides", "keys", "rows"}),
     PEERS: frozenset({"sides", "rows", "batches"}),
+    NEXMARK: frozenset({"only", "sides", "rows", "batches"}),
 }
 _ALONE: Mapping[str, Callable[[int], Bench]] = {"startup": startup, "defaults": defaults}
 # The measurements that take sizes alone: the function, its sizes, and how often each side runs.
@@ -97,6 +102,7 @@ NAMES = (
     CLUSTER,
     RECOVERY,
     PEERS,
+    NEXMARK,
 )
 
 
@@ -131,6 +137,7 @@ class Figures:
         hot: Of hot keys.
         backends: Of backends.
         peers: Of other engines.
+        nexmark: Of the queries of Nexmark.
         broken_off: Whether it was broken off.
         so_far: What was timed of the measurement that was broken off.
     """
@@ -142,6 +149,7 @@ class Figures:
     hot: Skew | None = None
     backends: Backends | None = None
     peers: Peers | None = None
+    nexmark: Nexmark | None = None
     broken_off: bool = False
     so_far: tuple[Series, ...] = ()
 
@@ -156,6 +164,8 @@ class Figures:
             found[BACKENDS] = self.backends.as_dict()
         if self.peers is not None:
             found[PEERS] = self.peers.as_dict()
+        if self.nexmark is not None:
+            found[NEXMARK] = self.nexmark.as_dict()
         return found
 
     def require_answers(self) -> None:
@@ -164,12 +174,13 @@ class Figures:
         Raises:
             Failed: A side broke off or gave a wrong answer.
         """
-        if self.peers is not None and self.peers.failed:
-            raise Failed(
-                "a side of the measurement failed",
-                where=f"bench {PEERS}",
-                found="; ".join(f"{side}: {reason}" for side, reason in self.peers.failed.items()),
-            )
+        for name, measurement in ((PEERS, self.peers), (NEXMARK, self.nexmark)):
+            if measurement is not None and measurement.failed:
+                raise Failed(
+                    "a side of the measurement failed",
+                    where=f"bench {name}",
+                    found="; ".join(f"{side}: {reason}" for side, reason in measurement.failed.items()),
+                )
 
 
 def measured(choices: Choices, say: Say) -> Figures:
@@ -218,6 +229,14 @@ def _measure(choices: Choices, say: Say, found: Figures) -> None:
     elif name == PEERS:
         found.peers = peers_bench.peers(
             peers_bench.Sizes(**sizes), runs=choices.runs or PEERS_RUNS, sides=sides, say=say
+        )
+    elif name == NEXMARK:
+        found.nexmark = nexmark_bench.nexmark(
+            nexmark_bench.Sizes(**sizes),
+            runs=choices.runs or NEXMARK_RUNS,
+            queries=only,
+            sides=sides,
+            say=say,
         )
     elif name == OPERATORS:
         found.results.append(

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from holdfast_bench.keyed.keyed_workloads import Part
     from holdfast_bench.latency.latency_bench import Latency
     from holdfast_bench.measure import Bench, Result, Series
+    from holdfast_bench.nexmark.nexmark_bench import Nexmark
     from holdfast_bench.peers.peers_bench import Peers
     from holdfast_bench.skew.skew_bench import Skew
 
@@ -39,6 +40,8 @@ def show(found: Figures) -> None:
         _show_backends(found.backends)
     if found.peers is not None:
         _show_peers(found.peers)
+    if found.nexmark is not None:
+        _show_nexmark(found.nexmark)
     if found.broken_off:
         output.line()
         if found.so_far:
@@ -165,6 +168,37 @@ def _show_peers(found: Peers) -> None:
     )
     if any(side in found.runs for side in SQL):
         output.line(f"  {' and '.join(SQL)}: count and sum per user only, a different result, as a floor")
+    for side, reason in found.missing.items():
+        output.line(f"  {side}: {reason}")
+    for side, reason in found.failed.items():
+        output.line(f"  {side}: FAILED: {reason}")
+
+
+def _show_nexmark(found: Nexmark) -> None:
+    sizes = found.sizes
+    output.line()
+    output.line(
+        f"nexmark: {sizes.batches} times {sizes.rows:,} events after the warm-up, of which each query counts"
+        " those that it reads"
+    )
+    output.table(
+        ["QUERY", "SIDE", "EVENTS/S", "PER CORE", "MIN", "MAX", "CORE s/MILLION", "RUNS"],
+        [
+            (
+                query,
+                side,
+                round(median(speeds)),
+                round(median(speeds) / CORES),
+                round(min(speeds)),
+                round(max(speeds)),
+                f"{found.core_seconds(query, side):.2f}",
+                len(speeds),
+            )
+            for query, side in found.runs
+            if (speeds := found.speeds(query, side))
+        ],
+    )
+    _show_results(found.results, "in {} rounds")
     for side, reason in found.missing.items():
         output.line(f"  {side}: {reason}")
     for side, reason in found.failed.items():

@@ -171,7 +171,7 @@ def _run(task: Task, folder: Path) -> Run:
                 asdict(ready),
                 task.side,
                 python=str(ENVIRONMENTS / engine / "bin" / "python"),
-                environ=_environ(engine, folder),
+                environ=environ_of(engine, folder),
             )
         return Run(**figures)
 
@@ -186,7 +186,7 @@ def _kafka(task: Task) -> Iterator[Task]:
         yield replace(task, kafka=node.address, kafka_process=node.process.pid)
 
 
-def _environ(engine: str, folder: Path) -> dict[str, str]:
+def environ_of(engine: str, folder: Path) -> dict[str, str]:
     """Return the variables of an engine's process, with the benchmarks as the only code of this environment.
 
     In thread mode Flink starts a Python inside its JVM, which finds the packages of a virtual environment

@@ -22,8 +22,8 @@ def bench(
         typer.Argument(
             metavar="[NAME]",
             help="The benchmark: startup, defaults, operators, keyed, latency, skew, savepoint, state,"
-            " backends, tables, history, overhead, cluster, recovery or peers. [startup and defaults; the"
-            " others take long]",
+            " backends, tables, history, overhead, cluster, recovery, peers or nexmark."
+            " [startup and defaults; the others take long]",
         ),
     ] = None,
     runs: Annotated[
@@ -32,8 +32,8 @@ def bench(
             "--runs",
             min=1,
             max=100,
-            help="Measured runs of each side. [latency, skew, backends, tables, history, cluster, peers: 3;"
-            " keyed: 1; recovery: 20 kills; others: 5]",
+            help="Measured runs of each side. [latency, skew, backends, tables, history, cluster, peers,"
+            " nexmark: 3; keyed: 1; recovery: 20 kills; others: 5]",
             show_default=False,
         ),
     ] = None,
@@ -42,15 +42,15 @@ def bench(
         typer.Option(
             "--only",
             help="Parts, separated by commas: dense,dense_1m,sparse,latency,ttl of `keyed`; operators of"
-            " `operators`.",
+            " `operators`; queries of `nexmark`, such as q4,q9.",
         ),
     ] = None,
     sides: Annotated[
         str | None,
         typer.Option(
             "--sides",
-            help="Sides of `keyed`, `latency`, `skew`, `backends`, `recovery` and `peers`, separated by"
-            " commas, such as raw_tws,sql.",
+            help="Sides of `keyed`, `latency`, `skew`, `backends`, `recovery`, `peers` and `nexmark`,"
+            " separated by commas, such as raw_tws,sql.",
         ),
     ] = None,
     keys: Annotated[
@@ -81,8 +81,8 @@ def bench(
         typer.Option(
             "--batches",
             min=1,
-            help="Measured batches per run. [operators, cluster, peers: 10; overhead, backends, tables: 5;"
-            " skew: 1; history: 100; others: 50]",
+            help="Measured batches per run. [operators, cluster, peers: 10; nexmark: 20; overhead, backends,"
+            " tables: 5; skew: 1; history: 100; others: 50]",
         ),
     ] = None,
     seconds: Annotated[
@@ -99,7 +99,7 @@ def bench(
 ) -> None:
     """Measure Holdfast against raw PySpark, both sides in one run, and print the medians.
 
-    The benchmark `peers` also measures other stream engines, which `make peers` installs.
+    The benchmarks `peers` and `nexmark` also measure other stream engines, which `make peers` installs.
 
     On Ctrl-C or SIGTERM it prints the results so far and ends with exit code 130.
     """
