@@ -7,12 +7,15 @@ from pathlib import Path
 
 import pytest
 from command import Holdfast
+
 from golden import golden_on_disk
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 PAGE = DOCS / "questions.md"
-_ANSWER = re.compile(r"^(\d+)\. \*\*(?P<question>[^*]+)\*\* (?P<answer>.*?)(?=^\d+\. |\Z)", re.MULTILINE | re.DOTALL)
+_ANSWER = re.compile(
+    r"^(\d+)\. \*\*(?P<question>[^*]+)\*\* (?P<answer>.*?)(?=^\d+\. |\Z)", re.MULTILINE | re.DOTALL
+)
 _LINK = re.compile(r"→\s+\[[^\]]+\]\((?P<target>[^)#\s]+)(?P<anchor>#[^)\s]+)?\)")
 ANSWERS = list(_ANSWER.finditer(PAGE.read_text(encoding="utf-8")))
 

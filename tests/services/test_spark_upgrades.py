@@ -16,8 +16,8 @@ from other_sparks import Runs, read_output
 from holdfast import savepoints
 from holdfast.changes.reshaping import migrate
 from holdfast.checkpoints import read
-from holdfast.checkpoints.naming import PINNED
-from holdfast.savepoints.spark_upgrade import RELEASES, TESTED, check_spark
+from holdfast.checkpoints.naming import PINNED, RELEASES
+from holdfast.savepoints.spark_upgrade import TESTED, check_spark
 
 TESTS = Path(__file__).parents[1]
 sys.path.insert(0, str(TESTS / "golden"))

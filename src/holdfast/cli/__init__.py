@@ -347,16 +347,20 @@ def _only(group: typer.Typer, words: Sequence[str]) -> typer.Typer | None:
     if not words:
         return None
     only = copy(group)
-    only.registered_commands = [
-        each for each in group.registered_commands if (each.name or each.callback.__name__) == words[0]
-    ]
-    only.registered_groups = [copy(each) for each in group.registered_groups if each.name == words[0]]
-    for each in only.registered_groups:
-        below = _only(each.typer_instance, words[1:])
-        if below is None:
-            return None
-        each.typer_instance = below
+    only.registered_commands = [each for each in group.registered_commands if _name(each) == words[0]]
+    only.registered_groups = []
+    for each in group.registered_groups:
+        if each.name == words[0] and each.typer_instance is not None:
+            below = copy(each)
+            below.typer_instance = _only(each.typer_instance, words[1:])
+            if below.typer_instance is None:
+                return None
+            only.registered_groups.append(below)
     return only if only.registered_commands or only.registered_groups else None
+
+
+def _name(command: Any) -> str:
+    return str(command.name or command.callback.__name__)
 
 
 def main() -> None:

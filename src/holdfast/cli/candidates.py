@@ -181,7 +181,7 @@ def _savepoints_by_query(asked: TypedWords) -> Iterator[Completion]:
 
 
 def _spark_releases(_asked: TypedWords) -> Iterator[Completion]:
-    from holdfast.savepoints.spark_upgrade import RELEASES
+    from holdfast.checkpoints.naming import RELEASES
 
     yield from (Completion(release, "Spark") for release in RELEASES)
 

@@ -59,11 +59,14 @@ def data_files(files: dict[str, bytes], snapshot: str) -> dict[str, SharedFile]:
 
 def with_metadata(data: bytes, change: tuple[str, str]) -> bytes:
     """A snapshot whose metadata names a different data file."""
+    former, present = change
     changed = io.BytesIO()
     with zipfile.ZipFile(io.BytesIO(data)) as old, zipfile.ZipFile(changed, "w") as new:
         for name in old.namelist():
             content = old.read(name)
-            new.writestr(name, content.replace(*map(str.encode, change)) if name == "metadata" else content)
+            if name == "metadata":
+                content = content.replace(former.encode(), present.encode())
+            new.writestr(name, content)
     return changed.getvalue()
 
 

@@ -8,11 +8,11 @@ import pytest
 from catalogs import Hands
 
 from golden import golden, golden_files, golden_on_disk, golden_with_confs
-from holdfast.checkpoints.naming import BACKPORTED, PINNED, pinned_by
+from holdfast.checkpoints.naming import BACKPORTED, PINNED, RELEASES, pinned_by, written_by
 from holdfast.errors import Invalid, NotFound, Unsupported
 from holdfast.formats.logs.batch_logs import PROVIDER, parse_offsets
 from holdfast.savepoints import spark_upgrade
-from holdfast.savepoints.spark_upgrade import RELEASES, check_spark, filled_settings, written_by
+from holdfast.savepoints.spark_upgrade import check_spark, filled_settings
 from holdfast.storage.local import LocalStorage
 
 OF_EACH = [f"{release}/aggregate-memory" for release in RELEASES]
