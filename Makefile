@@ -13,7 +13,7 @@ ARGS ?=
 # Tests that kill processes wait a lot: hence one worker more than two cores.
 PYTEST := $(BIN)/pytest -n 3 --dist worksteal
 
-.PHONY: demo test test-without-services proof unit lint collected spark-4.3 classes services services-debian services-s3 services-s3a services-sparks services-cassandra services-hdfs services-yarn services-kafka services-image services-tikv services-clouds services-flink-state services-state-clients services-suites jar bench peers codes docs output lock clean
+.PHONY: demo test test-without-services proof unit lint collected spark-4.3 classes services services-debian services-s3 services-s3a services-sparks services-cassandra services-hdfs services-yarn services-kafka services-image services-tikv services-clouds services-flink-state services-state-clients services-suites jar bench peers codes docs release output lock clean
 .DEFAULT_GOAL := demo
 
 demo: $(READY)  ## run the coffee shop to its end, kill included
@@ -108,8 +108,12 @@ bench: $(READY)  ## the measurements of docs/measurements.md
 peers: $(READY)  ## install the other engines of `holdfast bench peers`, each in an environment of its own (3 GB)
 	@scripts/peers.sh
 
-docs: $(READY)  ## write the generated reference pages
+docs: $(READY)  ## write the generated reference pages, and build the site in build/site; a broken link is an error
 	@PYTHONPATH=tests/support $(BIN)/python docs/generate.py
+	@$(BIN)/python docs/website.py
+
+release: $(READY)  ## build wheel, source distribution, bill of materials and checksums of the newest commit in dist
+	@$(BIN)/python scripts/release.py
 
 output: $(READY)  ## write what the verbs print to tests/golden, to be read and committed
 	@PYTHONPATH=tests/support:tests $(BIN)/python tests/support/output_scenes.py
@@ -121,7 +125,7 @@ codes: $(READY)  ## give each new error its code
 
 lock: $(READY)  ## resolve the lock file anew
 	@$(BIN)/uv pip compile --quiet --universal --python-version 3.10 --generate-hashes --no-header \
-	  --no-annotate --no-emit-index-url --all-extras --group dev pyproject.toml -o requirements.lock
+	  --no-annotate --no-emit-index-url --extra all --group dev pyproject.toml -o requirements.lock
 
 clean:
 	rm -rf $(VENV) .holdfast .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

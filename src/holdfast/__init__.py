@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import builtins
 import importlib
+import sys
 
 from holdfast._version import __version__ as __version__
 
@@ -524,8 +525,10 @@ def __getattr__(name: str) -> object:
     try:
         value: object = getattr(importlib.import_module(home), own)
     except ModuleNotFoundError as error:
-        from holdfast.extras import stand_in
+        from holdfast.extras import NOT_ON_WINDOWS, stand_in
 
+        if sys.platform == "win32":
+            raise ImportError(NOT_ON_WINDOWS) from error
         for_jobs = home.startswith((f"{__name__}.stream.", f"{__name__}.worker."))
         lacking = stand_in(f"{__name__}.{name}", error, for_jobs=for_jobs)
         if lacking is None:

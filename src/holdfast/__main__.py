@@ -10,6 +10,11 @@ import sys
 
 def main() -> None:
     """Run the `holdfast` command; Ctrl-C ends it with one line, also during the import of its modules."""
+    if sys.platform == "win32":
+        from holdfast.extras import NOT_ON_WINDOWS
+
+        sys.stderr.write(f"error: {NOT_ON_WINDOWS}\n")
+        sys.exit(7)
     raises = signal.getsignal(signal.SIGINT) is signal.default_int_handler
     if raises:
         # An exception during an import may be replaced by a different one. No work has started yet.

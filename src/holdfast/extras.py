@@ -23,6 +23,12 @@ _EXTRA_OF = {
     "uvicorn": "server",
 }
 
+# The locks and limits of processes that Holdfast uses do not exist there.
+NOT_ON_WINDOWS = (
+    "Holdfast does not run on Windows\n  found win32, expected linux\n"
+    "hint: install it in the Windows Subsystem for Linux (WSL), and keep checkpoints on its own disk,"
+    " not below /mnt"
+)
 
 # The packages that every job needs.
 _JOB_PACKAGES = ("pyspark", "pandas", "pyarrow")

@@ -37,6 +37,7 @@ pytestmark = pytest.mark.docs
 
 ROOT = Path(__file__).resolve().parents[2]
 README = ROOT / "README.md"
+COFFEE_SHOP = ROOT / "docs" / "guides" / "coffee-shop.md"
 WIDTH = 120
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
 # Its examples run one by one, in a test of their own, and its lines are made from docstrings.
@@ -289,9 +290,11 @@ def _steady(text: str) -> str:
 
 @pytest.mark.spark
 @pytest.mark.fault
-def test_the_terminal_block_of_the_readme_is_what_the_command_prints(holdfast: Holdfast) -> None:
+def test_the_block_of_the_demo_is_what_the_command_prints(holdfast: Holdfast) -> None:
     block = re.search(
-        r"^```console\n\$ holdfast (demo [^\n]*)\n(.*?)^```$", README.read_text(), re.MULTILINE | re.DOTALL
+        r"^```console\n\$ holdfast (demo [^\n]*)\n(.*?)^```$",
+        COFFEE_SHOP.read_text(),
+        re.MULTILINE | re.DOTALL,
     )
     assert block is not None
     said = holdfast(*block[1].split(), timeout=400)
