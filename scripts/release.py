@@ -128,6 +128,12 @@ def sha256(file: Path) -> str:
     return hashlib.sha256(file.read_bytes()).hexdigest()
 
 
+def version_of(files: list[Path]) -> str:
+    """Return the version in the name of the source distribution."""
+    [source] = [file.name for file in files if file.name.endswith(".tar.gz")]
+    return source.removeprefix("holdfast-").removesuffix(".tar.gz")
+
+
 def release(target: Path, revision: str = "HEAD") -> list[Path]:
     """Build a release of a commit into an empty folder; return its files."""
     with tempfile.TemporaryDirectory() as work:
@@ -136,7 +142,7 @@ def release(target: Path, revision: str = "HEAD") -> list[Path]:
         with tarfile.open(archive) as files:
             files.extractall(source, filter="data")
         built = build(source, target)
-    version = built[0].name.removeprefix("holdfast-").removesuffix(".tar.gz")
+    version = version_of(built)
     bill = target / f"holdfast-{version}.cdx.json"
     text = json.dumps(bill_of_materials(version, built), indent=1)
     bill.write_text(f"{text}\n", encoding="utf-8")

@@ -36,6 +36,11 @@ def test_windows_is_answered_with_one_message() -> None:
     assert "Traceback" not in said.stderr
 
 
+def test_the_version_is_that_of_the_source_distribution() -> None:
+    files = [Path("dist/holdfast-0.1.0-py3-none-any.whl"), Path("dist/holdfast-0.1.0.tar.gz")]
+    assert release.version_of(files) == "0.1.0"
+
+
 @pytest.mark.slow
 def test_two_builds_have_the_same_bytes(tmp_path: Path) -> None:
     """From two copies with other times, in other folders."""
