@@ -202,7 +202,7 @@ def state_at_rest(
             " trigger `availableNow`; or take a savepoint and change the savepoint, but then a sink may get"
             " the rows of this batch twice",
         )
-    require_newest_of_flow(target, found.batch_id, found.query_id)
+    require_newest_of_flow(target, original, found.batch_id, found.query_id)
     partitions = tuple(operator.partitions for operator in found.operators if not operator.gathered)
     noted = found.confs.get("spark.sql.shuffle.partitions", "")
     shape = StateShape(

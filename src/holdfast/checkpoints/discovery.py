@@ -175,7 +175,7 @@ def flows_of(storage: Storage, path: str = "") -> tuple[Flow, ...]:
     return tuple(_below(storage, path, root, tuple(names.split("/")[1:])))
 
 
-def newest_of_flow(address: str, query_id: str) -> tuple[str, int] | None:
+def newest_of_flow(address: str, origin: str, query_id: str) -> tuple[str, int] | None:
     """Return the newest batch that the table of a flow may have, with the checkpoint that has planned it.
 
     These are the batches of the newest version, since the last full refresh, and those of other versions of
@@ -185,7 +185,9 @@ def newest_of_flow(address: str, query_id: str) -> tuple[str, int] | None:
 
     Args:
         address: The address of a version of the flow, which need not exist. It does not count itself.
-        query_id: The id of the query that will run on it.
+        origin: The address of the checkpoint with the state. Of a version of the flow, earlier versions of a
+            different query are from before a full refresh and do not count.
+        query_id: The id of the query that will run on the version.
 
     Returns:
         None if the address is not that of a version, or if no other version has been started.
@@ -196,6 +198,8 @@ def newest_of_flow(address: str, query_id: str) -> tuple[str, int] | None:
     match = _VERSION.fullmatch(address.rstrip("/"))
     if match is None:
         return None
+    source = _VERSION.fullmatch(origin.rstrip("/"))
+    since = int(source["version"]) if source is not None and source["flow"] == match["flow"] else -1
     flow = open_storage(match["flow"])
     newest: tuple[str, int] | None = None
     is_newest_version = True
@@ -203,7 +207,7 @@ def newest_of_flow(address: str, query_id: str) -> tuple[str, int] | None:
         planned = numbers(flow.list(f"{version}/{layout.OFFSETS}").names)
         if version == int(match["version"]) or not planned:
             continue
-        if is_newest_version or _query_id(flow, version) == query_id:
+        if (is_newest_version and version >= since) or _query_id(flow, version) == query_id:
             newest = max(newest or ("", -1), (full(flow.uri, str(version)), planned[-1]), key=itemgetter(1))
         is_newest_version = False
     return newest

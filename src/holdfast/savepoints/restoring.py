@@ -269,8 +269,9 @@ def plan_restore(
     left, origin = free(target, savepoint, operation)
     manifest = prove(catalog, savepoint_id, workers=workers, tell=tell).require()
     _refuse_strange_files(manifest, uri)
+    original = manifest.checkpoint if named is None else named[1]
     if not accept_loss:
-        require_newest_of_flow(target, manifest.batch_id, manifest.query_id)
+        require_newest_of_flow(target, original, manifest.batch_id, manifest.query_id)
     if table is not None:
         require_new(table, manifest.batch_id)
     done = layout.METADATA in left
@@ -278,7 +279,6 @@ def plan_restore(
         raise _target_in_use(target, f"a {operation.value} of this savepoint that a query has continued")
     if done and not again:
         raise _target_in_use(target, f"a finished {operation.value} of this savepoint", _FINISHED)
-    original = manifest.checkpoint if named is None else named[1]
     query_id = manifest.query_id
     if operation is RestoreKind.FORK:
         query_id = str(origin["query_id"]) if origin else str(uuid.UUID(bytes=chance(16), version=4))
@@ -316,7 +316,7 @@ def _refuse_strange_files(manifest: Manifest, uri: str) -> None:
             )
 
 
-def require_newest_of_flow(target: Storage, batch_id: int, query_id: str) -> None:
+def require_newest_of_flow(target: Storage, original: str, batch_id: int, query_id: str) -> None:
     """Raise an error for a version of a pipeline's flow whose table may have later batches than its state.
 
     Spark's sinks for files and Delta skip a batch that the table already has. The query would read the input
@@ -324,6 +324,7 @@ def require_newest_of_flow(target: Storage, batch_id: int, query_id: str) -> Non
 
     Args:
         target: The checkpoint to create.
+        original: The address of the checkpoint with the state, or that its savepoint was taken from.
         batch_id: The batch after which it continues.
         query_id: The id of its query.
 
@@ -331,7 +332,7 @@ def require_newest_of_flow(target: Storage, batch_id: int, query_id: str) -> Non
         Conflict: A different version of the flow has planned a later batch.
         Unavailable: The storage does not answer.
     """
-    newest = newest_of_flow(target.uri, query_id)
+    newest = newest_of_flow(target.uri, original, query_id)
     if newest is None or newest[1] <= batch_id:
         return
     raise Conflict(

@@ -148,6 +148,12 @@ def test_versions_from_before_a_full_refresh_do_not_count(storage: Path, tmp_pat
     for log in ("offsets", "commits"):
         (flow / "0" / log / "99").write_bytes(b"")
     assert hf.savepoints.restore(saved, flow / "2").query_id == hf.checkpoints.read(flow / "1").query_id
+    # Nor if the newest version was lost.
+    shutil.rmtree(flow / "2")
+    (flow / "1").rename(tmp_path / "lost")
+    assert hf.savepoints.restore(saved, flow / "4").batch_id is not None
+    shutil.rmtree(flow / "4")
+    (tmp_path / "lost").rename(flow / "1")
     # Those of the same query count: they were planned after the refresh.
     (flow / "0" / "metadata").write_bytes((flow / "1" / "metadata").read_bytes())
     with pytest.raises(Conflict, match="later batches"):

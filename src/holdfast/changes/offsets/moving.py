@@ -319,7 +319,7 @@ def plan_offsets(source: ChangeSource, target: Storage, wanted: OffsetRequest) -
     free(target, source.uri, RestoreKind.OFFSETS)
     found = read(view)
     batch_id, offsets = newest_offsets(view)
-    require_newest_of_flow(target, batch_id, found.query_id)
+    require_newest_of_flow(target, original, batch_id, found.query_id)
     _, positions = changed(offsets.offsets, wanted.changes, source.uri)
     files: tuple[str, ...] = ()
     if wanted.files:
