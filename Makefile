@@ -3,6 +3,7 @@
 # `make test ARGS=tests/spark/test_keyed.py` runs these tests alone, `make proof PART=2 ARGS='-k word'` some of a part.
 PYTHON ?= python3
 SPARK ?=
+SEED ?=
 VENV ?= $(if $(SPARK),.venv-spark$(SPARK),.venv)
 PINS := $(if $(SPARK),scripts/pins/spark-$(SPARK).txt)
 export VENV
@@ -26,10 +27,11 @@ test: $(READY) $(CLASSES)  ## every test that needs no heavy server, in its shor
 test-without-services: $(READY) $(CLASSES)  ## the same as on a machine that has none of the services; needs root or user namespaces
 	@scripts/without_services.sh $(BIN)/python $(PYTEST)
 
-proof: $(READY) $(CLASSES)  ## every test in its long form, in parts with a report each; hours. One part: PART=2
-	@failed=; for part in $(or $(PART),$$($(BIN)/python tests/support/proof_parts.py)); do \
+proof: $(READY) $(CLASSES)  ## every test in its long form, in parts with a report each; hours. One part: PART=2, SEED=… as before
+	@seed=$(or $(SEED),$$(od -An -N4 -tu4 /dev/urandom | tr -d ' ')); echo "property tests draw their examples with SEED=$$seed"; \
+	failed=; for part in $(or $(PART),$$($(BIN)/python tests/support/proof_parts.py)); do \
 	  files=$$($(BIN)/python tests/support/proof_parts.py $$part) || exit 2; \
-	  HOLDFAST_GRID=all HOLDFAST_PROOF_PART=$$part $(PYTEST) $(ARGS) $$files || failed="$$failed $$part"; \
+	  HOLDFAST_GRID=all HOLDFAST_SEED=$$seed HOLDFAST_PROOF_PART=$$part $(PYTEST) $(ARGS) $$files || failed="$$failed $$part"; \
 	done; [ -z "$$failed" ] || { echo "failed: parts$$failed; see docs/proof" >&2; exit 1; }
 
 # Compiled modules stay, for the workers of tests and the processes that tests start.

@@ -13,7 +13,6 @@ import guard_time
 import pytest
 from command import Holdfast, command_in
 from grid import WHOLE, is_proof_only
-from hypothesis import settings
 from small_session import small_session
 from state_clients import state_jars
 
@@ -22,7 +21,7 @@ from holdfast.ownership import checkpoint_guard
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytest_plugins = ["forked_cli", "proof_report", "required", "spark_settings"]
+pytest_plugins = ["drawn_examples", "forked_cli", "proof_report", "required", "spark_settings"]
 
 # Readline, which pytest loads, gives the processes of its workers the size of a terminal that is not there.
 for size in ("COLUMNS", "LINES"):
@@ -53,10 +52,6 @@ SERVERS = (
     "yarn_cluster",
     "zookeeper_server",
 )
-
-# The same examples in each run: a failure on one machine is a failure on all.
-settings.register_profile("holdfast", derandomize=True, deadline=None, max_examples=100 if WHOLE else 40)
-settings.load_profile("holdfast")
 
 
 def pytest_configure(config: pytest.Config) -> None:

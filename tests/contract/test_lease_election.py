@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 import pytest
 from cloud_emulators import REMOTE, empty_directory
+from drawn_examples import MORE
 from fsspec.implementations.memory import MemoryFileSystem
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -150,7 +151,7 @@ def leads_at_the_same_time(method: str, number: int) -> bool:
     return first_leads and later is not None
 
 
-@settings(max_examples=60)
+@settings(max_examples=60 * MORE)
 @given(st.sampled_from(["read", "write", "list"]), st.integers(1, 12))
 def test_whatever_a_slow_leader_does_in_between_one_leads(method: str, number: int) -> None:
     assert not leads_at_the_same_time(method, number)

@@ -7,6 +7,7 @@ import decimal
 from typing import Any
 
 import pyarrow as pa
+from drawn_examples import MORE
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -79,7 +80,7 @@ def told(value: Any) -> Any:
     return [told(each) for each in value] if isinstance(value, (list, tuple)) else value
 
 
-@settings(max_examples=60)
+@settings(max_examples=60 * MORE)
 @given(ROWS)
 def test_columns_hold_what_rows_hold(drawn: tuple[Struct, list[dict[str, Any]]]) -> None:
     type_, values = drawn

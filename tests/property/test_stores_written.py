@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from drawn_examples import MORE
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from state_rows import state_rows
@@ -80,7 +81,7 @@ def held(checkpoint: MemoryStorage, partitions: int) -> State:
 
 
 @given(STATES, st.lists(SHAPES, min_size=1, max_size=3))
-@settings(max_examples=25)
+@settings(max_examples=25 * MORE)
 def test_moved_from_shape_to_shape(state: State, shapes: list[StateShape]) -> None:
     checkpoint = holding(state)
     assert held(checkpoint, 2) == state
@@ -91,7 +92,7 @@ def test_moved_from_shape_to_shape(state: State, shapes: list[StateShape]) -> No
 
 
 @given(STATES, STATES, st.data(), SHAPES, st.booleans())
-@settings(max_examples=25)
+@settings(max_examples=25 * MORE)
 def test_changed_in_place(
     state: State, others: State, data: st.DataObject, shape: StateShape, thoroughly: bool
 ) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pyarrow as pa
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.errors import Invalid
@@ -40,21 +40,18 @@ TYPES = st.recursive(
 )
 
 
-@settings(derandomize=True)
 @given(TYPES)
 def test_a_type_survives_being_written(arrow: pa.DataType) -> None:
     assert parse_type(type_text(arrow)) == arrow
     assert parse_type(arrow) == arrow
 
 
-@settings(derandomize=True)
 @given(fields_of(TYPES).map(pa.schema))
 def test_a_schema_survives_being_written(schema: pa.Schema) -> None:
     read = parse_schema(schema_text(schema))
     assert read == schema
 
 
-@settings(derandomize=True)
 @given(
     st.text(max_size=30) | st.from_regex(r"[a-z<>(),: `'0-9]{0,30}", fullmatch=True),
     st.sampled_from([(parse_type, type_text), (parse_schema, schema_text)]),

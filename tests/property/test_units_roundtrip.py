@@ -4,7 +4,7 @@ from collections.abc import Callable
 from datetime import timedelta
 from functools import partial
 
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from holdfast.config.units import (
@@ -25,7 +25,6 @@ SIZES = st.integers(1, MAX_SIZE_BYTES) | st.builds(
 )
 
 
-@settings(derandomize=True)
 @given(DURATIONS)
 def test_a_duration_survives_being_written(ms: int) -> None:
     assert parse_duration(exact_duration(ms), allow_zero=True) == ms
@@ -34,7 +33,6 @@ def test_a_duration_survives_being_written(ms: int) -> None:
     assert parse_duration(ms, allow_zero=True) == ms
 
 
-@settings(derandomize=True)
 @given(SIZES)
 @example(MAX_SIZE_BYTES)
 @example(MAX_SIZE_BYTES - 1)
@@ -43,7 +41,6 @@ def test_a_size_survives_being_written(size: int) -> None:
     assert parse_size(size) == size
 
 
-@settings(derandomize=True)
 @given(
     st.text(max_size=20) | st.from_regex(r"[0-9.]{0,5} ?[a-z]{0,3}[0-9]{0,3}", fullmatch=True),
     st.sampled_from([parse_duration, partial(parse_duration, bare_ms=True), parse_size]),

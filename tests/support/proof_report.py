@@ -164,7 +164,8 @@ def _versions() -> list[str]:
 
 def _seeds() -> str:
     profile = hypothesis.settings()
-    examples = "the same examples in each run" if profile.derandomize else "new examples in each run"
+    drawn = os.environ.get("HOLDFAST_SEED")
+    examples = "the same examples in each run" if drawn is None else f"drawn with HOLDFAST_SEED={drawn}"
     hashing = os.environ.get("PYTHONHASHSEED", "random")
     return (
         f"Hypothesis {profile.max_examples} examples a test, {examples}; PYTHONHASHSEED {hashing};"

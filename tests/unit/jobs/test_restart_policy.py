@@ -181,7 +181,7 @@ def run(strategy: RestartStrategy, failures: list[tuple[str, bool, int]]) -> lis
     return list(answers)
 
 
-@settings(derandomize=True, max_examples=300)
+@settings(max_examples=300)
 @given(STRATEGIES, FAILURES)
 @pytest.mark.slow
 def test_the_decisions_keep_their_promises(
@@ -210,7 +210,6 @@ def test_the_decisions_keep_their_promises(
             assert len(recent) <= strategy.failures
 
 
-@settings(derandomize=True)
 @given(st.integers(0, 2**32), st.floats(0, 1))
 def test_jitter_stays_within_its_share(seed: int, jitter: float) -> None:
     machine = policy(exponential("10s", "1h", 2, jitter), seed)
