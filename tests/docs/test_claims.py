@@ -42,7 +42,11 @@ def expected(claim: Claim) -> str:
     for line in proof_only():
         test, _, case = line.partition("[")
         function = re.escape(test).replace(r"\*", ".*")
-        named = "*" not in test.partition("::")[0] or case in claim.source.lower() or "StateDatabase" in claim.source
+        named = (
+            "*" not in test.partition("::")[0]
+            or case in claim.source.lower()
+            or "StateDatabase" in claim.source
+        )
         if case and named and re.fullmatch(function, claim.test):
             return "part"
     decorators = claim.source.partition(f"def {claim.function}(")[0].rpartition("\n\n\n")[2]

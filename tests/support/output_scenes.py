@@ -137,6 +137,7 @@ SCENES: tuple[tuple[str, tuple[str, ...]], ...] = (
         ),
     ),
     ("apply", ("apply deployment.toml --dry-run", "apply deployment.toml nobody")),
+    ("checkpoint-release", ("checkpoint release orders --dry-run",)),
 )
 # What differs each time: the end of a savepoint's id, and the id of a fork's query.
 CHANCE = (
