@@ -14,9 +14,9 @@ import pytest
 import holdfast as hf
 from holdfast_bench.nexmark.events import Timeline, write
 from holdfast_bench.nexmark.expected import differences, opened
-from holdfast_bench.nexmark.holdfast_queries import QUERIES
+from holdfast_bench.nexmark.holdfast_queries import HOLDFAST, PYSPARK, QUERIES
 from holdfast_bench.nexmark.plain_queries import Streams
-from holdfast_bench.nexmark.spark_side import HOLDFAST, PYSPARK, built, started
+from holdfast_bench.nexmark.spark_side import started
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -53,8 +53,11 @@ def test_a_query_gives_the_rows_of_its_sql(
     in_utc: SparkSession, events: Path, tmp_path: Path, name: str, side: str
 ) -> None:
     query = QUERIES[name]
-    frame = built(query, side, Streams(in_utc, events))
-    emitted = written(in_utc, frame, tmp_path) if name == "q10" else collected(frame, query.mode, tmp_path)
+    streams = Streams(in_utc, events)
+    if name == "q10":
+        emitted = written(streams, side, tmp_path)
+    else:
+        emitted = collected(query.build(side, streams), query.mode(side), tmp_path)
     if name == "q12":
         emitted = with_open_windows(emitted, tmp_path / "checkpoint")
     with opened(events) as database:
@@ -79,11 +82,11 @@ def collected(frame: DataFrame, mode: str, folder: Path) -> pa.Table:
     return pa.concat_tables(pq.read_table(path) for path in sorted((folder / "emitted").iterdir()))
 
 
-def written(spark: SparkSession, frame: DataFrame, folder: Path) -> pa.Table:
+def written(streams: Streams, side: str, folder: Path) -> pa.Table:
     """Run `q10` and return the rows of the files that it has written."""
-    started(QUERIES["q10"], frame, folder).awaitTermination()
+    started(QUERIES["q10"], side, streams, folder).awaitTermination()
     fields = "auction long, bidder long, price long, dateTime timestamp, extra string, dt string, hm string"
-    spark.read.schema(fields).csv(str(folder / "bids")).write.parquet(str(folder / "read"))
+    streams.spark.read.schema(fields).csv(str(folder / "bids")).write.parquet(str(folder / "read"))
     return pq.read_table(folder / "read")
 
 

@@ -16,11 +16,11 @@ import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from pyflink.common import Configuration
 from pyflink.datastream import StreamExecutionEnvironment
-from pyflink.table import StreamTableEnvironment
+from pyflink.table import StreamTableEnvironment, TableDescriptor
 
 INSTANCES: Final = 2
 SETTINGS: Final = {
@@ -84,13 +84,14 @@ SQL: Final[Mapping[str, str]] = {
     "q9": "SELECT * FROM (SELECT a.*, b.bidder, b.price, b.`dateTime` AS bid_dateTime, b.extra AS bid_extra,"
     " ROW_NUMBER() OVER (PARTITION BY a.id ORDER BY b.price DESC, b.`dateTime` ASC) AS place"
     f" FROM {_WON}) WHERE place <= 1",
-    "q10": f"SELECT auction, bidder, price, `dateTime`, extra, {_DAY}, DATE_FORMAT(`dateTime`, 'HH:mm')"
-    " FROM bid",
+    "q10": f"SELECT auction, bidder, price, `dateTime`, extra, {_DAY} AS dt,"
+    " DATE_FORMAT(`dateTime`, 'HH:mm') AS hm FROM bid",
     "q11": "SELECT bidder, count(*), window_start, window_end FROM TABLE(SESSION(TABLE bid"
     " PARTITION BY bidder, DESCRIPTOR(`dateTime`), INTERVAL '10' SECOND))"
     " GROUP BY bidder, window_start, window_end",
     "q12": "SELECT bidder, count(*), window_start, window_end FROM TABLE("
-    "TUMBLE(TABLE now, DESCRIPTOR(arrived), INTERVAL '10' SECOND)) GROUP BY bidder, window_start, window_end",
+    "TUMBLE(TABLE arriving, DESCRIPTOR(arrived), INTERVAL '10' SECOND))"
+    " GROUP BY bidder, window_start, window_end",
     "q14": "SELECT auction, bidder, 0.908 * price, CASE WHEN HOUR(`dateTime`) BETWEEN 8 AND 18 THEN 'dayTime'"
     " WHEN HOUR(`dateTime`) <= 6 OR HOUR(`dateTime`) >= 20 THEN 'nightTime' ELSE 'otherTime' END, `dateTime`,"
     " extra, CHAR_LENGTH(extra) - CHAR_LENGTH(REPLACE(extra, 'c', '')) FROM bid"
@@ -136,24 +137,15 @@ def run(query: str, events: Path, folder: Path) -> float:
             " INTERVAL '4' SECOND) WITH ('connector' = 'filesystem', 'format' = 'csv',"
             f" 'path' = '{(events / name).as_uri()}')"
         )
-    tables.execute_sql("CREATE TEMPORARY VIEW now AS SELECT *, PROCTIME() AS arrived FROM bid")
+    tables.execute_sql("CREATE TEMPORARY VIEW arriving AS SELECT *, PROCTIME() AS arrived FROM bid")
     rows = tables.sql_query(SQL[query])
-    schema = rows.get_schema()
-    fields = [f"c{at} {_plain(schema.get_field_data_type(at))}" for at in range(schema.get_field_count())]
-    target, partitions = "'connector' = 'blackhole'", ""
+    target = TableDescriptor.for_connector("blackhole")
     if query == "q10":
-        partitions = "PARTITIONED BY (c5, c6)"
-        target = f"'connector' = 'filesystem', 'format' = 'csv', 'path' = '{(folder / 'bids').as_uri()}'"
-    tables.execute_sql(f"CREATE TEMPORARY TABLE result ({', '.join(fields)}) {partitions} WITH ({target})")
+        target = TableDescriptor.for_connector("filesystem").option("path", (folder / "bids").as_uri())
+        target = target.format("csv").partitioned_by("dt", "hm")
     began = time.monotonic()
-    rows.execute_insert("result").wait()
+    rows.execute_insert(target.build()).wait()
     return time.monotonic() - began
-
-
-def _plain(kind: Any) -> str:
-    """Return the SQL type of a column, without what makes it a time attribute."""
-    text = str(kind._j_data_type.getLogicalType().asSerializableString())
-    return text.replace(" *ROWTIME*", "").replace(" *PROCTIME*", "").replace(" NOT NULL", "")
 
 
 def _processor() -> float:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import holdfast as hf
+from holdfast.errors import Invalid
 from holdfast_bench.nexmark.plain_queries import DELAY, PLAIN, RANKS, WINDOW, Streams, timed
 from holdfast_bench.nexmark.processors import (
     COUNTS,
@@ -46,7 +47,7 @@ def q7(streams: Streams) -> DataFrame:
     from pyspark.sql import functions as F  # noqa: N812 - the package imports without Spark
 
     bids = timed(streams.bid).select(
-        F.window("dateTime", WINDOW).start.alias("starttime"),
+        F.window("dateTime", WINDOW)["start"].alias("starttime"),
         "auction",
         "bidder",
         "price",
@@ -150,6 +151,10 @@ def _report(streams: Streams, group: list[str]) -> DataFrame:
     return hf.keyed(added, by=group).process(Report(), output=seen.output, name="report")
 
 
+HOLDFAST: Final = "holdfast"
+PYSPARK: Final = "pyspark"
+
+
 @dataclass(frozen=True, slots=True)
 class Query:
     """One query of the benchmark.
@@ -174,10 +179,26 @@ class Query:
         """One line: what it finds."""
         return (self.holdfast.__doc__ or "").split("\n", maxsplit=1)[0]
 
-    @property
-    def mode(self) -> str:
-        """The output mode of its sink."""
-        return "update" if self.keys else "append"
+    def build(self, side: str, streams: Streams) -> DataFrame:
+        """Build the query for one side.
+
+        Raises:
+            Invalid: Plain PySpark cannot express it.
+        """
+        return self._builder(side)(streams)
+
+    def mode(self, side: str) -> str:
+        """Return the output mode of its sink; a processor has the same result in both modes."""
+        return "update" if self.keys and self._builder(side) is self.plain else "append"
+
+    def _builder(self, side: str) -> Callable[[Streams], DataFrame]:
+        if side == HOLDFAST:
+            return self.holdfast
+        if self.plain is None:
+            raise Invalid(
+                "plain PySpark cannot express this query", found=self.name, expected=", ".join(PLAIN)
+            )
+        return self.plain
 
 
 _READS: Final[Mapping[str, tuple[str, ...]]] = {

@@ -12,8 +12,8 @@ from typing import Any, Final
 from holdfast.errors import Failed, Invalid
 from holdfast_bench.measure import Result, measured_apart, note, pairs
 from holdfast_bench.nexmark.events import write, write_csv
-from holdfast_bench.nexmark.holdfast_queries import QUERIES
-from holdfast_bench.nexmark.spark_side import HOLDFAST, PYSPARK, Run, Task
+from holdfast_bench.nexmark.holdfast_queries import HOLDFAST, PYSPARK, QUERIES
+from holdfast_bench.nexmark.spark_side import Run, Task
 from holdfast_bench.peers.peers_bench import CORES, ENVIRONMENTS, environ_of
 from holdfast_bench.turns import in_turn
 
@@ -178,13 +178,13 @@ def _write(folder: Path, sizes: Sizes, *, text: bool) -> None:
 
 def _run(query: str, side: str, folder: Path) -> Run:
     with tempfile.TemporaryDirectory(prefix="run-", dir=folder) as place:
-        task = Task(side, query, str(folder / "events"), WARM_UP, place)
+        counted = _counted_events(folder / "events", QUERIES[query].reads)
+        task = Task(side, query, str(folder / "events"), WARM_UP, counted, place)
         if side != FLINK:
             return Run(**measured_apart(f"{__package__}.spark_side", asdict(task), f"{query} on {side}"))
-        counted = _counted_events(folder / "events", QUERIES[query].reads)
         figures = measured_apart(
             f"{__package__}.flink_side",
-            {**asdict(replace(task, events=str(folder / "text"))), "counted": counted},
+            asdict(replace(task, events=str(folder / "text"))),
             f"{query} on {side}",
             python=str(ENVIRONMENTS / "pyflink" / "bin" / "python"),
             environ=environ_of("pyflink", folder),

@@ -10,18 +10,14 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from holdfast.errors import Invalid
 from holdfast_bench.keyed.keyed_process import local_session
 from holdfast_bench.measure import processor_time
-from holdfast_bench.nexmark.holdfast_queries import QUERIES, Query
-from holdfast_bench.nexmark.plain_queries import PLAIN, Streams
+from holdfast_bench.nexmark.holdfast_queries import HOLDFAST, QUERIES, Query
+from holdfast_bench.nexmark.plain_queries import Streams
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
-
-HOLDFAST: Final = "holdfast"
-PYSPARK: Final = "pyspark"
 
 # What Spark's guide advises for state: RocksDB with a changelog; and as many partitions as cores.
 _PLAIN: Final = {
@@ -47,6 +43,7 @@ class Task:
         query: The name of the query.
         events: The folder with the events.
         warm_up: The number of batches that are not counted.
+        counted: The number of events in the other batches, of the streams that the query reads.
         folder: An empty folder for checkpoints and output.
     """
 
@@ -54,6 +51,7 @@ class Task:
     query: str
     events: str
     warm_up: int
+    counted: int
     folder: str
 
 
@@ -62,7 +60,7 @@ class Run:
     """The figures of one run.
 
     Attributes:
-        events: The counted events, of all streams that the query reads.
+        events: The counted events, of the streams that the query reads.
         seconds: The time of the counted batches.
         processor: Seconds of processors in that time, of all processes.
     """
@@ -75,8 +73,7 @@ class Run:
 def measure(spark: SparkSession, task: Task) -> Run:
     """Run a query over all events; each file is a batch."""
     query = QUERIES[task.query]
-    frame = built(query, task.side, Streams(spark, Path(task.events)))
-    running = started(query, frame, Path(task.folder))
+    running = started(query, task.side, Streams(spark, Path(task.events)), Path(task.folder))
     before = processor_time()
     while not running.awaitTermination(0.05):  # type: ignore[arg-type] # Spark takes fractions of a second
         last = running.lastProgress
@@ -85,29 +82,14 @@ def measure(spark: SparkSession, task: Task) -> Run:
     processor = processor_time() - before
     counted: list[Any] = [each for each in running.recentProgress if each["batchId"] >= task.warm_up]
     return Run(
-        sum(
-            source["numInputRows"]
-            for each in counted
-            for source in each["sources"]
-            if source["description"].startswith("FileStreamSource")
-        ),
-        sum(each["durationMs"]["triggerExecution"] for each in counted) / 1000,
-        processor,
+        task.counted, sum(each["durationMs"]["triggerExecution"] for each in counted) / 1000, processor
     )
 
 
-def built(query: Query, side: str, streams: Streams) -> DataFrame:
-    """Build a query for one side."""
-    if side == HOLDFAST:
-        return query.holdfast(streams)
-    if query.plain is None:
-        raise Invalid("plain PySpark cannot express this query", found=query.name, expected=", ".join(PLAIN))
-    return query.plain(streams)
-
-
-def started(query: Query, frame: DataFrame, folder: Path) -> StreamingQuery:
-    """Start a query over all files; the rows go nowhere, but for `q10`, which writes them."""
-    writer = frame.writeStream.outputMode(query.mode).option("checkpointLocation", str(folder / "checkpoint"))
+def started(query: Query, side: str, streams: Streams, folder: Path) -> StreamingQuery:
+    """Start a query over all files; its rows are discarded, except those of `q10`, which are written."""
+    rows = query.build(side, streams).writeStream.outputMode(query.mode(side))
+    writer = rows.option("checkpointLocation", str(folder / "checkpoint"))
     if query.name == "q10":
         writer = writer.format("csv").option("path", str(folder / "bids")).partitionBy("dt", "hm")
     else:

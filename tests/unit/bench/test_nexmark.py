@@ -11,10 +11,14 @@ import duckdb
 import pyarrow as pa
 import pytest
 
+from holdfast.errors import Invalid
 from holdfast.testing import Harness
 from holdfast_bench.nexmark import processors as p
 from holdfast_bench.nexmark.events import SCHEMAS, STREAMS, House, Timeline, write, write_csv
 from holdfast_bench.nexmark.expected import SQL, differences, opened
+from holdfast_bench.nexmark.holdfast_queries import HOLDFAST, PYSPARK, QUERIES
+from holdfast_bench.nexmark.nexmark_bench import FLINK, Nexmark, Sizes, nexmark
+from holdfast_bench.nexmark.spark_side import Run
 
 BATCHES, ROWS = 3, 800
 DELAY = dt.timedelta(seconds=4)
@@ -260,3 +264,34 @@ def test_bids_with_their_auction(folder: Path, database: duckdb.DuckDBPyConnecti
         emitted.add(0, harness.send_all({"bids": rows["bid"]}))
         emitted.add(0, harness.send_all({"auctions": rows["auction"]}))
     assert differences(database, "q20", emitted.table()) == {}
+
+
+def test_plain_pyspark_can_express_seventeen() -> None:
+    assert list(QUERIES) == list(SQL)
+    able = [query for query in QUERIES.values() if query.plain is not None]
+    assert len(able) == 17
+    assert {query.name for query in able if query.mode(PYSPARK) == "update"} == {"q17", "q18"}
+    assert {query.name for query in QUERIES.values() if query.mode(HOLDFAST) == "update"} == {"q17"}
+
+
+@pytest.mark.parametrize(
+    ("given", "known"), [({"queries": ["q24"]}, "q0, q1"), ({"sides": ["storm"]}, "holdfast, ")]
+)
+def test_an_unknown_query_or_side_is_refused(given: dict[str, list[str]], known: str) -> None:
+    with pytest.raises(Invalid, match=f"expected {known}"):
+        nexmark(Sizes(), runs=1, **given)
+
+
+def test_holdfast_is_compared_with_each_side_by_rounds() -> None:
+    found = Nexmark(Sizes())
+    for side, seconds in ((HOLDFAST, (1.0, 2.0)), (PYSPARK, (2.0, 4.0)), (FLINK, (4.0,))):
+        found.runs["q7", side] = [Run(1000, each, 2 * each) for each in seconds]
+    assert [(result.comparison.name, result.value) for result in found.results] == [
+        ("q7: holdfast / pyspark", 2)
+    ]
+    figures = found.as_dict()["queries"]["q7"][HOLDFAST]
+    assert (figures["events_per_s"], figures["events_per_s_per_core"], figures["core_s_per_million"]) == (
+        750,
+        375,
+        3000,
+    )
