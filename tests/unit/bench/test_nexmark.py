@@ -274,12 +274,11 @@ def test_plain_pyspark_can_express_seventeen() -> None:
     assert {query.name for query in QUERIES.values() if query.mode(HOLDFAST) == "update"} == {"q17"}
 
 
-@pytest.mark.parametrize(
-    ("given", "known"), [({"queries": ["q24"]}, "q0, q1"), ({"sides": ["storm"]}, "holdfast, ")]
-)
-def test_an_unknown_query_or_side_is_refused(given: dict[str, list[str]], known: str) -> None:
-    with pytest.raises(Invalid, match=f"expected {known}"):
-        nexmark(Sizes(), runs=1, **given)
+def test_an_unknown_query_or_side_is_refused() -> None:
+    with pytest.raises(Invalid, match="found q24, expected q0, q1"):
+        nexmark(Sizes(), runs=1, queries=["q24"])
+    with pytest.raises(Invalid, match="found storm, expected holdfast, pyspark, flink"):
+        nexmark(Sizes(), runs=1, sides=["storm"])
 
 
 def test_holdfast_is_compared_with_each_side_by_rounds() -> None:
