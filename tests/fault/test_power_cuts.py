@@ -97,7 +97,7 @@ class Cut:
         return count
 
 
-def sample(states: Iterator[State], at_most: int = 40) -> list[State]:
+def sample(states: Iterator[State], at_most: int = 24) -> list[State]:
     """A part of the states, drawn by a fixed seed."""
     every = list(states)
     return random.Random(5).sample(every, min(at_most, len(every)))
