@@ -37,7 +37,7 @@ def test_everything_is_flushed_at_the_end_and_nothing_before(tmp_path: Path, flu
         quick.copy("linked", "b/two", origin=LocalStorage(tmp_path))
         quick.write("a/gone", b"3")
         quick.delete("a/gone")
-        assert flushed == []
+        assert flushed == [str(tmp_path)]  # in which the directory is new
         with pytest.raises(Conflict):
             quick.write("a/one", b"2")
     below = [f"{tmp_path}/here{path}" for path in ("", "/a", "/a/one", "/b", "/b/two")]

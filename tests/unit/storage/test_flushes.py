@@ -59,7 +59,7 @@ def test_a_file_that_is_in_place_and_not_flushed_is_reported_as_that(
             raise OSError(errno.EIO, os.strerror(errno.EIO))
 
     monkeypatch.setattr(os, "fsync", fail)
-    with pytest.raises(Unavailable, match="the directory of a written file could not be flushed") as caught:
+    with pytest.raises(Unavailable, match="the directory of a file could not be flushed") as caught:
         storage.write("folder/file", b"new", replace=replace)
     assert caught.value.where == f"{storage.uri}/folder/file"
     assert storage.read("folder/file") == b"new"
