@@ -103,11 +103,16 @@ def with_headings(text: str) -> str:
                 lines.append(line)
             continue
         code, fact, expected, hint = (cell.strip("| ") for cell in cells)
-        lines += [f"#### {code.strip('`')}", "", fact.replace("<", "\\<"), ""]
+        lines += [f"#### {code.strip('`')}", "", *_index(code.strip("`")), fact.replace("<", "\\<"), ""]
         lines += [f"- Expected: {expected}".replace("<", "\\<")] if expected not in ("", "–") else []
         lines += [f"- What to do: {hint}".replace("<", "\\<")] if hint not in ("", "–") else []
         lines.append("")
     return "\n".join(lines) + "\n"
+
+
+def _index(word: str) -> list[str]:
+    """Return an entry of the index: a search for the word puts it first."""
+    return [f"```{{index}} ! {word}", "```", ""]
 
 
 def split(path: str, text: str) -> tuple[Pages, dict[str, str]]:
@@ -216,7 +221,7 @@ def spark_error_pages(text: str, conditions: Mapping[str, Any]) -> Pages:
     made = {}
     for name, cases in by_name.items():
         heading = f"{parents[name]}.{name}" if name in parents and name not in conditions else name
-        lines = [f"{_ORPHAN}# {heading}", ""]
+        lines = [f"{_ORPHAN}# {heading}", "", *_index(name)]
         entry = conditions.get(name) or conditions.get(parents.get(name, ""), {}).get("subClass", {}).get(
             name
         )
