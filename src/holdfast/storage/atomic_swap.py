@@ -193,7 +193,11 @@ def sandbox(folder: Path, purpose: str, token: str) -> Iterator[Path]:
         Unavailable: The directory cannot be created.
     """
     try:
+        missing = [above for above in (folder, *folder.parents) if not above.exists()]
         folder.mkdir(parents=True, exist_ok=True)
+        for made in missing:  # what is published in the folder must outlive a power failure
+            with suppress(PermissionError):
+                flush_folder(made.parent)
         clear(folder)
         lock = folder / f"{_PREFIX}{purpose}-{token}{_LOCK}"
         descriptor = _locked(lock)
