@@ -216,6 +216,8 @@ def sandbox(folder: Path, purpose: str, token: str) -> Iterator[Path]:
     finally:
         _remove(place, lock)
         os.close(descriptor)
+        with suppress(OSError):  # a power failure must not bring back what an erasure has removed
+            flush_folder(folder)
 
 
 def clear(folder: Path) -> None:
