@@ -73,7 +73,8 @@ class HoldfastError(Exception):
             lines.append(f"  expected {self.expected}")
         if self.hint:
             lines.append(f"hint: {self.hint}")
-        return "\n".join(lines)
+        # Half of a surrogate pair, which a damaged file may contain, could not be printed.
+        return "\n".join(lines).encode("utf-8", "backslashreplace").decode()
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _rebuild, (type(self), self.fact, self.facts())

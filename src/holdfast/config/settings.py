@@ -391,9 +391,12 @@ def read_toml(path: Path) -> dict[str, Any]:
 
     Raises:
         OSError: The file cannot be read.
-        ValueError: It is not TOML, or not UTF-8.
+        ValueError: It is not TOML, not UTF-8, or nested too deeply.
     """
-    content: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
+    try:
+        content: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
+    except RecursionError as error:
+        raise ValueError("nested too deeply") from error
     return content
 
 
@@ -408,7 +411,7 @@ def _table(path: Path) -> Mapping[str, object]:
             found=error.strerror or str(error),
             hint=f"make the file readable, or give a different file with {FILE_VARIABLE}",
         ) from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except ValueError as error:
         raise Invalid(
             "the settings file is not valid TOML",
             code="HF-E2170",

@@ -401,7 +401,7 @@ def decode(line: bytes) -> Message:
     try:
         values = json.loads(line)
         kind = str(values.pop("kind"))
-    except (ValueError, AttributeError, KeyError, TypeError) as error:
+    except (ValueError, AttributeError, KeyError, TypeError, RecursionError) as error:
         raise Internal(
             "a process sent a line that is not a message",
             code="HF-E9018",

@@ -1,0 +1,245 @@
+"""Fuzz every reader of bytes for some time, and write down what happened: `make fuzz MINUTES=60`.
+
+Each reader runs in a process of its own, one after the other, for an equal share of the time. Atheris changes
+the inputs guided by the branches that they reach, from the golden files and from what earlier runs found,
+which is kept in `.fuzz`; every other share uses the seeded changes of `hostile`, which know what files are
+made of. An input fails if its reader raises an error that is not Holdfast's own, or takes too long or too
+much memory. Failing inputs are kept in `.fuzz/failed`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import importlib.metadata
+import os
+import platform
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any, Final
+
+ROOT: Final = Path(__file__).parents[2]
+KEPT: Final = ROOT / ".fuzz"
+REPORT: Final = ROOT / "docs" / "proof" / "fuzz.md"
+# What one input may take.
+SECONDS: Final = 60
+MEMORY_MB: Final = 2048
+LARGEST: Final = 1 << 15
+_PACKAGES: Final = ("holdfast", "atheris", "pyarrow", "msgspec")
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What fuzzing one reader came to.
+
+    Attributes:
+        name: The reader.
+        inputs: The number of inputs.
+        seconds: The time it took.
+        edges: The number of branches reached, with Atheris.
+        failure: The last lines about the input that failed; None if none did.
+    """
+
+    name: str
+    inputs: int
+    seconds: float
+    edges: int | None
+    failure: str | None
+
+
+def main() -> int:
+    """Fuzz all readers, or those that are named, and write the report."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--minutes", type=float, default=5)
+    parser.add_argument("--seed", type=int, default=int(time.time()))
+    parser.add_argument("--only", default="", help="a part of the names of readers")
+    parser.add_argument("--seconds", type=float, default=0)
+    parser.add_argument("--reader", default="")
+    parser.add_argument("--guided", action="store_true")
+    given = parser.parse_args()
+    if given.reader:
+        return _fuzz(given.reader, given.seconds, given.seed, guided=given.guided)
+    guided = _has_atheris()
+    names = [name for name in formats() if given.only in name]
+    _say(f"seed {given.seed}, {len(names)} readers, {'Atheris' if guided else 'seeded changes only'}")
+    began = datetime.now(timezone.utc)
+    ways = (False, True) if guided else (False,)
+    share = given.minutes * 60 / len(names) / len(ways)
+    outcomes = []
+    for name in names:
+        for way in ways:
+            outcomes.append(_in_own_process(name, share, given.seed, guided=way))
+            last = outcomes[-1]
+            _say(f"{name}: {last.inputs:,} inputs, {last.failure or 'no failure'}")
+    if not given.only:
+        REPORT.parent.mkdir(exist_ok=True)
+        REPORT.write_text(_rendered(outcomes, began, given.minutes, given.seed), encoding="utf-8")
+    return int(any(outcome.failure for outcome in outcomes))
+
+
+def _say(line: str) -> None:
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
+
+
+def formats() -> dict[str, Callable[[], Any]]:
+    """Return every reader of bytes that the tests know, by name."""
+    sys.path[:0] = [str(ROOT / "tests" / "property"), str(ROOT / "tests"), str(ROOT / "tests" / "support")]
+    import test_hostile_files
+    import test_hostile_notes
+
+    return {**test_hostile_files.FORMATS, **test_hostile_notes.FORMATS}
+
+
+def _has_atheris() -> bool:
+    try:
+        importlib.metadata.version("atheris")
+    except importlib.metadata.PackageNotFoundError:
+        return False
+    return True
+
+
+def _in_own_process(name: str, seconds: float, seed: int, *, guided: bool) -> Outcome:
+    words = [sys.executable, __file__, "--reader", name, "--seconds", str(seconds), "--seed", str(seed)]
+    began = time.monotonic()
+    done = subprocess.run(
+        [*words, *(["--guided"] if guided else [])],
+        cwd=KEPT.parent,
+        capture_output=True,
+        text=True,
+        errors="replace",
+        check=False,
+    )
+    text = done.stdout + done.stderr
+    counts = re.findall(r"^(?:#|stat::number_of_executed_units: |inputs )(\d+)", text, re.MULTILINE)
+    edges = re.findall(r"cov: (\d+)", text)
+    failure = None
+    if done.returncode:
+        lines = [line for line in text.splitlines() if line.strip()]
+        errors = [line for line in lines if "Error" in line or "ERROR" in line or "failing input" in line]
+        failure = "; ".join((errors or lines)[-4:])[:600]
+    return Outcome(
+        name,
+        max(map(int, counts), default=0),
+        time.monotonic() - began,
+        int(edges[-1]) if edges else None,
+        failure,
+    )
+
+
+def _fuzz(name: str, seconds: float, seed: int, *, guided: bool) -> int:
+    """Fuzz one reader in this process."""
+    if guided:
+        import atheris
+
+        with atheris.instrument_imports(include=["holdfast"]):
+            format_ = formats()[name]()
+        return _guided(atheris, format_, seconds, seed)
+    return _seeded(formats()[name](), seconds, seed)
+
+
+def _seeded(format_: Any, seconds: float, seed: int) -> int:
+    import hostile
+
+    until, number, before = time.monotonic() + seconds, 0, hostile.peak()
+    inputs = hostile.hostile(format_.files, f"{format_.name} {seed}", 1 << 40)
+    while time.monotonic() < until:
+        data = next(inputs)
+        number += 1
+        try:
+            with hostile._deadline():
+                _answered(format_, data)
+            if hostile.peak() - before > MEMORY_MB << 20:
+                raise MemoryError(f"{hostile.peak() - before:,} bytes")
+        except BaseException:
+            _say(f"failing input: {_kept(format_.name, data)}")
+            raise
+    _say(f"inputs {number}")
+    return 0
+
+
+def _guided(atheris: Any, format_: Any, seconds: float, seed: int) -> int:
+    corpus = KEPT / "corpus" / _file_name(format_.name)
+    corpus.mkdir(parents=True, exist_ok=True)
+    failed = KEPT / "failed"
+    failed.mkdir(exist_ok=True)
+    for data in format_.files:
+        (corpus / hashlib.sha1(data, usedforsecurity=False).hexdigest()).write_bytes(data)
+    options = [
+        f"-max_total_time={max(int(seconds), 1)}",
+        f"-timeout={SECONDS}",
+        f"-rss_limit_mb={MEMORY_MB}",
+        f"-max_len={LARGEST}",
+        f"-seed={seed & 0x7FFFFFFF or 1}",
+        "-print_final_stats=1",
+        f"-artifact_prefix={failed}/{_file_name(format_.name)}-",
+    ]
+    atheris.Setup([sys.argv[0], *options, str(corpus)], lambda data: _answered(format_, data))
+    atheris.Fuzz()  # it ends the process
+    return 0
+
+
+def _answered(format_: Any, data: bytes) -> None:
+    from holdfast.errors import HoldfastError
+
+    try:
+        format_.parse(data)
+    except HoldfastError as error:
+        str(error).encode()  # it can be shown
+
+
+def _kept(name: str, data: bytes) -> Path:
+    folder = KEPT / "failed"
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{_file_name(name)}-{hashlib.sha1(data, usedforsecurity=False).hexdigest()}"
+    path.write_bytes(data)
+    return path
+
+
+def _file_name(name: str) -> str:
+    return re.sub(r"\W+", "-", name)
+
+
+def _rendered(outcomes: list[Outcome], began: datetime, minutes: float, seed: int) -> str:
+    from proof_report import _commit, _machine
+
+    installed = {one.metadata["Name"]: one.version for one in importlib.metadata.distributions()}
+    versions = [f"Python {platform.python_version()}"]
+    versions += [f"{name} {installed.get(name, 'is not installed')}" for name in _PACKAGES]
+    failures = [outcome for outcome in outcomes if outcome.failure]
+    lines = [
+        "# Fuzz",
+        "",
+        f"`make fuzz MINUTES={minutes:g} SEED={seed}` wrote this page. Every reader of bytes gives a value or",
+        f"an error of Holdfast's, within {SECONDS} seconds and {MEMORY_MB} MB. A reader has two rows: one with",
+        "seeded changes of real files, and one with changes that Atheris guides by the branches they reach.",
+        "",
+        "| | |",
+        "|---|---|",
+        f"| begun | {began:%Y-%m-%d %H:%M} UTC |",
+        f"| commit | {_commit()} |",
+        f"| machine | {_machine()} |",
+        f"| versions | {'; '.join(versions)} |",
+        f"| inputs | {sum(outcome.inputs for outcome in outcomes):,} |",
+        f"| time | {sum(outcome.seconds for outcome in outcomes) / 60:.1f} min |",
+        f"| failures | {len(failures)} |",
+        "",
+        "| Reader | Inputs | Seconds | Branches | Outcome |",
+        "|---|---|---|---|---|",
+    ]
+    for outcome in outcomes:
+        what = f"`{outcome.failure}`" if outcome.failure else "no failure"
+        numbers = f"{outcome.inputs:,} | {outcome.seconds:.0f} | {outcome.edges or ''}"
+        lines.append(f"| {outcome.name} | {numbers} | {what} |")
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    os.chdir(ROOT)
+    sys.exit(main())
