@@ -1,6 +1,7 @@
 """Fuzz every reader of bytes for some time, and write down what happened: `make fuzz MINUTES=60`.
 
-Each reader runs in a process of its own, one after the other, for an equal share of the time. Atheris changes
+Each reader runs in a process of its own, one after the other, for an equal share of the time, in an order
+drawn by the seed. Atheris changes
 the inputs guided by the branches that they reach, from the golden files and from what earlier runs found,
 which is kept in `.fuzz`; every other share uses the seeded changes of `hostile`, which know what files are
 made of. An input fails if its reader raises an error that is not Holdfast's own, or takes too long or too
@@ -14,15 +15,18 @@ import hashlib
 import importlib.metadata
 import os
 import platform
+import random
 import re
-import subprocess
 import sys
+import tempfile
 import time
+import traceback
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 ROOT: Final = Path(__file__).parents[2]
 KEPT: Final = ROOT / ".fuzz"
@@ -59,27 +63,25 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=5)
     parser.add_argument("--seed", type=int, default=int(time.time()))
     parser.add_argument("--only", default="", help="a part of the names of readers")
-    parser.add_argument("--seconds", type=float, default=0)
-    parser.add_argument("--reader", default="")
-    parser.add_argument("--guided", action="store_true")
     given = parser.parse_args()
-    if given.reader:
-        return _fuzz(given.reader, given.seconds, given.seed, guided=given.guided)
     guided = _has_atheris()
-    names = [name for name in formats() if given.only in name]
+    readers = formats(guided=guided)
+    names = [name for name in readers if given.only in name]
+    random.Random(given.seed).shuffle(names)
     _say(f"seed {given.seed}, {len(names)} readers, {'Atheris' if guided else 'seeded changes only'}")
     began = datetime.now(timezone.utc)
-    ways = (False, True) if guided else (False,)
+    ways = (True, False) if guided else (False,)
     share = given.minutes * 60 / len(names) / len(ways)
-    outcomes = []
-    for name in names:
+    outcomes: list[Outcome] = []
+    for number, name in enumerate(names):
         for way in ways:
-            outcomes.append(_in_own_process(name, share, given.seed, guided=way))
+            outcomes.append(_in_own_process(readers[name], name, share, given.seed, guided=way))
             last = outcomes[-1]
             _say(f"{name}: {last.inputs:,} inputs, {last.failure or 'no failure'}")
-    if not given.only:
-        REPORT.parent.mkdir(exist_ok=True)
-        REPORT.write_text(_rendered(outcomes, began, given.minutes, given.seed), encoding="utf-8")
+        if not given.only:
+            page = _rendered(outcomes, names[number + 1 :], began, given.minutes, given.seed)
+            REPORT.parent.mkdir(exist_ok=True)
+            REPORT.write_text(page, encoding="utf-8")
     return int(any(outcome.failure for outcome in outcomes))
 
 
@@ -88,12 +90,17 @@ def _say(line: str) -> None:
     sys.stdout.flush()
 
 
-def formats() -> dict[str, Callable[[], Any]]:
-    """Return every reader of bytes that the tests know, by name."""
+def formats(*, guided: bool) -> dict[str, Callable[[], Any]]:
+    """Return every reader of bytes that the tests know, by name; Atheris sees the branches of guided ones."""
     sys.path[:0] = [str(ROOT / "tests" / "property"), str(ROOT / "tests"), str(ROOT / "tests" / "support")]
-    import test_hostile_files
-    import test_hostile_notes
+    watched: Any = nullcontext()
+    if guided:
+        import atheris
 
+        watched = atheris.instrument_imports(include=["holdfast"])
+    with watched:
+        import test_hostile_files
+        import test_hostile_notes
     return {**test_hostile_files.FORMATS, **test_hostile_notes.FORMATS}
 
 
@@ -105,27 +112,28 @@ def _has_atheris() -> bool:
     return True
 
 
-def _in_own_process(name: str, seconds: float, seed: int, *, guided: bool) -> Outcome:
-    words = [sys.executable, __file__, "--reader", name, "--seconds", str(seconds), "--seed", str(seed)]
+def _in_own_process(
+    made: Callable[[], Any], name: str, seconds: float, seed: int, *, guided: bool
+) -> Outcome:
     began = time.monotonic()
-    done = subprocess.run(
-        [*words, *(["--guided"] if guided else [])],
-        cwd=KEPT.parent,
-        capture_output=True,
-        text=True,
-        errors="replace",
-        check=False,
-    )
-    text = done.stdout + done.stderr
+    with tempfile.TemporaryFile() as output:
+        child = os.fork()
+        if child == 0:
+            os.dup2(output.fileno(), 1)
+            os.dup2(output.fileno(), 2)
+            _end_with(lambda: (_guided if guided else _seeded)(made(), seconds, seed))
+        _, status = os.waitpid(child, 0)
+        output.seek(0)
+        text = output.read().decode(errors="replace")
     counts = re.findall(r"^(?:#|stat::number_of_executed_units: |inputs )(\d+)", text, re.MULTILINE)
     edges = re.findall(r"cov: (\d+)", text)
     failure = None
-    if done.returncode:
+    if status:
         lines = [line for line in text.splitlines() if line.strip()]
         errors = [line for line in lines if "Error" in line or "ERROR" in line or "failing input" in line]
         failure = "; ".join((errors or lines)[-4:])[:600]
     return Outcome(
-        name,
+        f"{name}{', guided' if guided else ''}",
         max(map(int, counts), default=0),
         time.monotonic() - began,
         int(edges[-1]) if edges else None,
@@ -133,15 +141,15 @@ def _in_own_process(name: str, seconds: float, seed: int, *, guided: bool) -> Ou
     )
 
 
-def _fuzz(name: str, seconds: float, seed: int, *, guided: bool) -> int:
-    """Fuzz one reader in this process."""
-    if guided:
-        import atheris
-
-        with atheris.instrument_imports(include=["holdfast"]):
-            format_ = formats()[name]()
-        return _guided(atheris, format_, seconds, seed)
-    return _seeded(formats()[name](), seconds, seed)
+def _end_with(fuzz: Callable[[], int]) -> NoReturn:
+    try:
+        code = fuzz()
+    except BaseException:
+        traceback.print_exc()
+        code = 1
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
 
 
 def _seeded(format_: Any, seconds: float, seed: int) -> int:
@@ -164,7 +172,9 @@ def _seeded(format_: Any, seconds: float, seed: int) -> int:
     return 0
 
 
-def _guided(atheris: Any, format_: Any, seconds: float, seed: int) -> int:
+def _guided(format_: Any, seconds: float, seed: int) -> int:
+    import atheris
+
     corpus = KEPT / "corpus" / _file_name(format_.name)
     corpus.mkdir(parents=True, exist_ok=True)
     failed = KEPT / "failed"
@@ -206,7 +216,7 @@ def _file_name(name: str) -> str:
     return re.sub(r"\W+", "-", name)
 
 
-def _rendered(outcomes: list[Outcome], began: datetime, minutes: float, seed: int) -> str:
+def _rendered(outcomes: list[Outcome], left: list[str], began: datetime, minutes: float, seed: int) -> str:
     from proof_report import _commit, _machine
 
     installed = {one.metadata["Name"]: one.version for one in importlib.metadata.distributions()}
@@ -216,9 +226,9 @@ def _rendered(outcomes: list[Outcome], began: datetime, minutes: float, seed: in
     lines = [
         "# Fuzz",
         "",
-        f"`make fuzz MINUTES={minutes:g} SEED={seed}` wrote this page. Every reader of bytes gives a value or",
-        f"an error of Holdfast's, within {SECONDS} seconds and {MEMORY_MB} MB. A reader has two rows: one with",
-        "seeded changes of real files, and one with changes that Atheris guides by the branches they reach.",
+        f"`make fuzz MINUTES={minutes:g} SEED={seed}` wrote this page. Every reader of bytes gives a",
+        f"value or an error of Holdfast's, within {SECONDS} seconds and {MEMORY_MB} MB. A reader has two",
+        "rows: seeded changes of real files, and changes that Atheris guides by the branches they reach.",
         "",
         "| | |",
         "|---|---|",
@@ -229,6 +239,7 @@ def _rendered(outcomes: list[Outcome], began: datetime, minutes: float, seed: in
         f"| inputs | {sum(outcome.inputs for outcome in outcomes):,} |",
         f"| time | {sum(outcome.seconds for outcome in outcomes) / 60:.1f} min |",
         f"| failures | {len(failures)} |",
+        f"| not run | {', '.join(left) or 'nothing'} |",
         "",
         "| Reader | Inputs | Seconds | Branches | Outcome |",
         "|---|---|---|---|---|",
