@@ -92,16 +92,16 @@ def _say(line: str) -> None:
 
 def formats(*, guided: bool) -> dict[str, Callable[[], Any]]:
     """Return every reader of bytes that the tests know, by name; Atheris sees the branches of guided ones."""
-    sys.path[:0] = [str(ROOT / "tests" / "property"), str(ROOT / "tests"), str(ROOT / "tests" / "support")]
+    sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "tests" / "support")]
     watched: Any = nullcontext()
     if guided:
-        import atheris
+        import atheris  # type: ignore[import-not-found,import-untyped,unused-ignore]
 
         watched = atheris.instrument_imports(include=["holdfast"])
     with watched:
-        import test_hostile_files
-        import test_hostile_notes
-    return {**test_hostile_files.FORMATS, **test_hostile_notes.FORMATS}
+        import file_formats
+        import note_formats
+    return {**file_formats.FORMATS, **note_formats.FORMATS}
 
 
 def _has_atheris() -> bool:
@@ -173,7 +173,7 @@ def _seeded(format_: Any, seconds: float, seed: int) -> int:
 
 
 def _guided(format_: Any, seconds: float, seed: int) -> int:
-    import atheris
+    import atheris  # type: ignore[import-not-found,import-untyped,unused-ignore]
 
     corpus = KEPT / "corpus" / _file_name(format_.name)
     corpus.mkdir(parents=True, exist_ok=True)
@@ -248,7 +248,14 @@ def _rendered(outcomes: list[Outcome], left: list[str], began: datetime, minutes
         what = f"`{outcome.failure}`" if outcome.failure else "no failure"
         numbers = f"{outcome.inputs:,} | {outcome.seconds:.0f} | {outcome.edges or ''}"
         lines.append(f"| {outcome.name} | {numbers} | {what} |")
-    return "\n".join(lines) + "\n"
+    return "\n".join(lines) + f"\n{_kept_by_hand()}"
+
+
+def _kept_by_hand() -> str:
+    """Return what people wrote below the figures of an earlier run."""
+    earlier = REPORT.read_text("utf-8") if REPORT.exists() else ""
+    _, heading, text = earlier.partition("\n## Found and repaired\n")
+    return f"{heading}{text}"
 
 
 if __name__ == "__main__":

@@ -325,8 +325,8 @@ def _rendered(outcomes: list[tuple[str, Mutant, str, float]], count: int, seed: 
     lines = [
         "# Mutants",
         "",
-        f"`make mutants COUNT={count} SEED={seed}` wrote this page. It breaks the code in one place at a time",
-        "and runs the quick tests that import the changed module, the nearest first, until one fails.",
+        f"`make mutants COUNT={count} SEED={seed}` wrote this page. It breaks the code in one place at a",
+        "time and runs the quick tests that import the changed module, the nearest first, until one fails.",
         "",
         "| | |",
         "|---|---|",
@@ -353,7 +353,14 @@ def _rendered(outcomes: list[tuple[str, Mutant, str, float]], count: int, seed: 
         if outcome in ("survived", "timed out"):
             before, after = (_one_line(each).replace("|", "\\|") for each in (mutant.before, mutant.after))
             lines.append(f"| `{mutant.path}:{mutant.line}` | `{before}` | `{after}` |")
-    return "\n".join(lines) + "\n"
+    return "\n".join(lines) + f"\n{_kept_by_hand()}"
+
+
+def _kept_by_hand() -> str:
+    """Return what people wrote below the figures of an earlier run."""
+    earlier = REPORT.read_text("utf-8") if REPORT.exists() else ""
+    _, heading, text = earlier.partition("\n## Looked at\n")
+    return f"{heading}{text}"
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from holdfast.errors import Unsupported
-from holdfast.worker.declarations.state_descriptors import State, StateKind
+from holdfast.worker.declarations.state_descriptors import State, StateKind, Ttl
 from holdfast.worker.interface import DUE_EVENT, TIMERS, Moment, Outcome
 from holdfast.worker.state import group_tables, pass_changes, tables
 from holdfast.worker.state import upkeep as folding
@@ -102,6 +102,20 @@ def test_forms_of_three_versions_are_read_in_one_group(tmp_path: Path) -> None:
     folding.fold([0], MOMENT)
     assert len(store.load(0).base) == 1
     assert [int(each) for each in keys_of(task(store, newest)).stored("s:sum").to_pylist()] == [10, 2]
+
+
+def test_values_keep_their_age_in_a_new_form() -> None:
+    """Without it, a wider type or a new name would let values live as long again, or for ever."""
+    ttl = Ttl(1_000, clock="processing")
+    store = MemoryStore()
+    old = (State(StateKind.VALUE, pa.int32(), "total", ttl=ttl),)
+    stamps = pa.array([100, None], pa.int64())
+    put(task(store, old), NAMES, s_total=pa.array([1, None], pa.int32()), t_total=stamps)
+    for name, was in (("total", None), ("sum", "total")):
+        new = (State(StateKind.VALUE, pa.int64(), name, ttl=ttl, was=was),)
+        read = keys_of(task(store, new))
+        assert read.stored(f"s:{name}").to_pylist() == [1, None]
+        assert read.stored(f"t:{name}").to_pylist() == [100, None]
 
 
 def set_timer(store: MemoryStore, name: str, at: int, moment: Moment) -> None:
