@@ -31,6 +31,7 @@ CASES: Final = {
         checkpoint show FILE
         checkpoint history nowhere
         checkpoint release nowhere
+        checkpoint release FILE
         checkpoint verify nowhere
         doctor nowhere
         doctor CK nowhere
