@@ -328,6 +328,7 @@ KINDS: Final[Mapping[str, Callable[[TypedWords], Iterator[Completion]]]] = {
 # Kinds without completions: numbers, times, new names, SQL and JSON.
 FREE: Final = frozenset(
     (
+        "+",
         "ADDRESS",
         "COLUMN",
         "COLUMN=SQL",
@@ -339,6 +340,7 @@ FREE: Final = frozenset(
         "N",
         "NAME",
         "NAME=VALUE",
+        "OLD",
         "OLD=NEW",
         "PORT",
         "SECONDS",
@@ -349,5 +351,6 @@ FREE: Final = frozenset(
         "TEXT",
         "TIME",
         "URL",
+        "[NAME=]OLD",
     )
 )
