@@ -256,16 +256,24 @@ class Query:
         folder = f"state/0/{number}"
         self.uploaded.add((number, stem))
         name = f"000008-{uuid.UUID(int=self.rng.getrandbits(128), version=4)}.sst"
-        source = next(
-            path for path in sorted(self.golden) if path.startswith(f"{folder}/") and path.endswith(".zip")
+        source, written = next(
+            (path, files[0])
+            for path in sorted(self.golden)
+            if path.startswith(f"{folder}/") and path.endswith(".zip")
+            if len(files := self._shared(path)) == 1  # RocksDB's manifest in it names no other
         )
-        with zipfile.ZipFile(io.BytesIO(self.golden[source])) as snapshot:
-            [written, *_] = json.loads(snapshot.read("metadata").partition(b"\n")[2])["sstFiles"]
         data = self.golden[f"{folder}/SSTs/{written['dfsSstFileName']}"]
         self.files[f"{folder}/SSTs/{name}"] = data
         yield
         self.files[f"{folder}/{stem}.zip"] = self._zip(source, [{**written, "dfsSstFileName": name}])
         yield
+
+    def _shared(self, source: str) -> list[dict[str, object]]:
+        with zipfile.ZipFile(io.BytesIO(self.golden[source])) as snapshot:
+            files: list[dict[str, object]] = json.loads(snapshot.read("metadata").partition(b"\n")[2])[
+                "sstFiles"
+            ]
+        return files
 
     def _zip(self, source: str, shared: list[dict[str, object]]) -> bytes:
         target = io.BytesIO()
