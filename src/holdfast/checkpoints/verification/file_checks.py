@@ -311,6 +311,8 @@ CHECKSUM = (
 )
 # The number of keys of a file, or of a data file's block, whose partition is checked.
 KEYS: Final = 16
+# What is read of a data file without a checksum: its footer and, in front of it, the properties.
+_END_BYTES: Final = 4096
 _LOGS: Final = {layout.OFFSETS: parse_offsets, layout.COMMITS: parse_commit}
 # The reader of a whole file, by the type of file; state files have their own readers.
 PARSERS: Final[Mapping[type[Place], Callable[[bytes, str], object]]] = {
@@ -377,6 +379,8 @@ class ContentCheck:
     values: Mapping[int, ValueForm]
     found: Content = field(default_factory=Content, init=False)
     _sessions: dict[str, int | None] = field(default_factory=dict, init=False)
+    # The end of the RocksDB data file that was read last: its path, where the end starts, and the bytes.
+    _last: tuple[str, int, bytes] = field(default=("", 0, b""), init=False)
 
     def __post_init__(self) -> None:
         if self.codec not in READABLE:
@@ -442,7 +446,7 @@ class ContentCheck:
         summed = path not in self.known and self.tree.has(layout.HadoopChecksumFile(path).render())
         looked_through = self.unpack and path not in self.known
         if not recorded and not summed and not looked_through:
-            end = self._read(path, max(size - len(SST_MAGIC), 0))
+            end = self._end_of(path, size)
             self.found.files += end is not None
             return self._end(path, end)
         data = self._read(path)
@@ -450,7 +454,8 @@ class ContentCheck:
             return "the file is missing"
         self.found.files += 1
         self.found.size_bytes += len(data)
-        what = self._unlike(path, data) or self._end(path, data[-len(SST_MAGIC) :])
+        self._last = (path, max(len(data) - _END_BYTES, 0), data[-_END_BYTES:])
+        what = self._unlike(path, data) or self._end(path, data)
         if what is None and self._sums(path, data) is None:
             what = self.found.problems.pop(path).what if path in self.found.problems else None
         if what is None and looked_through:
@@ -473,9 +478,24 @@ class ContentCheck:
         """Return the session of RocksDB that wrote a data file; None if the file cannot be read."""
         if path not in self._sessions:
             self._sessions[path] = None
+            if self._last[0] != path:
+                self._end_of(path, size)
             with suppress(Corrupt, Unsupported, NotFound):
-                self._sessions[path] = sst_session(partial(self.storage.read, path), size, path)
+                self._sessions[path] = sst_session(partial(self._read_end, path), size, path)
         return self._sessions[path]
+
+    def _end_of(self, path: str, size: int) -> bytes | None:
+        start = max(size - _END_BYTES, 0)
+        end = self._read(path, start)
+        self._last = (path, start, end or b"")
+        return end
+
+    def _read_end(self, path: str, start: int, length: int) -> bytes:
+        """Read from the end of the data file that was read last, or else from the storage."""
+        _, at, data = self._last
+        return (
+            data[start - at : start - at + length] if at <= start else self.storage.read(path, start, length)
+        )
 
     def _unlike(self, path: str, data: bytes) -> str | None:
         if self.record is None or path not in self.record.files:
@@ -487,7 +507,7 @@ class ContentCheck:
     def _end(path: str, end: bytes | None) -> str | None:
         if end is None:
             return "the file is missing"
-        if path.endswith(".sst") and end != SST_MAGIC:
+        if path.endswith(".sst") and not end.endswith(SST_MAGIC):
             return "the file does not end as a RocksDB data file does"
         return None
 
