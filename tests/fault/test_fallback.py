@@ -196,10 +196,10 @@ def test_lost_batches_run_again_with_the_same_input_and_nothing_is_written_twice
 
 
 def test_a_fallback_that_cannot_be_used_is_reported_before_it_is_needed() -> None:
-    usable = ["file:///data/ck", "s3a://bucket/ck", "webhdfs://name:9870/ck"]
+    usable = ["file:///data/ck", "s3a://bucket/ck", "webhdfs://name:9870/ck", "gs://bucket/ck"]
     assert unusable_fallback("batch", usable) is None
-    assert unusable_fallback(None, ["gs://bucket/ck"]) is None
-    for other in ("gs://bucket/ck", "hdfs://name/ck", "s3a://bucket"):
+    assert unusable_fallback(None, ["hdfs://name/ck"]) is None
+    for other in ("hdfs://name/ck", "s3a://bucket"):
         warning = unusable_fallback("savepoint", [*usable, other])
         assert warning is not None
         assert f"fallback='savepoint' has no effect on {other}" in warning
