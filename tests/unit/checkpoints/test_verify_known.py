@@ -17,7 +17,7 @@ class Noting(MemoryStorage):
         self.seen: set[str] = set()
 
     def read(self, path: str, start: int = 0, length: int | None = None) -> bytes:
-        if start == 0:
+        if length is None:
             self.seen.add(path)
         return super().read(path, start, length)
 

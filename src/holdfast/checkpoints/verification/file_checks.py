@@ -486,7 +486,7 @@ class ContentCheck:
 
     def _end_of(self, path: str, size: int) -> bytes | None:
         start = max(size - _END_BYTES, 0)
-        end = self._read(path, start)
+        end = self._read(path, start, size - start)
         self._last = (path, start, end or b"")
         return end
 
@@ -523,9 +523,9 @@ class ContentCheck:
             return None  # written by a newer RocksDB, so it cannot be checked
         return None
 
-    def _read(self, path: str, start: int = 0) -> bytes | None:
+    def _read(self, path: str, start: int = 0, length: int | None = None) -> bytes | None:
         try:
-            return self.storage.read(path, start)
+            return self.storage.read(path, start, length)
         except NotFound:
             return None
 
