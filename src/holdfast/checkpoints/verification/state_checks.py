@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
+from operator import attrgetter
 from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
@@ -484,7 +485,8 @@ class StateCheck:
         An old snapshot with missing data files is being deleted and is not damaged.
         """
         needed = {file.render() for file in chain.files}
-        for file in folder.files():
+        # The newest first: the end of a data file that a needed snapshot shares with older ones is read once.
+        for file in sorted(folder.files(), key=attrgetter("version"), reverse=True):
             path = file.render()
             snapshot = self._content.snapshots.get(path)
             if snapshot is None or file.version > newest + 1:
