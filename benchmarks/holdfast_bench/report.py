@@ -168,10 +168,7 @@ def _show_peers(found: Peers) -> None:
     )
     if any(side in found.runs for side in SQL):
         output.line(f"  {' and '.join(SQL)}: count and sum per user only, a different result, as a floor")
-    for side, reason in found.missing.items():
-        output.line(f"  {side}: {reason}")
-    for side, reason in found.failed.items():
-        output.line(f"  {side}: FAILED: {reason}")
+    _show_absent(found)
 
 
 def _show_nexmark(found: Nexmark) -> None:
@@ -199,6 +196,10 @@ def _show_nexmark(found: Nexmark) -> None:
         ],
     )
     _show_results(found.results, "in {} rounds")
+    _show_absent(found)
+
+
+def _show_absent(found: Peers | Nexmark) -> None:
     for side, reason in found.missing.items():
         output.line(f"  {side}: {reason}")
     for side, reason in found.failed.items():

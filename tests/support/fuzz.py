@@ -28,6 +28,8 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
+from proof_report import kept_by_hand
+
 ROOT: Final = Path(__file__).parents[2]
 KEPT: Final = ROOT / ".fuzz"
 REPORT: Final = ROOT / "docs" / "proof" / "fuzz.md"
@@ -248,14 +250,7 @@ def _rendered(outcomes: list[Outcome], left: list[str], began: datetime, minutes
         what = f"`{outcome.failure}`" if outcome.failure else "no failure"
         numbers = f"{outcome.inputs:,} | {outcome.seconds:.0f} | {outcome.edges or ''}"
         lines.append(f"| {outcome.name} | {numbers} | {what} |")
-    return "\n".join(lines) + f"\n{_kept_by_hand()}"
-
-
-def _kept_by_hand() -> str:
-    """Return what people wrote below the figures of an earlier run."""
-    earlier = REPORT.read_text("utf-8") if REPORT.exists() else ""
-    _, heading, text = earlier.partition("\n## Found and repaired\n")
-    return f"{heading}{text}"
+    return "\n".join(lines) + "\n" + kept_by_hand(REPORT, "Found and repaired")
 
 
 if __name__ == "__main__":

@@ -25,6 +25,8 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Final
 
+from proof_report import kept_by_hand
+
 ROOT: Final = Path(__file__).parents[2]
 SOURCE: Final = ROOT / "src"
 REPORT: Final = ROOT / "docs" / "proof" / "mutants.md"
@@ -353,14 +355,7 @@ def _rendered(outcomes: list[tuple[str, Mutant, str, float]], count: int, seed: 
         if outcome in ("survived", "timed out"):
             before, after = (_one_line(each).replace("|", "\\|") for each in (mutant.before, mutant.after))
             lines.append(f"| `{mutant.path}:{mutant.line}` | `{before}` | `{after}` |")
-    return "\n".join(lines) + f"\n{_kept_by_hand()}"
-
-
-def _kept_by_hand() -> str:
-    """Return what people wrote below the figures of an earlier run."""
-    earlier = REPORT.read_text("utf-8") if REPORT.exists() else ""
-    _, heading, text = earlier.partition("\n## Looked at\n")
-    return f"{heading}{text}"
+    return "\n".join(lines) + "\n" + kept_by_hand(REPORT, "Looked at")
 
 
 if __name__ == "__main__":

@@ -38,6 +38,13 @@ _PROGRAMS: Final = (
 _OUTCOMES: Final = ("passed", "failed", "skipped")
 
 
+def kept_by_hand(page: Path, title: str) -> str:
+    """Return what people wrote below this heading, the last of a page whose figures are written anew."""
+    earlier = page.read_text("utf-8") if page.exists() else ""
+    _, heading, text = earlier.partition(f"\n## {title}\n")
+    return f"{heading}{text}"
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Listen to the outcomes of a part, in the process that has all of them."""
     part = os.environ.get(PART)

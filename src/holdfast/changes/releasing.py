@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -28,7 +27,7 @@ from holdfast.ownership.checkpoint_guard import held_for_making, refuse_held
 from holdfast.savepoints.address import Address
 from holdfast.savepoints.copying import WORKERS, each
 from holdfast.storage import open_storage
-from holdfast.storage.port import Storage, full
+from holdfast.storage.port import full, sizes_below
 from holdfast.storage.successors import (
     first_address,
     list_successors,
@@ -66,7 +65,7 @@ class Release(JsonShape):
     """The deleted files of replaced checkpoints, or those that would be deleted.
 
     Attributes:
-        checkpoint: The address of the checkpoint in use, of which nothing is deleted.
+        checkpoint: The address of the checkpoint in use; its files are kept.
         batch_id: Its newest committed batch; None before the first.
         replaced: The checkpoints that it has replaced and that have files, oldest first.
         moved: On a local disk, the directories of replaced checkpoints, which are not deleted.
@@ -118,8 +117,8 @@ def release(checkpoint: Address, *, tell: ProgressCallback | None = None) -> Rel
     deleted.
 
     Args:
-        checkpoint: The checkpoint, by its first address or that of a successor. On a local disk nothing is
-            deleted.
+        checkpoint: The checkpoint, by its first address or that of a successor. On a local disk all files
+            are kept.
         tell: The progress callback, called with the number of finished files, the number of all files, and
             the current step.
 
@@ -159,13 +158,13 @@ def _plan(first: str) -> Release:
         return Release(current, batch_id, (), tuple(f"file://{place.with_name(name)}" for name in names))
     numbers = list_successors(first)
     former = [successor_address(first, number) for number in (0, *numbers[:-1])] if numbers else []
-    listed = [(address, dict(_sizes(open_storage(address)))) for address in former]
-    replaced = tuple(
-        ReplacedCheckpoint(address, tuple(sorted(sizes)), sum(sizes.values()))
-        for address, sizes in listed
-        if sizes
-    )
-    return Release(current, batch_id, replaced)
+    replaced = []
+    for address in former:
+        sizes = dict(sizes_below(open_storage(address)))
+        sizes.pop(layout.METADATA, None)
+        if sizes:
+            replaced.append(ReplacedCheckpoint(address, tuple(sorted(sizes)), sum(sizes.values())))
+    return Release(current, batch_id, tuple(replaced))
 
 
 def _require_whole(plan: Release, first: str, tell: ProgressCallback | None) -> None:
@@ -186,15 +185,3 @@ def _require_whole(plan: Release, first: str, tell: ProgressCallback | None) -> 
         expected="a whole checkpoint with a committed batch",
         hint=f"list all damage with `holdfast checkpoint verify {place_word(first)}`",
     )
-
-
-def _sizes(storage: Storage, folder: str = "") -> Iterator[tuple[str, int]]:
-    """Yield the path and the size of each file that a release deletes."""
-    listing = storage.list(folder)
-    for name in listing.names:
-        path = layout.join(folder, name)
-        size = listing.size(name)
-        if size is None:
-            yield from _sizes(storage, path)
-        elif path != layout.METADATA:
-            yield path, size

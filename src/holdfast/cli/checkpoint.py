@@ -131,12 +131,12 @@ def release(
     replaced checkpoints are listed and not deleted.
     """
     address = checkpoint_of(checkpoint, home)
+    asked = not yes and not dry_run
     with progress("release", "files") as tell:
-        plan = hf.plan_release(address, tell=tell)
-    if not dry_run and plan.replaced:
-        if not yes:
-            files = sum(len(replaced.paths) for replaced in plan.replaced)
-            confirm(f"Delete {counted(files, 'file')} of replaced checkpoints, {plan.size_bytes:,} bytes?")
+        plan = (hf.plan_release if dry_run or asked else hf.release)(address, tell=tell)
+    if asked and plan.replaced:
+        files = sum(len(replaced.paths) for replaced in plan.replaced)
+        confirm(f"Delete {counted(files, 'file')} of replaced checkpoints, {plan.size_bytes:,} bytes?")
         with progress("release", "files") as tell:
             plan = hf.release(address, tell=tell)
     output.show_plan(plan, json, partial(_show_release, dry_run=dry_run), dry_run=dry_run)

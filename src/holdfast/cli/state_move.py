@@ -113,7 +113,7 @@ def _new_sources(given: list[str], dropped: list[str] | None) -> Sources | None:
                 hint="list the sources with `holdfast offsets show CHECKPOINT`",
             )
         return None
-    pairs = [(name, equals, old) for name, equals, old in (text.rpartition("=") for text in given)]
+    pairs = [text.rpartition("=") for text in given]
     wrong = [
         text
         for text, (name, equals, old) in zip(given, pairs, strict=True)

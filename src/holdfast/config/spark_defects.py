@@ -14,7 +14,7 @@ from typing import Final
 
 
 class Damage(str, Enum):
-    """What a defect leaves in a checkpoint.
+    """The damage that a defect leaves in a checkpoint.
 
     `MIXED`: a snapshot names a data file of a different RocksDB session. `DELETED`: a snapshot names a data
     file that has been deleted. `WRONG`: the commit log may name a wrong state file. `NONE`: tasks fail, and

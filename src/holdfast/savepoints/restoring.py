@@ -317,7 +317,7 @@ def _refuse_strange_files(manifest: Manifest, uri: str) -> None:
 
 
 def require_newest_of_flow(target: Storage, original: str, batch_id: int, query_id: str) -> None:
-    """Raise an error for a version of a pipeline's flow whose table may have later batches than its state.
+    """Raise an error if the target is a version of a pipeline's flow, and its table may have later batches.
 
     Spark's sinks for files and Delta skip a batch that the table already has. The query would read the input
     of these batches again and write nothing, and the rows of later input under their numbers would be lost.

@@ -6,6 +6,7 @@ import math
 import os
 from contextlib import nullcontext, suppress
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from holdfast.checkpoints import record_of
@@ -334,29 +335,17 @@ def create_checkpoint(
     if claim:
         require_no_turn(catalog)
     target = open_storage(os.fspath(checkpoint))
-    if without_expired is None:
-        made = _make(
-            catalog,
-            savepoint_id,
-            target,
-            operation,
-            tell,
-            database=database,
-            table=table,
-            accept_loss=accept_loss,
-        )
-    else:
-        made = _make_without_expired(
-            without_expired,
-            catalog,
-            savepoint_id,
-            target,
-            operation,
-            tell,
-            database=database,
-            table=table,
-            accept_loss=accept_loss,
-        )
+    make = _make if without_expired is None else partial(_make_without_expired, without_expired)
+    made = make(
+        catalog,
+        savepoint_id,
+        target,
+        operation,
+        tell,
+        database=database,
+        table=table,
+        accept_loss=accept_loss,
+    )
     if claim:
         try:
             removal.delete(catalog, savepoint_id)

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, Final
 
 from holdfast.errors import NotFound, Unavailable, Unsupported
-from holdfast.storage.local import LocalStorage, flush_folder
+from holdfast.storage.local import LocalStorage, flush_folder, make_folder
 from holdfast.storage.port import Storage, full
 
 _HERE: Final = -100  # AT_FDCWD: paths are absolute
@@ -193,11 +193,7 @@ def sandbox(folder: Path, purpose: str, token: str) -> Iterator[Path]:
         Unavailable: The directory cannot be created.
     """
     try:
-        missing = [above for above in (folder, *folder.parents) if not above.exists()]
-        folder.mkdir(parents=True, exist_ok=True)
-        for made in missing:  # what is published in the folder must outlive a power failure
-            with suppress(PermissionError):
-                flush_folder(made.parent)
+        make_folder(folder)  # what is published in it must outlive a power failure
         clear(folder)
         lock = folder / f"{_PREFIX}{purpose}-{token}{_LOCK}"
         descriptor = _locked(lock)

@@ -317,12 +317,8 @@ class LocalStorage:
 
     def _make_root(self) -> int:
         """Open the root, created with its parent directories if missing; in `/proc` none can be created."""
-        root = Path(self._root)
-        missing = [folder for folder in (root, *root.parents) if not os.path.lexists(folder)]
         try:
-            os.makedirs(root, exist_ok=True)
-            for folder in missing:
-                self._flush_above(str(folder.parent))
+            make_folder(Path(self._root))
             return self._open("", FOLDER)
         except (FileExistsError, NotADirectoryError) as error:
             raise _file_there(_file_above(self._root)) from error
@@ -365,11 +361,6 @@ class LocalStorage:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
-
-    def _flush_above(self, folder: str) -> None:
-        """Flush a directory above the root, unless this user is not permitted to list it."""
-        with suppress(PermissionError):
-            flush_folder(folder)
 
     def _at(self, path: str) -> str:
         return f"{self._root}/{path}" if path else self._root
@@ -448,6 +439,18 @@ class Located(Protocol):
 def file_of(storage: Storage, path: str) -> Path | None:
     """Return the local path of a storage's file, or None if the file must be read through the storage."""
     return storage.file_of(path) if isinstance(storage, Located) else None
+
+
+def make_folder(folder: Path) -> None:
+    """Create a directory and its parents, unless they exist, so that they survive a crash of the machine.
+
+    A parent directory that this user is not permitted to list is not flushed.
+    """
+    missing = [above for above in (folder, *folder.parents) if not os.path.lexists(above)]
+    folder.mkdir(parents=True, exist_ok=True)
+    for made in missing:
+        with suppress(PermissionError):
+            flush_folder(made.parent)
 
 
 def flush_folder(folder: str | Path) -> None:

@@ -156,13 +156,22 @@ def files_below(storage: Storage, folder: str = "") -> Iterator[str]:
 
     Cost: lists each directory.
     """
+    yield from (path for path, _ in sizes_below(storage, folder))
+
+
+def sizes_below(storage: Storage, folder: str = "") -> Iterator[tuple[str, int]]:
+    """Yield the path and the size of each file below a folder, of whatever name.
+
+    Cost: lists each directory.
+    """
     listing = storage.list(folder)
     for name in listing.names:
         path = f"{folder}/{name}" if folder else name
-        if listing.size(name) is None:
-            yield from files_below(storage, path)
+        size = listing.size(name)
+        if size is None:
+            yield from sizes_below(storage, path)
         else:
-            yield path
+            yield path, size
 
 
 class Names:

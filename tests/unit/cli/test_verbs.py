@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import typer
@@ -14,8 +15,8 @@ from command import PROGRAM, Holdfast, environment
 from verb_calls import leaves
 
 import holdfast as package
-from holdfast.cli import app
-from holdfast.cli.short_verbs import SHORT
+from holdfast.cli import _called, app
+from holdfast.cli.short_verbs import SHORT, find
 from holdfast.jobs.registry.registry import JobRecord, Registry, job_id
 from holdfast.model import JobState
 
@@ -53,6 +54,23 @@ def test_help_names_every_verb(holdfast: Holdfast) -> None:
     # What a short verb stands for; `state diff` is `savepoint diff`.
     assert leaves() - set(listed) <= short | {"state diff"}
     assert set(listed) <= leaves() | SHORT.keys()
+
+
+def test_a_command_that_is_built_alone_is_the_same() -> None:
+    def told(command: Any) -> tuple[object, ...]:
+        return (
+            command.name,
+            command.help,
+            [(each.name, each.opts, each.help) for each in command.params if hasattr(each, "help")],
+        )
+
+    whole: Any = typer.main.get_command(app)
+    for words in map(str.split, sorted(leaves())):
+        alone: Any = typer.main.get_command(_called(words))
+        assert words[0] in {*SHORT, "help", "completion", "demo", "tour"} or len(alone.commands) == 1
+        assert told(find(alone, words)) == told(find(whole, words))
+    for unclear in ([], ["nothing"], ["state"], ["state", "nothing"]):
+        assert _called(unclear) is app
 
 
 def test_ctrl_c_while_options_are_read_is_told_too(
