@@ -18,12 +18,14 @@ SCRIPT = Path(__file__).parent / "jobs" / "over_connect.py"
 
 # Cases that share a folder, in the order of their calls.
 SHORT = (
-    ("dedupe", "keyed_with_a_note", "split_aggregate"),
-    ("watch",),
-    ("keyed_with_other_groups", "keyed_in_a_database", "split_join", "guard", "guard_of_a_sink"),
-    ("configure", "bootstrap", "lint_of_a_plan", "real_time_to_a_table", "continuous"),
+    ("dedupe",),
+    ("guard", "configure"),
 )
 LONG = (
+    ("keyed_with_a_note", "split_aggregate"),
+    ("watch",),
+    ("keyed_with_other_groups", "keyed_in_a_database", "split_join", "guard_of_a_sink"),
+    ("bootstrap", "lint_of_a_plan", "real_time_to_a_table", "continuous"),
     ("keyed", "keyed_again", "check"),
     (
         "all_arrived",
