@@ -11,14 +11,16 @@ import shutil
 import sqlite3
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
 from pathlib import Path
 
 import power_cut_programs as programs
+import power_cut_query as query
 import pytest
 from grid import WHOLE
-from power_cuts import EXT4, POSIX, Recording, State, cleared
+from power_cuts import EXT4, POSIX, Recording, State, Tree, cleared
 
 import holdfast as hf
 from golden import golden_on_disk
@@ -297,3 +299,78 @@ def test_lease(cut: Cut) -> None:
 def tree_of(folder: Path) -> dict[str, bytes]:
     """The bytes of every file."""
     return {str(file.relative_to(folder)): file.read_bytes() for file in folder.rglob("*") if file.is_file()}
+
+
+def logs(tree: Tree) -> dict[str, bytes]:
+    """The log files of a checkpoint under their final names, Hadoop's checksums of them included."""
+    places = ("offsets/", "commits/", "sources/0/")
+    found = {
+        path.removeprefix("ck/"): data or b""
+        for path, data in tree.contents().items()
+        if data is not None and path.startswith("ck/") and not path.endswith(".tmp")
+    }
+    return {
+        path: data
+        for path, data in found.items()
+        if path in ("metadata", ".metadata.crc") or (path.startswith(places) and ".tmp" not in path)
+    }
+
+
+def in_ledger(root: Path) -> int:
+    """The batches that the sink has."""
+    if not (root / query.LEDGER).exists():
+        return 0
+    with closing(sqlite3.connect(root / query.LEDGER)) as database:
+        tables = {name for (name,) in database.execute("select name from sqlite_master")}
+        if "sales" not in tables:
+            return 0
+        return int(database.execute("select count(distinct batch) from sales").fetchone()[0])
+
+
+def missing(tree: Tree, root: Path, promised: int, whole: dict[str, bytes]) -> Iterator[str]:
+    """What a cut has taken that Spark, or the sink, relies on."""
+    found = logs(tree)
+    written = in_ledger(root)
+    needed = [f"commits/{batch}" for batch in range(promised)]
+    needed += [
+        f"{log}/{batch}" for batch in range(max(promised, written)) for log in ("offsets", "sources/0")
+    ]
+    for path in (*needed, *(["metadata"] if needed else [])):
+        if path not in found:
+            yield f"{path.rpartition('/')[0] or path} is gone"
+    for path, data in found.items():
+        if data != whole[path]:
+            yield f"{path.rpartition('/')[0] or path} is torn"
+
+
+def cut_query(root: Path, manager: str, model: str) -> tuple[int, Counter[str]]:
+    """Run the query, cut it everywhere, and count the states in which something is missing."""
+    root.mkdir()
+    recording = Recording(root)
+    recording.run([sys.executable, str(Path(query.__file__)), manager], env=_environment())
+    tree, _ = Tree.read(root)
+    whole = logs(tree)
+    assert {
+        f"{log}/{batch}" for log in ("offsets", "commits") for batch in range(query.BATCHES)
+    } <= whole.keys()
+    states, failures = 0, Counter[str]()
+    for state in recording.states(model):
+        states += 1
+        cleared(root)
+        state.tree.write_to(root)
+        failures.update(set(missing(state.tree, root, len(state.promised), whole)))
+    return states, failures
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("model", [POSIX, EXT4])
+def test_a_reported_batch_and_the_input_of_a_written_one_are_kept(memory_folder: Path, model: str) -> None:
+    states, failures = cut_query(memory_folder / "place", "holdfast", model)
+    assert states > 100
+    assert not failures
+
+
+@pytest.mark.spark
+def test_sparks_own_file_manager_loses_both(memory_folder: Path) -> None:
+    _, failures = cut_query(memory_folder / "place", "spark", POSIX)
+    assert {"commits is gone", "offsets is gone", "offsets is torn"} <= failures.keys()

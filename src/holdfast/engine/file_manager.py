@@ -8,7 +8,7 @@ keep the state of its first run. So the query also gets a different file system 
 manager is used only after a test in which it has replaced a file.
 
 That file system is Holdfast's, which starts no process at all: a batch of 100 events of a SQL aggregate took
-126 ms instead of 176. It is in the package's jar, which a local session's JVM can load at any time. On a
+126 ms instead of 176. It flushes the logs of a query, so that they survive a power failure. It is in the package's jar, which a local session's JVM can load at any time. On a
 cluster the executors may not have the jar, so there it is Hadoop's own.
 
 On S3 a rename is a copy and a delete. The manager of Spark's package spark-hadoop-cloud uploads each file
@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import logging
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import reduce
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
 
 _LOG: Final = logging.getLogger("holdfast.engine")
 _FIRST, _SECOND = b"1", b"22"
+_SOURCES_S, _LOOK_S = 10.0, 0.005
 # The settings of a session are changed during a start, so only one start runs at a time.
 _ONE_START: Final = Lock()
 
@@ -57,8 +59,8 @@ _ONE_START: Final = Lock()
 def choose_file_manager(spark: SparkSession, checkpoint: str) -> Iterator[bool]:
     """Set the file manager that suits a checkpoint, for a query that starts within the block.
 
-    The settings are changed only during the start, and a query keeps the settings with which it started. A
-    manager set by the user is not changed.
+    The settings are changed only until the query has created its sources, whose logs are written with them,
+    and a query keeps the settings with which it started. A manager set by the user is not changed.
 
     Yields:
         False on S3 if Spark renames files, which is not atomic there.
@@ -90,6 +92,17 @@ def choose_file_manager(spark: SparkSession, checkpoint: str) -> Iterator[bool]:
         changes = {} if chosen is not None else local_settings(spark)
         with _changed(spark, changes):
             yield True
+            _await_sources(spark)
+
+
+def _await_sources(spark: SparkSession) -> None:
+    """Wait until no query of a session is creating its sources, which Spark does after `start` returns."""
+    last = time.monotonic() + _SOURCES_S
+    while any(query.status["message"].startswith("Initializing") for query in spark.streams.active):
+        if time.monotonic() > last:
+            _LOG.info("a query has created no sources within %s seconds", _SOURCES_S)
+            return
+        time.sleep(_LOOK_S)
 
 
 def replaces_files(spark: SparkSession) -> bool:

@@ -1,14 +1,21 @@
 package holdfast.files
 
-import java.nio.file.Files
+import java.io.{File, IOException}
+import java.nio.channels.FileChannel
+import java.nio.file.{Files, StandardOpenOption}
+import java.util.concurrent.ConcurrentHashMap
 
 import org.apache.hadoop.fs.{LocalFileSystem, Path, RawLocalFileSystem}
 import org.apache.hadoop.fs.permission.FsPermission
 
-/** Hadoop's file system for local files, which sets permissions without a process of its own.
+/** Hadoop's file system for local files, which sets permissions without a process of its own and flushes logs.
   *
   * Without Hadoop's native library, which PySpark does not contain, Hadoop starts `chmod` for each file that it
   * creates, several times in each batch of a query.
+  *
+  * A file of an offset log, a commit log, a file source or a table of files, and a `metadata` file, is flushed before
+  * it gets its name, and its name afterwards, so that a power cut loses none that Spark relied on. State is not
+  * flushed: a batch is run again when its state is lost, with the same input.
   */
 final class LocalFiles extends LocalFileSystem(new RawFiles)
 
@@ -20,4 +27,45 @@ private final class RawFiles extends RawLocalFileSystem {
     } catch {
       case _: UnsupportedOperationException | _: IllegalArgumentException => super.setPermission(path, permission)
     }
+
+  override def rename(from: Path, to: Path): Boolean =
+    if (!Flushed.contains(to)) super.rename(from, to)
+    else {
+      Flushed.file(pathToFile(from))
+      val renamed = super.rename(from, to)
+      // Without its Hadoop checksum a file is read as it is.
+      if (renamed && !to.getName.endsWith(".crc")) Flushed.names(pathToFile(to).getParentFile)
+      renamed
+    }
+}
+
+private object Flushed {
+  private val Logs = Set("offsets", "commits", "_spark_metadata")
+  private val Levels = 4
+  private val known = ConcurrentHashMap.newKeySet[File]()
+
+  def contains(path: Path): Boolean = {
+    val above = path.getParent
+    above != null && (Logs(above.getName) || path.getName == "metadata" || path.getName == ".metadata.crc" ||
+      above.getParent != null && above.getParent.getName == "sources")
+  }
+
+  def file(path: File): Unit = flush(path, StandardOpenOption.WRITE)
+
+  /** Flush the names in a directory, and the first time its own name and those of the directories above it. */
+  def names(directory: File): Unit = {
+    flush(directory, StandardOpenOption.READ)
+    Iterator.iterate(directory)(_.getParentFile).takeWhile(each => each.getParentFile != null && known.add(each))
+      .take(Levels).foreach(each => flushIfAllowed(each.getParentFile))
+  }
+
+  private def flushIfAllowed(directory: File): Unit =
+    try flush(directory, StandardOpenOption.READ)
+    catch { case _: IOException => () }
+
+  private def flush(path: File, option: StandardOpenOption): Unit = {
+    val channel = FileChannel.open(path.toPath, option)
+    try channel.force(true)
+    finally channel.close()
+  }
 }
