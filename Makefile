@@ -14,7 +14,7 @@ ARGS ?=
 # Tests that kill processes wait a lot: hence one worker more than two cores.
 PYTEST := $(BIN)/pytest -n 3 --dist worksteal
 
-.PHONY: demo test test-without-services proof fuzz mutants unit lint collected spark-4.3 classes services services-debian services-s3 services-s3a services-sparks services-cassandra services-hdfs services-yarn services-kafka services-image services-tikv services-clouds services-flink-state services-state-clients services-suites jar bench peers codes docs release output lock clean
+.PHONY: demo test test-without-services proof fuzz mutants past-faults unit lint collected spark-4.3 classes services services-debian services-s3 services-s3a services-sparks services-cassandra services-hdfs services-yarn services-kafka services-image services-tikv services-clouds services-flink-state services-state-clients services-suites jar bench peers codes docs release output lock clean
 .DEFAULT_GOAL := demo
 
 demo: $(READY)  ## run the coffee shop to its end, kill included
@@ -40,6 +40,9 @@ fuzz: $(READY)  ## fuzz every reader of bytes for MINUTES=…, and write docs/pr
 
 mutants: $(READY)  ## break the code in COUNT=… places drawn by SEED=…, and see which the quick tests miss
 	@PYTHONPATH=tests/support $(BIN)/python tests/support/mutants.py --count $(or $(COUNT),100) --seed $(or $(SEED),49)
+
+past-faults: $(READY)  ## put ten faults of the past back, one by one, and see how long until the quick tests find each
+	@PYTHONPATH=tests/support $(BIN)/python tests/support/past_faults.py
 
 # Compiled modules stay, for the workers of tests and the processes that tests start.
 unexport PYTHONDONTWRITEBYTECODE

@@ -6,8 +6,9 @@ import email
 import re
 import subprocess
 import tempfile
+import time
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from email.message import Message
 from pathlib import Path
 
@@ -23,7 +24,8 @@ pytestmark = pytest.mark.docs
 
 README = ROOT / "README.md"
 EXISTING_QUERY = ROOT / "docs" / "guides" / "existing-query.md"
-TUTORIALS = (README, EXISTING_QUERY)
+# A person's patience: from nothing but the wheel to a savepoint, and to new code that was checked.
+SAVED_S, CHECKED_S = 300, 600
 
 FENCED = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"(!?)\[[^\]]*\]\(([^)\s]+)\)")
@@ -96,36 +98,56 @@ def test_the_wheel_brings_exactly_one_jar(wheel: Path) -> None:
 
 @pytest.mark.spark
 @pytest.mark.fault
-@pytest.mark.parametrize("page", TUTORIALS, ids=lambda page: str(page.relative_to(ROOT)))
-def test_a_tutorial_works_from_top_to_bottom(
-    page: Path, folder: Path, environ: Mapping[str, str], tmp_path: Path
+def test_the_readme_works_from_top_to_bottom(
+    folder: Path, environ: Mapping[str, str], tmp_path: Path
 ) -> None:
     # What comes below is not for who has only the package; the demo is run by a test of its own.
-    told, _, _ = page.read_text(encoding="utf-8").partition("\n## Two commands\n")
-    terminals = Terminals(folder, environ, tmp_path)
+    told, _, _ = README.read_text(encoding="utf-8").partition("\n## Two commands\n")
+    follow(told, folder, environ, tmp_path)
+
+
+@pytest.mark.spark
+@pytest.mark.fault
+def test_from_the_wheel_to_a_savepoint_in_five_minutes_and_to_checked_code_in_ten(
+    wheel: Path, folder: Path, tmp_path: Path, record_testsuite_property: Callable[[str, object], None]
+) -> None:
+    begun = time.monotonic()
+    programs = install(wheel, tmp_path / "installed")
+    installed = time.monotonic()
+    [port] = free_ports(1)
+    told = EXISTING_QUERY.read_text(encoding="utf-8")
+    ended = follow(told, folder, readers_environment(programs, port), tmp_path)
+    saved = next(at for command, at in ended.items() if command.startswith("holdfast savepoint take "))
+    checked = next(at for command, at in ended.items() if command.startswith("holdfast check changed.py "))
+    for name, at in (("installed_s", installed), ("saved_s", saved), ("checked_s", checked)):
+        record_testsuite_property(name, round(at - begun, 1))
+    assert saved - begun < SAVED_S
+    assert checked - begun < CHECKED_S
+
+
+def follow(document: str, folder: Path, environ: Mapping[str, str], logs: Path) -> Mapping[str, float]:
+    """Do what a document says, and return when each command had ended."""
+    terminals = Terminals(folder, environ, logs)
     try:
-        terminals.follow(told)
+        terminals.follow(document)
     finally:
         terminals.close()
     assert not (folder / "elsewhere").exists()  # which a dry run names
+    return terminals.ended
 
 
 def test_the_guide_for_spark_3_5_works_on_a_checkpoint_of_it(
     folder: Path, environ: Mapping[str, str], tmp_path: Path
 ) -> None:
     golden_on_disk("3.5/aggregate-rocksdb", folder / "checkpoints" / "visits")
-    terminals = Terminals(folder, environ, tmp_path)
-    try:
-        terminals.follow((ROOT / "docs" / "guides" / "spark-3.5.md").read_text(encoding="utf-8"))
-    finally:
-        terminals.close()
+    follow((ROOT / "docs" / "guides" / "spark-3.5.md").read_text(encoding="utf-8"), folder, environ, tmp_path)
 
 
 def test_each_file_of_a_document_is_saved_and_run() -> None:
     """By the test of tutorials, or by one of the page's own."""
     documents = (*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"))
     pages = {page for page in documents if FILE.search(page.read_text(encoding="utf-8"))}
-    assert pages == {*TUTORIALS, ROOT / "docs" / "guides" / "any-query.md"}
+    assert pages == {README, EXISTING_QUERY, ROOT / "docs" / "guides" / "any-query.md"}
 
 
 @pytest.mark.spark

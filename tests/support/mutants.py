@@ -108,7 +108,7 @@ def main() -> int:
             if time.monotonic() > until:
                 break
             at = time.monotonic()
-            outcome = _outcome(mutant, copy, importers, given.limit)
+            outcome = outcome_of(mutant, copy, importers.tests_of(mutant.path), given.limit)
             outcomes.append((room, mutant, outcome, time.monotonic() - at))
             _say(f"{len(outcomes)}/{len(drawn)} {room}: {mutant.path}:{mutant.line} {outcome}")
             if outcome == "survived":
@@ -255,7 +255,7 @@ def _imported(path: Path) -> frozenset[str]:
     return frozenset(names)
 
 
-def _outcome(mutant: Mutant, copy: Path, importers: Importers, limit: float) -> str:
+def outcome_of(mutant: Mutant, copy: Path, stages: list[list[str]], limit: float) -> str:
     """Run the tests on a mutant; return what became of it."""
     if mutant.key in _equivalent():
         return "equivalent"
@@ -265,7 +265,7 @@ def _outcome(mutant: Mutant, copy: Path, importers: Importers, limit: float) -> 
     try:
         compile(file.read_bytes(), mutant.path, "exec")
         until = time.monotonic() + limit
-        for stage in importers.tests_of(mutant.path):
+        for stage in stages:
             left = until - time.monotonic()
             if not stage or left < 1:
                 continue

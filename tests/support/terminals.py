@@ -82,6 +82,8 @@ class Terminals:
         self._number = 0
         # Of the newest command, and what to show of it where the code is not what the document lets expect.
         self._code, self._context = 0, ""
+        # When each command had ended, by `time.monotonic`.
+        self.ended: dict[str, float] = {}
 
     def follow(self, document: str) -> None:
         """Do what it says from top to bottom; a code other than 0 is one that it shows with `echo $?`."""
@@ -130,6 +132,7 @@ class Terminals:
         assert fits(self._in_place(printed), "\n".join(answer)), context
         assert self._files_in_use() == before, context
         self._code, self._context = code, context
+        self.ended.setdefault(step.command, time.monotonic())
 
     def _files_at_rest(self) -> dict[str, bytes]:
         """The same once each batch that was planned is committed: its output is shown a moment before."""
