@@ -43,6 +43,7 @@ VERBS = {
     "upgrade": "jobs.upgrade",
     "apply": "jobs.apply",
     "cancel": "jobs.cancel",
+    "mirror": "savepoints.take_and_retain",
     "watch": "watch",
     "restore": "savepoints.restore",
     "fork": "savepoints.fork",

@@ -288,6 +288,15 @@ VERBS: Mapping[str, tuple[Answer, ...]] = {
             own=DRY_RUN | {"deletes_checkpoint": (bool, "True if its checkpoint is deleted.")},
         ),
     ),
+    "mirror": (
+        Answer("A line for each check", (PeriodicTake,)),
+        Answer("A line when an alert fires or clears", (AlertEvent,), {"text": EVENT["text"]}),
+        Answer(
+            "With `--metrics-port`, when the server is ready",
+            own={name: SERVING.own[name] for name in ("event", "url")},
+        ),
+        Answer("A line when a step fails and will be retried", own={"event": (str, "`error`."), **ERROR.own}),
+    ),
     "watch": (
         Answer(
             "A line for each update of the integrity record",

@@ -96,6 +96,7 @@ CASES: Final = {
         upgrade nojob --back
         apply nofile.toml
         apply DEPLOYMENT.toml nojob
+        mirror nowhere made
         watch nowhere
         offsets show nowhere
         offsets show empty
@@ -332,6 +333,10 @@ CASES: Final = {
         skew CK --top x
         alerts
         alerts list --nonsense
+        mirror CK
+        mirror CK CK/inside --once
+        mirror CK made --once --retain soon
+        mirror CK made --once --alert mirror_age=x
         watch CK --every 0
         watch CK --every never
         check

@@ -138,6 +138,7 @@ SCENES: tuple[tuple[str, tuple[str, ...]], ...] = (
     ),
     ("apply", ("apply deployment.toml --dry-run", "apply deployment.toml nobody")),
     ("checkpoint-release", ("checkpoint release orders --dry-run",)),
+    ("mirror", ("mirror orders elsewhere --once", "mirror orders elsewhere --once")),
 )
 # What differs each time: the end of a savepoint's id, and the id of a fork's query.
 CHANCE = (

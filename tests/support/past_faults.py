@@ -1,4 +1,4 @@
-"""Ten faults of the past, put back one by one: `make past-faults` measures how long until a quick test finds each.
+"""Ten faults of the past, put back one by one: `make past-faults` measures when a quick test finds each.
 
 Each was found by somebody once, in an earlier state of the code. Here it is one change of today's code. The
 result is in `docs/proof/past-faults.md`.

@@ -96,6 +96,7 @@ WORKING: Final = """
     tour made --yes
     ttl windows --what-if 1h
     version
+    mirror CK made --once
     watch CK --once
 """
 # What starts Spark, or goes on until it is ended, is tried where that is waited for.

@@ -7,6 +7,7 @@ import os
 from holdfast.checkpoints import record_of
 from holdfast.checkpoints.checkpoint import ProgressCallback
 from holdfast.config.checks import whole
+from holdfast.config.units import parse_duration
 from holdfast.external.view import open_checkpoint
 from holdfast.extras import require_package
 from holdfast.savepoints import periodic
@@ -97,7 +98,7 @@ def take_and_retain(
     checkpoint: Address,
     catalog: Address,
     *,
-    retain: int | None = None,
+    retain: int | str | None = None,
     label: str = periodic.LABEL,
     deep: bool = False,
     drop_expired: bool = False,
@@ -112,7 +113,8 @@ def take_and_retain(
     Args:
         checkpoint: The checkpoint's path or URI.
         catalog: The savepoint catalog, a directory; created if missing.
-        retain: The number of savepoints to keep, at least one; None keeps all.
+        retain: The number of savepoints to keep, at least one, or their maximum age, such as "7d"; None keeps
+            all. By age, all of the last hour are kept, then one for each hour of a day and one for each day.
         label: The label of the savepoints that count.
         deep: As in `take`.
         drop_expired: As in `take`.
@@ -128,13 +130,14 @@ def take_and_retain(
         again = hf.savepoints.take_and_retain("checkpoints/visits", "hourly", retain=24)
         assert again.taken is None and again.existing == result.taken.manifest.savepoint_id
     """
-    if retain is not None:
-        whole(retain, "retain", least=1)
+    retained_ms = parse_duration(retain, "retain") if isinstance(retain, str) else None
+    retained = None if retain is None or isinstance(retain, str) else whole(retain, "retain", least=1)
     origin = open_checkpoint(checkpoint)
     return periodic.take_and_retain(
         origin,
         open_storage(os.fspath(catalog), "catalog"),
-        retained=retain,
+        retained=retained,
+        retained_ms=retained_ms,
         label=label,
         deep=deep,
         record=record_of(origin, home),

@@ -31,6 +31,7 @@ from holdfast.cli import (
     help_text,
     interrupts,
     lint,
+    mirror,
     offsets,
     options,
     output,
@@ -273,6 +274,7 @@ app.command("upgrade", short_help="Replace the code of a job, and return to the 
 app.command("apply", short_help="Start, stop and upgrade jobs until they are as a file says.")(apply.apply)
 app.command("cancel", short_help="End a job's driver at once.")(stop.cancel)
 app.command("skew", short_help="Show which keys and partitions have the most data.")(skew.skew)
+app.command("mirror", short_help="Keep savepoints of a running query on a different storage.")(mirror.mirror)
 app.command("watch", short_help="Monitor a query that runs outside Holdfast.")(watch.watch)
 app.add_typer(alerts.app, name="alerts", short_help="List alerts of jobs, or export the alert rules.")
 app.add_typer(

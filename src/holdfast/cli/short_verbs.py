@@ -57,6 +57,7 @@ PANELS: Final[tuple[tuple[str, tuple[str, ...]], ...]] = (
         "Back up and recover",
         (
             "watch",
+            "mirror",
             "savepoint take",
             "savepoint list",
             "savepoint digest",

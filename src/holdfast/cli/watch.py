@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from holdfast.checkpoints.record import Noting, Recorder
     from holdfast.config.alert_settings import Alerts
+    from holdfast.jobs.checkpoint_watch import CheckpointWatch
     from holdfast.observe.alerting import AlertEvent
     from holdfast.storage.port import Storage
 
@@ -72,7 +73,7 @@ def watch(
     from holdfast.storage import open_storage
 
     every_ms = parse_duration(every, "--every")
-    alerts = _alerts(alert)
+    alerts = alerts_of(alert)
     storage = open_storage(checkpoint_of(checkpoint, home))
     _require_checkpoint(storage)
     place = options.settings(home).ensure_home().resolve()
@@ -84,8 +85,8 @@ def watch(
         _begin(recorder, storage, anew=anew)
         _tell(storage, recorder.look(), json, first=True)
         if not once:
-            with _measured(storage, place, name, alerts, metrics_port, json) as look:
-                _follow(recorder, storage, every_ms / 1000, json, look)
+            with measured(storage, place, name, alerts, metrics_port, json) as watched:
+                _follow(recorder, storage, every_ms / 1000, json, watched)
     finally:
         file.unlock()
     homes = next_step.home_words(home)
@@ -118,7 +119,7 @@ def _begin(recorder: Recorder, storage: Storage, *, anew: bool) -> None:
         )
 
 
-def _alerts(given: list[str] | None) -> Alerts:
+def alerts_of(given: list[str] | None) -> Alerts:
     """Parse the alert thresholds and receivers on the command line.
 
     Raises:
@@ -142,10 +143,10 @@ def _alerts(given: list[str] | None) -> Alerts:
 
 
 @contextmanager
-def _measured(
+def measured(
     storage: Storage, home: Path, name: str | None, alerts: Alerts, port: int | None, json: bool
-) -> Iterator[Callable[[], None]]:
-    """Serve metrics and alerts while the verb runs; the body calls the yielded function regularly."""
+) -> Iterator[CheckpointWatch]:
+    """Serve metrics while the verb runs; the body calls `say_alerts` regularly."""
     from holdfast.jobs.checkpoint_watch import CheckpointWatch
     from holdfast.observe.prometheus import MetricsServer
 
@@ -157,18 +158,20 @@ def _measured(
             output.emit_json({"event": "serving", "url": server.url})
         output.say(f"serving metrics at {server.url}")
 
-    def look() -> None:
-        _tell_alerts(watched.look(), json)
-        for notice in watched.heard():
-            output.insist(f"error: {notice.text}")
-
     try:
-        look()
-        yield look
+        say_alerts(watched, json)
+        yield watched
     finally:
         _tell_alerts(watched.close(), json)
         if server is not None:
             server.close()
+
+
+def say_alerts(watched: CheckpointWatch, json: bool) -> None:
+    """Look at the checkpoint's files, and print the alerts that begin or end."""
+    _tell_alerts(watched.look(), json)
+    for notice in watched.heard():
+        output.insist(f"error: {notice.text}")
 
 
 def _tell_alerts(events: Iterable[AlertEvent], json: bool) -> None:
@@ -180,17 +183,17 @@ def _tell_alerts(events: Iterable[AlertEvent], json: bool) -> None:
 
 
 def _follow(
-    recorder: Recorder, storage: Storage, every_s: float, json: bool, look: Callable[[], None]
+    recorder: Recorder, storage: Storage, every_s: float, json: bool, watched: CheckpointWatch
 ) -> None:
     told: str | None = None
     with until_stopped() as stopped:
         while not stopped.wait(every_s):
             try:
                 _tell(storage, recorder.look(), json)
-                look()
+                say_alerts(watched, json)
                 told = None
             except (Unavailable, Corrupt, Conflict) as error:  # noqa: PERF203 - the wait is longer
-                told = _tell_error(error, told, json)
+                told = say_error(error, told, json)
 
 
 def _tell(storage: Storage, noting: Noting, json: bool, *, first: bool = False) -> None:
@@ -211,7 +214,7 @@ def _tell(storage: Storage, noting: Noting, json: bool, *, first: bool = False) 
         )
 
 
-def _tell_error(error: HoldfastError, told: str | None, json: bool) -> str:
+def say_error(error: HoldfastError, told: str | None, json: bool) -> str:
     """Print an error unless it equals the last one printed; return its text."""
     text = str(error)
     if text != told:

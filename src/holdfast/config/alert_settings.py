@@ -42,6 +42,7 @@ _DURATIONS: Final = (
     "lag_growing",
     "offsets_expiring",
     "savepoint_age",
+    "mirror_age",
     "drill_time",
 )
 
@@ -121,6 +122,7 @@ class Alerts:
         late_rows: The maximum share of rows that are dropped as late.
         skew: The maximum size of the largest partition, as a multiple of the mean.
         savepoint_age: The maximum age of the newest savepoint, if the job takes savepoints.
+        mirror_age: The maximum time since `holdfast mirror` last copied what was committed.
         drill_time: The maximum duration of the newest drill.
         snapshots_repaired: The maximum number of snapshots that Spark repairs within ten minutes.
         format_version: The minimum state-checkpoint format.
@@ -150,6 +152,7 @@ class Alerts:
     late_rows: float | str | None = 0.05
     skew: float | str | None = 4.0
     savepoint_age: Duration | None = "24h"
+    mirror_age: Duration | None = "5m"
     drill_time: Duration | None = "5m"
     snapshots_repaired: int | str | None = 0
     format_version: int | str | None = 2

@@ -8,8 +8,9 @@ keep the state of its first run. So the query also gets a different file system 
 manager is used only after a test in which it has replaced a file.
 
 That file system is Holdfast's, which starts no process at all: a batch of 100 events of a SQL aggregate took
-126 ms instead of 176. It flushes the logs of a query, so that they survive a power failure. It is in the package's jar, which a local session's JVM can load at any time. On a
-cluster the executors may not have the jar, so there it is Hadoop's own.
+126 ms instead of 176. It flushes the logs of a query, so that they survive a power failure. It is in the
+package's jar, which a local session's JVM can load at any time. On a cluster the executors may not have the
+jar, so there it is Hadoop's own.
 
 On S3 a rename is a copy and a delete. The manager of Spark's package spark-hadoop-cloud uploads each file
 under its final name, and aborts the upload if the file must not appear.

@@ -116,6 +116,9 @@ class CheckpointWatch:
         home: The state home.
         clock: Returns epoch milliseconds.
 
+    Attributes:
+        mirrored_ms: The time up to which the checkpoint has been mirrored; None without a mirror.
+
     Raises:
         Conflict: A supervisor already watches a job of this name.
     """
@@ -135,6 +138,7 @@ class CheckpointWatch:
         self._checkpoint = checkpoint
         self._name = name
         self._clock = clock
+        self.mirrored_ms: int | None = None
         diary = AlertStore(home)
         self._watcher = Watcher(name, alerts, diary)
         self._delivery = AlertDelivery(name, alerts, diary, clock)
@@ -158,13 +162,17 @@ class CheckpointWatch:
         finally:
             self._pace.took(time.monotonic() - began)
         self._watcher.looked(self._name, facts)
-        events = self._watcher.evaluate(JobFacts(self._name), self._clock())
+        events = self._watcher.evaluate(self._facts(), self._clock())
         self._delivery.now(self._watcher.alerts, events)
         return events
 
     def samples(self) -> tuple[MetricSample, ...]:
         """Return the newest metrics, with current ages."""
-        return self._watcher.measure(JobFacts(self._name), self._clock())
+        return self._watcher.measure(self._facts(), self._clock())
+
+    def _facts(self) -> JobFacts:
+        mirrored = {} if self.mirrored_ms is None else {self._name: self.mirrored_ms}
+        return JobFacts(self._name, mirrored_ms=mirrored)
 
     def heard(self) -> list[JobEvent]:
         """Return the failed deliveries."""

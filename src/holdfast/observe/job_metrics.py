@@ -47,6 +47,7 @@ class JobFacts:
         recovering_since_ms: The time of the failure from which the job is still recovering; None otherwise.
         savepoints: The time of the newest savepoint of each query with savepoints; None before its first.
         drills_ms: The duration of the newest drill of each query.
+        mirrored_ms: The time at which the mirror of each mirrored query had all committed batches.
     """
 
     name: str
@@ -62,6 +63,7 @@ class JobFacts:
     recovering_since_ms: int | None = None
     savepoints: Mapping[str, TakenSavepoint | None] = field(default_factory=dict)
     drills_ms: Mapping[str, int] = field(default_factory=dict)
+    mirrored_ms: Mapping[str, int] = field(default_factory=dict)
 
 
 def job_samples(facts: JobFacts, now_ms: int, busy_since_ms: int | None = None) -> list[MetricSample]:
@@ -93,6 +95,8 @@ def job_samples(facts: JobFacts, now_ms: int, busy_since_ms: int | None = None) 
         numbers.append(sample("holdfast_checkpoint_failures_total", number, facts.name, cause))
     for query, taken in facts.savepoints.items():
         numbers += samples_of((facts.name, query), _savepoint(facts, taken, now_ms))
+    for query, at_ms in facts.mirrored_ms.items():
+        numbers.append(sample("holdfast_mirror_age_seconds", (now_ms - at_ms) / 1000, facts.name, query))
     for query, took_ms in facts.drills_ms.items():
         numbers.append(sample("holdfast_drill_seconds", took_ms / 1000, facts.name, query))
     return numbers

@@ -393,6 +393,12 @@ METRICS: Final[tuple[Metric, ...]] = (
     ),
     Metric("holdfast_savepoint_bytes", QUERY, "Bytes of the newest savepoint's files.", "the registry"),
     Metric(
+        "holdfast_mirror_age_seconds",
+        QUERY,
+        "Time since the mirror had all committed batches: what a loss of the checkpoint would cost now.",
+        "`holdfast mirror`",
+    ),
+    Metric(
         "holdfast_drill_seconds",
         QUERY,
         "Time of the newest drill, from the decision to recover to the first commit.",

@@ -193,6 +193,14 @@ RULES: Final[tuple[AlertRule, ...]] = (
         advice="see in `holdfast status` why no savepoint was taken",
     ),
     AlertRule(
+        "mirror_age",
+        "holdfast_mirror_age_seconds",
+        QUERY,
+        severity=CRITICAL,
+        says="the mirror of query {query} is {value} behind, over {threshold}",
+        advice="the output of `holdfast mirror` shows why nothing was copied",
+    ),
+    AlertRule(
         "drill_time",
         "holdfast_drill_seconds",
         QUERY,

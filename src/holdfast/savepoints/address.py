@@ -1,13 +1,15 @@
 """The address of a savepoint, a checkpoint or a catalog, parsed once.
 
 `DIR/20260305T08` and `DIR@before-upgrade` stand for `DIR/savepoints/20260305T080000.000Z-1f0c33aa-b41-9d2e`.
-`DIR@latest` is the newest savepoint, and a local directory with a single savepoint is that savepoint. An
+`DIR@latest` is the newest savepoint, `DIR@2026-03-05T08:00` the newest one taken by that time (UTC), and a
+local directory with a single savepoint is that savepoint. An
 ambiguous name is rejected. The part after the last `@` is a label unless it contains a slash, so `DIR@LABEL/`
 is a directory; digits are the batch of a checkpoint.
 """
 
 from __future__ import annotations
 
+import datetime as dt
 import os
 import re
 from collections.abc import Sequence
@@ -299,6 +301,23 @@ def _labelled(catalog: Storage, label: str, given: str) -> StateAddress:
     if not matching and label == LATEST:
         whole = [savepoint for savepoint in listed(catalog) if savepoint.problem is None]
         matching = whole[-1:]
+    until_ms = None if matching else _time_ms(label)
+    if until_ms is not None:
+        matching = [
+            savepoint
+            for savepoint in listed(catalog)
+            if savepoint.problem is None
+            and savepoint.manifest is not None
+            and savepoint.manifest.created_ms <= until_ms
+        ][-1:]
+        if not matching:
+            raise NotFound(
+                "no savepoint in this catalog was taken by this time",
+                code="HF-E3080",
+                where=catalog.uri,
+                found=label,
+                hint=f"list the savepoints with `holdfast savepoint list {place_word(catalog.uri)}`",
+            )
     if not matching:
         raise NotFound(
             f"no savepoint in this catalog has the label {label!r}",
@@ -308,6 +327,17 @@ def _labelled(catalog: Storage, label: str, given: str) -> StateAddress:
             hint=f"list the savepoints with `holdfast savepoint list {place_word(catalog.uri)}`",
         )
     return StateAddress.parse(matching[0].uri)
+
+
+def _time_ms(text: str) -> int | None:
+    """Return a time with hours in epoch milliseconds, UTC where it has no zone; None for any other text."""
+    if "T" not in text:
+        return None
+    try:
+        moment = dt.datetime.fromisoformat(text.replace("Z", "+00:00"))
+    except ValueError:
+        return None
+    return int((moment if moment.tzinfo else moment.replace(tzinfo=dt.timezone.utc)).timestamp() * 1000)
 
 
 def catalogs_of(folder: str) -> Sequence[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
@@ -25,6 +25,8 @@ from holdfast.storage.port import Storage
 
 # The label of savepoints that may be deleted automatically.
 LABEL: Final = "periodic"
+_HOUR_MS: Final = 3_600_000
+_DAY_MS: Final = 24 * _HOUR_MS
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +60,7 @@ def take_and_retain(
     catalog: Storage,
     *,
     retained: int | None,
+    retained_ms: int | None = None,
     clock: Clock = now_ms,
     chance: Chance = os.urandom,
     label: str = LABEL,
@@ -76,6 +79,7 @@ def take_and_retain(
         checkpoint: The checkpoint.
         catalog: The catalog.
         retained: Number of savepoints to keep, at least one; None for all.
+        retained_ms: The age up to which savepoints are kept, as `surplus` counts; None for any age.
         clock: The time in epoch milliseconds.
         chance: Returns a number of random bytes.
         label: The label.
@@ -108,7 +112,13 @@ def take_and_retain(
     )
     removed: list[str] = []
     left = None
-    for earlier in before[: 0 if retained is None else max(len(before) + 1 - retained, 0)]:
+    many = before[: 0 if retained is None else max(len(before) + 1 - retained, 0)]
+    old = set[int]()
+    if retained_ms is not None:
+        old = surplus([each.created_ms for each in (*before, taken.manifest)], clock(), retained_ms)
+    for place, earlier in enumerate(before):
+        if place >= len(many) and place not in old:
+            continue
         try:
             if described(catalog, earlier.savepoint_id).manifest != earlier:
                 continue  # somebody has labelled it otherwise meanwhile, to keep it
@@ -120,6 +130,30 @@ def take_and_retain(
         except NotFound:
             continue  # somebody else was quicker
     return PeriodicTake(plan.query_id, taken.manifest.batch_id, taken, tuple(removed), left)
+
+
+def surplus(created_ms: Sequence[int], now_ms: int, retained_ms: int) -> set[int]:
+    """Return the places of the savepoints that are too old or too close to one another.
+
+    All of the last hour are kept, the first of each hour of the last day, and the first of each earlier day,
+    up to the age. The newest is always kept.
+
+    Args:
+        created_ms: When the savepoints were taken, oldest first.
+        now_ms: The current time in epoch milliseconds.
+        retained_ms: The maximum age.
+    """
+    found, kept = set[int](), set[tuple[int, int]]()
+    for place, at_ms in enumerate(created_ms[:-1]):
+        age_ms = now_ms - at_ms
+        if age_ms <= min(_HOUR_MS, retained_ms):
+            continue
+        unit_ms = _HOUR_MS if age_ms <= _DAY_MS else _DAY_MS
+        period = (unit_ms, at_ms // unit_ms)
+        if age_ms > retained_ms or period in kept:
+            found.add(place)
+        kept.add(period)
+    return found
 
 
 def newest_ms(catalog: Storage, query_id: str, checkpoint: str, label: str = LABEL) -> int | None:

@@ -52,6 +52,7 @@ ELSEWHERE = {
     "holdfast apply deployment.toml --dry-run": "starts Spark",
     "holdfast apply deployment.toml": "starts Spark",
     "holdfast cancel visits": "waits for a supervisor",
+    "holdfast mirror checkpoints/visits s3://backups/visits --retain 30d": "goes on until Ctrl-C",
     "holdfast watch checkpoints/visits --metrics-port 9400 --alert state_size=50g": "goes on until Ctrl-C",
     "holdfast savepoint take checkpoints/visits savepoints --every 10m --keep 5": "goes on until Ctrl-C",
     "holdfast state bootstrap visits.py savepoints --from history.py": "starts Spark",

@@ -159,6 +159,7 @@ AFTER = {
     ),
     "skew checkpoints/visits": "holdfast skew checkpoints/visits --top 10",
     "skew visits": "holdfast skew checkpoints/visits --top 10",
+    "mirror checkpoints/visits mirrored --once": "holdfast savepoint list mirrored",
     "watch checkpoints/visits --once": "holdfast checkpoint verify checkpoints/visits",
     "doctor --job visits.py": "holdfast run visits.py",
     "run visits.py --set trigger='5 seconds' --dry-run": "holdfast run visits.py --set 'trigger=5 seconds'",

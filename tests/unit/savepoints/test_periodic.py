@@ -9,7 +9,7 @@ from holdfast.errors import Corrupt, NotFound
 from holdfast.savepoints.catalog import load
 from holdfast.savepoints.derived import FileChanges, derive
 from holdfast.savepoints.leases import TakeLease
-from holdfast.savepoints.periodic import PeriodicTake, newest_ms, take_and_retain
+from holdfast.savepoints.periodic import PeriodicTake, newest_ms, surplus, take_and_retain
 from holdfast.storage.memory import MemoryStorage
 
 OTHER = "0c9c4a52-1111-4222-8333-444455556666"
@@ -115,3 +115,29 @@ def test_what_a_person_has_made_of_one_stays_whatever_its_label() -> None:
         turn(hands, MemoryStorage(file_query(count)), into, 1)
     assert batches(into) == [0, 3]
     assert changed in manifests(into)
+
+
+def test_an_age_keeps_an_hour_whole_then_one_for_each_hour_and_day() -> None:
+    minute, hour, day = 60_000, 3_600_000, 86_400_000
+    now = 100 * day
+    # By hand: 8 days old; 6 days and a minute later; 5 hours and two in the hour of 4; then the last hour.
+    ages = [8 * day, 6 * day, 6 * day - minute, 5 * hour, 4 * hour, 4 * hour - minute, 30 * minute, minute]
+    assert surplus([now - age for age in ages], now, 7 * day) == {0, 2, 5}
+    assert surplus([now - age for age in ages], now, 2 * hour) == {0, 1, 2, 3, 4, 5}
+    assert surplus([now - 9 * day], now, 7 * day) == set()  # the newest
+
+
+def test_an_age_deletes_what_is_older() -> None:
+    hands, into = Hands(), catalog()
+    for count in range(1, 5):
+        take_and_retain(
+            MemoryStorage(file_query(count)),
+            into,
+            retained=None,
+            retained_ms=1,
+            clock=hands.clock,
+            chance=hands.chance,
+            label="nightly",
+        )
+    assert batches(into)[-1] == 3
+    assert len(batches(into)) <= 2
