@@ -9,6 +9,8 @@ from holdfast.cli import output
 from holdfast_bench.backends.backends_bench import RECOVERED
 from holdfast_bench.keyed.keyed_figures import MIB
 from holdfast_bench.measure import percentile
+from holdfast_bench.nexmark.holdfast_queries import HOLDFAST, PYSPARK
+from holdfast_bench.nexmark.nexmark_bench import FLINK, can_say
 from holdfast_bench.peers.peers_bench import CORES
 from holdfast_bench.peers.spark_sides import SQL
 
@@ -196,6 +198,9 @@ def _show_nexmark(found: Nexmark) -> None:
         ],
     )
     _show_results(found.results, "in {} rounds")
+    for side in (PYSPARK, FLINK):
+        if cannot := [query for query, of in found.runs if of == HOLDFAST and not can_say(side, query)]:
+            output.line(f"  {side}: has no {', '.join(cannot)} (see docs/guides/nexmark.md)")
     _show_absent(found)
 
 
@@ -283,7 +288,7 @@ def _show_results(results: Iterable[Result], pairs: str) -> None:
     """Print each comparison with the limits of the true value; `pairs` tells what they were found by."""
     for result in results:
         within = ""
-        if result.within is not None:
+        if result.within is not None and len(result.pairs) > 1:
             least, most = map(_value, result.within)
             within = f" ({least} to {most} {pairs.format(len(result.pairs))})"
         output.line(f"  {result.comparison.name} = {_value(result.value)}{within}{_promise(result)}")

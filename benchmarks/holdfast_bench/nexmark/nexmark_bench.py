@@ -145,7 +145,7 @@ def nexmark(
         say("writing the events …")
         _write(folder, sizes, text=FLINK in chosen)
         for query in [query for query in QUERIES if not queries or query in queries]:
-            able = [side for side in chosen if _can_say(side, query)]
+            able = [side for side in chosen if can_say(side, query)]
             for number in range(runs):
                 for side in in_turn(able, number) if able else ():
                     if f"{query} {side}" in found.failed:
@@ -161,7 +161,8 @@ def nexmark(
     return found
 
 
-def _can_say(side: str, query: str) -> bool:
+def can_say(side: str, query: str) -> bool:
+    """Return whether a side can express a query; Holdfast can express all."""
     if side == PYSPARK:
         return QUERIES[query].plain is not None
     return side != FLINK or query not in NOT_IN_FLINK

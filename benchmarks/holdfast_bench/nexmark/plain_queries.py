@@ -102,12 +102,20 @@ def q7(streams: Streams) -> DataFrame:
     """Find the highest bids of each ten seconds."""
     from pyspark.sql import functions as F  # noqa: N812 - the package imports without Spark
 
-    bids = timed(streams.bid).select("*", F.window("dateTime", WINDOW))
+    # A stream has one column of event time, here the window, so the time of a bid becomes a number.
+    bids = timed(streams.bid).select(
+        "auction",
+        "bidder",
+        "price",
+        "extra",
+        F.unix_micros("dateTime").alias("at"),
+        F.window("dateTime", WINDOW),
+    )
     highest = (
         timed(streams.bid).groupBy(F.window("dateTime", WINDOW).alias("of")).agg(F.max("price").alias("most"))
     )
     found = bids.join(highest, (_col("window") == _col("of")) & (_col("price") == _col("most")))
-    return found.select("auction", "bidder", "price", "dateTime", "extra")
+    return found.select("auction", "bidder", "price", F.timestamp_micros("at").alias("dateTime"), "extra")
 
 
 def q8(streams: Streams) -> DataFrame:

@@ -369,8 +369,12 @@ def _top(owner: Numbers, size: int, bids: pa.Table) -> tuple[Numbers, Numbers]:
     price, at, bidder = (_numbers(bids[name]) for name in ("price", "dateTime", "bidder"))
     order = np.lexsort((bidder, at, -price, owner))
     keys = np.stack([owner, price, at, bidder])[:, order]
-    if (keys[:, 1:] == keys[:, :-1]).all(axis=0).any():
-        texts = [_ranks(bids[name]) for name in ("extra", "url", "channel")]
+    equal = (keys[:, 1:] == keys[:, :-1]).all(axis=0)
+    if equal.any():
+        tied = order[np.append(equal, False) | np.insert(equal, 0, False)]
+        texts = np.zeros((3, len(owner)), np.int64)
+        for rank_of, name in zip(texts, ("extra", "url", "channel"), strict=True):
+            rank_of[tied] = _ranks(bids[name].take(pa.array(tied)))
         order = np.lexsort((*texts, bidder, at, -price, owner))
     counts = np.bincount(owner, minlength=size)
     rank = np.arange(len(order)) - np.repeat(np.cumsum(counts) - counts, counts)
