@@ -5,21 +5,22 @@ The tests use the same list.
 
 from __future__ import annotations
 
+from passed_tests import CHECKPOINTS, recorded
 from spark_matrix import CELLS, OPERATORS, PROVIDERS, SOME, VERBS, provider_of, query_of, version_of
 
 from holdfast.checkpoints.naming import RELEASES
 from holdfast.config.spark_defects import SPARK_DEFECTS, Damage
 from holdfast.savepoints.spark_upgrade import TESTED
 
-_TEST = "tests/unit/checkpoints/test_every_spark.py"
 _TEXT = f"""\
 The commands over files need no Spark, and read the checkpoints of every version below. Each checkpoint is
 small, has the same queries and input, and was written by that Spark version itself
 (`tests/golden/make_plain.py`). A tick is a test that passes:
-`{_TEST}::test_a_verb[CHECKPOINT-VERB]`,
+`{CHECKPOINTS}[CHECKPOINT-VERB]`,
 such as `test_a_verb[3.5/session-rocksdb-rescale]`.
-The expected state before and after is computed in plain Python. `make test` runs the checkpoints with a
-star; `make proof` runs all.
+The expected state before and after is computed in plain Python. CI runs the checkpoints with a star on each
+change, `make proof` all; [Places](../proof/places.md) has the day and the commit on which those of a version
+passed. A cell is empty if they were not run, or one failed.
 
 - `restore`, `rescale`, `state migrate`, `state edit` and `state erase` compare every row afterwards.
 - `rescale` goes from two partitions to three, `state migrate` to five and between memory and RocksDB.
@@ -115,7 +116,8 @@ def _table(names: list[str]) -> list[str]:
         names, key=lambda name: (order[0].index(query_of(name)), order[1].index(provider_of(name)))
     ):
         star = "*" if name in SOME else ""
-        cells = ("-" if _nothing(name, verb) else "✓" for verb in VERBS)
+        tick = "✓" if star or f"{CHECKPOINTS}[{version_of(name)}]" in recorded() else ""
+        cells = ("-" if _nothing(name, verb) else tick for verb in VERBS)
         provider = PROVIDERS[provider_of(name)]
         rows.append(f"| {OPERATORS[query_of(name)]} | {provider} | `{name}`{star} | {' | '.join(cells)} |")
     return rows

@@ -29,7 +29,17 @@ class TellingProcess:
         return [each for each in list(self.events) if each["event"] == kind]
 
     def await_event(self, kind: str, count: int = 1) -> dict[str, Any]:
-        until(lambda: len(self.heard(kind)) >= count, f"event {kind} number {count} in {self.events}")
+        """Wait for the `count`-th event of a kind; the end of the process ends the wait."""
+
+        def heard() -> bool:
+            silent = not self._reader.is_alive()
+            if len(self.heard(kind)) >= count:
+                return True
+            ended = f"it ended with {self.process.poll()} before event {kind} number {count}: {self.events}"
+            assert not silent, ended
+            return False
+
+        until(heard, f"event {kind} number {count} in {self.events}")
         return self.heard(kind)[count - 1]
 
     def close_pipe(self) -> None:

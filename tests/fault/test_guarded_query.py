@@ -18,6 +18,7 @@ from typing import Any
 
 import pytest
 from command import environment
+from hdfs_cluster import Cluster
 from other_sparks import OLDER, python_of
 from running_job import JOBS, QueryLogs, until
 from s3_gateway import CLOUD_JARS, S3A_JARS, Gateway
@@ -151,6 +152,14 @@ def platform_at_s3(tmp_path: Path, s3_gateway: Gateway) -> Iterator[Platform]:
         yield made
 
 
+@pytest.fixture
+def platform_on_hdfs(tmp_path: Path, hdfs_cluster: Cluster) -> Iterator[Platform]:
+    """One whose checkpoint is on HDFS."""
+    made = Platform(tmp_path, f"{hdfs_cluster.root()}/jobs/words")
+    with made.stack:
+        yield made
+
+
 @pytest.fixture(params=("installed", *OLDER))
 def platform(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Platform]:
     """One with the installed Spark, and with each older one in an environment of its own."""
@@ -190,7 +199,7 @@ def test_what_takes_longer_than_its_grace_is_broken_off_and_done_again(platform:
     platform.begun(0, first)
     first.send_signal(signal.SIGTERM)
     assert first.wait(300) == 143, platform.said()
-    assert "broken off" in platform.said()
+    assert "exceeded the grace period and is interrupted" in platform.said()
     assert platform.logs.commits == set()
     platform.open_gate()
     second = platform.start()
@@ -250,7 +259,16 @@ def test_a_damaged_checkpoint_is_not_built_on(platform: Platform) -> None:
 
 @pytest.mark.services
 def test_in_a_bucket_the_lease_beside_the_checkpoint_says_whose_it_is(platform_at_s3: Platform) -> None:
-    platform = platform_at_s3
+    check_lease_beside_the_checkpoint(platform_at_s3)
+
+
+@pytest.mark.services
+def test_on_hdfs_the_lease_beside_the_checkpoint_says_whose_it_is(platform_on_hdfs: Platform) -> None:
+    check_lease_beside_the_checkpoint(platform_on_hdfs)
+
+
+def check_lease_beside_the_checkpoint(platform: Platform) -> None:
+    """Kill an owner within a batch, and replace the checkpoint after the next one has ended in order."""
     catalog = platform.checkpoint.replace("jobs/words", "savepoints")
     settings = {"lease": "5s", "savepoints": catalog, "savepoint_every": "1s"}
     platform.open_gate()

@@ -135,3 +135,41 @@ def test_on_hdfs_a_job_names_its_checkpoint_as_verbs_do(hdfs_cluster: Cluster, t
     assert totals_in(place) == day.totals()
     assert checkpoints.verify(checkpoint).problems == ()
     assert lease_note(open_storage(checkpoint)) is None
+
+
+def test_on_hdfs_a_running_job_gets_other_partitions_and_goes_on_after_a_kill(
+    hdfs_cluster: Cluster, tmp_path: Path
+) -> None:
+    checkpoint = f"{hdfs_cluster.root()}/jobs/totals"
+    successor = f"{checkpoint}.r1"
+    day, place, bring = arriving(tmp_path)
+    (port,) = free_ports(1)
+    settings = {"trigger": "100 milliseconds", "checkpoint.storage": checkpoint}
+    conf = {"spark.sql.shuffle.partitions": "2"}
+    logs, live = QueryLogs(checkpoint), QueryLogs(successor)
+    bring(HALF)
+    with running(JOBS / "running_totals.py", place, settings=settings, conf=conf, port=port) as job:
+        job.until(lambda: logs.commits >= set(range(HALF)), "half of it is committed")
+        rescale_to_three(job, port)
+        assert current_address(checkpoint) == successor
+        job.driver(2)
+        bring(1)
+        job.until(lambda: HALF in live.commits, "the rescaled job goes on")
+
+        def under_way() -> bool:
+            if not live.uncommitted:
+                bring(1)
+            return live.uncommitted
+
+        kill_at(job.driver(2), under_way, "a batch of the rescaled job is under way")
+        job.driver(3)
+        bring(BATCHES)
+        job.until(lambda: totals_in(place) == day.totals(), "all is read")
+        os.kill(job.pid, signal.SIGTERM)
+        assert job.ended().code == 0
+    assert totals_in(place) == day.totals()
+    (operator,) = hf.state(checkpoint).operators()
+    assert operator.partitions == 3
+    assert checkpoints.verify(checkpoint).problems == ()
+    assert logs.commits == set(range(HALF))
+    assert lease_note(open_storage(checkpoint)) is None
