@@ -59,8 +59,8 @@ def _installed(test: str) -> dict[str, str]:
 
 _TEXT: Final = """\
 A tick is a test that passed; the tests are below each table. CI runs those with a star on each change, and
-[Places](../proof/places.md) has the day and the commit of the others. A cell without a tick was not run, or
-failed. `make proof` runs all.
+[Places](../proof/places.md) has the day and the commit of the others. A dot is a test of `make proof` that is
+not recorded as passed. A cell with `-` has no test.
 
 - S3 is the gateway versitygw, HDFS has one NameNode and one DataNode and is reached over HTTP, Google Cloud
   Storage is the emulator fake-gcs-server, and Azure the emulator Azurite. No vendor's store was run.
@@ -216,9 +216,11 @@ def test_ids() -> list[str]:
 
 def _cell(row: CapabilityRow, column: str) -> str:
     test = row.tests.get(column)
-    if test is not None and column not in _EMULATED and not is_proof_only(test):
+    if test is None:
+        return "-"
+    if column not in _EMULATED and not is_proof_only(test):
         return "✓*"
-    return "✓" if test in recorded() else "-"
+    return "✓" if test in recorded() else "·"
 
 
 def _named(row: CapabilityRow, columns: tuple[str, ...]) -> list[str]:

@@ -19,8 +19,8 @@ small, has the same queries and input, and was written by that Spark version its
 `{CHECKPOINTS}[CHECKPOINT-VERB]`,
 such as `test_a_verb[3.5/session-rocksdb-rescale]`.
 The expected state before and after is computed in plain Python. CI runs the checkpoints with a star on each
-change, `make proof` all; [Places](../proof/places.md) has the day and the commit on which those of a version
-passed. A cell is empty if they were not run, or one failed.
+change, `make proof` all; [Places](../proof/places.md) has the day and the commit on which all of a version
+passed. A dot is a test of `make proof` whose version is not recorded there.
 
 - `restore`, `rescale`, `state migrate`, `state edit` and `state erase` compare every row afterwards.
 - `rescale` goes from two partitions to three, `state migrate` to five and between memory and RocksDB.
@@ -116,7 +116,7 @@ def _table(names: list[str]) -> list[str]:
         names, key=lambda name: (order[0].index(query_of(name)), order[1].index(provider_of(name)))
     ):
         star = "*" if name in SOME else ""
-        tick = "✓" if star or f"{CHECKPOINTS}[{version_of(name)}]" in recorded() else ""
+        tick = "✓" if star or f"{CHECKPOINTS}[{version_of(name)}]" in recorded() else "·"
         cells = ("-" if _nothing(name, verb) else tick for verb in VERBS)
         provider = PROVIDERS[provider_of(name)]
         rows.append(f"| {OPERATORS[query_of(name)]} | {provider} | `{name}`{star} | {' | '.join(cells)} |")

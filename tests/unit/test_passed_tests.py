@@ -51,9 +51,9 @@ def test_a_cell_without_a_pass_has_no_tick(monkeypatch: pytest.MonkeyPatch) -> N
     row = "| `kill -9`, the next owner, SIGTERM | {} | ✓* |"
     name = "tests/fault/test_guarded_query.py::test_one_owner_a_kill_and_an_orderly_stop[{}]"
     monkeypatch.setattr(platform_catalogue, "recorded", dict)
-    assert row.format("- | - | -") in platform_catalogue.platforms_page("")
+    assert row.format("· | · | ·") in platform_catalogue.platforms_page("")
     monkeypatch.setattr(platform_catalogue, "recorded", lambda: {name.format("4.0")})
-    assert row.format("- | ✓ | -") in platform_catalogue.platforms_page("")
+    assert row.format("· | ✓ | ·") in platform_catalogue.platforms_page("")
 
 
 def test_every_test_of_the_record_exists() -> None:
