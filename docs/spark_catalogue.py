@@ -5,6 +5,8 @@ The tests use the same list.
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 from passed_tests import CHECKPOINTS, recorded
 from spark_matrix import CELLS, OPERATORS, PROVIDERS, SOME, VERBS, provider_of, query_of, version_of
 
@@ -44,23 +46,35 @@ passed. A dot is a test of `make proof` whose version is not recorded there.
 """
 
 
-_PAIRS = """\
+_UPGRADE = "tests/services/test_spark_upgrades.py::test_a_newer_spark_goes_on_as_the_older_one_would_have"
+_PAIRS = f"""\
 ## From one Spark to another
 
-`holdfast check-spark` gives its verdict for all pairs of versions. For the pairs with a tick
-`tests/services/test_spark_upgrades.py` tries it in its long form: the older Spark runs every query of this
-page for six batches, Holdfast takes and restores a savepoint of each, the newer Spark continues, and each
-further batch must be what the older one puts out. It does so for state in memory, RocksDB with and without
-changelogs, state format 2, and named sources and sinks, as far as the older version has them.
+`holdfast check-spark` gives its verdict for all pairs of versions. The long form of
+`{_UPGRADE}`
+tries the pairs with a tick or a dot: the older Spark runs every query of this page for six batches, Holdfast
+takes and restores a savepoint of each, the newer Spark continues, and each further batch must be what the
+older one puts out. It does so for state in memory, RocksDB with and without changelogs, state format 2, and
+named sources and sinks, as far as the older version has them. A tick is a pair whose tests are all in
+[Places](../proof/places.md).
 """
 
 
 def _pairs() -> str:
-    rows = [f"| From | {' | '.join(RELEASES[1:])} |", "|" + "---|" * len(RELEASES)]
-    for older in RELEASES[:-1]:
-        cells = ("✓" if (older, newer) in TESTED else "" for newer in RELEASES[1:])
-        rows.append(f"| {older} | {' | '.join(cells)} |")
-    return _PAIRS + "\n" + "\n".join(rows) + "\n"
+    head = [f"| From | {' | '.join(RELEASES[1:])} |", "|" + "---|" * len(RELEASES)]
+    rows = [
+        f"| {older} | {' | '.join(_pair(older, newer) for newer in RELEASES[1:])} |"
+        for older in RELEASES[:-1]
+    ]
+    return "\n".join([_PAIRS, *head, *rows, ""])
+
+
+def _pair(older: str, newer: str) -> str:
+    if (older, newer) not in {*pairwise(RELEASES), *TESTED}:
+        return ""
+    providers = {provider_of(name) for name in CELLS if version_of(name) == older}
+    tests = {f"{_UPGRADE}[{older}-{newer}-{provider}]" for provider in providers}
+    return "✓" if tests <= recorded().keys() else "·"
 
 
 _DEFECTS = """\

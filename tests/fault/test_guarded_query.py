@@ -34,6 +34,7 @@ from holdfast.storage.successors import current_address
 pytestmark = [pytest.mark.fault, pytest.mark.spark]
 
 SOURCES = Path(__file__).parents[2] / "src"
+SMALL = {"spark.sql.shuffle.partitions": "2", "spark.ui.enabled": "false"}
 # The words of each file, which is a batch.
 FILES = ("a a b", "b c", "a c c", "d a", "b b")
 
@@ -56,7 +57,7 @@ class Platform:
         (place / "in").mkdir()
         java = java_home_for_spark(find_java(os.environ), place / "java")
         (place / "spark-defaults.conf").write_text(
-            "".join(f"{key} {value}\n" for key, value in (conf or {}).items())
+            "".join(f"{key} {value}\n" for key, value in {**SMALL, **(conf or {})}.items())
         )
         self.environ = {
             **environment(place / "home"),
@@ -270,7 +271,7 @@ def test_on_hdfs_the_lease_beside_the_checkpoint_says_whose_it_is(platform_on_hd
 def check_lease_beside_the_checkpoint(platform: Platform) -> None:
     """Kill an owner within a batch, and replace the checkpoint after the next one has ended in order."""
     catalog = platform.checkpoint.replace("jobs/words", "savepoints")
-    settings = {"lease": "5s", "savepoints": catalog, "savepoint_every": "1s"}
+    settings = {"lease": "15s", "savepoints": catalog, "savepoint_every": "1s"}
     platform.open_gate()
     first = platform.start(**settings)
     platform.bring()
