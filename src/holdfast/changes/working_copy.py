@@ -20,9 +20,18 @@ from holdfast.checkpoints.checkpoint import CheckpointReport, ProgressCallback, 
 from holdfast.checkpoints.record import Record
 from holdfast.checkpoints.state.states import operator_states
 from holdfast.errors import Conflict, HoldfastError, Internal, NotFound
+from holdfast.formats.files.checksums import hadoop_checksum
 from holdfast.formats.logs.batch_logs import CommitLog, OffsetLog, StateIds, parse_commit, parse_offsets
 from holdfast.formats.logs.operator_metadata import parse_operator
-from holdfast.layout import Log, LogFile, OperatorMetadataFile, SparkChecksumFile, StoreFile, StoreId
+from holdfast.layout import (
+    Log,
+    LogFile,
+    OperatorMetadataFile,
+    SourceLogFile,
+    SparkChecksumFile,
+    StoreFile,
+    StoreId,
+)
 from holdfast.ownership.checkpoint_guard import CheckpointGuard
 from holdfast.savepoints.access import ChangeSource
 from holdfast.savepoints.planning import Purpose, plan_take
@@ -192,6 +201,19 @@ def lead_to(made: Storage, checkpoint: str) -> None:
             made.write(path, parse_operator(made.read(path), path).moved_to(root).render(), replace=True)
 
 
+def complete_checksums(made: Storage) -> None:
+    """Write Hadoop's checksums of the logs and metadata that a change has written.
+
+    Without them, damage of such a file is found only if it can no longer be parsed.
+    """
+    places = dict(Tree(made).places())
+    for path, place in places.items():
+        sums = layout.HadoopChecksumFile(path).render()
+        written = path == layout.METADATA or isinstance(place, (LogFile, SourceLogFile, OperatorMetadataFile))
+        if written and sums not in places:
+            made.write(sums, hadoop_checksum(made.read(path)).render())
+
+
 def no_batch(checkpoint: Storage) -> NotFound:
     """Return the error for a checkpoint without a committed batch."""
     return NotFound(
@@ -221,6 +243,7 @@ class WorkingCopy:
         self.checkpoint = passing(LocalStorage(self.place))
         self._catalog = passing(LocalStorage(folder / "catalog"))
         self._replaced = 0
+        self._has_checksums = False
         self._tell = tell
 
     def go_on_with(self, place: Path) -> None:
@@ -232,8 +255,13 @@ class WorkingCopy:
         """Copy the source into the working directory, and return the batch of the copy."""
         if source.savepoint_id is None:
             taken = self._take(source.storage, source.record)
-            return self._restore(self._catalog, taken, self.checkpoint).batch_id
-        return self._restore(source.storage, source.savepoint_id, self.checkpoint).batch_id
+            batch_id = self._restore(self._catalog, taken, self.checkpoint).batch_id
+        else:
+            batch_id = self._restore(source.storage, source.savepoint_id, self.checkpoint).batch_id
+        # Hadoop's local file system writes them, and those of object stores do not.
+        places = Tree(self.checkpoint).places()
+        self._has_checksums = any(isinstance(place, layout.HadoopChecksumFile) for _, place in places)
+        return batch_id
 
     def copied_at(self, source: ChangeSource, batch_id: int) -> None:
         """Copy the source, after checking that it is still at this batch.
@@ -319,6 +347,8 @@ class WorkingCopy:
         """
         if guard is not None:
             guard.require_unmoved()
+        if self._has_checksums:
+            complete_checksums(self.checkpoint)
         with self.standing_for(named[0]):
             savepoint_id = self._take(self.checkpoint)
         made = plan_restore(

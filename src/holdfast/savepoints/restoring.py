@@ -21,6 +21,7 @@ from holdfast.clock import now_ms
 from holdfast.config.checks import local_path, place_word
 from holdfast.errors import Conflict, Corrupt, NotFound
 from holdfast.external.view import with_state
+from holdfast.formats.files.checksums import hadoop_checksum
 from holdfast.formats.logs.batch_logs import QueryMetadata, of_spark_4
 from holdfast.formats.logs.table_logs import LOG_DIRECTORY, empty_log
 from holdfast.formats.manifest import EXPIRED, SCHEMA_PATHS, Manifest, SavedFile
@@ -499,6 +500,9 @@ def _make(
     if plan.table is not None:
         prepare(open_storage(plan.table), plan.manifest.batch_id)
     claim.require()
+    sums = layout.HadoopChecksumFile(layout.METADATA).render()
+    if plan.operation is RestoreKind.FORK and any(file.path == sums for file in plan.manifest.files):
+        target.write(sums, hadoop_checksum(metadata).render())
     target.write(layout.METADATA, metadata)
 
 
