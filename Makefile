@@ -15,6 +15,7 @@ ARGS ?=
 PYTEST := $(BIN)/pytest -n 3 --dist worksteal
 
 .PHONY: demo test test-without-services proof fuzz mutants past-faults unit lint collected spark-4.3 classes services services-debian services-s3 services-s3a services-sparks services-cassandra services-hdfs services-yarn services-kafka services-image services-tikv services-clouds services-flink-state services-state-clients services-suites jar bench peers codes docs release output lock clean
+.PHONY: demo test test-without-services proof fuzz mutants soak unit lint collected spark-4.3 classes services services-debian services-s3 services-s3a services-sparks services-cassandra services-hdfs services-yarn services-kafka services-image services-tikv services-clouds services-flink-state services-state-clients services-suites jar bench peers codes docs release output lock clean
 .DEFAULT_GOAL := demo
 
 demo: $(READY)  ## run the coffee shop to its end, kill included
@@ -43,6 +44,8 @@ mutants: $(READY)  ## break the code in COUNT=… places drawn by SEED=…, and 
 
 past-faults: $(READY)  ## put ten faults of the past back, one by one, and see how long until the quick tests find each
 	@PYTHONPATH=tests/support $(BIN)/python tests/support/past_faults.py
+soak: $(READY)  ## run the bank under seeded faults for HOURS=… (fractions too), and write docs/proof/soak.md; SEED=…, FAULTS=… as before
+	@PYTHONPATH=tests/support:tests/fault:tests/services:$$PYTHONPATH $(BIN)/python tests/support/soak.py --hours $(or $(HOURS),1) $(if $(SEED),--seed $(SEED)) $(if $(FAULTS),--faults $(FAULTS))
 
 # Compiled modules stay, for the workers of tests and the processes that tests start.
 unexport PYTHONDONTWRITEBYTECODE

@@ -1,0 +1,133 @@
+"""A bank whose money never changes: by its state, its savepoints, its forks and its sinks, at every instant.
+
+The long form is `make soak`: hours of the same bank under faults that follow from a seed.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sqlite3
+import subprocess
+import sys
+from collections import Counter
+from contextlib import closing
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import pytest
+from bank_audit import BEGIN, STEP, Books, Town, audit_journal
+from soak import FAULTS, plan
+
+from holdfast.testing import Harness
+
+TESTS = Path(__file__).parents[1]
+SOAK = TESTS / "support" / "soak.py"
+PLACES = [str(TESTS / name) for name in ("support", "fault", "services")]
+SEED = 20261129
+FILES = 12
+
+
+class Branch:
+    """The two operators of the job, one behind the other, in harnesses."""
+
+    def __init__(self) -> None:
+        spec = importlib.util.spec_from_file_location("bank_job", Path(__file__).parent / "jobs" / "bank.py")
+        assert spec is not None
+        assert spec.loader is not None
+        job = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(job)
+        self.desk = Harness(job.Desk(), by="source", events=job.TRANSFERS, output=job.LEGS, time="ts")
+        self.accounts = Harness(job.Accounts(), by="account", events=job.LEGS, output=job.ENTRIES, time="ts")
+
+    def take(self, town: Town, file: int, lost: int = 0) -> list[dict[str, Any]]:
+        """Take a file as a batch; so many legs are lost between the two. The entries of the journal."""
+        events = [
+            {
+                "id": each.id,
+                "source": each.source,
+                "target": each.target,
+                "amount": each.amount,
+                "ts": each.ts,
+            }
+            for each in town.transfers(file)
+        ]
+        legs = self.desk.send(*events)
+        entries = list(self.accounts.send(*legs[lost:]))
+        for harness in (self.desk, self.accounts):
+            entries += harness.watermark(BEGIN + STEP * file - STEP * 2)
+        return entries
+
+    def books(self) -> Books:
+        """The money that the two hold."""
+        states = {name: self.accounts.state(name) for (name,) in [*self.accounts.keys()]}
+        return Books(
+            {name: state["balance"] for name, state in states.items()},
+            {name: sum(state["pending"].values()) for name, state in states.items()},
+            sum(state["paid"] for state in states.values()),
+            sum(self.desk.state(name)["sent"] for (name,) in [*self.desk.keys()]),
+        )
+
+
+def test_money_in_accounts_and_in_flight_is_the_same_after_each_batch(tmp_path: Path) -> None:
+    town, branch, journal = Town(SEED), Branch(), tmp_path / "journal.db"
+    entries: Counter[str] = Counter()
+    for file in range(FILES):
+        rows = branch.take(town, file)
+        note(journal, rows)
+        entries.update(row["entry"] for row in rows)
+        branch.books().check(town.worth(file + 1))
+        assert audit_journal(town, journal) == entries.total()
+    assert entries["debit"] == entries["hold"] == FILES * 20
+    assert 0 < entries["clear"] < FILES * 20
+
+
+def test_the_auditor_sees_a_lost_leg_and_an_entry_that_is_there_twice(tmp_path: Path) -> None:
+    town, branch, journal = Town(SEED), Branch(), tmp_path / "journal.db"
+    rows = branch.take(town, 0)
+    branch.books().check(town.worth(1))
+    with pytest.raises(AssertionError, match="accounts that have something else than the model"):
+        branch.books().check(town.worth(2))
+    note(journal, rows)
+    note(journal, rows[:1])
+    with pytest.raises(AssertionError, match="more than once"):
+        audit_journal(town, journal)
+    branch.take(town, 1, lost=1)
+    with pytest.raises(AssertionError, match="too much in all accounts together"):
+        branch.books().check(town.worth(2))
+
+
+def test_a_seed_gives_the_same_faults_again_and_each_comes_in_every_round() -> None:
+    first, again = (list(islice(plan(SEED), 3 * len(FAULTS))) for _ in range(2))
+    assert first == again
+    assert [each.number for each in first] == list(range(len(first)))
+    for start in range(0, len(first), len(FAULTS)):
+        assert {each.name for each in first[start : start + len(FAULTS)]} == set(FAULTS)
+    assert first != list(islice(plan(SEED + 1), len(first)))
+
+
+@pytest.mark.fault
+@pytest.mark.spark
+@pytest.mark.parametrize("faults", ["kill_driver", "rescale,restore,damage,upgrade"])
+def test_the_money_is_the_same_through_faults(faults: str, tmp_path: Path) -> None:
+    names = faults.split(",")
+    numbers = [str(each.number) for each in islice(plan(SEED), len(FAULTS)) if each.name in names]
+    program = [sys.executable, str(SOAK), "--seed", str(SEED), "--hours", "1", "--no-report"]
+    done = subprocess.run(
+        [*program, "--faults", ",".join(numbers), "--folder", str(tmp_path / "soak")],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([*PLACES, os.environ.get("PYTHONPATH", "")])},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    assert f"| faults | {len(names)} |" in done.stdout
+
+
+def note(journal: Path, rows: list[dict[str, Any]]) -> None:
+    """Append entries to a journal, as the sink does."""
+    with closing(sqlite3.connect(journal)) as database, database:
+        database.execute("CREATE TABLE IF NOT EXISTS journal (id, account, entry, balance, pending)")
+        database.execute("CREATE TABLE IF NOT EXISTS holdfast_batches (sink, query_id, batch_id)")
+        database.executemany("INSERT INTO journal VALUES (:id, :account, :entry, :balance, :pending)", rows)
