@@ -175,6 +175,26 @@ def test_a_claim_between_begin_and_first_statement_is_seen(at: Ledger) -> None:
     assert results(at) == []
 
 
+@pytest.mark.parametrize("read", ["_fence", "_newest"])
+def test_a_batch_that_a_later_owner_writes_between_two_reads_is_refused(
+    at: Ledger, monkeypatch: pytest.MonkeyPatch, read: str
+) -> None:
+    """Found by porcupine: a stale owner was told that its batch is recorded, which the later owner had written."""
+    token = at.claim("shop", "first")
+    reading = getattr(Ledger, read)
+
+    def read_then_lose(self: Ledger, *arguments: Any, **options: Any) -> Any:
+        monkeypatch.undo()
+        value = reading(self, *arguments, **options)
+        assert write(at, at.claim("shop", "second"), 0, 2)
+        return value
+
+    monkeypatch.setattr(Ledger, read, read_then_lose)
+    with pytest.raises(Conflict, match="different owner"):
+        write(at, token, 0, 1)
+    assert results(at) == [2]
+
+
 def test_a_claim_before_the_record_of_a_batch_without_statements_is_seen(at: Ledger) -> None:
     token = at.claim("shop", "first")
     with pytest.raises(Conflict), at.transaction("shop", "q", 0, token):
