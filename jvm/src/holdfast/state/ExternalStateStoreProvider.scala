@@ -314,6 +314,9 @@ abstract class ExternalStateStoreProvider extends StateStoreProvider with Loggin
 
   private final class WriteStore(attempt: Attempt, held: HeldFields) extends StateStore with OneFamily {
     private val reading = new Reading(attempt.version, held, Some(attempt))
+    // The version that this store has made. What is held may be lent to the next task by then.
+    private lazy val committed =
+      new Reading(attempt.version + 1, new HeldFields(attempt.version + 1, () => room()), None)
     private val changes = new java.util.HashMap[UnsafeRow, Array[Byte]]
     private var changedBytes = 0L
     // Whether some changes are in the database already, and in what is held.
@@ -326,7 +329,7 @@ abstract class ExternalStateStoreProvider extends StateStoreProvider with Loggin
 
     private val fields = new Fields {
       override def get(field: UnsafeRow): Array[Byte] =
-        if (changes.containsKey(field)) changes.get(field) else reading.get(field)
+        if (changes.containsKey(field)) changes.get(field) else current.get(field)
 
       override def put(field: UnsafeRow, value: Array[Byte]): Unit = {
         require(state == "open", s"the store is $state")
@@ -342,13 +345,16 @@ abstract class ExternalStateStoreProvider extends StateStoreProvider with Loggin
     override def version: Long = attempt.version
     override def get(key: UnsafeRow, family: String): UnsafeRow = rows.get(fields, key)
 
+    /** What is read: the changes of this attempt, and once it is committed, the version that it has made. */
+    private def current: Reading = if (hasCommitted) committed else reading
+
     override def multiGet(keys: Array[UnsafeRow], family: String): Iterator[UnsafeRow] = {
-      reading.prefetch(keys.toSeq.map(key => rows.fieldOf(key).copy()).distinct.filterNot(changes.containsKey))
+      current.prefetch(keys.toSeq.map(key => rows.fieldOf(key).copy()).distinct.filterNot(changes.containsKey))
       keys.iterator.map(rows.get(fields, _))
     }
 
     override def put(key: UnsafeRow, value: UnsafeRow, family: String): Unit = {
-      require(value != null, "a value cannot be null")
+      require(value != null, "Cannot put a null value")
       rows.put(fields, key, value)
     }
 
@@ -359,7 +365,7 @@ abstract class ExternalStateStoreProvider extends StateStoreProvider with Loggin
 
     override def iterator(family: String): StateStoreIterator[UnsafeRowPair] = {
       val snapshot = new java.util.HashMap[UnsafeRow, Array[Byte]](changes)
-      val unchanged = reading.all().filterNot { case (field, _) => snapshot.containsKey(field) }
+      val unchanged = current.all().filterNot { case (field, _) => snapshot.containsKey(field) }
       val changed = snapshot.asScala.iterator.filter(_._2 != null)
       pairs((unchanged ++ changed).flatMap { case (field, value) => rows.of(field, value) })
     }
