@@ -16,6 +16,7 @@ PYTEST := $(BIN)/pytest -n 3 --dist worksteal
 
 .PHONY: demo test test-without-services proof fuzz mutants past-faults unit lint collected spark-4.3 classes services services-debian services-s3 services-s3a services-sparks services-cassandra services-hdfs services-yarn services-kafka services-image services-tikv services-clouds services-flink-state services-state-clients services-suites jar bench peers codes docs release output lock clean
 .PHONY: demo test test-without-services proof fuzz mutants soak unit lint collected spark-4.3 classes services services-debian services-s3 services-s3a services-sparks services-cassandra services-hdfs services-yarn services-kafka services-image services-tikv services-clouds services-flink-state services-state-clients services-suites jar bench peers codes docs release output lock clean
+.PHONY: demo test test-without-services proof fuzz mutants unit lint collected spark-4.3 classes services services-debian services-s3 services-s3a services-sparks services-cassandra services-hdfs services-yarn services-kafka services-image services-tikv services-clouds services-flink-state services-state-clients services-suites services-examiners examiners jar bench peers codes docs release output lock clean
 .DEFAULT_GOAL := demo
 
 demo: $(READY)  ## run the coffee shop to its end, kill included
@@ -46,6 +47,9 @@ past-faults: $(READY)  ## put ten faults of the past back, one by one, and see h
 	@PYTHONPATH=tests/support $(BIN)/python tests/support/past_faults.py
 soak: $(READY)  ## run the bank under seeded faults for HOURS=… (fractions too), and write docs/proof/soak.md; SEED=…, FAULTS=… as before
 	@PYTHONPATH=tests/support:tests/fault:tests/services:$$PYTHONPATH $(BIN)/python tests/support/soak.py --hours $(or $(HOURS),1) $(if $(SEED),--seed $(SEED)) $(if $(FAULTS),--faults $(FAULTS))
+examiners: $(READY)  ## run the tests of other projects against Holdfast, and see docs/proof/examiners.md; ONLY=pyspark, stores, operators or histories
+	@$(if $(filter histories,$(ONLY)),,scripts/services-examiners.sh >/dev/null)
+	@PYTHONPATH=tests/support:tests/services $(BIN)/python tests/examiners/examiners.py $(ONLY)
 
 # Compiled modules stay, for the workers of tests and the processes that tests start.
 unexport PYTHONDONTWRITEBYTECODE
@@ -113,6 +117,9 @@ services-state-clients:  ## fetch the clients of Redis, Cassandra and TiKV for S
 
 services-suites:  ## fetch Spark's own tests of its file managers (70 MB; needs Java and Maven)
 	@scripts/services-suites.sh
+
+services-examiners:  ## fetch the tests of other projects for `make examiners` (20 MB; needs git, Java and Maven)
+	@scripts/services-examiners.sh
 
 jar: $(READY)  ## build the jar of the state stores, which is committed (needs Java and Maven)
 	@scripts/jar.sh $(BIN)/python
