@@ -179,7 +179,7 @@ def test_a_claim_between_begin_and_first_statement_is_seen(at: Ledger) -> None:
 def test_a_batch_that_a_later_owner_writes_between_two_reads_is_refused(
     at: Ledger, monkeypatch: pytest.MonkeyPatch, read: str
 ) -> None:
-    """Found by porcupine: a stale owner was told that its batch is recorded, which the later owner had written."""
+    """A stale owner was told that its batch is recorded, which the later owner had written."""
     token = at.claim("shop", "first")
     reading = getattr(Ledger, read)
 

@@ -29,7 +29,7 @@ SUITES: Final = Path(__file__).parents[2] / ".services" / "examiners" / "python"
 
 def configured(conf: SparkConf, master: str, settings: str) -> SparkConf:
     """Return the settings of a class of tests, with Holdfast's."""
-    builder = SparkSession.builder.master(master)
+    builder: Any = SparkSession.builder.master(master)
     for key, value in conf.getAll():
         builder = builder.config(key, value)
     if settings == "holdfast":
@@ -79,14 +79,17 @@ def run(module: str, settings: str, patience_s: float, part: str) -> None:
             sqlutils.__dict__.setdefault(name, getattr(utils, name))
     package = importlib.import_module("pyspark.sql.tests")
     cloudpickle.register_pickle_by_value(package)  # the workers do not have this package
+    contexts: Any = utils.ReusedPySparkTestCase
+    sessions: Any = sqlutils.ReusedSQLTestCase
+    queries: Any = StreamingQuery
 
     def set_up(cls: Any) -> None:
-        super(utils.ReusedPySparkTestCase, cls).setUpClass()
+        super(contexts, cls).setUpClass()
         cls.sc = SparkContext(cls.master(), cls.__name__, conf=configured(cls.conf(), cls.master(), settings))
         cls.sc.setLogLevel("OFF")
 
-    utils.ReusedPySparkTestCase.setUpClass = classmethod(set_up)
-    start_session = sqlutils.ReusedSQLTestCase.setUpClass.__func__  # type: ignore[attr-defined]
+    contexts.setUpClass = classmethod(set_up)
+    start_session = sessions.setUpClass.__func__
 
     def set_up_session(cls: Any) -> None:
         start_session(cls)
@@ -94,19 +97,18 @@ def run(module: str, settings: str, patience_s: float, part: str) -> None:
             for key, value in local_settings(cls.spark).items():
                 cls.spark.conf.set(key, value)
 
-    sqlutils.ReusedSQLTestCase.setUpClass = classmethod(set_up_session)
-    wait = StreamingQuery.awaitTermination
+    sessions.setUpClass = classmethod(set_up_session)
+    wait = queries.awaitTermination
 
-    def wait_less(self: StreamingQuery, timeout: float | None = None) -> bool | None:
+    def wait_less(self: StreamingQuery, timeout: float | None = None) -> Any:
         return wait(self, None if timeout is None else min(timeout, patience_s))
 
-    StreamingQuery.awaitTermination = wait_less  # type: ignore[assignment, method-assign]
+    queries.awaitTermination = wait_less
     unittest.defaultTestLoader.testNamePatterns = [f"*{part}*"]
-    tests = unittest.defaultTestLoader.loadTestsFromModule(importlib.import_module(module))
+    tests: Any = unittest.defaultTestLoader.loadTestsFromModule(importlib.import_module(module))
     # Without the base classes that the module imports.
-    unittest.TestSuite(each for each in tests if any(test.id().startswith(module) for test in each)).run(
-        Outcomes()
-    )
+    own = (each for each in tests if any(test.id().startswith(module) for test in each))
+    unittest.TestSuite(own).run(Outcomes())
 
 
 if __name__ == "__main__":

@@ -421,8 +421,8 @@ class Ledger:
         """
         with self._connected(sink, token) as connection:
             with translated(self.database):
-                # The batch is read before the token: a token that is valid afterwards was valid at that read, so a
-                # former owner is never told that a batch of the later owner is its own.
+                # The batch is read before the token: a token that is valid afterwards was valid at that read,
+                # so a former owner never takes a batch of a later owner for its own.
                 newest = self._newest(connection, sink, query_id)
                 self._admit(self._fence(connection, sink), sink, token)
                 recorded = self._recorded(newest, sink, query_id, batch_id, repeats)
