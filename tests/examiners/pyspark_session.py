@@ -18,7 +18,7 @@ from typing import Any, Final
 import pyspark.sql
 from pyspark import SparkConf, SparkContext, cloudpickle
 from pyspark.sql import SparkSession
-from pyspark.sql.streaming import StreamingQuery
+from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.testing import sqlutils, utils
 
 import holdfast as hf
@@ -56,9 +56,9 @@ class Outcomes(unittest.TestResult):
             outcome, reason = "skipped", skips[test]
         self.report(test.id(), outcome, reason, time.monotonic() - self.began)
 
-    def addError(self, test: unittest.TestCase, err: Any) -> None:  # noqa: N802 - its name in unittest
+    def addError(self, test: Any, err: Any) -> None:  # noqa: N802 - its name in unittest
         super().addError(test, err)
-        if not isinstance(test, unittest.TestCase) or not hasattr(self, "began"):  # the set-up of a class
+        if not isinstance(test, unittest.TestCase):  # the set-up of a class
             self.report(str(test), "failed", self.errors[-1][1], 0)
 
     @staticmethod
@@ -78,7 +78,8 @@ def run(module: str, settings: str, patience_s: float, part: str) -> None:
         if name.startswith("have_") or name.endswith("_requirement_message"):
             sqlutils.__dict__.setdefault(name, getattr(utils, name))
     package = importlib.import_module("pyspark.sql.tests")
-    cloudpickle.register_pickle_by_value(package)  # the workers do not have this package
+    pickling: Any = cloudpickle
+    pickling.register_pickle_by_value(package)  # the workers do not have this package
     contexts: Any = utils.ReusedPySparkTestCase
     sessions: Any = sqlutils.ReusedSQLTestCase
     queries: Any = StreamingQuery
