@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from past_faults import FAULTS, ROOT, Fault, as_mutant
+from mutants import ROOT
+from past_faults import FAULTS, Fault, as_mutant
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.what)
