@@ -25,7 +25,7 @@ from holdfast.jobs.given_query import GivenQuery, GuardSettings, require_whole
 from holdfast.jobs.guard_ownership import CheckpointOwnership, Patience
 from holdfast.jobs.query_watch import Watch, start_watch
 from holdfast.jobs.state_home import home_or_none
-from holdfast.storage.successors import first_address, resume_at
+from holdfast.storage.successors import first_address, resume_at, void_unpublished
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
@@ -296,6 +296,7 @@ class Guard:
         patience = Patience(steady_s() + settings.wait_s, self._stop.wait)
         owned.take(given.spark, self._java_pid, patience)
         if leading is not None and given.running is None:
+            void_unpublished(first)  # an earlier owner may be suspended before its publication
             # The program names the first address, also after a change has replaced the checkpoint.
             self._given = given = replace(given, checkpoint=resume_at(first))
         if settings.verify_ms is not None and given.running is None:

@@ -22,7 +22,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final, cast
 
-from holdfast import layout
 from holdfast.changes.partitions import rescale_between_drivers
 from holdfast.changes.working_copy import lead_to
 from holdfast.checkpoints.checkpoint import read
@@ -64,8 +63,8 @@ from holdfast.storage.successors import (
     publish_successor,
     retire,
     successor_address,
-    unpublish_successor,
     unused_number,
+    void_successor,
 )
 
 
@@ -486,26 +485,30 @@ def _report(moves: Mapping[str, CheckpointMove]) -> Mapping[str, Any]:
 def _succeed(
     operations: Operations, operation: Operation, moves: tuple[CheckpointMove, ...]
 ) -> Mapping[str, Any]:
-    """Replace the old checkpoints by successors; if interrupted, the job's next supervisor finishes it."""
-    published: list[CheckpointMove] = []
-    try:
-        if "swapping" not in operation.steps:
+    """Replace the old checkpoints by successors; if interrupted, the job's next supervisor finishes it.
+
+    A successor that was published stays, also if others cannot be published: its query may use it already.
+    """
+    if "swapping" not in operation.steps:
+        try:
             for move in moves:
                 _check(move.made, move.partitions)
-            operation = operations.note(operation, swapping={move.query: 0 for move in moves})
+        except HoldfastError:
+            _undo(moves)
+            raise
+        operations.note(operation, swapping={move.query: 0 for move in moves})
+    try:
         for move in moves:
             first, number = parse_successor(move.made)
             if number not in list_successors(first):
                 publish_successor(first, number, VERB)
-                published.append(move)
+            retire(open_storage(move.checkpoint), move.made)
     except HoldfastError:
-        for move in published:
-            metadata = open_storage(move.checkpoint).read(layout.METADATA)
-            unpublish_successor(*parse_successor(move.made), metadata)
-        _undo(moves)
+        for move in moves:
+            with suppress(HoldfastError):  # else the next owner of the lease makes it void
+                if void_successor(*parse_successor(move.made)):
+                    withdraw(open_storage(move.made))
         raise
-    for move in moves:
-        retire(open_storage(move.checkpoint), move.made)
     return _report({move.made: move for move in moves})
 
 

@@ -7,6 +7,11 @@ successor's number; of several processes that create the same file, one succeeds
 The file names no address, so it leads to siblings of the checkpoint only. The owner of the checkpoint's lease
 creates it. The lease and the lock stay those of the first address, which is the one that a job is given.
 
+A process may be suspended between its last look at the lease and the creation of the file. The next owner of
+the lease therefore creates the missing files itself, with a content that makes their numbers void, before its
+query starts. Whichever of the two creates the file first has decided; the late one gets a `Conflict`. A file
+`NUMBER.void` is written before, so that a listing shows which contents must be read.
+
 A query that is started on a replaced checkpoint would continue from old state. Therefore `retire` replaces
 the query's id by an object, at which every Spark refuses to start. All other files are kept.
 """
@@ -20,11 +25,12 @@ from typing import Any, Final
 
 from holdfast import layout
 from holdfast.config.checks import local_path, place_word
-from holdfast.errors import Corrupt, NotFound
+from holdfast.errors import Conflict, Corrupt, NotFound
 from holdfast.storage import open_storage
 from holdfast.storage.port import Storage
 
 _NUMBER: Final = re.compile(r"[1-9][0-9]{0,8}")
+_VOID: Final = "void"
 _SUCCESSOR: Final = re.compile(r"(?P<first>.*[^/])\.r(?P<number>[1-9][0-9]{0,8})")
 # The field with the query's id in the metadata of a replaced checkpoint.
 _FORMER_ID: Final = "former_id"
@@ -45,25 +51,50 @@ def parse_successor(address: str) -> tuple[str, int]:
 def list_successors(first: str) -> list[int]:
     """Return the numbers of a checkpoint's successors, the newest last; empty on a local disk.
 
-    Cost: lists one directory.
+    Cost: lists one directory, and reads one small file for each void number.
 
     Raises:
         Unavailable: The storage does not answer.
     """
+    return sorted(number for number, is_valid in _decided(first).items() if is_valid)
+
+
+def is_published(first: str, number: int) -> bool | None:
+    """Return True for the number of a successor, False for a void number, and None for an unused one.
+
+    Cost and errors: as `list_successors`.
+    """
+    return _decided(first).get(number)
+
+
+def _decided(first: str) -> dict[int, bool]:
+    """Return the used numbers of a checkpoint: True for that of a successor, False for a void one."""
     beside = beside_checkpoint(first)
     if beside is None or local_path(first) is not None:
-        return []
+        return {}
     storage, name = beside
-    names = storage.list(layout.successors_beside(name)).names
-    return sorted(int(name) for name in names if _NUMBER.fullmatch(name))
+    folder = layout.successors_beside(name)
+    names = frozenset(storage.list(folder).names)
+    return {
+        int(each): f"{each}.{_VOID}" not in names or not _is_void(storage.read(f"{folder}/{each}"))
+        for each in names
+        if _NUMBER.fullmatch(each)
+    }
+
+
+def _is_void(content: bytes) -> bool:
+    note: Any = None
+    with suppress(ValueError):
+        note = json.loads(content)
+    return isinstance(note, dict) and note.get(_VOID) is True
 
 
 def unused_number(first: str) -> int:
-    """Return the number of the next successor; the directory of an interrupted attempt is skipped.
+    """Return the number of the next successor; void ones and those with a directory are skipped.
 
     Cost: lists two directories.
     """
-    number = max(list_successors(first), default=0) + 1
+    number = max(_decided(first), default=0) + 1
     while open_storage(successor_address(first, number)).list().names:
         number += 1
     return number
@@ -144,12 +175,72 @@ def publish_successor(first: str, number: int, why: str) -> None:
     """Replace a checkpoint by a successor, which is complete; the caller holds the checkpoint's lease.
 
     Raises:
-        Conflict: A different process has created a successor of this number.
+        Conflict: A different process has created a successor of this number, or made the number void.
         Unavailable: The storage does not answer.
     """
     storage, name = require_beside(first)
     note = {"checkpoint": successor_address(name, number), "why": why}
-    storage.write(f"{layout.successors_beside(name)}/{number}", json.dumps(note).encode())
+    try:
+        storage.write(f"{layout.successors_beside(name)}/{number}", json.dumps(note).encode())
+    except Conflict as error:
+        raise Conflict(
+            "the checkpoint was not replaced, because it has a new owner",
+            code="HF-E4096",
+            where=first,
+            found=f"number {number} was published or made void by a different process",
+            expected="an unused number",
+            hint="repeat the command, unless the new owner has replaced the checkpoint",
+        ) from error
+
+
+def void_successor(first: str, number: int) -> bool:
+    """Prevent the publication of a successor; return False if it has been published.
+
+    The caller holds the checkpoint's lease. A second call changes nothing.
+
+    Raises:
+        Unavailable: The storage does not answer.
+    """
+    storage, name = require_beside(first)
+    path = f"{layout.successors_beside(name)}/{number}"
+    storage.write(f"{path}.{_VOID}", b"{}", replace=True)
+    with suppress(Conflict):
+        storage.write(path, json.dumps({_VOID: True}).encode())
+    return not _decided(first)[number]
+
+
+def void_unpublished(checkpoint: str) -> list[str]:
+    """Prevent the publication of all successors that an earlier owner has created or begun to create.
+
+    The new owner of a lease calls it before a query starts. Nothing is deleted.
+
+    Cost: lists three directories, and writes two small files for each unpublished successor.
+
+    Args:
+        checkpoint: The first address of a query's checkpoint, or that of a job with several queries.
+
+    Returns:
+        The addresses that are void from now on.
+
+    Raises:
+        Unavailable: The storage does not answer.
+    """
+    if local_path(checkpoint) is not None:
+        return []
+    checkpoint = first_address(checkpoint)
+    beside = beside_checkpoint(checkpoint)
+    if beside is None:
+        return []
+    above, name = beside
+    siblings = [(f"{above.uri}/{each}", f"{above.uri}/{name}") for each in above.list().names]
+    below = open_storage(checkpoint)
+    queries = [(f"{below.uri}/{each}", "") for each in below.list().names]
+    void = []
+    for address, of in siblings + queries:
+        first, number = parse_successor(address)
+        if number and of in ("", first) and number not in _decided(first) and void_successor(first, number):
+            void.append(address)
+    return void
 
 
 def unpublish_successor(first: str, number: int, metadata: bytes) -> None:

@@ -36,6 +36,7 @@ from holdfast.ownership.election import CannotLead, LeadershipLost, Now
 from holdfast.ownership.elections import Elections
 from holdfast.ownership.lease import LEASE_S
 from holdfast.quantities import rounded_duration
+from holdfast.storage.successors import void_unpublished
 
 
 class Supervisor:
@@ -165,6 +166,7 @@ class Supervisor:
         job.recovery.prepare(
             definition.checkpoint, queries, settings, catalogs, self._leadership.require_checkpoint
         )
+        void_unpublished(definition.checkpoint)  # an earlier owner may be suspended before its publication
         with suppress(HoldfastError, OSError):  # only an upgrade needs it, and reports what is missing
             note_run(job.home, definition.name, self._spec)
         return True
