@@ -19,6 +19,7 @@ _MACHINES: Final = (
     "tests/fault/test_two_machines.py::test_the_second_machine_is_refused_and_follows_when_the_first_is_lost"
 )
 _KILLS: Final = "tests/fault/test_operation_kills.py"
+_LEADERS: Final = "tests/fault/test_rescale_of_leaders.py::test_a_leader_lost_in_a_rescale"
 _GUARD: Final = "tests/fault/test_guarded_query.py"
 _OLDER: Final = "tests/fault/test_older_sparks.py"
 _LOST: Final = f"{_FALLBACK}::test_after_a_kill_lost_batches_run_again"
@@ -109,6 +110,12 @@ _STORAGE_ROWS: Final = (
             f"{_KILLS}::test_a_supervisor_killed_in_a_rescale_on_remote_storage[*-made]",
             f"{_KILLS}::test_a_supervisor_killed_in_a_rescale[0]",
         ),
+    ),
+    CapabilityRow(
+        "Rescale of a running job with two supervisors, its leader killed",
+        {
+            "local disk": f"{_LEADERS}_on_a_shared_disk[decided-SIGKILL]",
+        },
     ),
     CapabilityRow(
         "Rescale of a running query of Spark",

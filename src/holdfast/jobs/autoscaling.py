@@ -24,8 +24,8 @@ from holdfast.config.settings import make_directory
 from holdfast.errors import HoldfastError
 from holdfast.external.view import open_checkpoint
 from holdfast.jobs.events import Say
+from holdfast.jobs.pending_rescale import VERB
 from holdfast.jobs.registry.operation_log import Operations, Rescale
-from holdfast.jobs.rescaler import VERB
 from holdfast.jobs.state_home import StateHome
 from holdfast.json_shapes import JsonShape
 from holdfast.model import BatchProgress, HeavyKey, SkewReport
@@ -242,7 +242,7 @@ class Autoscaler:
         """Handle the start of queries with these checkpoints, by name."""
         self._checkpoints = dict(checkpoints)
 
-    def committed(self, batch: BatchProgress, *, alone: bool) -> bool:
+    def committed(self, batch: BatchProgress, *, alone: bool = True) -> bool:
         """Handle a committed batch; True if a rescale was requested.
 
         Args:
@@ -311,11 +311,11 @@ class Autoscaler:
     def _obstacle(self, query: str, *, alone: bool) -> str | None:
         if self._settings.dry_run:
             return "a dry run"
-        if not alone:
-            return "the job has several supervisors"
         checkpoint = self._checkpoints.get(query, "")
         if local_path(checkpoint) is None and not can_have_successors(checkpoint):
             return "a checkpoint on this storage cannot be replaced"
+        if local_path(checkpoint) is None and not alone:
+            return "the job has several supervisors, and its checkpoint is not on a disk"
         return None
 
 

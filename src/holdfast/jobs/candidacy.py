@@ -17,6 +17,7 @@ from typing import Any, Final
 from holdfast.clock import steady_s
 from holdfast.errors import Conflict, HoldfastError, Unavailable, Unsupported
 from holdfast.formats.text import foreign_json
+from holdfast.jobs.pending_rescale import PendingRescale
 from holdfast.jobs.registry.registry import Registry, writer_of
 from holdfast.jobs.state_home import StateHome, SupervisorLock, led_already, running_already
 from holdfast.model import JobState, QueryStarted
@@ -35,6 +36,8 @@ from holdfast.ownership.process_identity import ProcessIdentity, myself, this_ma
 from holdfast.plain_values import from_known
 
 FORMAT: Final = 1
+# A version that does not know of rescales must not lead while one is pending.
+_PENDING_FORMAT: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +68,7 @@ class LeaderRecord:
         resigned: True if the leader has resigned.
         state: The final state of the job; None while it has not ended.
         reason: The reason for the end.
+        pending: The rescale that this or an earlier leader has begun and not finished.
     """
 
     holder: str
@@ -77,10 +81,12 @@ class LeaderRecord:
     resigned: bool = False
     state: JobState | None = None
     reason: str | None = None
+    pending: PendingRescale | None = None
 
     def render(self) -> bytes:
         """Return the record as bytes for the election address."""
-        return json.dumps({"format": FORMAT, **asdict(self)}).encode()
+        number = FORMAT if self.pending is None else _PENDING_FORMAT
+        return json.dumps({"format": number, **asdict(self)}).encode()
 
     @classmethod
     def parse(cls, data: bytes, where: str) -> LeaderRecord:
@@ -91,7 +97,7 @@ class LeaderRecord:
         """
         try:
             values: dict[str, Any] = foreign_json(data)
-            if values["format"] != FORMAT:
+            if values["format"] not in (FORMAT, _PENDING_FORMAT):
                 raise ValueError(f"format {values['format']}")
             return from_known(cls, values)
         except (AttributeError, KeyError, TypeError, ValueError) as error:
@@ -100,7 +106,7 @@ class LeaderRecord:
                 code="HF-E7081",
                 where=where,
                 found=str(error),
-                expected=f"format {FORMAT}",
+                expected=f"format {FORMAT} or {_PENDING_FORMAT}",
                 hint="run the same version of Holdfast on all machines",
             ) from error
 
@@ -275,6 +281,20 @@ class Candidacy:
             return
         self.record = replace(self.record, holder=myself(), **changes)
         self.lease.write_record(self.record.render())
+
+    def note_now(self, **changes: Any) -> None:
+        """Change the record, and wait until it is written.
+
+        Args:
+            changes: As of `note`.
+
+        Raises:
+            LeadershipLost: The lease was over first. Later leaders may read either record.
+        """
+        self.note(**changes)
+        if self.lease is None or not self.lease.flush():
+            self.require()
+            raise LeadershipLost("the leader's record was not written", code="HF-E4094", where=self.address)
 
     def note_end(self, state: JobState, reason: str | None, say: Callable[..., None]) -> None:
         """Record that the job has ended for the other supervisors; report a failure with `say`."""

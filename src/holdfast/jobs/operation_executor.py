@@ -24,11 +24,11 @@ from holdfast.jobs.operation_verbs import (
     VerifyVerb,
     restart_undone,
 )
+from holdfast.jobs.pending_rescale import VERB as RESCALE
 from holdfast.jobs.registry.client import Control
 from holdfast.jobs.registry.operation_log import RESTART, Operation, Operations, decode
 from holdfast.jobs.registry.registry import Registry
-from holdfast.jobs.rescaler import VERB as RESCALE
-from holdfast.jobs.rescaler import led_by, recover_left_behind, refuse, supervised_by
+from holdfast.jobs.rescaler import recover_left_behind, refuse, supervised_by
 from holdfast.jobs.state_home import StateHome, SupervisorLock
 from holdfast.savepoints.address import StateAddress
 from holdfast.savepoints.digests import PendingDigests
@@ -174,7 +174,7 @@ class OperationExecutor:
         """Return the error for a job without a supervisor that could rescale it, or None."""
         leader = self._registry.leader(job)
         if leader is not None and leader.lives(self._clock()):
-            return led_by(leader, job)
+            return None
         if SupervisorLock(self._home, job).is_held():
             return None
         return Conflict(
@@ -216,7 +216,9 @@ class OperationExecutor:
     def _lives(self, owner: str) -> bool:
         job = supervised_by(owner)
         if job is not None:
-            return SupervisorLock(self._home, job).is_held()
+            leader = self._registry.leader(job)  # maybe on a machine whose locks are not visible here
+            is_led = leader is not None and leader.lives(self._clock())
+            return is_led or SupervisorLock(self._home, job).is_held()
         return _life(self._home, owner).is_held()
 
     def _goes_on(self) -> bool:

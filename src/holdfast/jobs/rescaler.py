@@ -30,8 +30,20 @@ from holdfast.config.checks import local_path
 from holdfast.config.settings import make_directory
 from holdfast.errors import Conflict, Corrupt, HoldfastError, Internal, Unavailable, Unsupported
 from holdfast.jobs.background import error_of
+from holdfast.jobs.candidacy import Candidacy
 from holdfast.jobs.events import Say
 from holdfast.jobs.operation_verbs import no_such_query, undone
+from holdfast.jobs.pending_rescale import (
+    VERB,
+    CheckpointMove,
+    PendingRescale,
+    discard,
+    inode_of,
+    is_consistent,
+    place_of,
+    put_in_place,
+    result_of,
+)
 from holdfast.jobs.processes.driver import DriverSpec, log_to
 from holdfast.jobs.processes.driver_process import DriverProcess
 from holdfast.jobs.processes.protocol import (
@@ -50,10 +62,10 @@ from holdfast.jobs.state_home import StateHome, SupervisorLock
 from holdfast.model import QueryStarted
 from holdfast.ownership.checkpoint_claim import CheckpointClaim
 from holdfast.ownership.checkpoint_lease import can_have_successors
-from holdfast.ownership.election import Leader
+from holdfast.ownership.election import CannotLead, LeadershipLost
 from holdfast.savepoints.restoring import withdraw
 from holdfast.storage import open_storage
-from holdfast.storage.atomic_swap import exchange
+from holdfast.storage.atomic_swap import exchange, require_exchange, sandbox
 from holdfast.storage.file_lock import FileLock
 from holdfast.storage.successors import (
     current_address,
@@ -66,25 +78,6 @@ from holdfast.storage.successors import (
     unused_number,
     void_successor,
 )
-
-
-@dataclass(frozen=True, slots=True)
-class CheckpointMove:
-    """One query's checkpoint and the one that replaces it.
-
-    Attributes:
-        query: The query.
-        checkpoint: The address of its checkpoint in the job.
-        made: The directory where the new one is created; on a local disk the two are exchanged.
-        kept: The directory where the old one is kept.
-        partitions: The number of partitions of the new one.
-    """
-
-    query: str
-    checkpoint: str
-    made: str
-    kept: str
-    partitions: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,20 +150,6 @@ def life_of(home: Path, job: str) -> FileLock:
     return FileLock(home / "jobs" / job / "rescale.lock")
 
 
-def place_of(uri: str) -> Path:
-    """Return the directory of a local checkpoint.
-
-    Raises:
-        Internal: The checkpoint is not on a local disk.
-    """
-    place = local_path(uri)
-    if place is None:
-        raise Internal(
-            "the checkpoint is not on a local disk", code="HF-E9023", where=uri, hint="please report this"
-        )
-    return place
-
-
 def run(spec: RescaleSpec, channel: Channel) -> None:
     """Create the new checkpoints one after the other; every ending is reported."""
 
@@ -223,12 +202,13 @@ if __name__ == "__main__":
     main()
 
 
-VERB: Final = "rescale"
 COMMAND: Final = (sys.executable, "-m", "holdfast.jobs.rescaler")
 _LOOK_S: Final = 0.2
 _TELL_S: Final = 0.5
 _ORPHAN_S: Final = 30.0
 _OWNER: Final = "supervisor "
+# The step of an operation whose checkpoints only a leader may change.
+_ELECTED: Final = "elected"
 _AGAIN: Final = (
     "repeat the rescale; if it fails again, stop the job, and run `holdfast rescale CHECKPOINT"
     " --partitions N --confirm-stopped`"
@@ -255,9 +235,18 @@ class Rescaler:
         job: The job's name.
         spec: The job file and the Spark master.
         clock: Returns epoch milliseconds.
+        candidacy: The candidacy by which this supervisor leads the job; None if it runs the job alone.
     """
 
-    def __init__(self, home: StateHome, job: str, spec: DriverSpec, clock: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        home: StateHome,
+        job: str,
+        spec: DriverSpec,
+        clock: Callable[[], int],
+        candidacy: Candidacy | None = None,
+    ) -> None:
+        self._candidacy = candidacy
         self._home = home
         self._job = job
         self._spec = spec
@@ -265,9 +254,20 @@ class Rescaler:
         self._operations = Operations(home)
 
     def recover(self) -> None:
-        """Finish or undo what a former supervisor has left, before the checkpoints are used."""
+        """Finish or undo what a former supervisor has left, before the checkpoints are used.
+
+        Raises:
+            LeadershipLost: The rescale of a former leader cannot be finished at the moment, or a later leader
+                finishes it.
+        """
+        if self._candidacy is not None:
+            _recover_pending(self._candidacy)
         for left in self._operations.running():
-            if left.verb == VERB and left.owner == owner_of(self._job):
+            if left.verb != VERB or left.owner != owner_of(self._job):
+                continue
+            if _ELECTED in left.steps:
+                _settle(self._operations, left, self._clock)
+            elif self._candidacy is None:
                 _recover(self._home, self._operations, left, self._clock)
 
     def refuse_what_waits(self) -> None:
@@ -287,6 +287,9 @@ class Rescaler:
         Args:
             attend: Called repeatedly; False gives up, and the checkpoints are left unchanged.
             say: Called with progress and results.
+
+        Raises:
+            LeadershipLost: A different supervisor leads the job, or may lead it.
         """
         say("rescaling", "changing the number of partitions")
         for asked in self._operations.waiting(VERB, self._job):
@@ -296,6 +299,8 @@ class Rescaler:
             try:
                 done = self._operations.complete(mine, self._do(mine, attend), self._clock())
                 say("rescaled", "rescaled", **done.as_dict())
+            except LeadershipLost:
+                raise  # the next leader finds out how it ended
             except HoldfastError as error:
                 done = self._operations.fail(mine, error.as_dict(), self._clock())
                 say("rescaled", f"the rescale failed: {error.fact}", **done.as_dict())
@@ -304,6 +309,8 @@ class Rescaler:
         queries = {query.name: query for query in Registry(self._home.registry).queries(self._job)}
         wanted = cast("Rescale", decode(VERB, operation.arguments))
         moves = moves_of(operation.operation_id, wanted.partitions, queries)
+        if self._candidacy is not None:
+            return self._do_as_leader(self._candidacy, operation, moves, attend)
         operation = self._operations.note(operation, moves=[asdict(move) for move in moves])
         try:
             self._make(operation, moves, attend)
@@ -316,6 +323,44 @@ class Rescaler:
             _undo(moves)
             raise
         return _swap(self._operations, operation, moves)
+
+    def _do_as_leader(
+        self, candidacy: Candidacy, operation: Operation, moves: tuple[CheckpointMove, ...], attend: Attend
+    ) -> Mapping[str, Any]:
+        """Rescale so that a later leader finishes or discards it, whenever this one is lost."""
+        require_disk(moves, self._job)
+        for folder in {place.parent for move in moves if (place := local_path(move.made)) is not None}:
+            with sandbox(folder, VERB, operation.operation_id[:12]) as work:
+                require_exchange(work)
+        steps = {"moves": [asdict(move) for move in moves], _ELECTED: True}
+        operation = self._operations.note(operation, **steps)
+        pending = PendingRescale(moves)
+        candidacy.note_now(pending=pending)
+        try:
+            self._make(operation, moves, attend)
+            for move in moves:
+                if local_path(move.made) is not None:
+                    lead_to(open_storage(move.made), move.checkpoint)
+                _check(move.made, move.partitions)
+            pending = pending.decided()
+            if not attend():
+                raise _stopped()
+        except BaseException as error:
+            discard(moves)
+            if not isinstance(error, LeadershipLost):
+                candidacy.note_now(pending=None)
+            raise
+        candidacy.note_now(pending=pending)
+        # From here on it is decided: nothing is undone, by this or a later leader.
+        _put_in_place(candidacy, pending)
+        if not result_of(moves):
+            raise Conflict(
+                "a checkpoint was changed during the rescale, so it was not replaced",
+                code="HF-E4097",
+                where=operation.operation_id,
+                hint="repeat the rescale",
+            )
+        return _report({_address_of(move): move for move in moves})
 
     def _make(self, operation: Operation, moves: tuple[CheckpointMove, ...], attend: Attend) -> None:
         log = self._home.job(self._job) / f"rescale-{operation.operation_id[:12]}.log"
@@ -380,16 +425,23 @@ def _stopped() -> Conflict:
     )
 
 
-def led_by(leader: Leader, job: str) -> Unsupported:
-    """Return the error for a rescale of a job that has several supervisors."""
-    return Unsupported(
-        f"job {job!r} has several supervisors, so it cannot be rescaled while it runs",
-        code="HF-E7087",
-        where=job,
-        found=f"{leader.holder}, elected at {leader.address}",
-        hint="stop the job, rescale its checkpoint with `holdfast rescale CHECKPOINT --partitions N"
-        " --confirm-stopped`, and run the job on the result",
-    )
+def require_disk(moves: tuple[CheckpointMove, ...], job: str) -> None:
+    """Check that a job with several supervisors has its checkpoints on a disk.
+
+    Raises:
+        Unsupported: A checkpoint is in an object store or on HDFS.
+    """
+    elsewhere = next((move.checkpoint for move in moves if local_path(move.checkpoint) is None), None)
+    if elsewhere is not None:
+        raise Unsupported(
+            f"job {job!r} has several supervisors, so only checkpoints on a disk are rescaled while it runs",
+            code="HF-E7087",
+            where=job,
+            found=elsewhere,
+            expected="a checkpoint on a disk that the supervisors share",
+            hint="stop the job, rescale its checkpoint with `holdfast rescale CHECKPOINT --partitions N"
+            " --confirm-stopped`, and run the job on the result",
+        )
 
 
 def refuse(operations: Operations, asked: Operation, owner: str, error: HoldfastError, now_ms: int) -> None:
@@ -405,6 +457,9 @@ def recover_left_behind(
     """Finish or undo the rescale of a job whose supervisor has died."""
     if left.job is None:
         return
+    if _ELECTED in left.steps:
+        _settle(operations, left, clock)
+        return
     lock = SupervisorLock(home, left.job)
     if not lock.take():
         return
@@ -416,6 +471,62 @@ def recover_left_behind(
             _recover(home, operations, left, clock)
     finally:
         lock.release()
+
+
+def _recover_pending(candidacy: Candidacy) -> None:
+    """Finish or discard the rescale that a former leader has recorded.
+
+    Raises:
+        LeadershipLost: It cannot be finished at the moment, or a later leader finishes it.
+    """
+    pending = None if candidacy.record is None else candidacy.record.pending
+    if pending is None:
+        return
+    if pending.marks is not None and is_consistent(pending):
+        _put_in_place(candidacy, pending)
+        return
+    # First the record: a decision that a suspended leader records late is not read any more.
+    candidacy.note_now(pending=None)
+    if is_consistent(pending):
+        discard(pending.moves)
+
+
+def _put_in_place(candidacy: Candidacy, pending: PendingRescale) -> None:
+    """Finish a decided rescale.
+
+    Raises:
+        CannotLead: The storage does not answer; a later leader tries again.
+        LeadershipLost: A later leader finishes it.
+    """
+    try:
+        put_in_place(pending, candidacy.token or 0)
+    except LeadershipLost:
+        raise
+    except (HoldfastError, OSError) as error:
+        found = f"{error.fact}: {error.found}" if isinstance(error, HoldfastError) else str(error)
+        raise CannotLead(
+            "the rescaled checkpoints cannot be put in place at the moment",
+            where=pending.moves[0].checkpoint,
+            found=found,
+        ) from error
+    candidacy.note_now(pending=None)
+
+
+def _settle(operations: Operations, left: Operation, clock: Callable[[], int]) -> None:
+    """Record how the rescale of a former leader has ended, as the checkpoints show; change none of them."""
+    moves = moves_from(left.steps)
+    with suppress(HoldfastError):  # a different process was quicker, or the storage does not answer
+        replaced = result_of(moves)
+        if replaced:
+            operations.complete(left, _report({_address_of(move): move for move in moves}), clock())
+        elif replaced is False:
+            error = undone(left, "the next leader found that the rescale was not decided")
+            operations.fail(left, error.as_dict(), clock())
+
+
+def _address_of(move: CheckpointMove) -> str:
+    """Return the address of the checkpoint after a move."""
+    return move.made if local_path(move.made) is None else move.checkpoint
 
 
 def _recover(home: StateHome, operations: Operations, left: Operation, clock: Callable[[], int]) -> None:
@@ -449,12 +560,12 @@ def _swap(
         return _succeed(operations, operation, moves)
     noted = operation.steps.get("swapping")
     if noted is None:
-        noted = {move.query: _number(place_of(move.made)) for move in moves}
+        noted = {move.query: inode_of(place_of(move.made)) for move in moves}
         operation = operations.note(operation, swapping=noted)
     try:
         for move in moves:
             here, there = place_of(move.checkpoint), place_of(move.made)
-            if _number(here) != noted[move.query]:
+            if inode_of(here) != noted[move.query]:
                 exchange(here, there)
         for move in moves:
             _check(move.checkpoint, move.partitions)
@@ -553,11 +664,7 @@ def _take_back(moves: tuple[CheckpointMove, ...], noted: Mapping[str, int]) -> N
     """Restore the old checkpoints and delete the new ones."""
     for move in moves:
         here, there = place_of(move.checkpoint), place_of(move.made)
-        if there.exists() and _number(here) == noted[move.query]:
+        if there.exists() and inode_of(here) == noted[move.query]:
             exchange(here, there)
-        if there.exists() and _number(there) == noted[move.query]:
+        if there.exists() and inode_of(there) == noted[move.query]:
             shutil.rmtree(there, ignore_errors=True)
-
-
-def _number(place: Path) -> int:
-    return os.stat(place).st_ino  # noqa: PTH116 - a path's own way says the same

@@ -60,6 +60,18 @@ def exchange(one: Path, other: Path) -> None:
         flush_folder(folder)
 
 
+def require_exchange(folder: Path) -> None:
+    """Check that two directories can be exchanged on this disk.
+
+    Raises:
+        Unsupported: The file system cannot exchange directories.
+    """
+    one, other = folder / "exchange-1", folder / "exchange-2"
+    one.mkdir()
+    other.mkdir()
+    exchange(one, other)
+
+
 def _call() -> Any:
     """Return the operating system's function for an exchange, or None if there is none."""
     library = ctypes.CDLL(None, use_errno=True)

@@ -197,7 +197,7 @@ def test_hot_keys_are_recorded_with_the_call_that_splits_them(tmp_path: Path) ->
         for _ in range(minutes):
             running.now_ms += MINUTE
             one = batch(running.now_ms, 10_000, 8, skew=watched(shares))
-            assert not running.scaler.committed(one, alone=True)
+            assert not running.scaler.committed(one)
 
     run(30, {"mallory": 0.3})
     (made,) = decisions(running.home, "visits")
@@ -269,7 +269,12 @@ def test_a_rescale_is_requested_and_recorded(tmp_path: Path) -> None:
     [
         (replace(BOUNDS, dry_run=True), "file:///ck", True, "a dry run"),
         (BOUNDS, "hdfs://host/ck", True, "a checkpoint on this storage cannot be replaced"),
-        (BOUNDS, "file:///ck", False, "the job has several supervisors"),
+        (
+            BOUNDS,
+            "s3a://bucket/ck",
+            False,
+            "the job has several supervisors, and its checkpoint is not on a disk",
+        ),
     ],
 )
 def test_what_is_not_done_is_recorded_with_its_reason(

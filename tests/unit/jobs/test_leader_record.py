@@ -1,11 +1,13 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
 from holdfast.errors import Unsupported
 from holdfast.jobs.candidacy import LeaderRecord, QueryPlace
+from holdfast.jobs.pending_rescale import CheckpointMark, CheckpointMove, PendingRescale
 from holdfast.model import JobState
 from holdfast.ownership.process_identity import ProcessIdentity
 
@@ -24,12 +26,17 @@ WHOLE = LeaderRecord(
 
 
 # Whole but for its format, whose fields may mean something else.
-LATER = json.dumps({**json.loads(WHOLE.render()), "format": 2}).encode()
+LATER = json.dumps({**json.loads(WHOLE.render()), "format": 3}).encode()
 
 
 def test_what_was_put_down_is_read_back() -> None:
-    for record in (WHOLE, LeaderRecord("app-1 pid 4711", "file:///c", 1)):
+    move = CheckpointMove("q", "file:///c", "file:///c.rescale-a", "file:///c.before-a", 5)
+    pending = PendingRescale((move,), {"q": CheckpointMark(7, 11, 12)})
+    rescaled = replace(WHOLE, pending=pending, state=None)
+    for record in (WHOLE, LeaderRecord("app-1 pid 4711", "file:///c", 1), rescaled):
         assert LeaderRecord.parse(record.render(), "here") == record
+    # A version that knows nothing of rescales refuses a record with one.
+    assert [json.loads(record.render())["format"] for record in (WHOLE, rescaled)] == [1, 2]
 
 
 def test_a_field_of_a_later_version_is_passed_over() -> None:

@@ -10,8 +10,8 @@ import pytest
 
 from holdfast.errors import Unsupported
 from holdfast.jobs.operation_executor import VERBS
+from holdfast.jobs.pending_rescale import VERB as RESCALE
 from holdfast.jobs.registry import operation_log as module
-from holdfast.jobs.rescaler import VERB as RESCALE
 
 EXAMPLES: dict[str, module.Arguments] = {
     "savepoint": module.TakeSavepoint("file:/s", "now", ("visits", "late"), deep=True, running=True),

@@ -195,19 +195,18 @@ def test_requirements_are_partitions(shop: Served) -> None:
     assert status(shop, f"/jobs/{SHOP}/rescales/summary")["rescalesCounts"]["failed"] == 1
 
 
-def test_a_job_with_several_supervisors_is_not_rescaled(shop: Served) -> None:
+def test_a_job_with_several_supervisors_is_rescaled_by_its_leader(shop: Served) -> None:
     leader = Leader(7, "machine-2 pid 9", "file:///leases", 10_000, NOW_MS - 60_000, NOW_MS)
     shop.registry.lead("shop", leader)
     client, vertex = shop.client(), vertex_id(SHOP, "visits")
     body = {vertex: {"parallelism": {"upperBound": 4}}}
-    flink = client.put(f"/jobs/{SHOP}/resource-requirements", json=body)
+    assert client.put(f"/jobs/{SHOP}/resource-requirements", json=body).status_code == 200
     ours = client.post("/api/v1/jobs/shop/rescale", json={"partitions": {"visits": 4}})
-    assert (flink.status_code, ours.status_code) == (501, 501)
-    assert "several supervisors" in flink.text
-    assert "holdfast rescale CHECKPOINT --partitions N --confirm-stopped" in ours.json()["hint"]
-    # Nothing was asked of the leader, whose driver would be ended for it.
-    assert Operations(shop.home).newest() == []
-    assert shop.registry.take_requests("shop", 0) == []
+    assert ours.status_code == 202
+    assert shop.registry.take_requests("shop", 0) == ["rescale", "rescale"]
+    work(shop)  # a server leaves it to the leader, on whatever machine that is
+    asked = Operations(shop.home).newest()
+    assert [each.state for each in asked] == [OperationState.ASKED] * 2
 
 
 def test_a_checkpoint_that_cannot_be_replaced_is_not_rescaled_and_the_job_goes_on(
@@ -229,14 +228,13 @@ def test_a_checkpoint_that_cannot_be_replaced_is_not_rescaled_and_the_job_goes_o
     assert shop.registry.take_requests("shop", 0) == []
 
 
-def test_a_rescale_that_was_asked_before_the_job_got_several_supervisors_is_refused(shop: Served) -> None:
+def test_a_rescale_that_was_asked_before_the_job_got_several_supervisors_waits(shop: Served) -> None:
     operations = Operations(shop.home)
     operations.ask(OURS, "rescale", "shop", Rescale({"visits": 4}), NOW_MS)
     shop.registry.lead("shop", Leader(7, "machine-2 pid 9", "file:///leases", 10_000, NOW_MS, NOW_MS))
     with shop.supervised():
         work(shop)
-    refused = operations.get(OURS)
-    assert (refused.state, (refused.error or {})["kind"]) == (OperationState.FAILED, "unsupported")
+    assert operations.get(OURS).state is OperationState.ASKED
 
 
 @pytest.mark.parametrize(

@@ -42,7 +42,7 @@ from holdfast.savepoints.planning import changing, plan_take
 from holdfast.savepoints.restoring import RestoreKind, plan_restore, restore, withdraw
 from holdfast.savepoints.taking import take
 from holdfast.storage import open_storage
-from holdfast.storage.atomic_swap import exchange
+from holdfast.storage.atomic_swap import require_exchange
 from holdfast.storage.local import LocalStorage
 from holdfast.storage.port import Storage, files_below
 from holdfast.storage.remote import hadoop_address
@@ -185,18 +185,6 @@ def plan_erase_checkpoint(
     catalog, newest, needed = _take_all_batches(checkpoint, folder, record, tell)
     plan = plan_erase(catalog, subject, tell=tell)
     return _summary(checkpoint, subject, plan.searched, newest, needed)
-
-
-def require_exchange(folder: Path) -> None:
-    """Check that two directories can be exchanged on this disk.
-
-    Raises:
-        Unsupported: The file system cannot exchange directories.
-    """
-    one, other = folder / "exchange-1", folder / "exchange-2"
-    one.mkdir()
-    other.mkdir()
-    exchange(one, other)
 
 
 def _place(checkpoint: Storage) -> Path | None:

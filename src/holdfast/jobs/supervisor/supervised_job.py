@@ -21,6 +21,7 @@ from holdfast.jobs.background import Recording
 from holdfast.jobs.background_savepoints import NOT_TAKEN, TAKEN, Savepointing
 from holdfast.jobs.events import EventHandler, JobEvent, JobOutcome, logged
 from holdfast.jobs.metrics_loop import Observing
+from holdfast.jobs.pending_rescale import VERB as RESCALE
 from holdfast.jobs.processes import protocol
 from holdfast.jobs.processes.class_training import ClassTraining
 from holdfast.jobs.processes.driver import DriverSpec
@@ -30,7 +31,6 @@ from holdfast.jobs.recovery import RecoveryTracker
 from holdfast.jobs.registry.deferred_registry import DeferredRegistry
 from holdfast.jobs.registry.operation_log import RESTART
 from holdfast.jobs.registry.registry import JobRecord, Registry, Standby
-from holdfast.jobs.rescaler import VERB as RESCALE
 from holdfast.jobs.restart_policy import RestartPolicy
 from holdfast.jobs.state_home import StateHome
 from holdfast.jobs.supervisor.handover import Handover
@@ -547,7 +547,7 @@ class SupervisedJob:
                 self.leadership.note(request=verb)
             if verb == "stop":
                 self.requests.stops += 1
-            elif verb == RESCALE and self.leadership.alone:  # a server refuses it elsewhere
+            elif verb == RESCALE:
                 self.requests.rescale = True
             elif verb == RESTART and self.handover is not None:
                 self.handover.begin()

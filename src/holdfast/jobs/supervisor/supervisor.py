@@ -198,14 +198,18 @@ class Supervisor:
         job.policy = RestartPolicy(definition.restart, self._rng, ran=job.restored)
         if not job.take_checkpoint(definition):
             return False
-        if self._leadership.alone:  # one that may lose the lead does not exchange checkpoints
-            self._rescaler = Rescaler(job.home, definition.name, self._spec, job.clock)
-            self._rescaler.recover()
+        rescaler = self._recover_rescales(definition)
         job.begin(definition, record)
-        if self._rescaler is not None:
-            with suppress(HoldfastError):  # the file is busy; nothing of the job depends on it
-                self._rescaler.refuse_what_waits()
+        with suppress(HoldfastError):  # the file is busy; nothing of the job depends on it
+            rescaler.refuse_what_waits()
         return True
+
+    def _recover_rescales(self, definition: JobDefined) -> Rescaler:
+        """Finish or undo the rescales of former supervisors; the checkpoint is this supervisor's."""
+        job, candidacy = self._job, self._leadership.candidacy
+        self._rescaler = rescaler = Rescaler(job.home, definition.name, self._spec, job.clock, candidacy)
+        rescaler.recover()
+        return rescaler
 
     # After a driver has ended.
 
@@ -296,7 +300,12 @@ class Supervisor:
         if record is None or record.request is None or job.definition is None:
             return None
         # Its leader was lost before it had done what it was asked for.
-        if job.take_checkpoint(job.definition) and record.request == "cancel":
+        taken = job.take_checkpoint(job.definition)
+        if taken:
+            self._recover_rescales(job.definition)
+        elif record.pending is not None:
+            return self._end(JobState.RESTARTING, "handed over to the next leader")
+        if taken and record.request == "cancel":
             return self._canceled()
         return self._end(JobState.FINISHED, f"stopped, as requested from {record.holder}")
 
@@ -314,7 +323,7 @@ class Supervisor:
         """Leave the job to its new leader; the driver has been ended."""
         with suppress(HoldfastError):  # another leader has written to this registry, and knows better
             self._job.set_state(JobState.RESTARTING, "a different supervisor may lead it")
-        self._job.begun = False
+        self._job.begun = self._requests.rescale = False
         self._job.abandon_sidecar()
         self._leadership.step_down(resign=isinstance(error, CannotLead))
         self._job.say("deposed", f"lost the leadership: {error.found or error.fact}")

@@ -23,8 +23,8 @@ from holdfast.checkpoints.logs import Logs
 from holdfast.errors import Conflict, Failed, HoldfastError, Unavailable
 from holdfast.jobs import reports, rollback
 from holdfast.jobs.launching import launch
+from holdfast.jobs.pending_rescale import place_of
 from holdfast.jobs.registry.client import Control, JobStatus
-from holdfast.jobs.rescaler import place_of
 from holdfast.jobs.run_record import RunRecord, digest_of, last_run, runnable_target
 from holdfast.jobs.state_home import StateHome, SupervisorLock
 from holdfast.jobs.upgrades.upgrade_record import (

@@ -7,6 +7,7 @@ from typing import Annotated
 from fastapi import APIRouter, Path, Query
 from pydantic import BaseModel, ConfigDict, Field
 
+from holdfast.jobs.pending_rescale import VERB
 from holdfast.jobs.registry import operation_log
 from holdfast.jobs.registry.operation_log import (
     RESTART,
@@ -19,7 +20,6 @@ from holdfast.jobs.registry.operation_log import (
     TakeSavepoint,
     Verify,
 )
-from holdfast.jobs.rescaler import VERB
 from holdfast.savepoints.taking import check_label
 from holdfast.server.access import path_policy
 from holdfast.server.api_v1.jobs import JobName
