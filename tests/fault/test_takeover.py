@@ -23,7 +23,12 @@ from small_day import SmallDay, found_in_files
 from tcp_proxy import TcpProxy
 from zookeeper_server import Server
 
+from holdfast.checkpoints.checkpoint import read
+from holdfast.jobs.registry.operation_log import Operations, Rescale
+from holdfast.jobs.registry.registry import Registry
+from holdfast.jobs.state_home import StateHome
 from holdfast.ownership.process_identity import myself
+from holdfast.storage import open_storage
 
 pytestmark = [pytest.mark.fault, pytest.mark.spark]
 
@@ -117,6 +122,34 @@ def test_a_killed_leader(shop: Shop) -> None:
         assert ended.only("recovered")["cause"] == f"resources: {holder} does not lead any more"
         assert not in_group(driver)
     shop.check_exact()
+
+
+@kinds("lease")
+@pytest.mark.parametrize("moment", ["begun", "decided"])
+def test_a_leader_killed_while_it_rescales(shop: Shop, moment: str) -> None:
+    with shop.leader_and_standby() as (leader, standby):
+        home = StateHome(shop.folder / "home-0")
+        registry = Registry(home.registry)
+        (job,) = registry.jobs()
+        (query,) = registry.queries(job.name)
+        operation, place = os.urandom(16).hex(), Path(query.checkpoint.removeprefix("file://"))
+        Operations(home).ask(operation, "rescale", job.name, Rescale({query.name: 3}), 0)
+        registry.request(job.name, "rescale", 0)
+        made, former = f"{place.name}.rescale-{operation[:12]}", f"{place.name}.before-{operation[:12]}"
+        reached = {
+            "begun": (place.parent / made).exists,
+            "decided": lambda: any(place.parent.glob(f"{made}.t*")) or (place.parent / former).exists(),
+        }
+        until(reached[moment], "the rescale is under way")
+        leader.kill()
+        ended = standby.ended()
+        assert ended.code == 0, ended.words
+    shop.check_exact()
+    (operator,) = read(open_storage(query.checkpoint)).operators
+    is_rescaled = (place.parent / former).exists()
+    assert is_rescaled or moment == "begun"
+    assert (operator.partitions == 3) == is_rescaled
+    assert not any(place.parent.glob(f"{made}*"))
 
 
 @kinds("lease")
