@@ -534,7 +534,7 @@ class _Restore:
     def put(self, file: SavedFile) -> None:
         """Write a file to the target."""
         source = object_path(file.sha256)
-        if self.links and file.how != SCHEMA_PATHS and never_changes(file.path):
+        if self.links and not self._changes(file) and never_changes(file.path):
             self.target.copy(source, file.path, origin=self.catalog)
         else:
             self.target.write(file.path, self._content(file))
@@ -562,6 +562,9 @@ class _Restore:
         return self._read(next(file for file in self.plan.manifest.files if file.path == layout.METADATA))
 
     def _content(self, file: SavedFile) -> bytes:
+        of = self._pinning_of(file)
+        if of is not None:
+            return hadoop_checksum(self._content(of)).render()
         data = self._read(file)
         if self._pins(file) and self.plan.external is not None:
             return offsets_outside(data, file.path, self.plan.external)
@@ -571,13 +574,21 @@ class _Restore:
 
     def _changes(self, file: SavedFile) -> bool:
         """Return whether the bytes of a file change on the way from the savepoint to the checkpoint."""
-        return file.how == SCHEMA_PATHS or self._pins(file)
+        return file.how == SCHEMA_PATHS or self._pins(file) or self._pinning_of(file) is not None
 
     def _pins(self, file: SavedFile) -> bool:
         """Return whether a file pins the state to files although the state moves to a database."""
         place = layout.parse(file.path)
         logs = isinstance(place, layout.LogFile) and place.log is layout.Log.OFFSETS
         return logs and self.plan.external is not None
+
+    def _pinning_of(self, file: SavedFile) -> SavedFile | None:
+        """Return the file of which this is Hadoop's checksum, if that one pins the state; else None."""
+        place = layout.parse(file.path)
+        if self.plan.external is None or not isinstance(place, layout.HadoopChecksumFile):
+            return None
+        files = (each for each in self.plan.manifest.files if each.path == place.of)
+        return next(filter(self._pins, files), None)
 
     def _read(self, file: SavedFile) -> bytes:
         data = self.catalog.read(object_path(file.sha256))
