@@ -57,6 +57,12 @@ UNNAMED = (
 
 
 @functools.cache
+def files_of_batch(batch: int) -> list[str]:
+    """What an aggregate of two partitions with its state on the heap writes in a batch, in this order."""
+    state = [f"state/0/{partition}/{batch + 1}.delta" for partition in (0, 1)]
+    return [f"offsets/{batch}", *state, f"commits/{batch}"]
+
+
 def golden_files(name: str) -> dict[str, bytes]:
     """The files of one, by path; callers copy before they change anything."""
     files = {}

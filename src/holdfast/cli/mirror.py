@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
@@ -19,7 +19,7 @@ from holdfast.quantities import counted
 if TYPE_CHECKING:
     from holdfast.savepoints.periodic import PeriodicTake
 
-LABEL = "mirror"
+LABEL: Final = "mirror"
 
 
 @examples("checkpoints/visits mirrored --once", "checkpoints/visits s3://backups/visits --retain 30d")
@@ -41,26 +41,14 @@ def mirror(
         ),
     ] = "7d",
     once: Annotated[bool, typer.Option("--once", help="Copy what is committed now, then exit.")] = False,
-    metrics_port: Annotated[
-        int | None,
-        typer.Option(
-            "--metrics-port",
-            metavar="PORT",
-            min=0,
-            max=65535,
-            help="The local port to serve Prometheus /metrics on; 0 picks a free one.",
-        ),
-    ] = None,
+    metrics_port: options.MetricsPort = None,
     alert: Annotated[
         list[str] | None,
         typer.Option(
             "--alert", metavar="KEY=VALUE", help="An alert threshold or address, such as mirror_age=1m."
         ),
     ] = None,
-    name: Annotated[
-        str | None,
-        typer.Option("--name", help="The query's name in metrics and alerts. [the directory's name]"),
-    ] = None,
+    name: options.QueryName = None,
     home: options.Home = None,
     json: options.Json = False,
 ) -> None:

@@ -68,6 +68,20 @@ def on_this_machine(path: Path | None) -> Path | None:
 
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON on standard output.")]
+MetricsPort = Annotated[
+    int | None,
+    typer.Option(
+        "--metrics-port",
+        metavar="PORT",
+        min=0,
+        max=65535,
+        help="The local port to serve Prometheus /metrics on; 0 picks a free one.",
+    ),
+]
+QueryName = Annotated[
+    str | None,
+    typer.Option("--name", help="The query's name in metrics and alerts. [the directory's name]"),
+]
 Stopped = Annotated[
     bool,
     typer.Option(

@@ -40,26 +40,14 @@ def watch(
         bool,
         typer.Option("--reset", help="Discard the existing record and start one from the present files."),
     ] = False,
-    metrics_port: Annotated[
-        int | None,
-        typer.Option(
-            "--metrics-port",
-            metavar="PORT",
-            min=0,
-            max=65535,
-            help="The local port to serve Prometheus /metrics on; 0 picks a free one.",
-        ),
-    ] = None,
+    metrics_port: options.MetricsPort = None,
     alert: Annotated[
         list[str] | None,
         typer.Option(
             "--alert", metavar="KEY=VALUE", help="An alert threshold or address, such as state_size=5g."
         ),
     ] = None,
-    name: Annotated[
-        str | None,
-        typer.Option("--name", help="The query's name in metrics and alerts. [the directory's name]"),
-    ] = None,
+    name: options.QueryName = None,
     home: options.Home = None,
     json: options.Json = False,
 ) -> None:

@@ -76,7 +76,6 @@ from holdfast.storage.successors import (
     retire,
     successor_address,
     unused_number,
-    void_successor,
 )
 
 
@@ -615,10 +614,7 @@ def _succeed(
                 publish_successor(first, number, VERB)
             retire(open_storage(move.checkpoint), move.made)
     except HoldfastError:
-        for move in moves:
-            with suppress(HoldfastError):  # else the next owner of the lease makes it void
-                if void_successor(*parse_successor(move.made)):
-                    withdraw(open_storage(move.made))
+        discard(moves)  # the next owner of the lease makes void what is left
         raise
     return _report({move.made: move for move in moves})
 

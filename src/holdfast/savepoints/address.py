@@ -2,9 +2,9 @@
 
 `DIR/20260305T08` and `DIR@before-upgrade` stand for `DIR/savepoints/20260305T080000.000Z-1f0c33aa-b41-9d2e`.
 `DIR@latest` is the newest savepoint, `DIR@2026-03-05T08:00` the newest one taken by that time (UTC), and a
-local directory with a single savepoint is that savepoint. An
-ambiguous name is rejected. The part after the last `@` is a label unless it contains a slash, so `DIR@LABEL/`
-is a directory; digits are the batch of a checkpoint.
+local directory with a single savepoint is that savepoint. An ambiguous name is rejected. The part after the
+last `@` is a label unless it contains a slash, so `DIR@LABEL/` is a directory; digits are the batch of a
+checkpoint.
 """
 
 from __future__ import annotations
@@ -277,16 +277,21 @@ def list_labels(catalog: Storage) -> dict[str, list[Listed]]:
 
     Cost: that of `catalog.listed`, which reads every manifest.
     """
+    return _by_label([savepoint for savepoint in listed(catalog) if savepoint.problem is None])
+
+
+def _by_label(whole: Sequence[Listed]) -> dict[str, list[Listed]]:
     labels: dict[str, list[Listed]] = {}
-    for savepoint in listed(catalog):
+    for savepoint in whole:
         manifest = savepoint.manifest
-        if manifest is not None and manifest.label is not None and savepoint.problem is None:
+        if manifest is not None and manifest.label is not None:
             labels.setdefault(manifest.label, []).append(savepoint)
     return labels
 
 
 def _labelled(catalog: Storage, label: str, given: str) -> StateAddress:
-    labels = list_labels(catalog)
+    whole = [savepoint for savepoint in listed(catalog) if savepoint.problem is None]
+    labels = _by_label(whole)
     matching = labels.get(label, [])
     if len(matching) > 1:
         newest_first = [savepoint.savepoint_id for savepoint in reversed(matching)]
@@ -299,16 +304,13 @@ def _labelled(catalog: Storage, label: str, given: str) -> StateAddress:
             " them a different label with `holdfast savepoint label SP LABEL`",
         )
     if not matching and label == LATEST:
-        whole = [savepoint for savepoint in listed(catalog) if savepoint.problem is None]
         matching = whole[-1:]
     until_ms = None if matching else _time_ms(label)
     if until_ms is not None:
         matching = [
             savepoint
-            for savepoint in listed(catalog)
-            if savepoint.problem is None
-            and savepoint.manifest is not None
-            and savepoint.manifest.created_ms <= until_ms
+            for savepoint in whole
+            if savepoint.manifest is not None and savepoint.manifest.created_ms <= until_ms
         ][-1:]
         if not matching:
             raise NotFound(

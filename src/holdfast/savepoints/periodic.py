@@ -112,13 +112,10 @@ def take_and_retain(
     )
     removed: list[str] = []
     left = None
-    many = before[: 0 if retained is None else max(len(before) + 1 - retained, 0)]
-    old = set[int]()
+    places = set(range(0 if retained is None else max(len(before) + 1 - retained, 0)))
     if retained_ms is not None:
-        old = surplus([each.created_ms for each in (*before, taken.manifest)], clock(), retained_ms)
-    for place, earlier in enumerate(before):
-        if place >= len(many) and place not in old:
-            continue
+        places |= surplus([each.created_ms for each in (*before, taken.manifest)], clock(), retained_ms)
+    for earlier in (before[place] for place in sorted(places)):
         try:
             if described(catalog, earlier.savepoint_id).manifest != earlier:
                 continue  # somebody has labelled it otherwise meanwhile, to keep it

@@ -488,7 +488,7 @@ def _make(
 ) -> None:
     with in_bulk(target) as quick:
         links = same_disk(catalog, target) or copies_by_itself(catalog, target)
-        one = _Restore(catalog, quick, plan, links)
+        one = _Restore(catalog, quick, plan, {file.path: file for file in plan.manifest.files}, links)
         each(quick.delete, [path for path in left if path != ORIGIN], workers)
         files = [file for file in plan.manifest.files if one.goes_with_others(file)]
         each(one.put, files, workers, tell, "copying")
@@ -496,13 +496,13 @@ def _make(
         if plan.external is not None:
             view = SavepointView(catalog, plan.manifest.files, plan.manifest.checkpoint)
             write_stores(view, quick, plan.manifest.batch_id, plan.query_id, plan.external, plan.stores, tell)
-    metadata = one.metadata()
+    metadata = one.content(one.files[layout.METADATA])
+    sums = one.files.get(layout.HadoopChecksumFile(layout.METADATA).render())
     if plan.table is not None:
         prepare(open_storage(plan.table), plan.manifest.batch_id)
     claim.require()
-    sums = layout.HadoopChecksumFile(layout.METADATA).render()
-    if plan.operation is RestoreKind.FORK and any(file.path == sums for file in plan.manifest.files):
-        target.write(sums, hadoop_checksum(metadata).render())
+    if sums is not None and not one.goes_with_others(sums):
+        target.write(sums.path, one.content(sums))
     target.write(layout.METADATA, metadata)
 
 
@@ -511,25 +511,26 @@ class _Restore:
     """The copying of one restore.
 
     Attributes:
+        files: The files of the savepoint by path.
         links: True if files are linked or copied without being read by this process.
     """
 
     catalog: Storage
     target: Storage
     plan: RestorePlan
+    files: Mapping[str, SavedFile]
     links: bool
 
     def goes_with_others(self, file: SavedFile) -> bool:
         """Return whether a file is written with the others, neither last nor replaced by that of a new id."""
         if file.path in (layout.METADATA, ORIGIN, layout.HadoopChecksumFile(ORIGIN).render()):
             return False
-        sums = (
+        if self.plan.external is not None and isinstance(layout.parse(file.path), layout.StoreFile):
+            return False
+        return not self._is_forked or file.path not in (
             layout.HadoopChecksumFile(layout.METADATA).render(),
             layout.SparkChecksumFile(layout.METADATA).render(),
         )
-        if self.plan.external is not None and isinstance(layout.parse(file.path), layout.StoreFile):
-            return False
-        return self.plan.operation is not RestoreKind.FORK or file.path not in sums
 
     def put(self, file: SavedFile) -> None:
         """Write a file to the target."""
@@ -537,13 +538,13 @@ class _Restore:
         if self.links and not self._changes(file) and never_changes(file.path):
             self.target.copy(source, file.path, origin=self.catalog)
         else:
-            self.target.write(file.path, self._content(file))
+            self.target.write(file.path, self.content(file))
 
     def check(self, file: SavedFile) -> None:
         """Read a file back."""
         if same_file(self.catalog, object_path(file.sha256), self.target, file.path):
             return
-        wanted = hash_of(self._content(file)) if self._changes(file) else file.sha256
+        wanted = hash_of(self.content(file)) if self._changes(file) else file.sha256
         found, _ = hash_file(self.target, file.path, file.size_bytes)
         if found != wanted:
             raise Corrupt(
@@ -555,16 +556,17 @@ class _Restore:
                 hint=f"remove {self.target.uri} and restore again; if it happens again, check the disk",
             )
 
-    def metadata(self) -> bytes:
-        """The file with the query's id."""
-        if self.plan.operation is RestoreKind.FORK:
-            return QueryMetadata(self.plan.query_id).render()
-        return self._read(next(file for file in self.plan.manifest.files if file.path == layout.METADATA))
+    @property
+    def _is_forked(self) -> bool:
+        return self.plan.operation is RestoreKind.FORK
 
-    def _content(self, file: SavedFile) -> bytes:
-        of = self._pinning_of(file)
-        if of is not None:
-            return hadoop_checksum(self._content(of)).render()
+    def content(self, file: SavedFile) -> bytes:
+        """Return the bytes of a file in the checkpoint."""
+        if self._has_new_id(file):
+            return QueryMetadata(self.plan.query_id).render()
+        summed = self._changed_below(file)
+        if summed is not None:
+            return hadoop_checksum(self.content(summed)).render()
         data = self._read(file)
         if self._pins(file) and self.plan.external is not None:
             return offsets_outside(data, file.path, self.plan.external)
@@ -574,7 +576,11 @@ class _Restore:
 
     def _changes(self, file: SavedFile) -> bool:
         """Return whether the bytes of a file change on the way from the savepoint to the checkpoint."""
-        return file.how == SCHEMA_PATHS or self._pins(file) or self._pinning_of(file) is not None
+        changes = file.how == SCHEMA_PATHS or self._has_new_id(file) or self._pins(file)
+        return changes or self._changed_below(file) is not None
+
+    def _has_new_id(self, file: SavedFile) -> bool:
+        return self._is_forked and file.path == layout.METADATA
 
     def _pins(self, file: SavedFile) -> bool:
         """Return whether a file pins the state to files although the state moves to a database."""
@@ -582,13 +588,11 @@ class _Restore:
         logs = isinstance(place, layout.LogFile) and place.log is layout.Log.OFFSETS
         return logs and self.plan.external is not None
 
-    def _pinning_of(self, file: SavedFile) -> SavedFile | None:
-        """Return the file of which this is Hadoop's checksum, if that one pins the state; else None."""
+    def _changed_below(self, file: SavedFile) -> SavedFile | None:
+        """Return the changed file that this Hadoop checksum belongs to; None for any other file."""
         place = layout.parse(file.path)
-        if self.plan.external is None or not isinstance(place, layout.HadoopChecksumFile):
-            return None
-        files = (each for each in self.plan.manifest.files if each.path == place.of)
-        return next(filter(self._pins, files), None)
+        summed = self.files.get(place.of) if isinstance(place, layout.HadoopChecksumFile) else None
+        return summed if summed is not None and self._changes(summed) else None
 
     def _read(self, file: SavedFile) -> bytes:
         data = self.catalog.read(object_path(file.sha256))

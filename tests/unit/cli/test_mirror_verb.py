@@ -14,7 +14,7 @@ import pytest
 from command import PROGRAM, Holdfast
 
 import holdfast as hf
-from golden import golden_files, golden_on_disk
+from golden import files_of_batch, golden_files, golden_on_disk
 
 pytestmark = pytest.mark.slow
 
@@ -22,15 +22,10 @@ NAME = "4.2/aggregate-memory"
 FILES = golden_files(NAME)
 
 
-def files_of(batch: int) -> list[str]:
-    """What a query writes in a batch, in this order."""
-    return [f"offsets/{batch}", *(f"state/0/{part}/{batch + 1}.delta" for part in (0, 1)), f"commits/{batch}"]
-
-
 def test_each_batch_is_copied_while_the_storage_answers(tmp_path: Path, home: Path) -> None:
     checkpoint = golden_on_disk(NAME, tmp_path / "ck")
     for batch in (10, 11):
-        for path in files_of(batch):
+        for path in files_of_batch(batch):
             (checkpoint / path).unlink()
     words = (
         "mirror",
@@ -57,13 +52,13 @@ def test_each_batch_is_copied_while_the_storage_answers(tmp_path: Path, home: Pa
     try:
         assert next(lines)["batch_id"] == 9
         url = next(line["url"] for line in lines if line.get("event") == "serving")
-        for path in files_of(10):
+        for path in files_of_batch(10):
             (checkpoint / path).write_bytes(FILES[path])
         assert next(line for line in lines if line.get("batch_id") == 10)["savepoint"]
         # The mirror's place is gone: what is lost is told once, and copied when it is there again.
         (tmp_path / "mirrored").rename(tmp_path / "away")
         (tmp_path / "mirrored").write_text("no directory")
-        for path in files_of(11):
+        for path in files_of_batch(11):
             (checkpoint / path).write_bytes(FILES[path])
         assert next(line for line in lines if line.get("event") == "error")
         with urlopen(url, timeout=30) as page:
@@ -91,7 +86,7 @@ def test_a_time_restores_the_newest_batch_copied_by_then(
     tmp_path: Path, home: Path, holdfast: Holdfast
 ) -> None:
     checkpoint = golden_on_disk(NAME, tmp_path / "ck")
-    hidden = {path: (checkpoint / path).read_bytes() for path in files_of(11)}
+    hidden = {path: (checkpoint / path).read_bytes() for path in files_of_batch(11)}
     for path in hidden:
         (checkpoint / path).unlink()
     assert holdfast("mirror", "ck", "mirrored", "--once").returncode == 0

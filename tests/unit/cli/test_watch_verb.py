@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from command import PROGRAM, Holdfast
 
-from golden import golden_files, golden_on_disk
+from golden import files_of_batch, golden_files, golden_on_disk
 from holdfast import savepoints
 from holdfast.checkpoints.record import RecordFile, record_path
 
@@ -53,14 +53,8 @@ def line(process: subprocess.Popen[str]) -> Any:
     return json.loads(process.stdout.readline())
 
 
-def files_of(batch: int) -> list[str]:
-    """What a query writes in a batch, in this order."""
-    state = [f"state/0/{partition}/{batch + 1}.delta" for partition in (0, 1)]
-    return [f"offsets/{batch}", *state, f"commits/{batch}"]
-
-
 def put_back(checkpoint: Path, batch: int) -> None:
-    for path in files_of(batch):
+    for path in files_of_batch(batch):
         (checkpoint / path).write_bytes(FILES[path])
 
 
@@ -68,7 +62,7 @@ def test_batches_are_noted_as_they_come_until_it_is_stopped(
     checkpoint: Path, tmp_path: Path, home: Path, holdfast: Holdfast
 ) -> None:
     for batch in (10, 11):
-        for path in files_of(batch):
+        for path in files_of_batch(batch):
             (checkpoint / path).unlink()
     with going(tmp_path, home, "watch", "./ck", "--every", "20ms", "--json") as process:
         first = line(process)
@@ -132,7 +126,7 @@ def test_where_there_is_no_checkpoint(holdfast: Holdfast) -> None:
 
 def test_savepoints_again_and_again(checkpoint: Path, tmp_path: Path, home: Path) -> None:
     for batch in (10, 11):
-        for path in files_of(batch):
+        for path in files_of_batch(batch):
             (checkpoint / path).unlink()
     words = ("savepoint", "take", "./ck", "sp", "--every", "50ms", "--keep", "2", "--json")
     with going(tmp_path, home, *words) as process:
