@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import guard_time
 import pytest
 from command import Holdfast, command_in
-from grid import WHOLE, is_proof_only
+from grid import WHOLE, dealt, is_proof_only
 from small_session import small_session
 from state_clients import state_jars
 
@@ -63,13 +63,15 @@ def pytest_configure(config: pytest.Config) -> None:
             config.pluginmanager.import_plugin(name)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Leave the long form to `make proof`: see `proof.txt`."""
-    if WHOLE:
-        return
-    for item in items:
-        if is_proof_only(item.nodeid):
-            item.add_marker(pytest.mark.skip(reason="a part of the long form: `make proof`"))
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave the long form to `make proof`: see `proof.txt`. Deal what is slow to all workers."""
+    if not WHOLE:
+        for item in items:
+            if is_proof_only(item.nodeid):
+                item.add_marker(pytest.mark.skip(reason="a part of the long form: `make proof`"))
+    workers = getattr(config, "workerinput", {}).get("workercount", 1)
+    if workers > 1:
+        items[:] = dealt(items, workers)
 
 
 def pytest_collection_finish() -> None:

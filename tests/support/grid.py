@@ -9,9 +9,14 @@ from __future__ import annotations
 import os
 import re
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    import pytest
 
 WHOLE: Final = os.environ.get("HOLDFAST_GRID") == "all"
+
+QUICK: Final = "tests/unit/"
 
 PROOF_ONLY: Final = Path(__file__).parents[1] / "proof.txt"
 
@@ -28,3 +33,28 @@ def proof_only() -> list[str]:
 
 
 _PROOF_ONLY: Final = re.compile("|".join(re.escape(line).replace(r"\*", ".*") for line in proof_only()))
+
+
+def dealt(tests: list[pytest.Item], workers: int) -> list[pytest.Item]:
+    """Deal the files of slow tests to all workers, and unit tests behind them.
+
+    With `--dist worksteal` a worker begins with one equal share, in order, and then takes tests from the end
+    of another share. Unit tests at the end of each level what is left.
+    """
+    quick: list[pytest.Item] = []
+    slow: dict[Path, list[pytest.Item]] = {}
+    for test in tests:
+        if test.nodeid.startswith(QUICK):
+            quick.append(test)
+        else:
+            slow.setdefault(test.path, []).append(test)
+    shares: list[list[pytest.Item]] = [[] for _ in range(workers)]
+    for number, file in enumerate(slow.values()):
+        shares[number % workers] += file
+    taken = 0
+    for left, share in enumerate(shares):
+        size = (len(tests) - sum(len(done) for done in shares[:left])) // (workers - left)
+        more = max(size - len(share), 0)
+        share.extend(quick[taken : taken + more])
+        taken += more
+    return [test for share in shares for test in share]

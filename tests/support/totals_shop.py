@@ -129,7 +129,7 @@ def shop_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shop]:
 class Feeding:
     """Feeds the shop on a thread while an upgrade runs."""
 
-    def __init__(self, shop: Shop, seconds: float = 0.5) -> None:
+    def __init__(self, shop: Shop, seconds: float = 3.0) -> None:
         self._shop, self._seconds = shop, seconds
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._run)

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
-from grid import proof_only
+import pytest
+from grid import dealt, proof_only
 from proof_parts import files_of, parts_of, patterns
 from proof_parts import test_files as all_files
 
@@ -35,3 +38,22 @@ def test_every_part_has_files() -> None:
     assert sorted(set(numbers)) == list(range(1, max(numbers) + 1))
     assert all(files_of(number) for number in numbers)
     assert {file for number in numbers for file in files_of(number)} == set(all_files())
+
+
+@pytest.mark.parametrize("workers", [2, 3, 5])
+def test_each_worker_begins_with_slow_files_and_ends_with_unit_tests(workers: int) -> None:
+    """Shares are cut as `xdist` cuts them; a file stays in one of them."""
+    slow = [f"tests/fault/test_{file}.py::test_{number}" for file in "abcdefgh" for number in range(9)]
+    quick = [f"tests/unit/test_{file}.py::test_{number}" for file in "uvwxyz" for number in range(50)]
+    tests = [SimpleNamespace(nodeid=name, path=name.partition("::")[0]) for name in slow + quick]
+    order = [test.nodeid for test in dealt(cast("list[pytest.Item]", tests), workers)]
+    assert sorted(order) == sorted(slow + quick)
+    shares = []
+    for worker in range(workers):
+        size = len(order) // (workers - worker)
+        shares.append(order[:size])
+        order = order[size:]
+    assert [sorted(share, key=quick.__contains__) for share in shares] == shares
+    files = [{name.partition("::")[0] for name in share if name in slow} for share in shares]
+    assert max(map(len, files)) - min(map(len, files)) <= 1
+    assert sum(map(len, files)) == 8
