@@ -228,15 +228,12 @@ def spark_error_pages(text: str, conditions: Mapping[str, Any]) -> Pages:
         if entry:
             lines += ["Spark's message:", "", "```text", *entry["message"], "```", ""]
         for case in cases:
-            advice = re.sub(r"\]\((?!https?:)([^)#]+)", r"](../\1", case.advice).replace(
-                "](#", "](../spark-errors.md#"
-            )
             lines += [
-                f"**Seen as:** {case.error}",
+                f"**Seen as:** {_deeper(case.error)}",
                 "",
-                f"**Cause:** {case.cause}",
+                f"**Cause:** {_deeper(case.cause)}",
                 "",
-                f"**What to do:** {advice}",
+                f"**What to do:** {_deeper(case.advice)}",
                 "",
             ]
         lines += [
@@ -245,6 +242,11 @@ def spark_error_pages(text: str, conditions: Mapping[str, Any]) -> Pages:
         ]
         made[f"docs/guides/spark-errors/{_anchor(name).replace('-', '_')}.md"] = "\n".join(lines)
     return made
+
+
+def _deeper(text: str) -> str:
+    """Relink a text of the page of Spark's errors for a folder beside that page."""
+    return re.sub(r"\]\((?!https?:)([^)#]+)", r"](../\1", text).replace("](#", "](../spark-errors.md#")
 
 
 def index(found: Pages) -> str:
@@ -282,7 +284,7 @@ def stage(folder: Path, text: Pages) -> None:
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(page, encoding="utf-8")
     shutil.copytree(ROOT / "docs/images", folder / "docs/images", dirs_exist_ok=True)
-    for file in (ROOT / "docs/guides/notebook.ipynb", *(ROOT / "examples").glob("*.py")):
+    for file in (ROOT / "docs/guides/notebook.ipynb", *(ROOT / "examples").rglob("*.py")):
         target = folder / _path(file)
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(file, target)

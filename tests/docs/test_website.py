@@ -64,6 +64,21 @@ def test_a_link_into_a_large_page_leads_to_its_section(pages: dict[str, str]) ->
     assert "json-objects-in-the-output.md#advice)" in pages["docs/reference/json-commands.md"]
 
 
+def test_every_link_leads_to_a_file_of_the_site(pages: dict[str, str], tmp_path: Path) -> None:
+    website.stage(tmp_path, pages)
+    links = [
+        (path, target)
+        for path, text in pages.items()
+        for target in re.findall(r"\]\(([^)#\s]+)", text)
+        if "://" not in target and not target.startswith("mailto:")
+    ]
+    assert len(links) > 1000
+    gone = [
+        (path, target) for path, target in links if not (tmp_path / path).parent.joinpath(target).is_file()
+    ]
+    assert gone == []
+
+
 # Of the libraries that build it.
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::PendingDeprecationWarning")
 def test_a_small_site_is_built_and_a_broken_link_is_an_error(tmp_path: Path) -> None:

@@ -23,20 +23,11 @@ ann: visit 2, 6.50 spent, likes tea
 ann: visit 3, 10.50 spent, likes mocha
 bob: visit 1, 4.00 spent, likes mocha
 """,
-    # c2 was paid for; c3 and c4 are younger than half an hour at the watermark, 10:05.
-    "abandoned_carts": """\
-c1: 2 items for 25.00
-""",
     "payments_once": """\
 each payment is written exactly once
 north 09:00: 14.50
 north 10:00: 1.00
 south 09:00: 8.00
-""",
-    # c2 has spent 430 when the limit is 500.
-    "spending_limits": """\
-c1 has spent 110.00, more than 100.00
-c1 has spent 510.00, more than 500.00
 """,
     "save_and_restore": """\
 batch 0, whole: True
