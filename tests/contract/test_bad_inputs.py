@@ -82,6 +82,7 @@ CASES: Final = {
         advise CK --prices nofile.toml
         advise CK --measured nofile.json
         lint nofile.py
+        lint JOB.py nofile.py
         lint empty
         lint CAT
         lint CK/offsets
@@ -320,6 +321,8 @@ CASES: Final = {
         advise ftp://x/y
         advise LONG
         lint FILE
+        lint JOB.py CK
+        lint JOB.py JOB.py --plan
         lint CK --format xml
         lint PIPE
         lint SOCKET

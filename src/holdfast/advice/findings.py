@@ -94,12 +94,12 @@ class Finding(JsonShape):
 
 @dataclass(frozen=True, slots=True)
 class LintReport(JsonShape):
-    """The lint findings of one file, checkpoint or job.
+    """The lint findings of one file, checkpoint or job, or of several files.
 
     Attributes:
-        place: The source file, the checkpoint, or the job.
-        findings: The findings in the order of lines, including suppressed ones.
-        disabled: Rules that the configuration turns off.
+        place: The source file, the checkpoint, or the job; the number of files if there are several.
+        findings: The findings in the order of files and lines, including suppressed ones.
+        disabled: Rules that the configuration turns off, of several files in at least one of them.
         complete: Whether all code was analyzed; a very large file is analyzed only in part.
         evidence: The kinds of evidence that were checked.
 

@@ -35,6 +35,26 @@ def lint_path(target: str | os.PathLike[str]) -> LintReport:
     return lint_checkpoint(text)
 
 
+def lint_files(paths: Sequence[str]) -> LintReport:
+    """Lint several source files, and return one report with all findings.
+
+    Raises:
+        Invalid: A path is not a file of Python in UTF-8, or a lint configuration is invalid.
+        NotFound: A file does not exist.
+    """
+    from holdfast.advice.findings import LintReport
+    from holdfast.quantities import counted
+
+    reports = [_lint_source(local_path(path) or Path(path), path) for path in dict.fromkeys(paths)]
+    return LintReport(
+        counted(len(reports), "file"),
+        tuple(finding for report in reports for finding in report.findings),
+        tuple(sorted({rule for report in reports for rule in report.disabled})),
+        complete=all(report.complete for report in reports),
+        evidence=reports[0].evidence,
+    )
+
+
 def lint_checkpoint(address: str, batches: Sequence[BatchProgress] = ()) -> LintReport:
     """Lint a checkpoint and the recorded batches of its job.
 

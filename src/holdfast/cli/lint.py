@@ -17,6 +17,8 @@ from holdfast.config.checks import place_word
 from holdfast.errors import Invalid
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from holdfast.advice.findings import Finding, LintReport
     from holdfast.checkpoints import Flow
 
@@ -34,7 +36,7 @@ def _without_sarif(given: dict[str, Any], flow: Flow) -> None:
         )
 
 
-@examples("visits.py", "checkpoints/visits")
+@examples("visits.py", "checkpoints/visits", "jobs/visits.py jobs/orders.py --format sarif")
 @each_flow("target", _without_sarif)
 def lint(
     target: Annotated[
@@ -45,6 +47,10 @@ def lint(
             " its batches.",
         ),
     ],
+    more: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[FILE.py]...", help="More files of code, for one report of all."),
+    ] = None,
     plan: Annotated[
         bool,
         typer.Option("--plan", help="Also build the plan of the job in FILE.py[:JOB], without starting it."),
@@ -68,7 +74,7 @@ def lint(
 
     With --plan the job file is imported and its function is called on this machine, so that Spark builds the
     plan; no query is started, and a plain script is never run. For a job's name its checkpoints are read,
-    and the batches recorded in the state home.
+    and the batches recorded in the state home. Several arguments are files of code.
 
     Exit code 0: no errors; 1: errors. Warnings and notes do not change it.
     """
@@ -81,7 +87,12 @@ def lint(
             hint="write --format text or --format sarif; for JSON, write --json",
         )
     pairs, settings = options.pairs("--set", set_), options.pairs("--conf", conf)
-    report = _planned(target, pairs, settings, master, home) if plan else _read(target, home)
+    if more:
+        report = _read_all([target, *more], plan=plan)
+    elif plan:
+        report = _planned(target, pairs, settings, master, home)
+    else:
+        report = _read(target, home)
     if format_ == "sarif":
         from holdfast.advice.reports import sarif
 
@@ -112,6 +123,34 @@ def _read(target: str, home: str | None) -> LintReport:
     from holdfast.jobs.trials.linting import lint_job
 
     return lint_job(job_details(target, home))
+
+
+def _read_all(targets: Sequence[str], *, plan: bool) -> LintReport:
+    """Return one report of several files of code.
+
+    Raises:
+        Invalid: One of them is not a file of code, or a plan was requested.
+    """
+    from holdfast.advice.lint_api import lint_files
+
+    if plan:
+        raise Invalid(
+            "--plan builds the plan of one job",
+            code="HF-E2565",
+            where=" ".join(targets),
+            expected="one FILE.py[:JOB]",
+            hint=f"run `holdfast lint {place_word(targets[0])} --plan`",
+        )
+    for target in targets:
+        if not _is_code(target):
+            raise Invalid(
+                "several arguments of lint must be files of code",
+                code="HF-E2566",
+                where=target,
+                expected="FILE.py",
+                hint=f"run `holdfast lint {place_word(target)}` on its own",
+            )
+    return lint_files(targets)
 
 
 def _is_code(target: str) -> bool:

@@ -40,6 +40,43 @@ def test_an_error_ends_with_exit_code_1_and_a_warning_does_not(holdfast: Holdfas
     assert holdfast("lint", "clean.py").stdout == "clean.py: no findings\n"
 
 
+def test_several_files_are_one_report(holdfast: Holdfast) -> None:
+    said = holdfast("lint", "error.py", "clean.py", "warning.py", "error.py")
+    assert said.returncode == 1
+    lines = said.stdout.splitlines()
+    assert [line.partition(":")[0] for line in lines if " (source): " in line] == ["error.py", "warning.py"]
+    assert lines[-1] == "3 files: 1 error, 1 warning"
+    assert holdfast("lint", "warning.py", "clean.py").returncode == 0
+    found = told(holdfast("lint", "error.py", "warning.py", "--json"), 1)
+    assert (found["place"], found["errors"], found["warnings"]) == ("2 files", 1, 1)
+    document = told(holdfast("lint", "--format", "sarif", "--", "warning.py", "error.py"), 1)
+    [run] = document["runs"]
+    assert [result["ruleId"] for result in run["results"]] == ["HF102", "HF103"]
+
+
+def test_the_configuration_of_each_file_counts_for_it(holdfast: Holdfast) -> None:
+    Path("lax").mkdir()
+    Path("lax", "pyproject.toml").write_text('[tool.holdfast.lint]\ndisable = ["HF103"]\n')
+    Path("lax", "error.py").write_text(ERROR)
+    found = told(holdfast("lint", "lax/error.py", "error.py", "--json"), 1)
+    assert [finding["place"] for finding in found["findings"]] == ["error.py"]
+    assert found["disabled"] == ["HF103"]
+
+
+@pytest.mark.parametrize(
+    ("words", "fact"),
+    [
+        (("clean.py", "checkpoints"), "several arguments of lint must be files of code"),
+        (("shop", "clean.py"), "several arguments of lint must be files of code"),
+        (("clean.py", "error.py", "--plan"), "--plan builds the plan of one job"),
+    ],
+)
+def test_only_files_of_code_can_be_several(holdfast: Holdfast, words: tuple[str, ...], fact: str) -> None:
+    said = holdfast("lint", *words)
+    assert said.returncode == 2
+    assert said.stderr.startswith(f"error: {fact}")
+
+
 def test_json_has_every_fact(holdfast: Holdfast) -> None:
     found = told(holdfast("lint", "error.py", "--json"), 1)
     assert (found["errors"], found["warnings"], found["notes"], found["disabled"]) == (1, 0, 0, [])
