@@ -1,7 +1,8 @@
 """Build a release in `dist/`: wheel, source distribution, bill of materials, checksums.
 
-`make release` builds the committed files with pinned tools, so the same commit gives the same bytes. Sign
-the file of checksums with your own key afterwards.
+`make release` builds the committed files with pinned tools, so the same commit gives the same bytes. With
+HOLDFAST_SIGNING_KEY, the path of a maintainer's SSH key, the file of checksums is signed. A public key is
+enough if an agent has the private one. `allowed_signers` must list the key.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -25,6 +27,10 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).resolve().parent.parent
+SIGNERS = ROOT / "allowed_signers"
+# What `allowed_signers` calls the maintainers, and what their signatures are for.
+SIGNER = "holdfast"
+NAMESPACE = "holdfast-release"
 _LOCKED = re.compile(
     r"^(?P<name>[A-Za-z0-9._-]+)==(?P<version>[^ ;\\]+)(?: ; (?P<marker>[^\\\n]+?))? \\\n"
     r"(?P<hashes>(?: +--hash=\S+.*\n?)+)",
@@ -151,6 +157,29 @@ def release(target: Path, revision: str = "HEAD") -> list[Path]:
     return [*built, bill, sums]
 
 
+def sign(sums: Path, key: Path, signers: Path = SIGNERS) -> Path:
+    """Sign the file of checksums and return the signature, which those who have the signers' keys can verify.
+
+    Raises:
+        SystemExit: The key cannot sign, or is not one of the signers'.
+    """
+    signature = sums.with_name(f"{sums.name}.sig")
+    signature.unlink(missing_ok=True)
+    signed = ["ssh-keygen", "-q", "-Y", "sign", "-f", str(key), "-n", NAMESPACE, str(sums)]
+    verified = ["ssh-keygen", "-Y", "verify", "-f", str(signers), "-I", SIGNER, "-n", NAMESPACE]
+    if subprocess.run(signed, check=False).returncode != 0:
+        raise SystemExit(
+            f"error: {key} did not sign {sums}; expected an SSH key, or a public one with its agent"
+        )
+    done = subprocess.run(
+        [*verified, "-s", str(signature)], input=sums.read_bytes(), check=False, capture_output=True
+    )
+    if done.returncode != 0:
+        signature.unlink()
+        raise SystemExit(f"error: {signers} does not list {key}, so nobody could verify the release")
+    return signature
+
+
 def main() -> None:
     """Build a release of the newest commit."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -158,8 +187,14 @@ def main() -> None:
     target = parser.parse_args().target
     shutil.rmtree(target, ignore_errors=True)
     target.mkdir(parents=True)
-    for file in release(target):
+    files = release(target)
+    key = os.environ.get("HOLDFAST_SIGNING_KEY")
+    if key:
+        files.append(sign(files[-1], Path(key)))
+    for file in files:
         print(f"{sha256(file)}  {file}")
+    if not key:
+        print("not signed: HOLDFAST_SIGNING_KEY names no key", file=sys.stderr)
 
 
 if __name__ == "__main__":
