@@ -14,7 +14,7 @@ ARGS ?=
 # Tests that kill processes wait a lot: hence one worker more than two cores.
 PYTEST := $(BIN)/pytest -n 3 --dist worksteal
 
-.PHONY: demo test test-without-services proof fuzz mutants past-faults unit lint collected spark-4.3 classes services services-debian services-s3 services-s3a services-sparks services-cassandra services-hdfs services-yarn services-kafka services-image services-tikv services-clouds services-flink-state services-state-clients services-suites jar bench peers codes docs release output lock clean soak services-examiners examiners
+.PHONY: demo test test-without-services proof fuzz mutants past-faults unit lint collected spark-4.3 classes services services-debian services-s3 services-s3a services-sparks services-cassandra services-hdfs services-yarn services-kafka services-image services-tikv services-clouds services-flink-state services-state-clients services-suites jar bench peers codes docs release output lock clean soak services-examiners services-tools examiners
 .DEFAULT_GOAL := demo
 
 demo: $(READY)  ## run the coffee shop to its end, kill included
@@ -118,6 +118,9 @@ services-suites:  ## fetch Spark's own tests of its file managers (70 MB; needs 
 
 services-examiners:  ## fetch the tests of other projects for `make examiners` (20 MB; needs git, Java and Maven)
 	@scripts/services-examiners.sh
+
+services-tools: $(READY)  ## install pre-commit, Airflow and Dagster, and build Helm, for the tests of Holdfast in them (1 GB; needs Go)
+	@scripts/services-tools.sh
 
 jar: $(READY)  ## build the jar of the state stores, which is committed (needs Java and Maven)
 	@scripts/jar.sh $(BIN)/python

@@ -95,17 +95,21 @@ def _packages(*names: str) -> Callable[[], Path | None]:
 
 _EXTRAS: Final = "install Holdfast with all its extras"
 
+_TOOLS: Final = "run `make services-tools`"
+
 _CLOUDS: Final = "run `make services-clouds`"
 
 SERVICE: Final = {
     "adlfs": Service("adlfs", _packages("adlfs"), _EXTRAS),
     "azurite": Service("Azurite", _files("azurite/.ready"), _CLOUDS, in_ci=False),
+    "airflow": Service("Airflow", _files("tools/airflow/.installed"), _TOOLS, in_ci=False),
     "bash": Service("bash", _program("bash"), "install bash"),
     "cassandra": Service("Cassandra", _files("cassandra/.ready")),
     "cassandra-client": Service("Cassandra's client for Java", _files("state-clients/cassandra")),
     "cassandra-driver": Service("Cassandra's driver for Python", _packages("cassandra"), _EXTRAS),
     "chromium": Service("Chromium", _program("chromium")),
     "connect": Service("Spark Connect", _packages("google.rpc", "grpc", "grpc_status", "zstandard"), _EXTRAS),
+    "dagster": Service("Dagster", _files("tools/dagster/.installed"), _TOOLS, in_ci=False),
     "fish": Service("fish", _program("fish")),
     "flink": Service("Flink's client", _flink),
     "flink-state": Service(
@@ -115,6 +119,7 @@ SERVICE: Final = {
     "gcs-connector": Service("Google's connector", _files("gcs-connector/.ready"), _CLOUDS, in_ci=False),
     "gcsfs": Service("gcsfs", _packages("gcsfs"), _EXTRAS),
     "hdfs": Service("HDFS", _files("hdfs/.ready")),
+    "helm": Service("Helm", _files("tools/helm/bin/helm"), _TOOLS, in_ci=False),
     "image": Service("the container image, as root", _image, "run `make services-image`"),
     "java": Service("Java", _program("java"), "install Java 17, 21 or 25"),
     "javac": Service("Java's compiler", _program("javac"), "install a JDK of Java 17 or 21"),
@@ -122,6 +127,7 @@ SERVICE: Final = {
     "mariadb": Service("MariaDB", _program("mariadbd")),
     "openssl": Service("openssl", _program("openssl"), "install openssl"),
     "postgresql": Service("PostgreSQL", _postgres),
+    "pre-commit": Service("pre-commit", _files("tools/pre-commit/.installed"), _TOOLS, in_ci=False),
     "promtool": Service("promtool", _program("promtool")),
     "redis": Service("Redis", _program("redis-server")),
     "redis-client": Service("Redis's client for Java", _files("state-clients/redis")),
@@ -145,6 +151,7 @@ _PROGRAMS: Final = {
     "azurite-blob": "azurite",
     "fake-gcs-server": "gcs",
     "fish": "fish",
+    "helm": "helm",
     "initdb": "postgresql",
     "mariadbd": "mariadb",
     "openssl": "openssl",

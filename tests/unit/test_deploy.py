@@ -1,6 +1,7 @@
 """What `deploy/` has: manifests that Kubernetes takes, and that say of Holdfast what is so.
 
-The schemas are Kubernetes' own and those of the operators: `tests/golden/kubernetes/make.py`.
+The schemas are Kubernetes' own and those of the operators: `tests/golden/kubernetes/make.py`. The chart is
+tried as Helm has rendered it: `tests/golden/helm/render.py`.
 """
 
 from __future__ import annotations
@@ -25,13 +26,16 @@ from holdfast.observe.prometheus import MetricsServer
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
-MANIFESTS = sorted((DEPLOY / "kubernetes").glob("*.yaml"))
+CHART = ROOT / "tests" / "golden" / "helm"
+RENDERED = sorted(CHART.glob("*.yaml"))
+MANIFESTS = [*sorted((DEPLOY / "kubernetes").glob("*.yaml")), *RENDERED]
 POD_TEMPLATE = "io.k8s.api.core.v1.PodTemplateSpec"
 
 Document = dict[str, Any]
 
-sys.path.append(str(DEPLOY / "image"))
+sys.path += [str(DEPLOY / "image"), str(CHART)]
 import locked  # noqa: E402
+import render  # noqa: E402
 
 
 @cache
@@ -53,7 +57,8 @@ def kind_of(document: Document) -> str:
 
 
 def documents(name: str, kind: str = "") -> list[Document]:
-    found = yaml.safe_load_all((DEPLOY / "kubernetes" / name).read_text())
+    [path] = [path for path in MANIFESTS if path.name == name]
+    found = yaml.safe_load_all(path.read_text())
     return [document for document in found if document["kind"].startswith(kind)]
 
 
@@ -101,7 +106,7 @@ def test_what_is_misspelt_does_not_fit(name: str, kind: str, path: tuple[str, ..
     assert problems(document, schemas()["schemas"][kind_of(document)]) != []
 
 
-@pytest.mark.parametrize("name", ["job.yaml", "job-ha.yaml"])
+@pytest.mark.parametrize("name", ["job.yaml", "job-ha.yaml", *(path.name for path in RENDERED)])
 def test_a_supervisor_is_started_with_options_that_there_are(
     name: str, holdfast: Holdfast, tmp_path: Path
 ) -> None:
@@ -109,6 +114,8 @@ def test_a_supervisor_is_started_with_options_that_there_are(
     [container] = pod["containers"]
     program, verb, job, *options = container["args"]
     assert (program, verb) == ("holdfast", "run")
+    if job == "/jobs/job.py":  # the chart's name for it
+        job = "/jobs/counts.py"
     token = tmp_path / "token"
     token.write_text("0" * 40)
     given = [re.sub("(?<=--token-file=).*", str(token), option) for option in options]
@@ -192,7 +199,9 @@ def test_exit_codes_are_mapped_as_the_guide_of_the_guard_says() -> None:
     assert only("guarded-application.yaml", "SparkApplication")["spec"]["restartPolicy"]["type"] == "Always"
 
 
-@pytest.mark.parametrize("name", ["job.yaml", "job-ha.yaml", "guarded-cronjob.yaml"])
+@pytest.mark.parametrize(
+    "name", ["job.yaml", "job-ha.yaml", "guarded-cronjob.yaml", *(path.name for path in RENDERED)]
+)
 def test_a_pod_needs_no_root_and_writes_nowhere_but_into_its_volumes(name: str) -> None:
     dockerfile = (DEPLOY / "image" / "Dockerfile").read_text()
     [user] = re.findall(r"^USER (\d+):\d+$", dockerfile, re.MULTILINE)
@@ -210,14 +219,55 @@ def test_a_pod_needs_no_root_and_writes_nowhere_but_into_its_volumes(name: str) 
     assert container["image"].endswith(f":{__version__}")
 
 
-def test_two_supervisors_need_an_election_and_one_does_not() -> None:
-    alone, several = only("job.yaml", "Deployment"), only("job-ha.yaml", "Deployment")
+@pytest.mark.parametrize("names", [("job.yaml", "job-ha.yaml"), ("chart-alone.yaml", "chart-several.yaml")])
+def test_two_supervisors_need_an_election_and_one_does_not(names: tuple[str, str]) -> None:
+    alone, several = (only(name, "Deployment") for name in names)
     assert (alone["spec"]["replicas"], alone["spec"]["strategy"]["type"]) == (1, "Recreate")
     assert several["spec"]["replicas"] == 2
     [container] = several["spec"]["template"]["spec"]["containers"]
     assert any(argument.startswith("--ha=") for argument in container["args"])
-    assert documents("job.yaml", "PodDisruptionBudget") == []
-    assert only("job-ha.yaml", "PodDisruptionBudget")["spec"]["minAvailable"] == 1
+    assert documents(names[0], "PodDisruptionBudget") == []
+    assert only(names[1], "PodDisruptionBudget")["spec"]["minAvailable"] == 1
+
+
+def test_what_helm_has_rendered_is_of_the_chart_that_is_there() -> None:
+    for path in RENDERED:
+        assert path.read_text().startswith(f"# chart {render.digest()}\n"), f"run {render.__file__}"
+    assert {path.stem for path in RENDERED} == set(render.RELEASES)
+
+
+def test_the_chart_gives_a_job_what_the_manifests_give_it() -> None:
+    """But for names, labels, and what a release chooses: each pod is that of the manifest beside it."""
+    for name, chart in (("job.yaml", "chart-alone.yaml"), ("job-ha.yaml", "chart-several.yaml")):
+        [ours], [theirs] = (list(pods(each)) for each in (name, chart))
+        ours["securityContext"]["fsGroupChangePolicy"] = "OnRootMismatch"
+        [container], [rendered] = ours.pop("containers"), theirs.pop("containers")
+        rendered.pop("imagePullPolicy")
+        assert rendered["args"].pop(2) == "/jobs/job.py"
+        assert container["args"].pop(2) == "/jobs/counts.py"
+        assert rendered == container
+        [code] = [volume for volume in theirs["volumes"] if volume["name"] == "job"]
+        [text] = [
+            each
+            for each in documents(chart, "ConfigMap")
+            if each["metadata"]["name"] == code["configMap"]["name"]
+        ]
+        assert text["data"] == {"job.py": (DEPLOY / "jobs" / "counts.py").read_text()}
+        code["configMap"]["name"] = "counts-job"
+        assert theirs == ours
+        policies = [only(each, "NetworkPolicy")["spec"] for each in ("job.yaml", chart)]
+        assert policies[0] == policies[1]
+        services = [
+            document
+            for each in ("job.yaml", chart)
+            for document in documents(each)
+            if document["kind"] == "Service"
+        ]
+        assert services[0]["spec"] == services[1]["spec"]
+    monitors = [
+        only(each, "ServiceMonitor")["spec"] for each in ("job-monitoring.yaml", "chart-several.yaml")
+    ]
+    assert monitors[0] == monitors[1]
 
 
 LOCK = """\
