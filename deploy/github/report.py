@@ -64,7 +64,7 @@ def report(found: list[tuple[str, str, str, str]], job: str, against: str, verdi
 
 def _code(text: str) -> str:
     """Return text as code that ends neither its line, its cell nor itself."""
-    return f"`{text.translate(str.maketrans({'`': chr(39), '|': '/', chr(10): ' '}))}`"
+    return "`" + text.replace("`", "'").replace("|", "/").replace("\n", " ") + "`"
 
 
 def _cell(text: str) -> str:
@@ -105,10 +105,12 @@ def comment(text: str, environ: Mapping[str, str]) -> str | None:
 def _all(comments: str, environ: Mapping[str, str]) -> list[Any]:
     found: list[Any] = []
     page = 1
-    while len(batch := _ask("GET", f"{comments}?per_page=100&page={page}", environ)) == 100:
+    while True:
+        batch = _ask("GET", f"{comments}?per_page=100&page={page}", environ)
         found += batch
+        if len(batch) < 100:
+            return found
         page += 1
-    return found + batch
 
 
 def _ask(method: str, address: str, environ: Mapping[str, str], body: object = None) -> Any:

@@ -1,4 +1,4 @@
-"""The examples for schedulers: their client, and Airflow and Dagster themselves, over a real checkpoint."""
+"""What schedulers and the GitHub Action do with a job that runs: Airflow and Dagster themselves, and bash."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from github_runner import Runner
 from loopback import free_ports
 from required import require
 from running_job import RunningJob, running
@@ -177,6 +178,23 @@ def test_dagster_continues_what_a_killed_run_has_started(job: StreamingJob, tmp_
     # The same savepoint, and one restart.
     assert len(job.savepoints) == before + 1
     job.run.driver(drivers + 1)
+
+
+def test_the_action_checks_new_code_against_the_running_job(job: StreamingJob, tmp_path: Path) -> None:
+    runner = Runner(tmp_path, "http://nobody.example")
+    code = (job.folder / "counts.py").read_text()
+    (runner.workspace / "counts.py").write_text(code)
+    text_keys = code.replace('% 10).alias("digit")', '% 10).cast("string").alias("digit")')
+    assert text_keys != code
+    (runner.workspace / "changed.py").write_text(text_keys)
+    assert runner.run("Lint").returncode == 0
+    against = str(job.folder / "checkpoints" / "counts")
+    for name, verdict, exit_code in (("counts.py", "kept", 0), ("changed.py", "fails", 1)):
+        said = runner.run("Check", job=name, against=against)
+        assert said.returncode == 0, said.stderr
+        assert runner.values["steps.check.outputs.verdict"] == verdict
+        assert runner.run("Report", comment="false").returncode == exit_code
+    assert runner.run("Check", job="counts.py", against=str(tmp_path / "nowhere")).returncode == 3
 
 
 @pytest.mark.parametrize("name", ["airflow", "dagster"])
