@@ -227,6 +227,11 @@ class RunningJob:
         with self._news:
             return list(self._events)
 
+    @property
+    def words(self) -> str:
+        """What it has written to standard error so far."""
+        return self._words
+
     def await_event(self, wanted: str, count: int = 1) -> Event:
         """Wait for the `count`-th event of a kind."""
         deadline = time.monotonic() + PATIENCE_S

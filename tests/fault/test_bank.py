@@ -6,6 +6,7 @@ The long form is `make soak`: hours of the same bank under faults that follow fr
 from __future__ import annotations
 
 import importlib.util
+import json
 import os
 import sqlite3
 import subprocess
@@ -16,9 +17,12 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
-from bank_audit import BEGIN, STEP, Books, Town, audit_journal
-from soak import FAULTS, plan
+from bank_audit import BEGIN, STEP, Books, Town, Window, audit_journal, audit_volume, files_read
+from bank_faults import FAULTS, chosen, plan
+from soak_report import Outcome, page_with
 
 from holdfast.testing import Harness
 
@@ -26,7 +30,7 @@ TESTS = Path(__file__).parents[1]
 SOAK = TESTS / "support" / "soak.py"
 PLACES = [str(TESTS / name) for name in ("support", "fault", "services")]
 SEED = 20261129
-FILES = 12
+FILES = 9
 
 
 class Branch:
@@ -107,6 +111,69 @@ def test_a_seed_gives_the_same_faults_again_and_each_comes_in_every_round() -> N
     assert first != list(islice(plan(SEED + 1), len(first)))
 
 
+def test_faults_are_chosen_by_number_or_by_name() -> None:
+    numbers = chosen(plan(SEED), "3,17")
+    assert [each.number for each in numbers] == [3, 17]
+    names = list(islice(chosen(plan(SEED), "restart"), 3))
+    assert {each.name for each in names} == {"restart"}
+    for words in ("restart,reboot", "restart,3"):
+        with pytest.raises(ValueError, match="faults"):
+            chosen(plan(SEED), words)
+
+
+def test_windows_are_those_of_all_transfers() -> None:
+    town, sums = Town(SEED), Counter[str]()
+    for file in range(40):
+        for each in town.transfers(file):
+            half = each.received.second // 30 * 30
+            sums[f"{each.received:%Y-%m-%dT%H:%M}:{half:02}Z"] += each.amount
+    windows = town.windows(6)
+    assert [window.begin for window in windows] == sorted(sums)[:6]
+    assert [window.amount for window in windows] == [sums[window.begin] for window in windows]
+
+
+def test_the_auditor_sees_a_window_that_is_wrong_missing_or_there_twice(tmp_path: Path) -> None:
+    town = Town(SEED)
+    first, second, third = town.windows(3)
+    wrong = {
+        "wrong": [first, second._replace(amount=second.amount + 1)],
+        "missing": [first, third],
+        "more than once": [first, second, second],
+    }
+    for number, (problem, windows) in enumerate(wrong.items()):
+        with pytest.raises(AssertionError, match=problem):
+            audit_volume(town, volume(tmp_path / str(number), windows))
+    assert audit_volume(town, volume(tmp_path / "right", [second, first, third])) == 3
+
+
+def test_files_of_a_batch_are_counted_with_compact_entries(tmp_path: Path) -> None:
+    sources, offsets = tmp_path / "sources" / "0", tmp_path / "offsets"
+    sources.mkdir(parents=True)
+    offsets.mkdir()
+    for entry in range(25):
+        first = 0 if entry % 10 == 9 else entry
+        lines = [json.dumps({"path": f"in/{file}.json"}) for file in range(first, entry + 1)]
+        name = f"{entry}.compact" if entry % 10 == 9 else str(entry)
+        (sources / name).write_text("\n".join(["v1", *lines]))
+        (offsets / str(entry)).write_text(f'v1\n{{}}\n{{"logOffset":{entry}}}')
+    for file in range(9):
+        (sources / str(file)).unlink()
+    assert [files_read(tmp_path, batch) for batch in (9, 12, 19, 24)] == [10, 13, 20, 25]
+
+
+def test_a_report_adds_a_row_and_keeps_what_people_wrote() -> None:
+    page = "# Soak\n\nBy hand.\n\n## What was run\n\n| Date | What |\n|---|---|\n\n## Looked at\n\n- This.\n"
+    once = page_with(page, Outcome("make soak SEED=1", 60, 3))
+    twice = page_with(once, Outcome("make soak SEED=2", 60, 3, error=AssertionError("a | b\nc")))
+    table = twice.partition("## What was run")[2].partition("## ")[0]
+    assert ["SEED=1" in line for line in table.splitlines() if "make soak" in line] == [True, False]
+    assert "failed: a / b c" in table
+    assert twice.count("## The newest run") == 1
+    assert "SEED=1" not in twice.partition("## The newest run")[2]
+    assert "By hand." in twice
+    assert twice.endswith("## Looked at\n\n- This.\n")
+
+
 @pytest.mark.fault
 @pytest.mark.spark
 @pytest.mark.parametrize("faults", ["kill_driver", "rescale,restore,damage,upgrade"])
@@ -131,3 +198,11 @@ def note(journal: Path, rows: list[dict[str, Any]]) -> None:
         database.execute("CREATE TABLE IF NOT EXISTS journal (id, account, entry, balance, pending)")
         database.execute("CREATE TABLE IF NOT EXISTS holdfast_batches (sink, query_id, batch_id)")
         database.executemany("INSERT INTO journal VALUES (:id, :account, :entry, :balance, :pending)", rows)
+
+
+def volume(table: Path, windows: list[Window]) -> Path:
+    """Write a Delta table of these rows."""
+    (table / "_delta_log").mkdir(parents=True)
+    pq.write_table(pa.Table.from_pylist([window._asdict() for window in windows]), table / "rows.parquet")
+    (table / "_delta_log" / f"{0:020}.json").write_text('{"add": {"path": "rows.parquet"}}\n')
+    return table

@@ -13,12 +13,13 @@ import json
 import os
 import random
 import sqlite3
+import threading
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import holdfast as hf
 
@@ -30,7 +31,17 @@ STEP = dt.timedelta(seconds=5)
 WINDOW_S = 30
 ENTRIES = ("debit", "hold", "clear")
 
+EARLY = dt.timedelta(seconds=4)
+
 Worth = Counter[str]
+
+
+class Window(NamedTuple):
+    """The transfers that were received in half a minute, and their sum."""
+
+    begin: str
+    transfers: int
+    amount: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +65,10 @@ class Town:
 
     def __init__(self, seed: int) -> None:
         self._seed = seed
+        self._lock = threading.Lock()
         self._worth: list[Worth] = [Counter()]
+        self._windows: dict[dt.datetime, Window] = {}
+        self._windows_of = 0
 
     def transfers(self, file: int) -> list[Transfer]:
         """The transfers of a file; none is late, whatever batches the files come in."""
@@ -70,23 +84,34 @@ class Town:
 
     def worth(self, files: int) -> Worth:
         """What each account has gained or lost by the first files."""
-        while len(self._worth) <= files:
-            gained = Counter(self._worth[-1])
-            for each in self.transfers(len(self._worth) - 1):
-                gained[each.source] -= each.amount
-                gained[each.target] += each.amount
-            self._worth.append(gained)
-        return self._worth[files]
+        with self._lock:
+            while len(self._worth) <= files:
+                gained = Counter(self._worth[-1])
+                for each in self.transfers(len(self._worth) - 1):
+                    gained[each.source] -= each.amount
+                    gained[each.target] += each.amount
+                self._worth.append(gained)
+            return self._worth[files]
 
-    def windows(self, files: int) -> dict[str, tuple[int, int]]:
-        """The number of transfers and their sum by half minute of receipt."""
-        sums: dict[str, tuple[int, int]] = {}
-        for each in (each for file in range(files) for each in self.transfers(file)):
-            second = each.received.second // WINDOW_S * WINDOW_S
-            begin = f"{each.received:%Y-%m-%dT%H:%M}:{second:02}Z"
-            count, amount = sums.get(begin, (0, 0))
-            sums[begin] = (count + 1, amount + each.amount)
-        return sums
+    def windows(self, count: int) -> list[Window]:
+        """The first half minutes of receipt, in order of time, by all transfers that there will ever be."""
+        with self._lock:
+            while self._whole_windows() < count:
+                for each in self.transfers(self._windows_of):
+                    begin = each.received.replace(
+                        second=each.received.second // WINDOW_S * WINDOW_S, microsecond=0
+                    )
+                    before = self._windows.get(begin, Window(f"{begin:%Y-%m-%dT%H:%M:%SZ}", 0, 0))
+                    self._windows[begin] = Window(
+                        before.begin, before.transfers + 1, before.amount + each.amount
+                    )
+                self._windows_of += 1
+            return [self._windows[begin] for begin in sorted(self._windows)[:count]]
+
+    def _whole_windows(self) -> int:
+        """The number of windows to which no later file adds."""
+        least = BEGIN + STEP * self._windows_of - EARLY
+        return sum(begin + dt.timedelta(seconds=WINDOW_S) <= least for begin in self._windows)
 
     def write(self, folder: Path, file: int) -> None:
         """Write a file of transfers and one of their receipts, each at once."""
@@ -112,12 +137,18 @@ def files_read(checkpoint: Path, batch: int) -> int:
     offset = (checkpoint / "offsets" / str(batch)).read_text().splitlines()[2]
     if offset == "-":
         return 0
-    # An entry of the source's log has what one batch was given; each tenth has all before it as well.
+    # An entry of the source's log has what one batch was given; a compact one has all before it as well.
     newest = int(json.loads(offset)["logOffset"])
-    paths: set[str] = set()
+    entries: dict[int, Path] = {}
     for entry in (checkpoint / "sources" / "0").iterdir():
-        if not entry.name.startswith(".") and int(entry.name.partition(".")[0]) <= newest:
-            paths.update(json.loads(line)["path"] for line in entry.read_text().splitlines()[1:])
+        number, _, kind = entry.name.partition(".")
+        if number.isdigit() and int(number) <= newest and kind in ("", "compact"):
+            entries[int(number)] = entry
+    paths: set[str] = set()
+    for number in sorted(entries, reverse=True):
+        paths.update(json.loads(line)["path"] for line in entries[number].read_text().splitlines()[1:])
+        if entries[number].suffix == ".compact":
+            break
     return len(paths)
 
 
@@ -192,13 +223,14 @@ def audit_journal(town: Town, database: Path, checkpoint: Path | None = None) ->
         newest = connection.execute(
             "SELECT query_id, max(batch_id) FROM holdfast_batches WHERE sink = 'accounts' GROUP BY query_id"
         ).fetchall()
-        rows = connection.execute("SELECT id, account, entry, balance, pending FROM journal").fetchall()
-    count: Counter[tuple[str, str]] = Counter((each[0], each[2]) for each in rows)
-    twice = [each for each, times in count.items() if times > 1]
-    assert not twice, f"entries that are there more than once: {twice[:10]}"
-    held: Worth = Counter()
-    for _, account, _, balance, pending in rows:
-        held[account] += balance + pending
+        twice = connection.execute(
+            "SELECT id, entry FROM journal GROUP BY id, entry HAVING count(*) > 1 LIMIT 10"
+        ).fetchall()
+        sums = connection.execute(
+            "SELECT account, sum(balance + pending), count(*) FROM journal GROUP BY account"
+        ).fetchall()
+    assert not twice, f"entries that are there more than once: {twice}"
+    held: Worth = Counter({account: amount for account, amount, _ in sums})
     total = sum(held.values())
     assert total == 0, f"{total} too much in the journal"
     if checkpoint is not None and newest:
@@ -208,20 +240,24 @@ def audit_journal(town: Town, database: Path, checkpoint: Path | None = None) ->
         worth = town.worth(files_read(checkpoint, batch))
         wrong = {name: (held[name], worth[name]) for name in {*held, *worth} if held[name] != worth[name]}
         assert not wrong, f"accounts whose entries come to something else than the model: {wrong}"
-    return len(rows)
+    return sum(count for _, _, count in sums)
 
 
-def audit_volume(town: Town, table: Path, files: int) -> int:
-    """Each window in the Delta table is whole, right, and there once; the number of windows."""
+def audit_volume(town: Town, table: Path) -> int:
+    """Each window in the Delta table is whole, right and there once, and none before it is missing.
+
+    Return the number of windows.
+    """
     from delta_rows import rows
 
     if not (table / "_delta_log").is_dir():
         return 0
     found = rows(table, "begin", "transfers", "amount")
-    windows = town.windows(files)
-    for (begin, count, amount), times in found.items():
-        assert times == 1, f"window {begin} is there {times} times"
-        assert windows.get(begin) == (count, amount), (
-            f"window {begin} has {count} transfers of {amount}, not {windows.get(begin)}"
-        )
+    twice = {row: times for row, times in found.items() if times > 1}
+    assert not twice, f"windows that are there more than once: {twice}"
+    wanted = {tuple(window) for window in town.windows(len(found))}
+    assert found.keys() == wanted, (
+        f"of {len(found)} windows, these are wrong: {sorted(found.keys() - wanted)[:5]};"
+        f" and these are missing: {sorted(wanted - found.keys())[:5]}"
+    )
     return len(found)

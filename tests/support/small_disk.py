@@ -31,8 +31,10 @@ def small_disk(place: Path, limit: str) -> Iterator[Path]:
     )
     if mounted.returncode != 0:
         pytest.skip(f"a small disk cannot be mounted here: {mounted.stderr.strip()}")
-    yield place
-    subprocess.run(["umount", "--lazy", str(place)], check=True)
+    try:
+        yield place
+    finally:
+        subprocess.run(["umount", "--lazy", str(place)], check=True)
 
 
 def fill(disk: Path) -> Path:
