@@ -26,7 +26,8 @@ def state(address: Address, batch: int | None = None) -> StatesAtRest:
 
     Nothing is changed, Spark is not started, and a running query is not disturbed. The opened state stays at
     its batch. A running query eventually deletes the files of old batches; reading state from them then
-    raises `NotFound`.
+    raises `NotFound`. After a rescale, an upgrade or a fallback has replaced the checkpoint, it raises
+    `Conflict`.
 
     Args:
         address: A savepoint's address (`DIR/ID`, `DIR@LABEL`), or a checkpoint's path or URI, with the suffix
@@ -123,6 +124,7 @@ class StatesAtRest:
             NotFound: The state does not exist, or a file that the batch needs is missing.
             Invalid: Several states have this name, or the key does not match its columns.
             Corrupt: A file is damaged.
+            Conflict: The checkpoint was replaced since it was opened, by a rescale, an upgrade or a fallback.
             Unsupported: The state's format cannot be read.
         """
         return self._reader.get(state, key, operator)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Final, NoReturn
 
 from holdfast import layout
+from holdfast.config.checks import local_path
 from holdfast.config.spark_defaults import EXTERNAL_PROVIDERS
 from holdfast.errors import Corrupt, HoldfastError, NotFound, Unsupported
 from holdfast.external.databases import Databases
@@ -22,7 +23,7 @@ from holdfast.formats.providers import ExternalState, check_read, provider_class
 from holdfast.formats.text import json_object
 from holdfast.layout import DEFAULT_STORE, FileKind, Log, LogFile, StoreFile, StoreId
 from holdfast.storage import open_storage
-from holdfast.storage.local import file_of
+from holdfast.storage.local import SteadyFolder, file_of
 from holdfast.storage.port import ReadOnly, Storage, full, no_file
 from holdfast.storage.successors import current_address
 
@@ -44,6 +45,17 @@ def open_checkpoint(address: str | os.PathLike[str]) -> Storage:
         Unavailable: The storage does not answer.
     """
     return with_state(open_current(address))
+
+
+def open_steady(address: str | os.PathLike[str]) -> Storage:
+    """Open a checkpoint as `open_checkpoint` does, to read one state of it in several calls.
+
+    On a local disk, a call after the checkpoint was replaced raises `Conflict`: files of both are never
+    combined.
+    """
+    storage = open_current(address)
+    place = local_path(storage.uri)
+    return with_state(storage if place is None else SteadyFolder(place))
 
 
 def open_current(address: str | os.PathLike[str]) -> Storage:

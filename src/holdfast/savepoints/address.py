@@ -172,7 +172,7 @@ class StateAddress:
             Corrupt: The manifest is damaged.
             Invalid: The address is not valid, or names a different batch.
         """
-        from holdfast.external.view import open_checkpoint  # it loads the databases; parsing needs none
+        from holdfast.external.view import open_steady  # it loads the databases; parsing needs none
 
         if self.is_savepoint:
             return self._saved_state(batch)
@@ -185,7 +185,7 @@ class StateAddress:
             )
         if self.batch is not None:
             batch = self.batch
-        storage = open_checkpoint(self.text if self.batch is None else self.directory)
+        storage = open_steady(self.text if self.batch is None else self.directory)
         return StateLocation(storage, batch, storage.uri if batch is None else f"{storage.uri}@{batch}")
 
     def _saved_state(self, batch: int | None) -> StateLocation:

@@ -462,6 +462,58 @@ def flush_folder(folder: str | Path) -> None:
         os.close(descriptor)
 
 
+class SteadyFolder(LocalStorage):
+    """A directory that is read only while its path still leads to it.
+
+    A rescale, an upgrade or a fallback exchanges the directory of a checkpoint with a new one, whose files
+    have the same names. Without the check, a reader would combine files of both.
+    """
+
+    __slots__ = ("_first",)
+
+    def __init__(self, root: Path) -> None:
+        super().__init__(root)
+        self._first = self._identity()
+
+    def size(self, path: str) -> int | None:
+        """See `Storage`."""
+        found = super().size(path)
+        self._require_same()
+        return found
+
+    def file_of(self, path: str) -> Path:
+        """Return the local path of a file."""
+        self._require_same()
+        return super().file_of(path)
+
+    def _open(self, path: str, flags: int = FILE) -> int:
+        descriptor = super()._open(path, flags)
+        try:
+            # Only a check after the opening proves in which directory that was.
+            self._require_same()
+        except BaseException:
+            os.close(descriptor)
+            raise
+        return descriptor
+
+    def _identity(self) -> tuple[int, int] | None:
+        try:
+            found = os.stat(self._root)
+        except OSError:
+            return None
+        return found.st_dev, found.st_ino
+
+    def _require_same(self) -> None:
+        if self._first is not None and self._identity() != self._first:
+            raise Conflict(
+                "the directory was replaced while it was read",
+                where=self.uri,
+                found="a different directory at this path",
+                expected="the directory that was opened",
+                hint="repeat the call; a rescale, an upgrade or a fallback replaces a checkpoint's directory",
+            )
+
+
 def _read(descriptor: int, start: int, length: int | None) -> bytes:
     found = os.fstat(descriptor)
     if stat.S_ISDIR(found.st_mode):

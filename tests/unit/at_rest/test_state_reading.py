@@ -16,11 +16,12 @@ import holdfast as hf
 from golden import GATHERED, NAMES, REPARTITIONED, golden, golden_files, golden_on_disk
 from holdfast.at_rest.model import NamedOperator, NamedState, StateForm
 from holdfast.at_rest.state_reader import StateReader, pick, table_names
-from holdfast.errors import Corrupt, Invalid, NotFound
+from holdfast.errors import Conflict, Corrupt, Invalid, NotFound
 from holdfast.formats.operators import OperatorName
 from holdfast.formats.rows.spark_types import Struct
 from holdfast.savepoints.catalog import load
 from holdfast.savepoints.view import SavepointView
+from holdfast.storage.atomic_swap import exchange
 from holdfast.storage.memory import MemoryStorage
 
 if TYPE_CHECKING:
@@ -57,6 +58,23 @@ def test_each_key_of_an_aggregate_has_its_sums(name: str) -> None:
     assert found.get("aggregate", None).value is None
     rows = scanned(found, "aggregate")
     assert {key[0]: tuple(value.values()) for key, value in rows.items()} == expected
+
+
+def test_the_state_of_an_exchanged_checkpoint_is_not_combined_with_that_of_the_new_one(
+    tmp_path: Path,
+) -> None:
+    here, there = (golden_on_disk(AGGREGATES[0], tmp_path / name) for name in ("here", "there"))
+    states = hf.state(here)
+    assert states.get("aggregate", "c1").exists
+    exchange(here, there)
+    for read in (
+        lambda: states.state("aggregate").to_arrow(),
+        lambda: states.get("aggregate", "c1"),
+        lambda: states.sql("select count(*) from aggregate"),
+    ):
+        with pytest.raises(Conflict, match="replaced"):
+            read()
+    assert hf.state(here).get("aggregate", "c1").exists
 
 
 @pytest.mark.parametrize("name", AGGREGATES)
