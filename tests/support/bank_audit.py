@@ -145,9 +145,9 @@ def files_read(checkpoint: Path, batch: int) -> int:
         if number.isdigit() and int(number) <= newest and kind in ("", "compact"):
             entries[int(number)] = entry
     paths: set[str] = set()
-    for number in sorted(entries, reverse=True):
-        paths.update(json.loads(line)["path"] for line in entries[number].read_text().splitlines()[1:])
-        if entries[number].suffix == ".compact":
+    for _, entry in sorted(entries.items(), reverse=True):
+        paths.update(json.loads(line)["path"] for line in entry.read_text().splitlines()[1:])
+        if entry.suffix == ".compact":
             break
     return len(paths)
 

@@ -273,7 +273,7 @@ def _rescale(run: BankRun, partitions: int) -> str:
 
 def _restart(run: BankRun) -> float:
     run.running().await_event("batch")
-    return float(run.verb("restart", "bank").get("pause_ms", -1))
+    return float(run.verb("restart", "bank")["took_ms"])
 
 
 def _savepoints(run: BankRun) -> list[int]:

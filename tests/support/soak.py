@@ -132,8 +132,8 @@ def main() -> None:
     seed = options.seed if options.seed is not None else random.SystemRandom().randrange(1 << 31)
     try:
         faults = chosen(plan(seed), options.faults)
-    except ValueError as error:
-        parser.error(str(error))
+    except ValueError as unknown:
+        parser.error(str(unknown))
     command = f"make soak HOURS={options.hours:g} SEED={seed}"
     command += f" FAULTS={options.faults}" if options.faults else ""
     folder = (options.folder or Path(tempfile.mkdtemp(prefix="soak-"))).resolve()
