@@ -334,6 +334,8 @@ def _upgrade(run: BankRun, fails: bool) -> str:
         run.program.write_text(new)
     for aside in [*run.disk.glob("checkpoint/*.upgraded-*"), *run.disk.glob("checkpoint/*.before-*")]:
         shutil.rmtree(aside)
+    for saved in report["savepoints"].values():
+        hf.savepoints.delete(saved)
     run.job = None
     run.start()
     return str(report["outcome"])
