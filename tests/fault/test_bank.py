@@ -164,8 +164,8 @@ def test_files_of_a_batch_are_counted_with_compact_entries(tmp_path: Path) -> No
 
 def test_a_report_adds_a_row_and_keeps_what_people_wrote() -> None:
     page = "# Soak\n\nBy hand.\n\n## What was run\n\n| Date | What |\n|---|---|\n\n## Looked at\n\n- This.\n"
-    once = page_with(page, Outcome("make soak SEED=1", 60, 3))
-    twice = page_with(once, Outcome("make soak SEED=2", 60, 3, error=AssertionError("a | b\nc")))
+    once = page_with(page, Outcome("make soak SEED=1", "abc", 60, 3))
+    twice = page_with(once, Outcome("make soak SEED=2", "abc", 60, 3, error=AssertionError("a | b\nc")))
     table = twice.partition("## What was run")[2].partition("## ")[0]
     assert ["SEED=1" in line for line in table.splitlines() if "make soak" in line] == [True, False]
     assert "failed: a / b c" in table

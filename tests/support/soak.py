@@ -142,7 +142,8 @@ def main() -> None:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     sys.stderr.write(f"seed {seed}, log {folder}/soak.jsonl\n")
     begun, log = time.monotonic(), EventLog(folder / "soak.jsonl")
-    log.line(seed=seed, hours=options.hours, commit=_commit())
+    commit = _commit()
+    log.line(seed=seed, hours=options.hours, commit=commit)
     error: BaseException | None = None
     with ExitStack() as stack:
         place = folder / "disk"
@@ -159,7 +160,9 @@ def main() -> None:
             error = caught
             traceback.print_exception(caught)
         run, seconds = soak.run, time.monotonic() - begun
-        outcome = Outcome.of(command, seconds, run.written, soak.took, run.auditor, run.samples, error)
+        outcome = Outcome.of(
+            command, commit, seconds, run.written, soak.took, run.auditor, run.samples, error
+        )
     if options.no_report:
         sys.stdout.write("\n".join(tables(outcome)) + "\n")
     else:

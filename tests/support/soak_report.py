@@ -16,7 +16,7 @@ from typing import Final
 from bank_audit import PER_FILE
 from bank_auditor import Auditor
 from bank_faults import FAULTS
-from proof_report import _commit, _machine
+from proof_report import _machine
 
 TABLE: Final = "What was run"
 NEWEST: Final = "The newest run"
@@ -30,6 +30,7 @@ class Outcome:
 
     Attributes:
         command: How to repeat it.
+        commit: The commit at its beginning.
         seconds: How long it took.
         files: The number of files with transfers.
         took: The seconds until the job went on, of each fault by its name.
@@ -40,6 +41,7 @@ class Outcome:
     """
 
     command: str
+    commit: str
     seconds: float
     files: int
     took: Mapping[str, Sequence[float]] = field(default_factory=lambda: defaultdict(list))
@@ -52,6 +54,7 @@ class Outcome:
     def of(
         cls,
         command: str,
+        commit: str,
         seconds: float,
         files: int,
         took: Mapping[str, Sequence[float]],
@@ -61,7 +64,7 @@ class Outcome:
     ) -> Outcome:
         """Return that of a run with this auditor."""
         audits = {name: auditor.done[name] for name in sorted(auditor.looks)}
-        return cls(command, seconds, files, took, audits, auditor.again, samples, error)
+        return cls(command, commit, seconds, files, took, audits, auditor.again, samples, error)
 
     @property
     def faults(self) -> int:
@@ -104,7 +107,7 @@ def row(outcome: Outcome) -> str:
     """Return the line of a run in the table of all."""
     most = {name: max((each[name] for each in outcome.samples), default=0) for name in _names(outcome)}
     bounds = ", ".join(f"{name} {value:g}" for name, value in most.items() if name in _BOUNDED)
-    what = f"`{outcome.command}`, commit {_commit()[:12]}, {outcome.seconds / 60:.0f} min"
+    what = f"`{outcome.command}`, commit {outcome.commit[:12]}, {outcome.seconds / 60:.0f} min"
     counts = f"{outcome.faults} faults, {sum(outcome.audits.values())} audits, {outcome.files} files"
     return (
         f"| {outcome.begun[:10]} | {what} | {counts}: {outcome.result}. Largest: {bounds or 'not measured'} |"
@@ -125,7 +128,7 @@ def tables(outcome: Outcome) -> list[str]:
         "|---|---|",
         f"| begun | {outcome.begun} |",
         f"| command | `{outcome.command}` |",
-        f"| commit | {_commit()} |",
+        f"| commit | {outcome.commit} |",
         f"| machine | {_machine()} |",
         f"| time | {outcome.seconds / 60:.0f} min |",
         f"| files, transfers | {outcome.files}, {outcome.files * PER_FILE} |",
