@@ -507,6 +507,7 @@ class SteadyFolder(LocalStorage):
         if self._first is not None and self._identity() != self._first:
             raise Conflict(
                 "the directory was replaced while it was read",
+                code="HF-E4098",
                 where=self.uri,
                 found="a different directory at this path",
                 expected="the directory that was opened",
