@@ -30,6 +30,13 @@ CONF: Final = {
     "spark.sql.streaming.stateStore.minDeltasForSnapshot": "5",
 }
 _VERB_S: Final = 600
+# About twice what was measured. A leak crosses them within hours; the small disk bounds the files.
+LIMITS: Final = {
+    "supervisor MB": 150,
+    "supervisor descriptors": 40,
+    "driver MB": 2000,
+    "driver descriptors": 1500,
+}
 
 
 class BankRun:
@@ -187,7 +194,7 @@ class BankRun:
                 shutil.copytree(self.disk / name, kept / name, dirs_exist_ok=True)
 
     def sample(self) -> None:
-        """Measure memory, descriptors, files and bytes."""
+        """Measure memory, descriptors, files and bytes; what has a limit is below it."""
         found: dict[str, float] = {"at": round(time.monotonic() - self.log.begun, 1)}
         found["supervisor MB"], found["supervisor descriptors"] = _measured([self.running().pid])
         group = [each.pid for each in in_group(self.driver())]
@@ -204,6 +211,8 @@ class BankRun:
         found["files read"] = self.read()
         self.samples.append(found)
         self.log.line(sample=found)
+        above = {name: found[name] for name, limit in LIMITS.items() if found[name] > limit}
+        assert not above, f"above their limits: {above}"
 
 
 @contextmanager

@@ -16,6 +16,7 @@ from typing import Final
 from bank_audit import PER_FILE
 from bank_auditor import Auditor
 from bank_faults import FAULTS
+from bank_run import LIMITS
 from proof_report import _machine
 
 TABLE: Final = "What was run"
@@ -106,15 +107,12 @@ def _with_row(section: str, line: str) -> str:
 def row(outcome: Outcome) -> str:
     """Return the line of a run in the table of all."""
     most = {name: max((each[name] for each in outcome.samples), default=0) for name in _names(outcome)}
-    bounds = ", ".join(f"{name} {value:g}" for name, value in most.items() if name in _BOUNDED)
+    bounds = ", ".join(f"{name} {value:g}" for name, value in most.items() if name in (*LIMITS, "disk MB"))
     what = f"`{outcome.command}`, commit {outcome.commit[:12]}, {outcome.seconds / 60:.0f} min"
     counts = f"{outcome.faults} faults, {sum(outcome.audits.values())} audits, {outcome.files} files"
     return (
         f"| {outcome.begun[:10]} | {what} | {counts}: {outcome.result}. Largest: {bounds or 'not measured'} |"
     )
-
-
-_BOUNDED: Final = ("supervisor MB", "supervisor descriptors", "driver MB", "driver descriptors", "disk MB")
 
 
 def _names(outcome: Outcome) -> list[str]:
