@@ -101,7 +101,7 @@ def page_with(page: str, outcome: Outcome) -> str:
 def _with_row(section: str, line: str) -> str:
     lines = section.splitlines()
     last = max(n for n, text in enumerate(lines) if text.startswith("|"))
-    return "\n".join([*lines[: last + 1], line, *lines[last + 1 :]]) + "\n" + ("" if lines[-1] else "\n")
+    return "\n".join([*lines[: last + 1], line, *lines[last + 1 :]]).rstrip("\n") + "\n\n"
 
 
 def row(outcome: Outcome) -> str:
