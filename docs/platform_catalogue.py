@@ -115,6 +115,8 @@ _STORAGE_ROWS: Final = (
         "Rescale of a running job with two supervisors, its leader killed",
         {
             "local disk": f"{_LEADERS}_on_a_shared_disk[decided-SIGKILL]",
+            "S3": f"{_LEADERS}_in_a_bucket[decided-SIGKILL]",
+            "HDFS": f"{_LEADERS}_on_hdfs[decided-SIGKILL]",
         },
     ),
     CapabilityRow(

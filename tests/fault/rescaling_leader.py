@@ -71,7 +71,9 @@ STEPS: Final[dict[str, tuple[Any, str, bool, Function]]] = {
     "cleared": (Candidacy, "note_now", True, _is("cleared")),
 }
 _PUBLICATION: Final = ("before the publication", "published")
+_EXCHANGE: Final = ("renamed", "before the exchange", "exchanged")
 ON_DISK: Final = tuple(step for step in STEPS if step not in _PUBLICATION)
+ELSEWHERE: Final = tuple(step for step in STEPS if step not in _EXCHANGE)
 
 
 def main(script: str, home: str, address: str, lease_s: str, host: str, step: str, _signal: str) -> None:

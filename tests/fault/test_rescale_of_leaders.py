@@ -14,11 +14,13 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from rescaling_leader import ON_DISK
+from hdfs_cluster import Cluster
+from rescaling_leader import ELSEWHERE, ON_DISK
+from s3_gateway import Gateway
 from scripted_job import MEMORY
 from telling_process import TellingProcess
 
-from golden import golden_on_disk
+from golden import golden_files, golden_on_disk, without_checksums
 from holdfast.checkpoints.checkpoint import read
 from holdfast.checkpoints.state.contents import contents
 from holdfast.checkpoints.verification.verifying import verify
@@ -36,7 +38,7 @@ pytestmark = pytest.mark.fault
 
 PROGRAM = (sys.executable, str(Path(__file__).with_name("rescaling_leader.py")))
 # Long enough for a busy machine to renew it in time; a takeover waits for it to pass.
-LEASE_S = 6
+LEASE_S, LEASE_ELSEWHERE_S = 6, 10
 MARKER = "the-next-leader-was-here"
 # With the record of the decision, the next leader finishes the rescale.
 FOLLOWED = ("made", "decided", "exchanged", "published")
@@ -46,8 +48,11 @@ UNDECIDED = ("before it begins", "begun", "made", "before it is decided")
 class Leaders:
     """Supervisors of one job, each with a state home and a host name of its own."""
 
-    def __init__(self, folder: Path, uri: str, elections: str, stack: ExitStack) -> None:
+    def __init__(
+        self, folder: Path, uri: str, elections: str, stack: ExitStack, lease_s: int = LEASE_S
+    ) -> None:
         self.folder, self.uri, self.elections, self._stack = folder, uri, elections, stack
+        self._lease_s = lease_s
         self.before = contents(open_storage(uri))
 
     def home(self, host: str) -> StateHome:
@@ -69,7 +74,7 @@ class Leaders:
         )
         home = self.home(host).path
         process = TellingProcess(
-            [*PROGRAM, str(script), str(home), self.elections, str(LEASE_S), host, step, signal_name]
+            [*PROGRAM, str(script), str(home), self.elections, str(self._lease_s), host, step, signal_name]
         )
         self._stack.callback(self._end, process)
         return process
@@ -109,6 +114,13 @@ def stack() -> Iterator[ExitStack]:
 def on_disk(tmp_path: Path, stack: ExitStack) -> Leaders:
     checkpoint = golden_on_disk(MEMORY, tmp_path / "checkpoints" / "ck")
     return Leaders(tmp_path, checkpoint.as_uri(), str(tmp_path / "elections"), stack)
+
+
+def elsewhere(root: str, tmp_path: Path, stack: ExitStack) -> Leaders:
+    storage = open_storage(f"{root}/jobs/ck")
+    for path, data in without_checksums(golden_files(MEMORY)).items():
+        storage.write(path, data)
+    return Leaders(tmp_path, storage.uri, f"{root}/elections", stack, LEASE_ELSEWHERE_S)
 
 
 def check(leaders: Leaders, step: str, signal_name: str) -> None:
@@ -159,3 +171,21 @@ def test_a_leader_lost_in_a_rescale_on_a_shared_disk(
 ) -> None:
     check(on_disk(tmp_path, stack), step, signal_name)
     assert [each.name for each in (tmp_path / "checkpoints").iterdir() if ".rescale-" in each.name] == []
+
+
+@pytest.mark.services
+@pytest.mark.parametrize("signal_name", ["SIGKILL", "SIGSTOP"])
+@pytest.mark.parametrize("step", ELSEWHERE)
+def test_a_leader_lost_in_a_rescale_in_a_bucket(
+    s3_gateway: Gateway, tmp_path: Path, stack: ExitStack, step: str, signal_name: str
+) -> None:
+    check(elsewhere(s3_gateway.bucket().replace("s3:", "s3a:"), tmp_path, stack), step, signal_name)
+
+
+@pytest.mark.services
+@pytest.mark.parametrize("signal_name", ["SIGKILL", "SIGSTOP"])
+@pytest.mark.parametrize("step", ELSEWHERE)
+def test_a_leader_lost_in_a_rescale_on_hdfs(
+    hdfs_cluster: Cluster, tmp_path: Path, stack: ExitStack, step: str, signal_name: str
+) -> None:
+    check(elsewhere(hdfs_cluster.root(), tmp_path, stack), step, signal_name)

@@ -128,13 +128,19 @@ class Protocol:
         yield self.discard(world, operation).go(leader, "run")
         yield world.go(leader, "run")  # the storage did not answer
 
-    def on_make(self, world: World, leader: int) -> Iterator[World]:
-        content = (*world.content, world.content[self.current(world)])
-        names = dict.fromkeys((f"made{leader}", f"new{leader}"), len(world.content))
-        yield replace(world, content=content).named(**names).go(leader, "decide", len(world.content))
+    def operation(self, world: World, leader: int) -> int:
+        """Return the number by which a rescale of this leader names its directory."""
+        del world
+        return leader
 
-    def on_decide(self, world: World, leader: int, made: int) -> Iterator[World]:
-        decision = ("decided", leader, self.current(world), made, len(world.content[made]))
+    def on_make(self, world: World, leader: int, operation: int) -> Iterator[World]:
+        content = (*world.content, world.content[self.current(world)])
+        names = dict.fromkeys((f"made{operation}", f"new{leader}"), len(world.content))
+        made = replace(world, content=content).named(**names)
+        yield made.go(leader, "decide", len(world.content), operation)
+
+    def on_decide(self, world: World, leader: int, made: int, operation: int) -> Iterator[World]:
+        decision = ("decided", operation, self.current(world), made, len(world.content[made]))
         if "record of the decision" in self.without:
             yield self.finish(world, leader, decision)
         else:
@@ -165,7 +171,8 @@ class Protocol:
         own = dict(world.records).get(leader)
         if leader not in RESCALING or own is not None or f"new{leader}" in names:
             return world.go(leader, "end")
-        return self.writing(world, leader, ("making", leader), "make")
+        operation = self.operation(world, leader)
+        return self.writing(world, leader, ("making", operation), "make", operation)
 
 
 class OnDisk(Protocol):
@@ -235,18 +242,48 @@ class OnDisk(Protocol):
 
 
 class InBucket(Protocol):
-    """A number is published or made void, once."""
+    """A number is published or made void, once; the directory of a void number is deleted.
+
+    A number is free for the next rescale until it is published or void, or has a directory.
+    """
+
+    def operation(self, world: World, leader: int) -> int:
+        used = {*dict(world.numbers), *self.numbers_made(world)}
+        return min({*LEADERS} - used)
+
+    def numbers_made(self, world: World) -> list[int]:
+        return [int(name.removeprefix("made")) for name in dict(world.names) if name.startswith("made")]
 
     def current(self, world: World) -> int:
         published = [number for number, is_valid in world.numbers if is_valid]
-        names = dict(world.names)
-        return names[f"made{max(published)}"] if published else names["here"]
+        name = f"made{max(published)}" if published else "here"
+        if name not in dict(world.names):
+            raise Lost
+        return dict(world.names)[name]
 
     def finish(self, world: World, leader: int, record: Any) -> World:
         return world.go(leader, "compare", record)
 
-    def discard(self, world: World, operation: int) -> World:
-        return world.numbered(operation, published=False)
+    def on_discard(self, world: World, leader: int, operation: int) -> Iterator[World]:
+        yield from self.on_undo(world, leader, operation, "run")
+        yield world.go(leader, "run")  # the storage did not answer
+
+    def on_undo(self, world: World, leader: int, operation: int, *then: Any) -> Iterator[World]:
+        if "void before deletion" not in self.without:
+            world = world.numbered(operation, published=False)
+        is_used = dict(world.numbers).get(operation)
+        yield world.go(leader, *then) if is_used else world.go(leader, "delete", operation, *then)
+
+    def on_delete(self, world: World, leader: int, operation: int, *then: Any) -> Iterator[World]:
+        yield world.named(**{f"made{operation}": None}).go(leader, *then)
+
+    def on_make(self, world: World, leader: int, operation: int) -> Iterator[World]:
+        if world.term != leader:
+            yield world.go(leader, "undo", operation, "lost")
+        if operation not in self.numbers_made(world):
+            yield from super().on_make(world, leader, operation)
+        else:
+            yield world.go(leader, "undo", operation, "lost")
 
     def on_compare(self, world: World, leader: int, record: Any) -> Iterator[World]:
         _, operation, old, _, batch = record
@@ -268,16 +305,17 @@ class Alone(InBucket):
     """
 
     def on_look(self, world: World, leader: int) -> Iterator[World]:
-        for name in () if "void numbers" in self.without else dict(world.names):
-            if name.startswith("made"):
-                world = world.numbered(int(name.removeprefix("made")), published=False)
+        for number in () if "void numbers" in self.without else self.numbers_made(world):
+            world = world.numbered(number, published=False)
         yield world.go(leader, "run")
 
-    def on_decide(self, world: World, leader: int, made: int) -> Iterator[World]:
-        yield world.go(leader, "publish", made) if world.term == leader else world.go(leader, "lost")
+    def on_decide(self, world: World, leader: int, made: int, operation: int) -> Iterator[World]:
+        del made
+        is_owner = world.term == leader
+        yield world.go(leader, "publish", operation) if is_owner else world.go(leader, "undo", operation, "lost")
 
-    def on_publish(self, world: World, leader: int, _: Any) -> Iterator[World]:
-        yield world.numbered(leader, published=True).go(leader, "run")
+    def on_publish(self, world: World, leader: int, operation: int) -> Iterator[World]:
+        yield world.numbered(operation, published=True).go(leader, "run")
 
     def writing(self, world: World, leader: int, record: Any, *then: Any) -> World:
         del record
@@ -313,7 +351,9 @@ RULES = [
     (OnDisk, ("record before discard", "batch at the decision")),
     (OnDisk, ("record of the decision",)),
     (InBucket, ("check after writing",)),
+    (InBucket, ("void before deletion",)),
     (Alone, ("void numbers",)),
+    (Alone, ("void before deletion",)),
 ]
 
 

@@ -242,20 +242,15 @@ class Autoscaler:
         """Handle the start of queries with these checkpoints, by name."""
         self._checkpoints = dict(checkpoints)
 
-    def committed(self, batch: BatchProgress, *, alone: bool = True) -> bool:
-        """Handle a committed batch; True if a rescale was requested.
-
-        Args:
-            batch: The batch.
-            alone: True if the job has no other supervisor.
-        """
+    def committed(self, batch: BatchProgress) -> bool:
+        """Handle a committed batch; True if a rescale was requested."""
         self._look_at_keys(batch)
         if batch.query not in self._policies:
             self._policies[batch.query] = ScalePolicy(self._settings, self._limit_ms, self._last(batch.query))
         decision = self._policies[batch.query].decide(batch)
         if decision is None:
             return False
-        note = self._obstacle(batch.query, alone=alone)
+        note = self._obstacle(batch.query)
         try:
             if note is None:
                 arguments = Rescale({batch.query: decision.partitions}, {batch.query: decision.before})
@@ -308,14 +303,12 @@ class Autoscaler:
             return max((each.at_ms for each in changes), default=None)
         return None
 
-    def _obstacle(self, query: str, *, alone: bool) -> str | None:
+    def _obstacle(self, query: str) -> str | None:
         if self._settings.dry_run:
             return "a dry run"
         checkpoint = self._checkpoints.get(query, "")
         if local_path(checkpoint) is None and not can_have_successors(checkpoint):
             return "a checkpoint on this storage cannot be replaced"
-        if local_path(checkpoint) is None and not alone:
-            return "the job has several supervisors, and its checkpoint is not on a disk"
         return None
 
 

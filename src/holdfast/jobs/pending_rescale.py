@@ -188,12 +188,15 @@ def _batch_of(checkpoint: str) -> int:
 
 def _publish(move: CheckpointMove, mark: CheckpointMark) -> None:
     first, number = parse_successor(move.made)
-    if is_published(first, number) is None:
-        if _batch_of(move.checkpoint) != mark.batch:
-            void_successor(first, number)
-            return
-        with suppress(Conflict):  # an earlier leader was quicker, or the number is void
-            publish_successor(first, number, VERB)
+    try:
+        if is_published(first, number) is None:
+            if _batch_of(move.checkpoint) == mark.batch:
+                publish_successor(first, number, VERB)
+            else:
+                void_successor(first, number)
+    except Conflict:  # a different leader was quicker: the number is used, or the old checkpoint is retired
+        if is_published(first, number) is None:
+            raise
     if is_published(first, number):
         retire(open_storage(move.checkpoint), move.made)
 

@@ -63,7 +63,6 @@ from holdfast.model import QueryStarted
 from holdfast.ownership.checkpoint_claim import CheckpointClaim
 from holdfast.ownership.checkpoint_lease import can_have_successors
 from holdfast.ownership.election import CannotLead, LeadershipLost
-from holdfast.savepoints.restoring import withdraw
 from holdfast.storage import open_storage
 from holdfast.storage.atomic_swap import exchange, require_exchange, sandbox
 from holdfast.storage.file_lock import FileLock
@@ -268,6 +267,10 @@ class Rescaler:
                 _settle(self._operations, left, self._clock)
             elif self._candidacy is None:
                 _recover(self._home, self._operations, left, self._clock)
+            elif not left.steps:
+                error = undone(left, "its leader was lost before it began the rescale")
+                with suppress(HoldfastError):  # a different process was quicker
+                    self._operations.fail(left, error.as_dict(), self._clock())
 
     def refuse_what_waits(self) -> None:
         """Fail the requests to a former supervisor that it never began."""
@@ -327,15 +330,15 @@ class Rescaler:
         self, candidacy: Candidacy, operation: Operation, moves: tuple[CheckpointMove, ...], attend: Attend
     ) -> Mapping[str, Any]:
         """Rescale so that a later leader finishes or discards it, whenever this one is lost."""
-        require_disk(moves, self._job)
         for folder in {place.parent for move in moves if (place := local_path(move.made)) is not None}:
             with sandbox(folder, VERB, operation.operation_id[:12]) as work:
                 require_exchange(work)
-        steps = {"moves": [asdict(move) for move in moves], _ELECTED: True}
-        operation = self._operations.note(operation, **steps)
         pending = PendingRescale(moves)
+        # First the record: as long as it names no rescale, a later leader may use the same number.
         candidacy.note_now(pending=pending)
         try:
+            steps = {"moves": [asdict(move) for move in moves], _ELECTED: True}
+            operation = self._operations.note(operation, **steps)
             self._make(operation, moves, attend)
             for move in moves:
                 if local_path(move.made) is not None:
@@ -422,25 +425,6 @@ def _stopped() -> Conflict:
         code="HF-E4034",
         hint="start the job and repeat the rescale",
     )
-
-
-def require_disk(moves: tuple[CheckpointMove, ...], job: str) -> None:
-    """Check that a job with several supervisors has its checkpoints on a disk.
-
-    Raises:
-        Unsupported: A checkpoint is in an object store or on HDFS.
-    """
-    elsewhere = next((move.checkpoint for move in moves if local_path(move.checkpoint) is None), None)
-    if elsewhere is not None:
-        raise Unsupported(
-            f"job {job!r} has several supervisors, so only checkpoints on a disk are rescaled while it runs",
-            code="HF-E7087",
-            where=job,
-            found=elsewhere,
-            expected="a checkpoint on a disk that the supervisors share",
-            hint="stop the job, rescale its checkpoint with `holdfast rescale CHECKPOINT --partitions N"
-            " --confirm-stopped`, and run the job on the result",
-        )
 
 
 def refuse(operations: Operations, asked: Operation, owner: str, error: HoldfastError, now_ms: int) -> None:
@@ -647,11 +631,13 @@ def _check(checkpoint: str, partitions: int) -> None:
 
 
 def _undo(moves: tuple[CheckpointMove, ...]) -> None:
-    """Delete the new checkpoints, which were never used."""
+    """Delete the new checkpoints, which were never used.
+
+    Elsewhere than on a disk, a later owner may have used the number of one that was not begun.
+    """
     for move in moves:
         if local_path(move.made) is None:
-            with suppress(HoldfastError):  # what is left is not used: the next one gets a new directory
-                withdraw(open_storage(move.made))
+            discard((move,))
         else:
             shutil.rmtree(place_of(move.made), ignore_errors=True)
 

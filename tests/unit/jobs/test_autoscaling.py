@@ -241,11 +241,11 @@ class Running:
         )
         self.scaler.started({"sums": checkpoint})
 
-    def run(self, minutes: int = 75, *, alone: bool = True) -> bool:
+    def run(self, minutes: int = 75) -> bool:
         asked = False
         for _ in range(minutes):
             self.now_ms += MINUTE
-            asked |= self.scaler.committed(batch(self.now_ms, 300_000, 8), alone=alone)
+            asked |= self.scaler.committed(batch(self.now_ms, 300_000, 8))
         return asked
 
 
@@ -265,23 +265,17 @@ def test_a_rescale_is_requested_and_recorded(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("settings", "checkpoint", "alone", "note"),
+    ("settings", "checkpoint", "note"),
     [
-        (replace(BOUNDS, dry_run=True), "file:///ck", True, "a dry run"),
-        (BOUNDS, "hdfs://host/ck", True, "a checkpoint on this storage cannot be replaced"),
-        (
-            BOUNDS,
-            "s3a://bucket/ck",
-            False,
-            "the job has several supervisors, and its checkpoint is not on a disk",
-        ),
+        (replace(BOUNDS, dry_run=True), "file:///ck", "a dry run"),
+        (BOUNDS, "hdfs://host/ck", "a checkpoint on this storage cannot be replaced"),
     ],
 )
 def test_what_is_not_done_is_recorded_with_its_reason(
-    tmp_path: Path, settings: Autoscale, checkpoint: str, alone: bool, note: str
+    tmp_path: Path, settings: Autoscale, checkpoint: str, note: str
 ) -> None:
     running = Running(tmp_path, settings, checkpoint)
-    assert not running.run(alone=alone)
+    assert not running.run()
     assert Operations(running.home).waiting("rescale", "visits") == []
     (made,) = decisions(running.home, "visits")
     assert (made.done, made.note) == (False, note)

@@ -1,18 +1,21 @@
-"""A decided rescale on a shared disk is finished by three leaders, which are suspended at every step."""
+"""A decided rescale is finished by three leaders, on a shared disk and elsewhere; two are suspended at each step."""
 
 from __future__ import annotations
 
 import itertools
+import json
 import os
 import threading
 from collections.abc import Callable
+from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from golden import golden_on_disk
-from holdfast.jobs import pending_rescale
+from golden import golden_files, golden_on_disk, without_checksums
+from holdfast.jobs import pending_rescale, rescaler
 from holdfast.jobs.candidacy import Candidacy
 from holdfast.jobs.pending_rescale import (
     CheckpointMark,
@@ -24,14 +27,20 @@ from holdfast.jobs.pending_rescale import (
     result_of,
 )
 from holdfast.jobs.processes.driver import DriverSpec
-from holdfast.jobs.registry.registry import Registry
-from holdfast.jobs.rescaler import Rescaler
+from holdfast.jobs.registry.operation_log import Operations, OperationState, Rescale
+from holdfast.jobs.registry.registry import JobRecord, Registry
+from holdfast.jobs.rescaler import Rescaler, owner_of, recover_left_behind
 from holdfast.jobs.state_home import StateHome
 from holdfast.ownership.election import LeadershipLost
 from holdfast.ownership.storage_election import StorageElection
+from holdfast.storage import successors
 from holdfast.storage.memory import MemoryStorage
+from holdfast.storage.port import Storage
+from holdfast.storage.remote import RemoteStorage
+from holdfast.storage.successors import list_successors, replaced_by
 
 GOLDEN = "4.2/aggregate-memory"
+OPERATION = "ab" * 16
 # A leader is suspended before each call of these.
 STEPS = ("_names_of", "rename", "inode_of", "_batch_of", "exchange")
 
@@ -39,15 +48,15 @@ STEPS = ("_names_of", "rename", "inode_of", "_batch_of", "exchange")
 class Leader(threading.Thread):
     """A leader that is suspended before a step, until it is resumed."""
 
-    def __init__(self, pending: PendingRescale, term: int, stop_at: int) -> None:
+    def __init__(self, action: Callable[[], None], stop_at: int) -> None:
         super().__init__(daemon=True)
-        self._pending, self._term, self._left = pending, term, stop_at
+        self._action, self._left = action, stop_at
         self._reached, self._resumed = threading.Event(), threading.Event()
         self.error: Exception | None = None
 
     def run(self) -> None:
         try:
-            put_in_place(self._pending, self._term)
+            self._action()
         except Exception as error:  # the thread that joins this one judges it
             self.error = error
         self._reached.set()
@@ -67,6 +76,10 @@ class Leader(threading.Thread):
         self._resumed.set()
         self.join(60)
         assert not self.is_alive()
+
+
+def finishing(pending: PendingRescale, term: int, stop_at: int) -> Leader:
+    return Leader(partial(put_in_place, pending, term), stop_at)
 
 
 def stepping(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -98,6 +111,50 @@ def decided(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> PendingRescale:
     return pending
 
 
+# A leader that finishes a rescale elsewhere is suspended before each call of these, five in all.
+STEPS_ELSEWHERE = ("is_published", "_batch_of", "publish_successor", "void_successor", "retire", "withdraw")
+
+
+class Elsewhere:
+    """A rescale in an object store, of which a number is published or made void."""
+
+    def __init__(self) -> None:
+        memory().store.clear()
+        self.first, self.second = "memory://bucket/jobs/ck", "memory://bucket/jobs/ck.r1"
+        for uri in (self.first, self.second):
+            for path, data in without_checksums(golden_files(GOLDEN)).items():
+                open_in_memory(uri).write(path, data)
+        moves = (CheckpointMove("q", self.first, self.second, self.first, 5),)
+        self.pending = PendingRescale(moves).decided()
+
+    def is_replaced(self) -> bool:
+        replaced = json.loads(open_in_memory(self.first).read("metadata"))
+        return (
+            list_successors(self.first) == [1]
+            and replaced_by(replaced) == "ck.r1"
+            and "id" in json.loads(open_in_memory(self.second).read("metadata"))
+        )
+
+
+def memory() -> Any:
+    import fsspec
+
+    return fsspec.filesystem("memory")
+
+
+def open_in_memory(address: str) -> Storage:
+    return RemoteStorage(address, memory())
+
+
+@pytest.fixture
+def elsewhere(monkeypatch: pytest.MonkeyPatch) -> Callable[[], Elsewhere]:
+    for module in (pending_rescale, rescaler, successors):
+        monkeypatch.setattr(module, "open_storage", open_in_memory)
+    for name in STEPS_ELSEWHERE:
+        monkeypatch.setattr(pending_rescale, name, stepping(getattr(pending_rescale, name)))
+    return Elsewhere
+
+
 def names_in(folder: Path) -> list[str]:
     return sorted(each.name for each in folder.iterdir() if not each.name.startswith("."))
 
@@ -125,8 +182,8 @@ def test_suspended_leaders_change_nothing_after_a_later_one(
     for second_at, is_first_first in itertools.product(range(8), (True, False)):
         case = tmp_path / f"{second_at}-{is_first_first}"
         pending = decided_in(case)
-        first = Leader(pending, 1, first_at).until_suspended()
-        second = Leader(pending, 2, second_at).until_suspended()
+        first = finishing(pending, 1, first_at).until_suspended()
+        second = finishing(pending, 2, second_at).until_suspended()
         put_in_place(pending, 3)
         assert is_replaced(case)
         (case / "ck" / "a batch of the third leader").touch()
@@ -145,16 +202,78 @@ def test_an_earlier_leader_does_not_undo_what_a_later_one_is_doing(
     for second_at in range(8):
         case = tmp_path / f"{second_at}"
         pending = decided_in(case)
-        first = Leader(pending, 1, first_at).until_suspended()
-        second = Leader(pending, 2, second_at).until_suspended()
+        first = finishing(pending, 1, first_at).until_suspended()
+        second = finishing(pending, 2, second_at).until_suspended()
         first.resume()
         second.resume()
         put_in_place(pending, 3)
         assert is_replaced(case)
 
 
+def test_suspended_leaders_change_nothing_after_a_later_one_elsewhere(
+    elsewhere: Callable[[], Elsewhere],
+) -> None:
+    for first_at, second_at in itertools.product(range(6), repeat=2):
+        is_first_first = bool((first_at + second_at) % 2)
+        case = elsewhere()
+        first = finishing(case.pending, 1, first_at).until_suspended()
+        second = finishing(case.pending, 2, second_at).until_suspended()
+        put_in_place(case.pending, 3)
+        assert case.is_replaced()
+        open_in_memory(case.second).write("a batch of the third leader", b"")
+        for leader in (first, second) if is_first_first else (second, first):
+            leader.resume()
+            assert leader.error is None, (first_at, second_at, leader.error)
+        assert case.is_replaced()
+        assert result_of(case.pending.moves) is True
+
+
+def test_a_checkpoint_that_was_continued_is_not_replaced_elsewhere(
+    elsewhere: Callable[[], Elsewhere],
+) -> None:
+    for first_at in range(5):
+        case = elsewhere()
+        (mark,) = (case.pending.marks or {}).values()
+        earlier = PendingRescale(case.pending.moves, {"q": CheckpointMark(mark.batch - 1)})
+        first = finishing(earlier, 1, first_at).until_suspended()
+        put_in_place(earlier, 2)
+        first.resume()
+        assert first.error is None
+        assert (list_successors(case.first), result_of(case.pending.moves)) == ([], False)
+        assert b"replaced" not in open_in_memory(case.first).read("metadata")
+
+
+def test_a_late_discard_deletes_no_checkpoint_of_a_later_leader(elsewhere: Callable[[], Elsewhere]) -> None:
+    # It is suspended before it makes the number void, and before it deletes the files.
+    for stop_at, is_published_then in ((0, True), (1, False)):
+        case = elsewhere()
+        late = Leader(partial(discard, case.pending.moves), stop_at).until_suspended()
+        put_in_place(case.pending, 2)
+        late.resume()
+        assert result_of(case.pending.moves) is is_published_then
+        assert case.is_replaced() == is_published_then
+        assert (open_in_memory(case.second).size("metadata") is not None) == is_published_then
+
+
+def test_a_rescale_that_was_not_begun_deletes_no_checkpoint_of_a_later_owner(
+    tmp_path: Path, elsewhere: Callable[[], Elsewhere]
+) -> None:
+    """Its supervisor was killed before it had a directory, and one on another machine took the number."""
+    case, home = elsewhere(), StateHome(tmp_path)
+    registry, operations = Registry(home.registry), Operations(home)
+    registry.start_job(JobRecord.begun("shop", "job.py", case.first, "retain", 0, None, None))
+    operations.ask(OPERATION, "rescale", "shop", Rescale({"q": 5}), 0)
+    begun = operations.begin(OPERATION, owner_of("shop"), 0)
+    assert begun is not None
+    left = operations.note(begun, moves=[asdict(move) for move in case.pending.moves])
+    put_in_place(case.pending, 1)
+    recover_left_behind(home, operations, left, lambda: 1)
+    assert operations.get(OPERATION).state is OperationState.FAILED
+    assert case.is_replaced()
+
+
 def test_a_killed_leader_is_followed_at_each_step(tmp_path: Path, decided: PendingRescale) -> None:
-    leader = Leader(decided, 1, 99).until_suspended()
+    leader = finishing(decided, 1, 99).until_suspended()
     leader.resume()
     assert leader.error is None
     assert is_replaced(tmp_path)
@@ -223,8 +342,7 @@ def test_the_record_tells_the_next_leader_what_to_do(
     first.close()
     assert second.stand()
     home = StateHome(tmp_path / ".second")
-    rescaler = Rescaler(home, "shop", DriverSpec(target="job.py", home=str(home.path)), lambda: 1, second)
-    rescaler.recover()
+    Rescaler(home, "shop", DriverSpec(target="job.py", home=str(home.path)), lambda: 1, second).recover()
     if is_decided:
         assert is_replaced(tmp_path)
     else:

@@ -512,8 +512,7 @@ class SupervisedJob:
         """Let a batch decide on the number of partitions, unless the driver is to stop anyway."""
         idle = self.handover is None or not self.handover.under_way
         if self.autoscaler is not None and idle and not self.requests.any and not self.requests.rescale:
-            asked = self.autoscaler.committed(batch, alone=self.leadership.alone)
-            self.requests.rescale = asked
+            self.requests.rescale = self.autoscaler.committed(batch)
 
     def require_lead(self) -> None:
         """Raise unless this supervisor still leads the begun job.

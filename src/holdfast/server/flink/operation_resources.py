@@ -19,7 +19,7 @@ from holdfast.jobs.registry.operation_log import (
     Rescale,
     TakeSavepoint,
 )
-from holdfast.jobs.rescaler import moves_of, require_disk
+from holdfast.jobs.rescaler import moves_of
 from holdfast.model import JobKind
 from holdfast.server.access import path_policy
 from holdfast.server.answers import Json
@@ -209,10 +209,7 @@ def ask(
         HoldfastError: The change is not possible; this is checked before the job is stopped.
     """
     name = details.status.job.name
-    moves = moves_of("0" * 32, partitions, {query.name: query for query in details.queries})
-    leader = plane.registry.leader(name)
-    if leader is not None and leader.lives(plane.clock()):
-        require_disk(moves, name)
+    moves_of("0" * 32, partitions, {query.name: query for query in details.queries})
     before = {vertex.query.name: vertex.parallelism for vertex in vertices(details)}
     operation = plane.ask(VERB, name, Rescale(dict(partitions), before), operation_id)
     plane.registry.request(name, VERB, plane.clock())
