@@ -312,7 +312,11 @@ class Alone(InBucket):
     def on_decide(self, world: World, leader: int, made: int, operation: int) -> Iterator[World]:
         del made
         is_owner = world.term == leader
-        yield world.go(leader, "publish", operation) if is_owner else world.go(leader, "undo", operation, "lost")
+        yield (
+            world.go(leader, "publish", operation)
+            if is_owner
+            else world.go(leader, "undo", operation, "lost")
+        )
 
     def on_publish(self, world: World, leader: int, operation: int) -> Iterator[World]:
         yield world.numbered(operation, published=True).go(leader, "run")

@@ -1,4 +1,4 @@
-"""A decided rescale is finished by three leaders, on a shared disk and elsewhere; two are suspended at each step."""
+"""A decided rescale is finished by three leaders, of which two are suspended at every step."""
 
 from __future__ import annotations
 
