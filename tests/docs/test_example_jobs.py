@@ -14,7 +14,7 @@ from loopback import free_ports
 from terminals import Terminals
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
-JOBS = sorted(page.parent.name for page in EXAMPLES.glob("*/README.md"))
+JOBS = sorted(test.parent.name for test in EXAMPLES.glob("*/test_*.py"))
 
 
 @pytest.mark.spark
