@@ -40,23 +40,30 @@ private final class RawFiles extends RawLocalFileSystem {
 }
 
 private object Flushed {
-  private val Logs = Set("offsets", "commits", "_spark_metadata")
+  // No Scala collections: Spark 3.5 has an earlier Scala, whose library this jar is not compiled with.
   private val Levels = 4
   private val known = ConcurrentHashMap.newKeySet[File]()
 
   def contains(path: Path): Boolean = {
     val above = path.getParent
-    above != null && (Logs(above.getName) || path.getName == "metadata" || path.getName == ".metadata.crc" ||
+    above != null && (isLog(above.getName) || path.getName == "metadata" || path.getName == ".metadata.crc" ||
       above.getParent != null && above.getParent.getName == "sources")
   }
+
+  private def isLog(name: String): Boolean = name == "offsets" || name == "commits" || name == "_spark_metadata"
 
   def file(path: File): Unit = flush(path, StandardOpenOption.WRITE)
 
   /** Flush the names in a directory, and the first time its own name and those of the directories above it. */
   def names(directory: File): Unit = {
     flush(directory, StandardOpenOption.READ)
-    Iterator.iterate(directory)(_.getParentFile).takeWhile(each => each.getParentFile != null && known.add(each))
-      .take(Levels).foreach(each => flushIfAllowed(each.getParentFile))
+    var each = directory
+    var level = 0
+    while (level < Levels && each.getParentFile != null && known.add(each)) {
+      each = each.getParentFile
+      level += 1
+      flushIfAllowed(each)
+    }
   }
 
   private def flushIfAllowed(directory: File): Unit =
