@@ -19,14 +19,15 @@ def test_around_the_kill_it_keeps_the_time_and_then_it_waits() -> None:
         Line(99.0, True, "visits: visits batch 7: 3 rows in 0.2 s"),
         Line(100.0, False, "$ kill -9 1"),
         Line(101.5, True, "visits: visits batch 8: 3 rows in 0.2 s"),
+        Line(101.5, True, "visits: recovered in 1.4 s"),
         Line(102.5, True, "visits: visits batch 9: 3 rows in 0.2 s"),
         Line(102.6, False, "$ holdfast state get visits ann"),
         Line(103.0, False, "value"),
         Line(103.5, True, "visits: visits batch 10: 3 rows in 0.2 s"),
     ]
     shown = moving_picture.paced(Take(lines, killed=100.0, recovered=102.5))
-    assert [line.at for line in shown] == [0.0, 2.0, 3.0, 4.5, 5.5, 9.5, 9.5]
-    drawn = ElementTree.fromstring(moving_picture.picture(shown, 1.5))
+    assert [line.at for line in shown] == [0.0, 2.0, 3.0, 4.5, 4.5, 5.5, 9.5, 9.5]
+    drawn = ElementTree.fromstring(moving_picture.picture(shown))
     frames = drawn.findall(f"{SVG}g")
     assert len(frames) == 6
     assert ["".join(row.itertext()) for row in frames[-1]][-1] == "value"

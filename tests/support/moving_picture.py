@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import IO, Final, NamedTuple
 
 from command import PROGRAM, environment
+from terminals import SHOWN_FOLDER
 
 PICTURE: Final = Path(__file__).parents[2] / "docs" / "images" / "recovery.svg"
 JOB: Final = """\
@@ -49,12 +50,13 @@ def visits(spark):
 """
 CUSTOMERS: Final = ("ann", "bob", "cyd")
 PATIENCE_S: Final = 300
-UPPER, LOWER, WIDTH = 9, 15, 84
+UPPER, LOWER, WIDTH = 9, 18, 84
 OPENING_S: Final = 3.0
 READING_S: Final = 4.0
 
 _BATCH: Final = re.compile(r"batch (\d+): ")
 _STANDBY: Final = re.compile(r"a standby driver is (ready)")
+_RECOVERED: Final = re.compile(r"recovered in ([\d.]+ s)")
 _DRIVER: Final = re.compile(r"driver (\d+) is starting")
 
 
@@ -128,7 +130,7 @@ class Recording:
 
     def show(self, text: str, *, upper: bool) -> float:
         """Show a line now."""
-        self.lines.append(Line(time.monotonic(), upper, text))
+        self.lines.append(Line(time.monotonic(), upper, text.replace(str(self._folder), SHOWN_FOLDER)))
         return self.lines[-1].at
 
     def _read(self, output: IO[str]) -> None:
@@ -192,7 +194,7 @@ def paced(take: Take) -> list[Line]:
     return lines
 
 
-def picture(lines: list[Line], recovery_s: float) -> str:
+def picture(lines: list[Line]) -> str:
     """Draw the terminals; each state of them is a group that is visible for its time."""
     moments = sorted({line.at for line in lines})
     end = moments[-1] + READING_S + 1.0
@@ -210,7 +212,8 @@ def picture(lines: list[Line], recovery_s: float) -> str:
         hidden = f"0%{{opacity:0}}{begin:.2f}%{{opacity:1}}" if at else "0%{opacity:1}"
         after = "" if until == end else f"{over:.2f}%{{opacity:0}}"
         style.append(f"@keyframes f{number}{{{hidden}{after}100%{{opacity:{int(until == end)}}}}}")
-    told = f"kill -9 ends the driver of a job; {recovery_s:.1f} s later the next batch is committed"
+    recovered = next(match[1] for line in lines if (match := _RECOVERED.search(line.text)))
+    told = f"kill -9 ends the driver of a job, and the job has recovered in {recovered}"
     return f"""\
 <svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 740 {height}" role="img" aria-label="{told}">
 <title>{told}</title>
@@ -231,8 +234,7 @@ text{{font:13px ui-monospace,Menlo,Consolas,monospace;white-space:pre}}
 def main() -> None:
     with tempfile.TemporaryDirectory(prefix="visits-") as folder:
         take = record(Path(folder).resolve())
-    back = next(line.at for line in take.lines if line.at > take.killed and _BATCH.search(line.text))
-    PICTURE.write_text(picture(paced(take), back - take.killed), encoding="utf-8")
+    PICTURE.write_text(picture(paced(take)), encoding="utf-8")
 
 
 if __name__ == "__main__":
