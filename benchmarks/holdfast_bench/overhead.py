@@ -1,7 +1,8 @@
-"""What being watched costs a query: batches with metrics, alerts and the record, beside batches without.
+"""What being watched or mirrored costs a query: its batches beside those in which it is left alone.
 
-One query runs all the time, over the same state; it is watched in some blocks of batches and left alone in
-others, by turns. `control` is left alone too, and says how much of a difference is noise.
+One query runs all the time, over the same state; in some blocks of batches it is watched, with metrics,
+alerts and the record, in others `holdfast mirror` copies each batch, in others it is left alone, by turns.
+`control` is left alone too, and says how much of a difference is noise.
 
 A batch takes now a seventh less and now a seventh more for reasons of its own, so each block is held against
 the one that came next to it. Where the noise is larger still than what is looked for, the processor time
@@ -12,11 +13,12 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import fmean
@@ -29,8 +31,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-ALONE, WATCHED, CONTROL = "alone", "watched", "control"
-SIDES = (ALONE, WATCHED, CONTROL)
+ALONE, WATCHED, MIRRORED, CONTROL = "alone", "watched", "mirrored", "control"
+SIDES = (ALONE, WATCHED, MIRRORED, CONTROL)
 BOUND = 1.01
 _KEYS = 50_000
 _SHARE = "Python's processor time for watching / a batch"
@@ -68,16 +70,18 @@ def overhead(sizes: Sizes, *, runs: int, say: Callable[[str], None] = lambda _: 
     series = {name: Series(name, tuple(taken[name])) for name in _SERIES}
     ratios = {}
     for kind in (str, _all):
-        for side in (WATCHED, CONTROL):
+        for side in (WATCHED, MIRRORED, CONTROL):
             name = f"{kind(side)} / {ALONE}"
             ratios[name] = _beside(taken[kind(side)], taken[kind(ALONE)], sizes.batches)
     # Means: what a watch does only now and then counts too.
     more = fmean(taken[_processor(WATCHED)]) - fmean(taken[_processor(ALONE)])
     ratios[_SHARE] = more / fmean(taken[ALONE])
     what = (
-        f"batches of {sizes.rows:,} rows into a count by {_KEYS:,} keys; watched means hf.watch with all on"
+        f"batches of {sizes.rows:,} rows into a count by {_KEYS:,} keys; watched means hf.watch with all on,"
+        " mirrored that a process copies each batch to a directory on the same disk"
     )
-    return Bench("overhead", what, tuple(series.values()), ratios, {f"{WATCHED} / {ALONE}": BOUND})
+    bounds = {f"{side} / {ALONE}": BOUND for side in (WATCHED, MIRRORED)}
+    return Bench("overhead", what, tuple(series.values()), ratios, bounds)
 
 
 def _beside(seconds: Sequence[float], others: Sequence[float], batches: int) -> float:
@@ -143,7 +147,7 @@ class _Measured:
 
         watched = watch(query, port=0, record=True, home=self._folder / "home") if side == WATCHED else None
         seconds, everything, python = [], [], []
-        with watched or nullcontext():
+        with watched or (self._mirror() if side == MIRRORED else nullcontext()):
             for _ in range(batches + 1):
                 self._write()
                 began, all_began = _other_threads(), self._processor_time()
@@ -153,6 +157,20 @@ class _Measured:
                 python.append(_other_threads() - began)
                 everything.append(self._processor_time() - all_began)
         return seconds[1:], everything[1:], python[1:]
+
+    @contextmanager
+    def _mirror(self) -> Iterator[None]:
+        """Mirror the checkpoint; once the batch that is there is copied, each new one is."""
+        words = [sys.executable, "-m", "holdfast", "mirror", str(self._folder / "checkpoint")]
+        words += [str(self._folder / "mirror"), "--every", "200ms", "--home", str(self._folder / "home")]
+        with subprocess.Popen(  # noqa: S603 - our own command
+            words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+        ) as mirror:
+            if mirror.stdout is not None:
+                mirror.stdout.readline()
+            yield
+            mirror.terminate()
+            mirror.communicate()
 
     def _processor_time(self) -> float:
         """That of this process and of the JVM."""
