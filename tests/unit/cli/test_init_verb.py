@@ -20,8 +20,9 @@ FILES = {"visits.py", "test_visits.py", "holdfast.toml", "orders/1.json", "order
 
 @pytest.fixture(autouse=True)
 def no_visits(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Other tests of this process may have loaded a job file of this name."""
+    """Other tests of this process may have loaded a job file of this name, or shipped one with Spark."""
     monkeypatch.delitem(sys.modules, "visits", raising=False)
+    monkeypatch.setattr(sys, "path", [place for place in sys.path if not Path(place, "visits.py").exists()])
 
 
 def files_below(folder: Path) -> set[str]:
