@@ -36,7 +36,7 @@ def _without_sarif(given: dict[str, Any], flow: Flow) -> None:
         )
 
 
-@examples("visits.py", "checkpoints/visits", "jobs/visits.py jobs/orders.py --format sarif")
+@examples("visits.py", "checkpoints/visits")
 @each_flow("target", _without_sarif)
 def lint(
     target: Annotated[
