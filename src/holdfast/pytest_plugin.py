@@ -1,6 +1,6 @@
 """Fixtures for the tests of jobs: `pytest_plugins = ["holdfast.pytest_plugin"]` in a `conftest.py`.
 
-It is no entry point of the package, so that pytest loads it only where it is asked for.
+The package has no entry point for it: pytest loads it only for a `conftest.py` with this line.
 """
 
 from __future__ import annotations

@@ -465,8 +465,8 @@ def flush_folder(folder: str | Path) -> None:
 class SteadyFolder(LocalStorage):
     """A directory that is read only while its path still leads to it.
 
-    A rescale, an upgrade or a fallback exchanges the directory of a checkpoint with a new one, whose files
-    have the same names. Without the check, a reader would combine files of both.
+    A rescale, an upgrade or a fallback exchanges the directory of a checkpoint with a new one, and the files
+    of both have the same names. Without the check, a reader would combine files of both.
     """
 
     __slots__ = ("_first",)
