@@ -50,4 +50,4 @@ def cdc_to_delta(spark: SparkSession, data: str = "data") -> hf.Sink:
     files = spark.readStream.option("maxFilesPerTrigger", 1)
     changes = files.schema(CHANGES).json(f"{data}/changes")
     newest = hf.keyed(changes, by="id").process(Newest(), output=CHANGES, name="newest")
-    return hf.sink(newest, name="people").delta("people").upsert(["id"], delete_when="op = 'd'")
+    return hf.sink(newest, name="people").delta("./people").upsert(["id"], delete_when="op = 'd'")
