@@ -166,11 +166,13 @@ class _Measured:
         with subprocess.Popen(  # noqa: S603 - our own command
             words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
         ) as mirror:
-            if mirror.stdout is not None:
-                mirror.stdout.readline()
-            yield
-            mirror.terminate()
-            mirror.communicate()
+            try:
+                if mirror.stdout is not None:
+                    mirror.stdout.readline()
+                yield
+            finally:
+                mirror.terminate()
+                mirror.communicate()
 
     def _processor_time(self) -> float:
         """That of this process and of the JVM."""

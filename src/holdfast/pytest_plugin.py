@@ -50,7 +50,7 @@ def hf_golden(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[str],
 
     def copy(name: str) -> Path:
         target = Path(shutil.copytree(folder / name, tmp_path / name, symlinks=True))
-        report = verify(str(target))
+        report = verify(target)
         if not report.ok:
             pytest.fail(f"the golden checkpoint {folder / name} is damaged\n{report}")
         return target

@@ -11,7 +11,7 @@ import pytest
 from command import PROGRAM
 from installed_wheel import readers_environment
 from loopback import free_ports
-from terminals import Terminals
+from terminals import follow
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 JOBS = sorted(test.parent.name for test in EXAMPLES.glob("*/test_*.py"))
@@ -23,11 +23,8 @@ JOBS = sorted(test.parent.name for test in EXAMPLES.glob("*/test_*.py"))
 def test_its_page_shows_what_it_prints(name: str, tmp_path: Path) -> None:
     folder = Path(shutil.copytree(EXAMPLES / name, tmp_path / name))
     [port] = free_ports(1)
-    terminals = Terminals(folder, readers_environment(Path(PROGRAM).parent, port), tmp_path)
-    try:
-        terminals.follow((folder / "README.md").read_text(encoding="utf-8"))
-    finally:
-        terminals.close()
+    told = (folder / "README.md").read_text(encoding="utf-8")
+    follow(told, folder, readers_environment(Path(PROGRAM).parent, port), tmp_path)
 
 
 def test_their_own_tests_pass() -> None:

@@ -16,7 +16,7 @@ import pytest
 from installed_wheel import ROOT, build_wheel, install, readers_environment
 from loopback import free_ports
 from shown_commands import FILE
-from terminals import Terminals
+from terminals import follow
 
 from golden import golden_on_disk
 
@@ -123,17 +123,6 @@ def test_from_the_wheel_to_a_savepoint_in_five_minutes_and_to_checked_code_in_te
         record_testsuite_property(name, round(at - begun, 1))
     assert saved - begun < SAVED_S
     assert checked - begun < CHECKED_S
-
-
-def follow(document: str, folder: Path, environ: Mapping[str, str], logs: Path) -> Mapping[str, float]:
-    """Do what a document says, and return when each command had ended."""
-    terminals = Terminals(folder, environ, logs)
-    try:
-        terminals.follow(document)
-    finally:
-        terminals.close()
-    assert not (folder / "elsewhere").exists()  # which a dry run names
-    return terminals.ended
 
 
 def test_the_guide_for_spark_3_5_works_on_a_checkpoint_of_it(

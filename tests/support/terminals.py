@@ -226,3 +226,14 @@ class Terminals:
             assert process.poll() is None, f"{what}\n{said}"
             assert time.monotonic() < deadline, f"{what}\n{said}"
             time.sleep(0.02)
+
+
+def follow(document: str, folder: Path, environ: Mapping[str, str], logs: Path) -> Mapping[str, float]:
+    """Do what a document says, and return when each command had ended."""
+    terminals = Terminals(folder, environ, logs)
+    try:
+        terminals.follow(document)
+    finally:
+        terminals.close()
+    assert not (folder / "elsewhere").exists()  # which a dry run names
+    return terminals.ended
