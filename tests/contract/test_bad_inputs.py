@@ -13,7 +13,7 @@ from typing import Final
 
 import pytest
 from cli_runner import cli_in
-from grid import WHOLE
+from grid import WHOLE, one_in
 from verb_calls import below, furnished, leaves, lines_of, verb_of, words_of
 
 WRONG, MISSING, CONFLICT, UNAVAILABLE, UNSUPPORTED = 2, 3, 4, 5, 7
@@ -473,6 +473,9 @@ def typed() -> list[tuple[str, int]]:
     return [(line, code) for code, lines in CASES.items() for line in lines_of(lines)]
 
 
+TYPED: Final = one_in(3, typed())
+
+
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """What the cases are typed beside; none may change it."""
@@ -496,7 +499,7 @@ def test_every_verb_is_tried_more_than_once() -> None:
     assert {verb for verb in leaves() if sum(verb_of(line) == verb for line in lines) < 2} == set()
 
 
-@pytest.mark.parametrize(("line", "code"), typed(), ids=[line for line, _ in typed()])
+@pytest.mark.parametrize(("line", "code"), TYPED, ids=[line for line, _ in TYPED])
 def test_what_is_wrong_is_told_in_one_message(line: str, code: int, place: Path) -> None:
     before = below(place)
     words = [word.replace("LONG", LONG) for word in words_of(line, place)]

@@ -15,7 +15,7 @@ from typing import Any, Final
 import pytest
 from command import PROGRAM, environment
 from forked_cli import CLOSED, ForkedCli
-from grid import WHOLE
+from grid import WHOLE, one_in
 from verb_calls import GOES_ON, STARTS_SPARK, WORKING, furnished, leaves, lines_of, verb_of, words_of
 
 # A number that no system gives a user.
@@ -76,7 +76,7 @@ def is_breakable(line: str) -> bool:
 
 
 @pytest.mark.parametrize("columns", [40, 200] if WHOLE else [40])
-@pytest.mark.parametrize("line", LINES)
+@pytest.mark.parametrize("line", one_in(4, LINES))
 def test_what_is_shown_fits_the_terminal(line: str, columns: int, cli: ForkedCli, place: Path) -> None:
     said = cli.on_terminal(typed(line, place), cwd=place, environ=around(place), columns=columns)
     assert said.returncode == 0, said.stdout
@@ -85,7 +85,7 @@ def test_what_is_shown_fits_the_terminal(line: str, columns: int, cli: ForkedCli
         assert too_wide(said.stdout, columns) == []
 
 
-@pytest.mark.parametrize("line", LINES)
+@pytest.mark.parametrize("line", one_in(4, LINES))
 def test_a_full_standard_output_is_told(line: str, cli: ForkedCli, place: Path) -> None:
     with Path("/dev/full").open("w") as full:
         said = cli.run(typed(line, place), cwd=place, environ=around(place), stdout=full.fileno())
@@ -94,7 +94,7 @@ def test_a_full_standard_output_is_told(line: str, cli: ForkedCli, place: Path) 
     assert "Traceback" not in said.stderr
 
 
-@pytest.mark.parametrize("line", LINES)
+@pytest.mark.parametrize("line", one_in(4, LINES))
 def test_nobody_needs_to_listen(line: str, cli: ForkedCli, place: Path) -> None:
     """A verb ends as it does with a listener; which streams are closed is drawn."""
     rng = random.Random(f"{SEED} {line}")

@@ -25,7 +25,7 @@ def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shop]:
     yield from shop_in(tmp_path, monkeypatch)
 
 
-def test_state_is_kept_and_converted_and_a_loss_is_refused(shop: Shop) -> None:
+def test_state_is_kept(shop: Shop) -> None:
     shop.feed()
     assert shop.start().job.state == "RUNNING"
     shop.check()
@@ -39,6 +39,11 @@ def test_state_is_kept_and_converted_and_a_loss_is_refused(shop: Shop) -> None:
     assert hf.health(report["savepoints"]["totals"]).ok
     shop.check()
 
+
+def test_state_is_converted_and_a_loss_is_refused(shop: Shop) -> None:
+    shop.feed()
+    assert shop.start().job.state == "RUNNING"
+    shop.check()
     (shop.folder / "converts.py").write_text(CONVERTS)
     with Feeding(shop):
         done = shop.upgrade("converts.py")

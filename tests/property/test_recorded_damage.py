@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from damages import DAMAGES, Files, faults, hidden
-from grid import WHOLE
+from grid import WHOLE, one_in
 
 from golden import NAMES, golden_files, without_checksums
 from holdfast import layout
@@ -31,7 +31,7 @@ def recorded(files: Files, folder: Path) -> Record:
     return found
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", one_in(3, NAMES))
 def test_whatever_was_exchanged_or_edited_is_found_and_named(name: str, tmp_path: Path) -> None:
     files = golden_files(name)
     record = recorded(files, tmp_path)
@@ -54,7 +54,7 @@ def _folder_of(file: str, touched: frozenset[str]) -> bool:
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", one_in(3, NAMES))
 def test_every_damaged_byte_of_a_recorded_file_is_found(name: str, damage: str, tmp_path: Path) -> None:
     """Also where no checksum is beside it, and in the data files of RocksDB."""
     files = without_checksums(golden_files(name))
@@ -84,7 +84,7 @@ def _whole(files: Files) -> bool:
 
 
 @pytest.mark.parametrize("bare", [False, True], ids=["checksums", "bare"])
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", one_in(3, NAMES))
 def test_a_query_that_goes_on_gives_no_false_alarm(name: str, bare: bool, tmp_path: Path) -> None:
     """The checkpoint as it was after each batch that is kept: noted, verified, and gone on."""
     whole = without_checksums(golden_files(name)) if bare else golden_files(name)

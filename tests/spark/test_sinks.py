@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
 import pytest
+from grid import one_in
 from ledger_processes import LEDGERS, database_open
 
 from holdfast.config.policies import AvailableNow
@@ -104,7 +105,7 @@ def test_a_batch_that_spark_runs_again_leaves_the_table_as_it_is(
 
 
 @pytest.mark.parametrize("change", ["append", "upsert", "replace"])
-@pytest.mark.parametrize("database", LEDGERS)
+@pytest.mark.parametrize("database", one_in(3, LEDGERS))
 def test_names_may_hold_the_marks_of_a_driver(
     shop: Shop, database: str, change: str, ledger_address: Callable[[str], str]
 ) -> None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import at_rest_queries
 import pytest
 from at_rest_queries import KINDS
-from grid import WHOLE
+from grid import WHOLE, one_in
 
 import holdfast as hf
 from holdfast.at_rest.model import NamedState, StateForm
@@ -120,7 +120,7 @@ def rows_by_us(states: hf.StatesAtRest, state: NamedState) -> Iterator[list[Any]
         yield [steady(each) for each in cells]
 
 
-@pytest.mark.parametrize(("kind", "provider"), GRID)
+@pytest.mark.parametrize(("kind", "provider"), one_in(3, GRID))
 def test_rows_are_those_of_sparks_reader(
     spark: SparkSession,
     settings: Callable[[dict[str, str]], None],

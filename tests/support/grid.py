@@ -8,17 +8,25 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 if TYPE_CHECKING:
     import pytest
 
 WHOLE: Final = os.environ.get("HOLDFAST_GRID") == "all"
 
+_Value = TypeVar("_Value")
+
 QUICK: Final = "tests/unit/"
 
 PROOF_ONLY: Final = Path(__file__).parents[1] / "proof.txt"
+
+
+def one_in(number: int, values: Sequence[_Value]) -> Sequence[_Value]:
+    """Return all values of a parameter in the long form, otherwise one in so many."""
+    return values if WHOLE else values[::number]
 
 
 def is_proof_only(test_id: str) -> bool:

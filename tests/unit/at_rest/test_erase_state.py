@@ -13,6 +13,7 @@ from types import SimpleNamespace
 
 import pytest
 from catalogs import Hands
+from grid import one_in
 from mended import all_rows, leaks, view_of
 
 from golden import KEYED, golden_on_disk
@@ -83,7 +84,7 @@ def without(rows: Counter[str], word: str) -> Counter[str]:
     return Counter({row: count for row, count in rows.items() if not re.search(rf"'{word}'", row)})
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", one_in(3, NAMES))
 def test_nothing_of_a_key_is_left_in_any_byte(name: str, tmp_path: Path) -> None:
     hands = Hands()
     catalog = catalog_of(tmp_path, name, hands)
