@@ -200,6 +200,7 @@ CASES: Final = {
         savepoint show ''
         savepoint verify FILE/x
         savepoint diff SP
+        savepoint diff SP SP --files --master local[1]
         savepoint delete SP
         savepoint label SP
         savepoint gc CAT --older-than never

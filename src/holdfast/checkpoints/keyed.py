@@ -407,7 +407,11 @@ class KeyGroups:
 
 
 def stored_groups(
-    storage: Storage, operator: OperatorStates, tell: ProgressCallback | None = None
+    storage: Storage,
+    operator: OperatorStates,
+    tell: ProgressCallback | None = None,
+    *,
+    partition: int | None = None,
 ) -> Iterator[KeyGroup]:
     """Yield every key group of an operator that has state, partition by partition.
 
@@ -417,18 +421,19 @@ def stored_groups(
         storage: The checkpoint, or a savepoint's view.
         operator: The operator.
         tell: The progress callback, called with stores done, total stores, and the current step.
+        partition: The partition whose groups to return; None for all.
 
     Raises:
         NotFound: A file that the batch needs is missing.
         Corrupt: A file or a row is damaged.
     """
     gathered, current = KeyGroups(storage), 0
-    for codec, partition, pairs in state_chunks(
-        storage, operator.batch_id, operator_id=operator.operator_id, tell=tell
+    for codec, number, pairs in state_chunks(
+        storage, operator.batch_id, operator_id=operator.operator_id, partition=partition, tell=tell
     ):
-        if partition != current:
+        if number != current:
             yield from gathered.groups()
-            gathered, current = KeyGroups(storage), partition
+            gathered, current = KeyGroups(storage), number
         gathered.add(codec, pairs)
     yield from gathered.groups()
 

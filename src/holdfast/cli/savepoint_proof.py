@@ -103,10 +103,28 @@ def diff(
         bool,
         typer.Option("--files", help="Compare only the files of two savepoints."),
     ] = False,
+    master: Annotated[
+        str | None,
+        typer.Option(
+            "--master", metavar="URL", help="Read and compare rows on the executors of this Spark cluster."
+        ),
+    ] = None,
     home: options.Home = None,
     json: options.Json = False,
 ) -> None:
-    """Show the keys that differ between two states."""
+    """Show the keys that differ between two states.
+
+    With --master the work is a Spark job, for states that one machine cannot read in time. The result is
+    the same. The executors must reach both states.
+    """
+    if files and master is not None:
+        raise Invalid(
+            "--files compares manifests on this machine and uses no executors",
+            code="HF-E2567",
+            found="--files and --master",
+            expected="one of the two",
+            hint="omit --master to compare the files, or omit --files to compare the rows on executors",
+        )
     if files:
         compared = hf.savepoints.diff_files(first, second)
         output.show(compared, json, _show_difference)
@@ -117,7 +135,9 @@ def diff(
             )
         return
     with progress("diff", "stores") as tell:
-        found = hf.savepoints.diff(place_of(first, home), place_of(second, home), samples=samples, tell=tell)
+        found = hf.savepoints.diff(
+            place_of(first, home), place_of(second, home), samples=samples, master=master, tell=tell
+        )
     output.show(found, json, _show_states)
     next_step.say_looked_up(json, lambda: _after_difference(first, second, found, home))
 
@@ -316,6 +336,12 @@ def digest(
         bool,
         typer.Option("--full-speed", help="Use all CPU cores, even if the query runs on this machine."),
     ] = False,
+    master: Annotated[
+        str | None,
+        typer.Option(
+            "--master", metavar="URL", help="Count and hash rows on the executors of this Spark cluster."
+        ),
+    ] = None,
     home: options.Home = None,
     dry_run: options.DryRun = False,
     json: options.Json = False,
@@ -323,6 +349,9 @@ def digest(
     """Count and hash the rows of a savepoint and record the digests, for `savepoint verify --deep`.
 
     Savepoints with digests are left unchanged. Ctrl-C leaves the savepoint that is being read pending.
+
+    With --master the work is a Spark job at full speed, for state that one machine cannot read in time. The
+    result is the same. The executors must reach the catalog.
     """
     from holdfast.savepoints.address import StateAddress
     from holdfast.savepoints.catalog import SAVEPOINTS, load
@@ -350,7 +379,7 @@ def digest(
         state = not_digested(catalog, savepoint_id)
         if not dry_run:
             with progress("digest", "stores") as tell:
-                state = make(state.uri, gentle=False if full_speed else None, tell=tell)
+                state = make(state.uri, gentle=False if full_speed else None, master=master, tell=tell)
         found.append(state)
         if not json:
             _show_digest(state, load(catalog, savepoint_id).operator_names)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 from types import TracebackType
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 R = TypeVar("R")
+V = TypeVar("V")
+F = TypeVar("F")
 _QUIET: Final = {"spark.ui.enabled": "false", "spark.log.level": "ERROR"}
 # More tasks than slots, because items differ in size; executors may also register after the start.
 _TASKS_PER_SLOT: Final = 4
@@ -77,20 +79,103 @@ class Executors(AbstractContextManager["Executors"]):
             return []
         if tell is not None:
             tell(0, len(given), note)
-        context: Any = self._spark.sparkContext if self._spark is not None else None
-        tasks = min(len(given), max(_FEWEST_TASKS, _TASKS_PER_SLOT * context.defaultParallelism))
-        try:
-            outcomes: Sequence[Any] = (
-                context.parallelize(given, tasks).mapPartitions(partial(_outcomes, work)).collect()
-            )
-        except Exception as error:
-            raise _failed(error) from error
+        outcomes = _collected(self._spread(given).mapPartitions(partial(_outcomes, work)))
         if tell is not None:
             tell(len(given), len(given), note)
-        for outcome in outcomes:
+        return _require_results(outcomes)
+
+    def exchange(
+        self,
+        work: Callable[[T], tuple[R, Mapping[int, V]]],
+        fold: Callable[[Iterable[V]], F],
+        items: Iterable[T],
+        groups: int,
+        tell: Callable[[int, int, str], None] | None,
+        note: str,
+    ) -> tuple[list[R], list[F]]:
+        """Apply a function to each item in tasks, and fold what the items have for each group in other tasks.
+
+        Args:
+            work: The function, as for `run`. It returns the result of the item, and a part for some groups.
+            fold: A function of all parts of one group, in any order, which executors import as well.
+            items: The items.
+            groups: The number of groups, which are numbered from zero.
+            tell: As for `run`.
+            note: The current step.
+
+        Returns:
+            The results in the order of the items, and what `fold` returns for each group.
+
+        Raises:
+            As `run`.
+        """
+        given = list(items)
+        if not given:
+            return [], [fold(()) for _ in range(groups)]
+        if tell is not None:
+            tell(0, len(given), note)
+        parts = self._spread(list(enumerate(given))).mapPartitions(partial(_parts, work, groups))
+        folded = parts.partitionBy(groups + 1, _same).mapPartitionsWithIndex(partial(_folded, fold, groups))
+        *found, outcomes = _collected(folded)
+        if tell is not None:
+            tell(len(given), len(given), note)
+        return _require_results(outcomes), found
+
+    def _spread(self, items: Sequence[Any]) -> Any:
+        """Return an RDD of the items."""
+        context: Any = self._spark.sparkContext if self._spark is not None else None
+        tasks = min(len(items), max(_FEWEST_TASKS, _TASKS_PER_SLOT * context.defaultParallelism))
+        return context.parallelize(items, tasks)
+
+
+def _collected(rdd: Any) -> list[Any]:
+    """Run the job."""
+    try:
+        return list(rdd.collect())
+    except Exception as error:
+        raise _failed(error) from error
+
+
+def _require_results(outcomes: Iterable[Any]) -> list[Any]:
+    """Return results, or raise the first error among them."""
+    results = list(outcomes)
+    for outcome in results:
+        if isinstance(outcome, HoldfastError):
+            raise outcome
+    return results
+
+
+def _parts(
+    work: Callable[[T], tuple[R, Mapping[int, V]]], groups: int, items: Iterable[tuple[int, T]]
+) -> Iterator[tuple[int, Any]]:
+    """Yield the parts of each item by group, and its result or error in one more group."""
+    for number, item in items:
+        for outcome in _outcomes(work, [item]):
             if isinstance(outcome, HoldfastError):
-                raise outcome
-        return list(outcomes)
+                yield groups, (number, outcome)
+            else:
+                result, parts = outcome
+                yield groups, (number, result)
+                yield from parts.items()
+
+
+def _folded(
+    fold: Callable[[Iterable[V]], F], groups: int, group: int, parts: Iterable[tuple[int, Any]]
+) -> Iterator[Any]:
+    """Yield the fold of a group; of the last group the results in the order of the items."""
+    values = (value for _, value in parts)
+    if group < groups:
+        yield fold(values)
+    else:
+        yield [outcome for _, outcome in sorted(values, key=_first)]
+
+
+def _first(numbered: tuple[int, Any]) -> int:
+    return numbered[0]
+
+
+def _same(group: int) -> int:
+    return group
 
 
 def _outcomes(work: Callable[[T], R], items: Iterable[T]) -> Iterator[R | HoldfastError]:

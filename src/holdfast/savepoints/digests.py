@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import lru_cache, partial
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -52,6 +53,7 @@ from holdfast.savepoints.catalog import (
 )
 from holdfast.savepoints.copying import Pace, seems_to_run
 from holdfast.savepoints.leases import Clock
+from holdfast.savepoints.spread import SharedSavepoint, Tasks, open_shared
 from holdfast.savepoints.view import SavepointView
 from holdfast.storage import open_storage
 from holdfast.storage.hashing import hash_file, hash_of
@@ -182,6 +184,7 @@ def digest(
     clock: Clock = now_ms,
     known: SavepointContent | None = None,
     step: Step = lambda: None,
+    tasks: Tasks | None = None,
     tell: ProgressCallback | None = None,
 ) -> Digested:
     """Count and hash the rows of a savepoint and record the result, unless it is recorded already.
@@ -196,6 +199,8 @@ def digest(
         clock: The time in epoch milliseconds.
         known: Digests from which counts are reused before any others.
         step: Called after every few thousand rows; it may pause, or raise to end the pass.
+            Tasks do not call it.
+        tasks: Where the rows of stores are read; by default in this process.
         tell: Called with the number of finished stores, the number of all stores, and the current step.
 
     Raises:
@@ -203,13 +208,14 @@ def digest(
         Corrupt: The savepoint is damaged; nothing is recorded.
         Unsupported: The state cannot be read.
         Conflict: The manifest changed during the call, for example by an erasure.
+        Unavailable: An executor does not see the catalog.
     """
     manifest = load(catalog, savepoint_id)
     uri = savepoint_uri(catalog, savepoint_id)
     states = recorded_states(catalog, manifest)
     if states is not None:
         return Digested(uri, RECORDED, made=False, states=states, stores=0, read=0, size_bytes=0)
-    one = _Pass(catalog, manifest, step, tell)
+    one = _Pass(catalog, manifest, step, tell, tasks)
     content = one.content([*([] if known is None else [known]), *_earlier(catalog, manifest)], clock)
     made = _write(catalog, manifest, content)
     return Digested(
@@ -255,14 +261,21 @@ class _Pass:
     """
 
     def __init__(
-        self, catalog: Storage, manifest: Manifest, step: Step, tell: ProgressCallback | None
+        self,
+        catalog: Storage,
+        manifest: Manifest,
+        step: Step,
+        tell: ProgressCallback | None = None,
+        tasks: Tasks | None = None,
     ) -> None:
         self._catalog = catalog
         self._manifest = manifest
         self._step = step
         self._tell = tell
+        self._tasks = tasks
         self._view = SavepointView(catalog, manifest.files, savepoint_uri(catalog, manifest.savepoint_id))
         self._files = _stores(manifest)
+        self._operators: dict[int, OperatorStates] | None = None
         self.stores_read = 0
         self.bytes_read = 0
 
@@ -281,6 +294,10 @@ class _Pass:
         ]
         prints = _fingerprints(self._manifest, [store for _, store in wanted])
         sums = _sums_by_files(earlier, set(prints.values()))
+        if self._tasks is not None:
+            sums |= self._read_in(
+                self._tasks, {store: prints[store] for _, store in wanted if prints[store] not in sums}
+            )
         stores = []
         for done, (operator, store) in enumerate(wanted):
             if self._tell is not None:
@@ -292,7 +309,7 @@ class _Pass:
                     store.partition,
                     store.name,
                     prints[store],
-                    self._read(operator, store) if families is None else families,
+                    self.read(operator, store) if families is None else families,
                 )
             )
         if self._tell is not None:
@@ -306,7 +323,23 @@ class _Pass:
             stores=tuple(stores),
         )
 
-    def _read(self, operator: OperatorStates, store: StoreId) -> tuple[FamilySum, ...]:
+    def operator(self, operator_id: int) -> OperatorStates:
+        """Return an operator of the savepoint by its number."""
+        if self._operators is None:
+            operators = operator_states(self._view, self._manifest.batch_id)
+            self._operators = {operator.operator_id: operator for operator in operators}
+        return self._operators[operator_id]
+
+    def _read_in(self, tasks: Tasks, prints: Mapping[StoreId, str]) -> dict[str, tuple[FamilySum, ...]]:
+        """Read stores in tasks, and return the sums by the fingerprint of the store."""
+        savepoint = SharedSavepoint.of(self._catalog, self._manifest)
+        parts = tasks.run(partial(sums_in_task, savepoint), prints, self._tell, "reading rows")
+        self.stores_read += len(parts)
+        self.bytes_read += sum(size for _, size in parts)
+        return {prints[store]: sums for store, (sums, _) in zip(prints, parts, strict=True)}
+
+    def read(self, operator: OperatorStates, store: StoreId) -> tuple[FamilySum, ...]:
+        """Return the sums of the rows of a store, after a check of the hashes of its files."""
         for file in self._files.get(store, ()):
             self._require(file)
         self.stores_read += 1
@@ -332,6 +365,19 @@ class _Pass:
                 hint=f"list all damage with `holdfast savepoint verify {place_word(uri)}`;"
                 " use a different savepoint",
             )
+
+
+def sums_in_task(savepoint: SharedSavepoint, store: StoreId) -> tuple[tuple[FamilySum, ...], int]:
+    """Return the sums of the rows of a store, and the bytes of the files that were read, on any machine."""
+    one = _pass_over(savepoint)
+    before = one.bytes_read
+    return one.read(one.operator(store.operator_id), store), one.bytes_read - before
+
+
+@lru_cache(maxsize=1)
+def _pass_over(savepoint: SharedSavepoint) -> _Pass:
+    """Return a pass that a worker uses for several stores."""
+    return _Pass(*open_shared(savepoint), lambda: None)
 
 
 def _write(catalog: Storage, manifest: Manifest, content: SavepointContent) -> bool:

@@ -15,7 +15,7 @@ import hashlib
 import struct
 import tempfile
 from collections import Counter, defaultdict
-from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import islice, zip_longest
@@ -158,6 +158,7 @@ def step(
     first: tuple[Storage, OperatorStates],
     second: tuple[Storage, OperatorStates],
     tell: ProgressCallback | None,
+    partition: int | None = None,
 ) -> dict[StateName, Stepped] | None:
     """Read both sides in step, and drop the rows that both have.
 
@@ -165,6 +166,7 @@ def step(
         first: One side: its storage, and the operator at its batch.
         second: The other side, in the same form.
         tell: Called with the number of finished stores, the number of all stores, and the current step.
+        partition: The partition to read; None for all.
 
     Returns:
         The remaining rows by state; None if too many remain, or if a side has a row twice, as damaged state
@@ -176,7 +178,8 @@ def step(
         Unsupported: A state cannot be read.
     """
     found: dict[StateName, Stepped] = {}
-    for chunk, against in zip_longest(_row_chunks(*first, tell), _row_chunks(*second, tell)):
+    sides = (_row_chunks(*side, tell, partition) for side in (first, second))
+    for chunk, against in zip_longest(*sides):
         for codec, rows, others in _by_state(chunk, against):
             state = found.setdefault(codec.name, Stepped(codec))
             state.count(rows, others)
@@ -208,8 +211,12 @@ def show_row(codec: StateCodec, row: Row) -> tuple[Any, Any]:
     return codec.key_values(codec.key_row(row[0])), values if is_list else values[0]
 
 
-def _row_chunks(storage: Storage, operator: OperatorStates, tell: ProgressCallback | None) -> Iterator[Chunk]:
-    return state_chunks(storage, operator.batch_id, operator_id=operator.operator_id, tell=tell)
+def _row_chunks(
+    storage: Storage, operator: OperatorStates, tell: ProgressCallback | None, partition: int | None = None
+) -> Iterator[Chunk]:
+    return state_chunks(
+        storage, operator.batch_id, operator_id=operator.operator_id, partition=partition, tell=tell
+    )
 
 
 def _by_state(chunk: Chunk | None, against: Chunk | None) -> Iterator[tuple[StateCodec, Pairs, Pairs]]:
@@ -351,7 +358,7 @@ def compare_states(
         found = {name: _compared(name, one, other, samples) for name in names}
     wanted = {name: keys for name, (_, keys) in found.items() if any(keys.values())}
     shown = _sample_rows(wanted, (first, second), tell, stepped) if wanted else {}
-    states = [_with_samples(state, wanted.get(name, {}), shown) for name, (state, _) in found.items()]
+    states = [with_samples(state, wanted.get(name, {}), shown) for name, (state, _) in found.items()]
     states += [difference for made in stepped.values() for difference in made]
     return StatesDifference(
         first.name, second.name, tuple(sorted(states, key=lambda difference: difference.state))
@@ -401,7 +408,7 @@ def _of_step(name: StateName, found: Stepped, samples: int) -> StateDifference:
 
 
 @dataclass(frozen=True, slots=True)
-class _Chunk:
+class RowChunk:
     """Some rows of one state, as comparable bytes and as displayable values."""
 
     name: StateName
@@ -413,33 +420,66 @@ class _Chunk:
         make = hashlib.blake2b
         return [make(key, digest_size=_HASH).digest() for key in self.keys]
 
+    @property
+    def size_bytes(self) -> int:
+        """The bytes of keys and values."""
+        return sum(map(len, self.keys)) + sum(map(len, self.values))
 
-def _chunks(state: StateLocation, tell: ProgressCallback | None, without: Container[int]) -> Iterator[_Chunk]:
+    def records(self) -> NDArray[np.uint8]:
+        """Return the hash of the key and the hash of the value of each row."""
+        import numpy as np
+
+        make = hashlib.blake2b
+        values = [make(value, digest_size=_HASH).digest() for value in self.values]
+        records = np.empty((len(values), 2 * _HASH), np.uint8)
+        records[:, :_HASH] = np.frombuffer(b"".join(self.hashes()), np.uint8).reshape(-1, _HASH)
+        records[:, _HASH:] = np.frombuffer(b"".join(values), np.uint8).reshape(-1, _HASH)
+        return records
+
+
+def read_hashes(data: bytes) -> list[tuple[bytes, bytes]]:
+    """Return the hashes of key and value of each row, from the bytes of their records."""
+    return list(_PAIR.iter_unpack(data))
+
+
+def _chunks(
+    state: StateLocation, tell: ProgressCallback | None, without: Container[int]
+) -> Iterator[RowChunk]:
     for operator in operator_states(state.storage, state.batch_id):
         if operator.operator_id not in without:
-            read = _keyed if is_keyed(operator) else _plain
-            yield from read(state.storage, operator, tell)
+            yield from operator_chunks(state.storage, operator, tell)
 
 
-def _plain(storage: Storage, operator: OperatorStates, tell: ProgressCallback | None) -> Iterator[_Chunk]:
-    for codec, _, pairs in state_chunks(
-        storage, operator.batch_id, operator_id=operator.operator_id, tell=tell
-    ):
-        yield _Chunk(codec.name, *bare_rows(codec, pairs), partial(_row_at, codec, pairs))
+def operator_chunks(
+    storage: Storage, operator: OperatorStates, tell: ProgressCallback | None, partition: int | None = None
+) -> Iterator[RowChunk]:
+    """Yield the rows of an operator, or of one of its partitions."""
+    read = _keyed if is_keyed(operator) else _plain
+    return read(storage, operator, tell, partition)
+
+
+def _plain(
+    storage: Storage, operator: OperatorStates, tell: ProgressCallback | None, partition: int | None
+) -> Iterator[RowChunk]:
+    for codec, _, pairs in _row_chunks(storage, operator, tell, partition):
+        yield RowChunk(codec.name, *bare_rows(codec, pairs), partial(_row_at, codec, pairs))
 
 
 def _row_at(codec: StateCodec, pairs: Pairs, at: int) -> KeyedRow:
     return show_row(codec, pairs[at])
 
 
-def _keyed(storage: Storage, operator: OperatorStates, tell: ProgressCallback | None) -> Iterator[_Chunk]:
+def _keyed(
+    storage: Storage, operator: OperatorStates, tell: ProgressCallback | None, partition: int | None
+) -> Iterator[RowChunk]:
     """Yield the keys of a keyed operator, partition by partition."""
     name = StateName(operator.operator_id, operator.store_names[0], KEYED, operator.name, operator.named)
-    rows = keyed_rows(stored_groups(storage, operator, tell), f"operator {operator.operator_id}")
+    groups = stored_groups(storage, operator, tell, partition=partition)
+    rows = keyed_rows(groups, f"operator {operator.operator_id}")
     while some := list(islice(rows, CHUNK)):
         keys = [repr(key).encode() for key, _ in some]
         values = [repr(value).encode() for _, value in some]
-        yield _Chunk(name, keys, values, some.__getitem__)
+        yield RowChunk(name, keys, values, some.__getitem__)
 
 
 class _Digests:
@@ -480,7 +520,7 @@ class _Digests:
         file = self.place / str(number)
         data = file.read_bytes() if file.exists() else b""
         data += b"".join([part.tobytes() for part in self.buckets[number]])
-        return list(_PAIR.iter_unpack(data))
+        return read_hashes(data)
 
 
 class _Side:
@@ -491,21 +531,14 @@ class _Side:
         self._held = 0
         self.states: dict[StateName, _Digests] = {}
 
-    def add(self, chunk: _Chunk) -> None:
-        import numpy as np
-
+    def add(self, chunk: RowChunk) -> None:
         state = self.states.get(chunk.name)
         if state is None:
             state = self.states[chunk.name] = _Digests(self._place / str(len(self.states)))
-        make = hashlib.blake2b
-        values = [make(value, digest_size=_HASH).digest() for value in chunk.values]
-        records = np.empty((len(values), 2 * _HASH), np.uint8)
-        records[:, :_HASH] = np.frombuffer(b"".join(chunk.hashes()), np.uint8).reshape(-1, _HASH)
-        records[:, _HASH:] = np.frombuffer(b"".join(values), np.uint8).reshape(-1, _HASH)
-        state.add(records)
-        state.rows += len(values)
-        state.size_bytes += sum(map(len, chunk.keys)) + sum(map(len, chunk.values))
-        self._held += len(values)
+        state.add(chunk.records())
+        state.rows += len(chunk.values)
+        state.size_bytes += chunk.size_bytes
+        self._held += len(chunk.values)
         if self._held > _HELD:
             for state in self.states.values():
                 state.put_away()
@@ -513,16 +546,18 @@ class _Side:
 
 
 # The hashes of the keys to be shown, by kind of difference.
-_Wanted = dict[str, list[bytes]]
+KeySamples = dict[str, list[bytes]]
 
 
-def _compared(name: StateName, first: _Side, second: _Side, samples: int) -> tuple[StateDifference, _Wanted]:
+def _compared(
+    name: StateName, first: _Side, second: _Side, samples: int
+) -> tuple[StateDifference, KeySamples]:
     one = first.states.get(name) or _Digests(Path())
     other = second.states.get(name) or _Digests(Path())
     counts = {"added": 0, "removed": 0, "changed": 0}
-    wanted: _Wanted = {change: [] for change in counts}
+    wanted: KeySamples = {change: [] for change in counts}
     for number in range(_BUCKETS):
-        for change, keys in _changes(one.bucket(number), other.bucket(number)).items():
+        for change, keys in find_changes(one.bucket(number), other.bucket(number)).items():
             counts[change] += len(keys)
             room = samples - len(wanted[change])
             wanted[change] += sorted(keys)[: max(room, 0)]
@@ -539,7 +574,7 @@ def _compared(name: StateName, first: _Side, second: _Side, samples: int) -> tup
     return difference, wanted
 
 
-def _changes(one: list[tuple[bytes, bytes]], other: list[tuple[bytes, bytes]]) -> dict[str, list[bytes]]:
+def find_changes(one: list[tuple[bytes, bytes]], other: list[tuple[bytes, bytes]]) -> dict[str, list[bytes]]:
     """Return the differing keys by type of change."""
     here, there = dict(one), dict(other)
     if len(here) != len(one) or len(there) != len(other):
@@ -574,33 +609,44 @@ def _by_key(rows: list[tuple[bytes, bytes]]) -> dict[bytes, list[bytes]]:
 
 
 def _sample_rows(
-    wanted: dict[StateName, _Wanted],
+    wanted: dict[StateName, KeySamples],
     sides: tuple[StateLocation, StateLocation],
     tell: ProgressCallback | None,
     without: Container[int],
 ) -> dict[tuple[int, StateName, bytes], KeyedRow]:
     """Return the rows to show by side, state and hash of the key; stops reading when all are found."""
     found: dict[tuple[int, StateName, bytes], KeyedRow] = {}
-    missing = ("added", "removed")
     for number, side in enumerate(sides):
-        left = {
-            name: {key for change, keys in of_state.items() if change != missing[number] for key in keys}
-            for name, of_state in wanted.items()
-        }
+        left = keys_of_side(number, wanted)
         for chunk in _chunks(side, tell, without):
-            keys = left.get(chunk.name)
-            if keys:
-                for at, key in enumerate(chunk.hashes()):
-                    if key in keys:
-                        keys.discard(key)
-                        found[number, chunk.name, key] = chunk.shown(at)
+            for key, row in sample(chunk, left):
+                found[number, chunk.name, key] = row
             if not any(left.values()):
                 break
     return found
 
 
-def _with_samples(
-    difference: StateDifference, wanted: _Wanted, shown: dict[tuple[int, StateName, bytes], KeyedRow]
+def keys_of_side(side: int, wanted: Mapping[StateName, KeySamples]) -> dict[StateName, set[bytes]]:
+    """Return the hashes of the wanted keys that one side has."""
+    missing = ("added", "removed")[side]
+    return {
+        name: {key for change, keys in of_state.items() if change != missing for key in keys}
+        for name, of_state in wanted.items()
+    }
+
+
+def sample(chunk: RowChunk, left: dict[StateName, set[bytes]]) -> Iterator[tuple[bytes, KeyedRow]]:
+    """Yield the rows of a chunk whose keys have these hashes, and remove the hashes."""
+    keys = left.get(chunk.name)
+    if keys:
+        for at, key in enumerate(chunk.hashes()):
+            if key in keys:
+                keys.discard(key)
+                yield key, chunk.shown(at)
+
+
+def with_samples(
+    difference: StateDifference, wanted: KeySamples, shown: dict[tuple[int, StateName, bytes], KeyedRow]
 ) -> StateDifference:
     name = difference.state
     samples = []

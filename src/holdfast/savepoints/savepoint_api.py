@@ -42,6 +42,7 @@ from holdfast.storage.local import LocalStorage
 from holdfast.storage.port import Storage
 
 if TYPE_CHECKING:
+    from holdfast.engine.executors import Executors
     from holdfast.savepoints.key_diff import StatesDifference
 
 
@@ -160,7 +161,11 @@ def show(savepoint: Address) -> Manifest:
 
 
 def digest(
-    savepoint: Address, *, gentle: bool | None = None, tell: ProgressCallback | None = None
+    savepoint: Address,
+    *,
+    gentle: bool | None = None,
+    master: str | None = None,
+    tell: ProgressCallback | None = None,
 ) -> Digested:
     """Count and hash the rows of a savepoint, and record the result next to its manifest, once.
 
@@ -172,7 +177,10 @@ def digest(
     Args:
         savepoint: The savepoint's address.
         gentle: Use only a few percent of this machine's processors. By default True if the query began a
-            batch in the last minute.
+            batch in the last minute. It does not slow down executors.
+        master: The master of a Spark cluster whose executors read the rows, for state that one machine cannot
+            read in time; the active session is used if there is one. The executors must reach the catalog.
+            The result is the same. By default no Spark is used.
         tell: Called with the number of finished stores, the number of all stores, and the current step.
 
     Raises:
@@ -180,13 +188,18 @@ def digest(
         Corrupt: The savepoint is damaged; nothing is recorded.
         Unsupported: The state cannot be read.
         Conflict: The savepoint changed during the call, for example by an erasure.
+        Unavailable: The catalog does not answer, an executor does not see it, or the Spark job failed.
 
     Example:
         saved = hf.savepoints.take("checkpoints/visits", "savepoints", digest=False)
         assert hf.savepoints.digest(saved.uri).rows == 10
         assert hf.savepoints.verify(saved.uri, deep=True).content == "compared"
     """
-    return _digest(*StateAddress.resolve(savepoint).open_savepoint(), gentle, tell)
+    catalog, savepoint_id = StateAddress.resolve(savepoint).open_savepoint()
+    if master is None:
+        return _digest(catalog, savepoint_id, gentle, tell)
+    with _executors("holdfast-digest", master) as tasks:
+        return digests.digest(catalog, savepoint_id, tasks=tasks, tell=tell)
 
 
 def label(savepoint: Address, label: str | None) -> LabelChange:
@@ -248,15 +261,17 @@ def verify(
     catalog, savepoint_id = StateAddress.resolve(savepoint).open_savepoint()
     if master is None:
         return prove(catalog, savepoint_id, deep=deep, tell=tell)
-    from holdfast.engine.executors import Executors
-
-    require_package("pyspark")
-    with Executors("holdfast-verify", master) as tasks:
+    with _executors("holdfast-verify", master) as tasks:
         return prove(catalog, savepoint_id, deep=deep, tasks=tasks, tell=tell)
 
 
 def diff(
-    first: Address, second: Address, *, samples: int = 5, tell: ProgressCallback | None = None
+    first: Address,
+    second: Address,
+    *,
+    samples: int = 5,
+    master: str | None = None,
+    tell: ProgressCallback | None = None,
 ) -> StatesDifference:
     """Compare two states key by key: added, removed and changed keys, with samples.
 
@@ -268,13 +283,17 @@ def diff(
             batch by default.
         second: The address to compare with, in the same form.
         samples: Number of keys to return for each type of difference in each state.
+        master: The master of a Spark cluster whose executors read and compare the rows, for states that one
+            machine cannot read in time; the active session is used if there is one. The executors must reach
+            both states. The result is the same. By default no Spark is used.
         tell: Called with the number of finished items, the number of all items, and the current step.
 
     Raises:
         NotFound: The savepoint or checkpoint does not exist, or the batch is not committed or no longer kept.
         Corrupt: A required file is damaged.
-        Unsupported: A state cannot be read.
+        Unsupported: A state cannot be read, or it is in a database and `master` is given.
         Invalid: An argument is not valid.
+        Unavailable: A storage does not answer, an executor does not see a state, or the Spark job failed.
 
     Example:
         difference = hf.savepoints.diff("checkpoints/visits@10", "savepoints@daily")
@@ -286,7 +305,12 @@ def diff(
 
     whole(samples, "samples", least=0)
     one, other = StateAddress.resolve(first).open_state(), StateAddress.resolve(second).open_state()
-    return compare_states(one, other, samples=samples, tell=tell)
+    if master is None:
+        return compare_states(one, other, samples=samples, tell=tell)
+    from holdfast.savepoints.spread_diff import compare_in_tasks
+
+    with _executors("holdfast-diff", master) as tasks:
+        return compare_in_tasks(tasks, one, other, samples=samples, tell=tell)
 
 
 def diff_files(first: Address, second: Address) -> Difference:
@@ -536,6 +560,14 @@ def restore_once(savepoint: Address, checkpoint: Address) -> Restored:
     catalog, savepoint_id = StateAddress.resolve(savepoint).open_savepoint()
     target = open_storage(os.fspath(checkpoint))
     return _make(catalog, savepoint_id, target, RestoreKind.RESTORE, None, again=True)
+
+
+def _executors(name: str, master: str) -> Executors:
+    """Return the executors of a master, on which a verb runs its tasks."""
+    require_package("pyspark")
+    from holdfast.engine.executors import Executors
+
+    return Executors(name, master)
 
 
 def _digest(

@@ -30,6 +30,7 @@ def state_chunks(
     batch_id: int | None = None,
     *,
     operator_id: int | None = None,
+    partition: int | None = None,
     tell: ProgressCallback | None = None,
 ) -> Iterator[tuple[StateCodec, int, Pairs]]:
     """Yield all state at a committed batch as stored, in chunks of rows of one state and partition.
@@ -45,6 +46,7 @@ def state_chunks(
         storage: The checkpoint, or a savepoint's view.
         batch_id: A committed batch whose files are kept; the newest by default.
         operator_id: The operator whose state to return; None for all.
+        partition: The partition whose state to return; None for all.
         tell: The progress callback, called with stores done, total stores, and the current step.
 
     Raises:
@@ -58,17 +60,19 @@ def state_chunks(
         for operator in operator_states(storage, batch_id)
         if operator_id is None or operator.operator_id == operator_id
     ]
-    total = sum(operator.partitions * len(operator.store_names) for operator in operators)
-    done = 0
-    for operator in operators:
-        for partition in range(operator.partitions):
-            for name in operator.store_names:
-                store = StoreId(operator.operator_id, partition, name)
-                if tell is not None:
-                    tell(done, total, "reading state")
-                for codec, pairs in store_chunks(storage, operator, store):
-                    yield codec, partition, pairs
-                done += 1
+    stores = [
+        (operator, StoreId(operator.operator_id, number, name))
+        for operator in operators
+        for number in (range(operator.partitions) if partition is None else (partition,))
+        for name in operator.store_names
+    ]
+    total, done = len(stores), 0
+    for operator, store in stores:
+        if tell is not None:
+            tell(done, total, "reading state")
+        for codec, pairs in store_chunks(storage, operator, store):
+            yield codec, store.partition, pairs
+        done += 1
     if tell is not None:
         tell(done, total, "reading state")
 
