@@ -27,7 +27,7 @@ _LOST: Final = f"{_FALLBACK}::test_after_a_kill_lost_batches_run_again"
 
 @dataclass(frozen=True, slots=True)
 class CapabilityRow:
-    """A capability, and the test that ran it in each column.
+    """A capability, and the tests that ran it in each column.
 
     Attributes:
         title: The capability, in Markdown.
@@ -35,13 +35,28 @@ class CapabilityRow:
     """
 
     title: str
-    tests: Mapping[str, str]
+    tests: Mapping[str, str | tuple[str, ...]]
+
+    def ids(self, column: str) -> tuple[str, ...]:
+        """Return the ids of a column's tests."""
+        tests = self.tests.get(column, ())
+        return (tests,) if isinstance(tests, str) else tests
 
 
 _CONTRACT: Final = "tests/contract/test_storage_contract.py"
 _ELECTION: Final = "tests/contract/test_lease_election.py::test_one_leads_and_the_others_wait"
 # The name of each remote storage in the parameters of a test.
 _NAMES: Final = {"S3": "s3", "HDFS": "webhdfs", "Google Cloud Storage": "gs", "Azure": "abfss"}
+# Each operator, and the state store of its checkpoint.
+_OPERATORS: Final = (
+    *(
+        f"{operator}-{provider}"
+        for operator in ("aggregate", "join", "window", "session", "dedupe")
+        for provider in ("memory", "rocksdb2")
+    ),
+    "state-rocksdb2",
+    "keyed-rocksdb2",
+)
 # `make services` does not install the emulators.
 _EMULATED: Final = ("Google Cloud Storage", "Azure")
 
@@ -58,10 +73,20 @@ def _installed(test: str) -> dict[str, str]:
     return {version: f"{_GUARD}::{test}[{name}]" for version, name in names.items()}
 
 
+def _operators(*names: str) -> dict[str, tuple[str, ...]]:
+    """Return the ids of the tests of operators on S3 and HDFS."""
+    test = "tests/services/test_operators_elsewhere.py::test_an_operator_and_the_verbs"
+    return {
+        column: tuple(f"{test}[{storage}-{name}]" for name in names)
+        for column, storage in (("S3", "s3"), ("HDFS", "hdfs"))
+    }
+
+
 _TEXT: Final = """\
 A tick is a test that passed; the tests are below each table. CI runs those with a star on each change, and
 [Places](../proof/places.md) has the day and the commit of the others. A dot is a test of `make proof` that is
-not recorded as passed. A cell with `-` has no test.
+not recorded as passed, and a cell with several tests has a tick if all of them passed. A cell
+with `-` has no test.
 
 - S3 is the gateway versitygw, HDFS has one NameNode and one DataNode and is reached over HTTP, Google Cloud
   Storage is the emulator fake-gcs-server, and Azure the emulator Azurite. No vendor's store was run.
@@ -135,14 +160,8 @@ _STORAGE_ROWS: Final = (
             "tests/unit/at_rest/test_erase_checkpoint.py::test_nothing_of_it_is_left_there_either[4.2/aggregate-memory]",
         ),
     ),
-    CapabilityRow(
-        "Every operator: run, savepoint, restore, rescale",
-        {
-            column: "tests/services/test_operators_elsewhere.py::"
-            f"test_an_operator_and_the_verbs[{name}-aggregate-memory]"
-            for column, name in (("S3", "s3"), ("HDFS", "hdfs"))
-        },
-    ),
+    CapabilityRow("Aggregation: run, savepoint, restore, rescale", _operators("aggregate-memory")),
+    CapabilityRow("Every operator: run, savepoint, restore, rescale", _operators(*_OPERATORS)),
     CapabilityRow(
         "`hf.guard`: a kill and an orderly stop",
         {
@@ -220,19 +239,20 @@ def platforms_page(note: str) -> str:
 
 def test_ids() -> list[str]:
     """Return the ids of all tests on the page."""
-    return sorted({test for row in (*_STORAGE_ROWS, *_VERSION_ROWS) for test in row.tests.values()})
+    rows = (*_STORAGE_ROWS, *_VERSION_ROWS)
+    return sorted({test for row in rows for column in row.tests for test in row.ids(column)})
 
 
 def _cell(row: CapabilityRow, column: str) -> str:
-    test = row.tests.get(column)
-    if test is None:
+    tests = row.ids(column)
+    if not tests:
         return "-"
-    if column not in _EMULATED and not is_proof_only(test):
+    if column not in _EMULATED and not any(map(is_proof_only, tests)):
         return "✓*"
-    return "✓" if test in recorded() else "·"
+    return "✓" if all(test in recorded() for test in tests) else "·"
 
 
 def _named(row: CapabilityRow, columns: tuple[str, ...]) -> list[str]:
     """Return the names of a row's tests without their parameters, which are those of the columns."""
-    names = (row.tests[column].partition("[")[0] for column in columns if column in row.tests)
+    names = (test.partition("[")[0] for column in columns for test in row.ids(column))
     return [f"`{name}`" for name in dict.fromkeys(names)]

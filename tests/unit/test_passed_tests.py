@@ -56,6 +56,16 @@ def test_a_cell_without_a_pass_has_no_tick(monkeypatch: pytest.MonkeyPatch) -> N
     assert row.format("· | ✓ | ·") in platform_catalogue.platforms_page("")
 
 
+def test_a_cell_with_several_tests_has_a_tick_if_all_passed(monkeypatch: pytest.MonkeyPatch) -> None:
+    row = "| Every operator: run, savepoint, restore, rescale | - | {} | · | - | - |"
+    tests = {test for test in platform_catalogue.test_ids() if "test_an_operator_and_the_verbs[s3-" in test}
+    assert len(tests) == 12
+    monkeypatch.setattr(platform_catalogue, "recorded", lambda: tests)
+    assert row.format("✓") in platform_catalogue.platforms_page("")
+    tests.pop()
+    assert row.format("·") in platform_catalogue.platforms_page("")
+
+
 def test_every_test_of_the_record_exists() -> None:
     """A test that has another name by now has no row."""
     tests = {test for test in passed_tests.recorded() if not test.startswith(CHECKPOINTS)}
