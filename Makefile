@@ -39,7 +39,8 @@ fuzz: $(READY)  ## fuzz every reader of bytes for MINUTES=…, and write docs/pr
 	@PYTHONPATH=$$PWD/.fuzz/site:$$PYTHONPATH $(BIN)/python tests/support/fuzz.py --minutes $(or $(MINUTES),5) $(if $(SEED),--seed $(SEED))
 
 mutants: $(READY)  ## break the code in COUNT=… places drawn by SEED=…, and see which the quick tests miss
-	@PYTHONPATH=tests/support $(BIN)/python tests/support/mutants.py --count $(or $(COUNT),100) --seed $(or $(SEED),49)
+	@[ -d .mutants/site/coverage ] || $(BIN)/uv pip install --quiet --no-deps --target .mutants/site "coverage==7.10.7"
+	@PYTHONPATH=.mutants/site:tests/support scripts/in_memory.sh $(BIN)/python tests/support/mutants.py --count $(or $(COUNT),100) --seed $(or $(SEED),49) $(ARGS)
 
 past-faults: $(READY)  ## put ten faults of the past back, one by one, and see how long until the quick tests find each
 	@PYTHONPATH=tests/support $(BIN)/python tests/support/past_faults.py

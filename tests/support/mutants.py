@@ -1,20 +1,21 @@
-"""Are the tests worth their time? `make mutants COUNT=100 SEED=…` breaks the code and counts who notices.
+"""Check that the tests notice broken code: `make mutants COUNT=100 SEED=…` breaks it and counts the failures.
 
-A mutant is one change in one file: a comparison or a condition turned round, a constant off by one, a
-statement left out, and so on. They are drawn by seed from the files that guard people's state, equally often
-from each room. For each, the tests run that import the changed module, the nearest importers first, until one
-fails. The survivors are written to `docs/proof/mutants.md`; those that change nothing anybody can see stand
-in `tests/equivalent_mutants.txt`, with the reason.
+A mutant is one change in one file: a negated comparison or condition, a constant off by one, a statement
+left out, and so on. Mutants are drawn by seed from the files that guard people's state, equally often from
+each room. `docs/proof/mutants.md` reports the outcomes and how a mutant is judged. Mutants that change
+nothing that a caller can observe are listed in `tests/equivalent_mutants.txt`, each below its reason.
 """
 
 from __future__ import annotations
 
 import argparse
 import ast
+import compileall
+import contextlib
+import importlib.util
 import os
 import random
 import shutil
-import subprocess
 import sys
 import tempfile
 import time
@@ -25,10 +26,10 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Final
 
+from executed_lines import ROOT, SOURCE, Record
+from forked_tests import PATIENCE_S, TIMES, Ending, preload, run
 from proof_report import kept_by_hand
 
-ROOT: Final = Path(__file__).parents[2]
-SOURCE: Final = ROOT / "src"
 REPORT: Final = ROOT / "docs" / "proof" / "mutants.md"
 EQUIVALENT: Final = ROOT / "tests" / "equivalent_mutants.txt"
 ROOMS: Final = {
@@ -40,8 +41,12 @@ ROOMS: Final = {
     "worker state": ("worker/state", "worker/passes.py", "worker/packets.py"),
     "ledger": ("stream/sinks/ledger.py", "stream/sinks/database.py", "stream/sinks/record_repeats.py"),
 }
-# The folders of tests that need neither a JVM nor a server.
+# The directories of tests that need neither a JVM nor a server.
 TESTS: Final = ("tests/unit", "tests/property", "tests/contract")
+# The first tests of a mutant, the fastest: most mutants are killed by one of them.
+FIRST: Final = 40
+# Recorded seconds of the tests that run when none of the tests that execute the change has failed.
+OTHERS_S: Final = 60.0
 _TURNED: Final = {
     ast.Lt: "<=",
     ast.LtE: "<",
@@ -78,9 +83,48 @@ class Mutant:
     after: str
 
     @property
+    def lines(self) -> range:
+        """The lines from the beginning of the changed statement to the end of the change."""
+        last = self.line + self.before.count("\n")
+        statements = (
+            node.lineno
+            for node in ast.walk(ast.parse((SOURCE / "holdfast" / self.path).read_text("utf-8")))
+            if isinstance(node, ast.stmt) and node.lineno <= self.line and last <= (node.end_lineno or 0)
+        )
+        return range(max(statements, default=self.line), last + 1)
+
+    @property
     def key(self) -> str:
         """The change without its line, which moves."""
         return f"{self.path} | {_one_line(self.before)} | {_one_line(self.after)}"
+
+
+# What becomes of a mutant. The first two are killed.
+OUTCOMES: Final = ("killed", "endless", "survived", "not executed", "equivalent")
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a mutant.
+
+    Attributes:
+        room: The room of the changed file.
+        mutant: The change.
+        word: One of `OUTCOMES`.
+        test: The test that failed, if one did.
+        seconds: Duration of the tests, those on the unchanged code included.
+    """
+
+    room: str
+    mutant: Mutant
+    word: str
+    test: str
+    seconds: float
+
+    def __str__(self) -> str:
+        change = f"{_one_line(self.mutant.before)} -> {_one_line(self.mutant.after)}"
+        by = self.test or change
+        return f"{self.room}: {self.mutant.path}:{self.mutant.line} {self.word} {self.seconds:.0f} s: {by}"
 
 
 def main() -> int:
@@ -89,7 +133,8 @@ def main() -> int:
     parser.add_argument("--count", type=int, default=100)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--minutes", type=float, default=0, help="end after this time; 0 for no limit")
-    parser.add_argument("--limit", type=float, default=300, help="seconds for the tests of one mutant")
+    parser.add_argument("--workers", type=int, default=os.cpu_count(), help="processes that record the tests")
+    parser.add_argument("--as-recorded", action="store_true", help="record nothing; use what is recorded")
     parser.add_argument("--only", default="", help="a room")
     parser.add_argument("--list", action="store_true", help="only list the mutants")
     given = parser.parse_args()
@@ -100,21 +145,24 @@ def main() -> int:
         return 0
     began, until = datetime.now(timezone.utc), time.monotonic() + (given.minutes * 60 or 1e9)
     importers = Importers()
-    outcomes: list[tuple[str, Mutant, str, float]] = []
+    record = Record.unchanged() if given.as_recorded else Record.of(importers.tests(), given.workers)
+    recorded = f"{len(record.files)} recorded of {len(importers.tests())}"
+    judge, outcomes = Judge(record, importers), list[Outcome]()
     with tempfile.TemporaryDirectory() as folder:
         copy = Path(folder, "src")
-        shutil.copytree(SOURCE, copy, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(SOURCE, copy)
+        compileall.compile_dir(copy, quiet=2)
         for room, mutant in drawn:
             if time.monotonic() > until:
                 break
             at = time.monotonic()
-            outcome = outcome_of(mutant, copy, importers.tests_of(mutant.path), given.limit)
-            outcomes.append((room, mutant, outcome, time.monotonic() - at))
-            _say(f"{len(outcomes)}/{len(drawn)} {room}: {mutant.path}:{mutant.line} {outcome}")
-            if outcome == "survived":
-                _say(f"    {_one_line(mutant.before)} -> {_one_line(mutant.after)}")
+            word, test = judge.outcome_of(mutant, copy)
+            outcomes.append(Outcome(room, mutant, word, test, time.monotonic() - at))
+            _say(f"{len(outcomes)}/{len(drawn)} {outcomes[-1]}")
             if not given.only:
-                REPORT.write_text(_rendered(outcomes, given.count, given.seed, began), encoding="utf-8")
+                REPORT.write_text(
+                    _rendered(outcomes, given.count, given.seed, began, recorded), encoding="utf-8"
+                )
     return 0
 
 
@@ -135,13 +183,17 @@ def draw(count: int, seed: int, only: str = "") -> list[tuple[str, Mutant]]:
 
 def _shuffled(room: str, rng: random.Random) -> Iterator[Mutant]:
     mutants: list[Mutant] = []
-    for place in ROOMS[room]:
-        path = SOURCE / "holdfast" / place
-        files = sorted(path.rglob("*.py")) if path.is_dir() else [path]
-        for file in files:
-            mutants += mutants_of(file.read_text("utf-8"), file.relative_to(SOURCE / "holdfast").as_posix())
+    for file in _files(ROOMS[room]):
+        mutants += mutants_of(file.read_text("utf-8"), file.relative_to(SOURCE / "holdfast").as_posix())
     rng.shuffle(mutants)
     return iter(mutants)
+
+
+def _files(paths: tuple[str, ...]) -> Iterator[Path]:
+    """Yield the files of a room."""
+    for name in paths:
+        path = SOURCE / "holdfast" / name
+        yield from sorted(path.rglob("*.py")) if path.is_dir() else [path]
 
 
 def mutants_of(text: str, path: str) -> list[Mutant]:
@@ -227,6 +279,14 @@ class Importers:
         for path in (ROOT / "tests" / "support").glob("*.py"):
             self._imports[path.stem] = _imported(path)
 
+    def tests(self) -> list[str]:
+        """Return all test files; first those that import a module of the rooms."""
+        rooms = {_module(file.relative_to(SOURCE)) for places in ROOMS.values() for file in _files(places)}
+        return sorted(
+            self._tests,
+            key=lambda test: (not self._tests[test] & rooms, not test.startswith("tests/unit"), test),
+        )
+
     def tests_of(self, path: str) -> list[list[str]]:
         """Return the test files that import a module, by their distance: nearest first."""
         wanted, seen, stages = {_module(Path("holdfast", path))}, set[str](), []
@@ -255,50 +315,72 @@ def _imported(path: Path) -> frozenset[str]:
     return frozenset(names)
 
 
-def outcome_of(mutant: Mutant, copy: Path, stages: list[list[str]], limit: float) -> str:
-    """Run the tests on a mutant; return what became of it."""
-    if mutant.key in _equivalent():
-        return "equivalent"
+class Judge:
+    """The tests of mutants, selected by the record of the lines that they execute.
+
+    Args:
+        record: The record of this source.
+        importers: The test files by the modules that they import.
+    """
+
+    def __init__(self, record: Record, importers: Importers) -> None:
+        self._record = record
+        self._importers = importers
+        preload(record.modules)
+
+    def outcome_of(self, mutant: Mutant, copy: Path) -> tuple[str, str]:
+        """Run tests on a mutant; return its outcome, a word of `OUTCOMES`, and the test that failed."""
+        if mutant.key in _equivalent():
+            return "equivalent", ""
+        executing = self._record.tests_of(mutant.path, mutant.lines)
+        with changed(mutant, copy):
+            for tests in (executing[:FIRST], executing[FIRST:], self._others(mutant, frozenset(executing))):
+                ending = self._failure(tests, copy)
+                if ending is not None:
+                    return ("endless" if ending.endless else "killed"), ending.test
+        return ("survived" if executing else "not executed"), ""
+
+    def _failure(self, tests: list[str], copy: Path) -> Ending | None:
+        """Return the first failure of tests on a mutant that the unchanged code does not have."""
+        while tests:
+            ending = run(tests, copy, self._record.seconds)
+            if ending.passed:
+                return None
+            failing = [test for test in tests if test.startswith(ending.test)]
+            if run(
+                failing if ending.test in failing else failing[:FIRST], SOURCE, self._record.seconds
+            ).passed:
+                return ending
+            tests = [test for test in tests if test not in failing]
+        return None
+
+    def _others(self, mutant: Mutant, executing: frozenset[str]) -> list[str]:
+        """Return tests whose lines are not recorded, or that share what an earlier test has computed.
+
+        They are the tests of the files that import the changed module, and of those that start processes.
+        """
+        near, further = self._importers.tests_of(mutant.path)[:2]
+        files = [*near, *(file for file in further if file in self._record.starters), *self._record.starters]
+        others, left = [], OTHERS_S
+        for file in dict.fromkeys(files):
+            for test in self._record.tests_in([file]):
+                if test not in executing and self._record.seconds[test] < left:
+                    left -= self._record.seconds[test]
+                    others.append(test)
+        return others
+
+
+@contextlib.contextmanager
+def changed(mutant: Mutant, copy: Path) -> Iterator[None]:
+    """Change a file of the copy for a while."""
     file = copy / "holdfast" / mutant.path
     original = file.read_bytes()
+    Path(importlib.util.cache_from_source(str(file))).unlink(missing_ok=True)
     file.write_bytes(original[: mutant.start] + mutant.after.encode() + original[mutant.end :])
     try:
-        compile(file.read_bytes(), mutant.path, "exec")
-        until = time.monotonic() + limit
-        for stage in stages:
-            left = until - time.monotonic()
-            if not stage or left < 1:
-                continue
-            code = _tested(stage, copy, left)
-            if code is None:
-                return "timed out"
-            if code not in (0, 5):
-                return "killed"
+        yield
     finally:
         file.write_bytes(original)
-    return "survived"
-
-
-def _tested(tests: list[str], copy: Path, limit: float) -> int | None:
-    """Run test files until one fails; return the exit code, or None after the limit."""
-    words = [sys.executable, "-m", "pytest", "-q", "-x", "-n", "0", "-p", "no:cacheprovider"]
-    words += ["-p", "no:schemathesis", "-m", "not slow", *tests]
-    environment = {**os.environ, "PYTHONPATH": str(copy), "PYTHONDONTWRITEBYTECODE": "1"}
-    environment.pop("HOLDFAST_GRID", None)
-    process = subprocess.Popen(
-        words,
-        cwd=ROOT,
-        env=environment,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,
-    )
-    try:
-        return process.wait(limit)
-    except subprocess.TimeoutExpired:
-        os.killpg(process.pid, 9)
-        process.wait()
-        return None
 
 
 def _equivalent() -> frozenset[str]:
@@ -317,43 +399,60 @@ def _say(line: str) -> None:
     sys.stdout.flush()
 
 
-def _rendered(outcomes: list[tuple[str, Mutant, str, float]], count: int, seed: int, began: datetime) -> str:
+_HOW: Final = f"""`make mutants COUNT={{count}} SEED={{seed}}` wrote this page. It breaks the code in one
+place at a time and runs quick tests, which need neither a JVM nor a server, until one fails.
+
+How a mutant is judged:
+
+1. The quick tests have run once on the unchanged code, under coverage.py, which recorded the lines that each
+   executes. A mutant gets the tests that execute the changed statement, the fastest first. A line that
+   Python executes at import gets the tests that execute any line of its file.
+2. If none of them fails, other tests run, for up to {OTHERS_S:.0f} recorded seconds: of the files that
+   import the changed module, and of those that start processes, in which no lines are recorded.
+3. `killed`: a test failed that then passed on the unchanged code.
+4. `endless`: a test took longer than {PATIENCE_S:.0f} s and {TIMES} times its recorded time, and then, under
+   the same load, stayed below this limit on the unchanged code and passed. These count as killed.
+5. `survived`: none of the tests failed. `not executed`: the same, and no quick test executes the change.
+6. `equivalent`: listed in `tests/equivalent_mutants.txt` with the reason; no test ran.
+"""
+
+
+def _rendered(outcomes: list[Outcome], count: int, seed: int, began: datetime, recorded: str) -> str:
     from proof_report import _commit, _machine
 
     by_room: defaultdict[str, Counter[str]] = defaultdict(Counter)
-    for room, _, outcome, _ in outcomes:
-        by_room[room][outcome] += 1
-    words = ("killed", "survived", "timed out", "equivalent")
+    for outcome in outcomes:
+        by_room[outcome.room][outcome.word] += 1
     lines = [
         "# Mutants",
         "",
-        f"`make mutants COUNT={count} SEED={seed}` wrote this page. It breaks the code in one place at a",
-        "time and runs the quick tests that import the changed module, the nearest first, until one fails.",
-        "",
+        _HOW.format(count=count, seed=seed),
         "| | |",
         "|---|---|",
         f"| begun | {began:%Y-%m-%d %H:%M} UTC |",
         f"| commit | {_commit()} |",
         f"| machine | {_machine()} |",
         f"| mutants | {len(outcomes)} of {count} drawn |",
-        f"| time | {sum(seconds for *_, seconds in outcomes) / 60:.0f} min |",
+        f"| test files | {recorded} |",
+        f"| time | {sum(outcome.seconds for outcome in outcomes) / 60:.0f} min, without the record |",
         "",
-        f"| Room | {' | '.join(words)} |",
-        "|---|---|---|---|---|",
+        f"| Room | {' | '.join(OUTCOMES)} |",
+        "|---|---|---|---|---|---|",
         *(
-            f"| {room} | {' | '.join(str(counts[word]) for word in words)} |"
+            f"| {room} | {' | '.join(str(counts[word]) for word in OUTCOMES)} |"
             for room, counts in by_room.items()
         ),
-        f"| all | {' | '.join(str(sum(c[word] for c in by_room.values())) for word in words)} |",
+        f"| all | {' | '.join(str(sum(c[word] for c in by_room.values())) for word in OUTCOMES)} |",
         "",
         "## Survivors",
         "",
-        "| Place | Before | After |",
+        "| Location | Before | After |",
         "|---|---|---|",
     ]
-    for _, mutant, outcome, _ in outcomes:
-        if outcome in ("survived", "timed out"):
-            before, after = (_one_line(each).replace("|", "\\|") for each in (mutant.before, mutant.after))
+    for outcome in outcomes:
+        if outcome.word in ("survived", "not executed"):
+            mutant = outcome.mutant
+            before, after = (_one_line(text).replace("|", "\\|") for text in (mutant.before, mutant.after))
             lines.append(f"| `{mutant.path}:{mutant.line}` | `{before}` | `{after}` |")
     return "\n".join(lines) + "\n" + kept_by_hand(REPORT, "Looked at")
 

@@ -16,7 +16,8 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from mutants import ROOT, SOURCE, Importers, Mutant, outcome_of
+from executed_lines import ROOT, SOURCE
+from mutants import Importers, Mutant, changed
 
 REPORT: Final = ROOT / "docs" / "proof" / "past-faults.md"
 LIMIT_S: Final = 600.0
@@ -123,6 +124,44 @@ def as_mutant(fault: Fault) -> Mutant:
     return Mutant(fault.path, line, start, start + len(before), fault.before, fault.after)
 
 
+def _outcome(mutant: Mutant, copy: Path, stages: list[list[str]]) -> str:
+    """Run the tests on a fault, stage by stage, until one fails."""
+    until = time.monotonic() + LIMIT_S
+    with changed(mutant, copy):
+        for stage in stages:
+            left = until - time.monotonic()
+            if not stage or left < 1:
+                continue
+            code = _exit_code(stage, copy, left)
+            if code is None:
+                return "timed out"
+            if code not in (0, 5):
+                return "killed"
+    return "survived"
+
+
+def _exit_code(tests: list[str], copy: Path, limit: float) -> int | None:
+    """Run test files until one test fails; return the exit code, or None after the limit."""
+    words = [sys.executable, "-m", "pytest", "-q", "-x", "-n", "0", "-p", "no:cacheprovider"]
+    words += ["-p", "no:schemathesis", "-m", "not slow", *tests]
+    environment = {**os.environ, "PYTHONPATH": str(copy), "PYTHONDONTWRITEBYTECODE": "1"}
+    environment.pop("HOLDFAST_GRID", None)
+    process = subprocess.Popen(
+        words,
+        cwd=ROOT,
+        env=environment,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    try:
+        return process.wait(limit)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, 9)
+        process.wait()
+        return None
+
+
 def main() -> int:
     """Put the faults back, run the tests on each, and write the report."""
     importers, rows = Importers(), []
@@ -137,7 +176,7 @@ def main() -> int:
             at = time.monotonic()
             mutant = as_mutant(fault)
             stages = [[fault.test]] if fault.test else importers.tests_of(fault.path)
-            outcome = outcome_of(mutant, copy, stages, LIMIT_S)
+            outcome = _outcome(mutant, copy, stages)
             said = {"killed": "found", "survived": "not found"}.get(outcome, outcome)
             by = f"`{fault.test}`" if fault.test else "a quick test"
             rows.append(f"| {fault.what} | `{fault.path}` | {said} | {by} | {time.monotonic() - at:.0f} s |")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from mutants import ROOT
+from executed_lines import ROOT
 from past_faults import FAULTS, Fault, as_mutant
 
 
