@@ -39,6 +39,7 @@ class Record:
         folder: Directory with the record.
 
     Attributes:
+        folder: The same.
         seconds: Duration of each test that passed, under coverage.py.
         starters: Test files of which a test starts a process; its lines are not recorded.
         files: The recorded test files.
@@ -46,6 +47,7 @@ class Record:
     """
 
     def __init__(self, folder: Path) -> None:
+        self.folder = folder
         found = _read(folder)
         self.seconds: dict[str, float] = found["seconds"]
         self.starters = frozenset(found["starters"])

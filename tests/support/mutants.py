@@ -13,6 +13,8 @@ import ast
 import compileall
 import contextlib
 import importlib.util
+import itertools
+import json
 import os
 import random
 import shutil
@@ -45,8 +47,9 @@ ROOMS: Final = {
 TESTS: Final = ("tests/unit", "tests/property", "tests/contract")
 # The first tests of a mutant, the fastest: most mutants are killed by one of them.
 FIRST: Final = 40
-# Recorded seconds of the tests that run when none of the tests that execute the change has failed.
-OTHERS_S: Final = 60.0
+# Recorded seconds of tests that run on one mutant: of those that execute the change, and of others.
+EXECUTING_S: Final = 120.0
+OTHERS_S: Final = 20.0
 _TURNED: Final = {
     ast.Lt: "<=",
     ast.LtE: "<",
@@ -94,6 +97,11 @@ class Mutant:
         return range(max(statements, default=self.line), last + 1)
 
     @property
+    def id(self) -> str:
+        """The change of one source."""
+        return f"{self.path} | {self.start} | {self.after}"
+
+    @property
     def key(self) -> str:
         """The change without its line, which moves."""
         return f"{self.path} | {_one_line(self.before)} | {_one_line(self.after)}"
@@ -138,7 +146,7 @@ def main() -> int:
     parser.add_argument("--only", default="", help="a room")
     parser.add_argument("--list", action="store_true", help="only list the mutants")
     given = parser.parse_args()
-    drawn = draw(given.count, given.seed, given.only)
+    drawn = [(room, mutant) for room, mutant in draw(given.count, given.seed) if given.only in room]
     if given.list:
         for room, mutant in drawn:
             _say(f"{room}: {mutant.path}:{mutant.line}: {mutant.before} -> {mutant.after}")
@@ -155,9 +163,7 @@ def main() -> int:
         for room, mutant in drawn:
             if time.monotonic() > until:
                 break
-            at = time.monotonic()
-            word, test = judge.outcome_of(mutant, copy)
-            outcomes.append(Outcome(room, mutant, word, test, time.monotonic() - at))
+            outcomes.append(judge.outcome_of(room, mutant, copy))
             _say(f"{len(outcomes)}/{len(drawn)} {outcomes[-1]}")
             if not given.only:
                 REPORT.write_text(
@@ -166,10 +172,10 @@ def main() -> int:
     return 0
 
 
-def draw(count: int, seed: int, only: str = "") -> list[tuple[str, Mutant]]:
+def draw(count: int, seed: int) -> list[tuple[str, Mutant]]:
     """Return so many mutants, in turn from each room."""
     rng = random.Random(seed)
-    rooms = {room: _shuffled(room, rng) for room in ROOMS if only in room}
+    rooms = {room: _shuffled(room, rng) for room in ROOMS}
     drawn: list[tuple[str, Mutant]] = []
     while len(drawn) < count and rooms:
         for room in list(rooms):
@@ -326,19 +332,45 @@ class Judge:
     def __init__(self, record: Record, importers: Importers) -> None:
         self._record = record
         self._importers = importers
+        self._file = record.folder / "kills.jsonl"
+        lines = self._file.read_text("utf-8").splitlines() if self._file.exists() else []
+        self._kills = {key: tuple(kill) for key, *kill in map(json.loads, lines)}
         preload(record.modules)
 
-    def outcome_of(self, mutant: Mutant, copy: Path) -> tuple[str, str]:
-        """Run tests on a mutant; return its outcome, a word of `OUTCOMES`, and the test that failed."""
+    def outcome_of(self, room: str, mutant: Mutant, copy: Path) -> Outcome:
+        """Return the outcome of a mutant; run tests on it, unless an earlier run has killed it.
+
+        A mutant of the same source stays killed while the test that failed is the same.
+        """
         if mutant.key in _equivalent():
-            return "equivalent", ""
+            return Outcome(room, mutant, "equivalent", "", 0)
+        found = self._kills.get(mutant.id)
+        if found is not None and found[1] in self._record.seconds:
+            return Outcome(room, mutant, *found)
+        began = time.monotonic()
+        word, test = self._run(mutant, copy)
+        seconds = round(time.monotonic() - began, 1)
+        if test:
+            with self._file.open("a", encoding="utf-8") as file:
+                file.write(json.dumps([mutant.id, word, test, seconds]) + "\n")
+        return Outcome(room, mutant, word, test, seconds)
+
+    def _run(self, mutant: Mutant, copy: Path) -> tuple[str, str]:
+        """Run tests on a mutant; return its outcome and the test that failed."""
         executing = self._record.tests_of(mutant.path, mutant.lines)
+        further = self._within(executing[FIRST:], EXECUTING_S)
+        others = self._within(self._others(mutant, frozenset(executing)), OTHERS_S)
         with changed(mutant, copy):
-            for tests in (executing[:FIRST], executing[FIRST:], self._others(mutant, frozenset(executing))):
+            for tests in (executing[:FIRST], further, others):
                 ending = self._failure(tests, copy)
                 if ending is not None:
-                    return ("endless" if ending.endless else "killed"), ending.test
+                    return ("endless" if ending.endless else "killed"), ending.test or tests[0]
         return ("survived" if executing else "not executed"), ""
+
+    def _within(self, tests: list[str], seconds: float) -> list[str]:
+        """Return the first tests that together take no longer than this."""
+        total = itertools.accumulate(self._record.seconds[test] for test in tests)
+        return [test for test, end in zip(tests, total, strict=True) if end <= seconds]
 
     def _failure(self, tests: list[str], copy: Path) -> Ending | None:
         """Return the first failure of tests on a mutant that the unchanged code does not have."""
@@ -361,13 +393,8 @@ class Judge:
         """
         near, further = self._importers.tests_of(mutant.path)[:2]
         files = [*near, *(file for file in further if file in self._record.starters), *self._record.starters]
-        others, left = [], OTHERS_S
-        for file in dict.fromkeys(files):
-            for test in self._record.tests_in([file]):
-                if test not in executing and self._record.seconds[test] < left:
-                    left -= self._record.seconds[test]
-                    others.append(test)
-        return others
+        tests = (test for file in dict.fromkeys(files) for test in self._record.tests_in([file]))
+        return [test for test in tests if test not in executing]
 
 
 @contextlib.contextmanager
@@ -405,8 +432,9 @@ place at a time and runs quick tests, which need neither a JVM nor a server, unt
 How a mutant is judged:
 
 1. The quick tests have run once on the unchanged code, under coverage.py, which recorded the lines that each
-   executes. A mutant gets the tests that execute the changed statement, the fastest first. A line that
-   Python executes at import gets the tests that execute any line of its file.
+   executes. A mutant gets the tests that execute the changed statement, the fastest first, for up to
+   {EXECUTING_S:.0f} recorded seconds. A line that Python executes at import gets the tests that execute any
+   line of its file.
 2. If none of them fails, other tests run, for up to {OTHERS_S:.0f} recorded seconds: of the files that
    import the changed module, and of those that start processes, in which no lines are recorded.
 3. `killed`: a test failed that then passed on the unchanged code.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from executed_lines import SOURCE
-from mutants import Mutant, draw, mutants_of
+from mutants import Mutant, mutants_of
 
 _TEXT = """
 def largest(values: list[int]) -> int:
@@ -24,12 +24,12 @@ def test_a_condition_and_a_constant_are_changed() -> None:
     }
 
 
-def test_a_seed_draws_the_same_mutants() -> None:
-    drawn = draw(4, 7, "ledger")
-    assert drawn == draw(4, 7, "ledger")
-    for _, mutant in drawn:
-        text = (SOURCE / "holdfast" / mutant.path).read_bytes()
+def test_a_mutant_names_the_text_it_replaces() -> None:
+    path = "formats/text.py"
+    text = (SOURCE / "holdfast" / path).read_bytes()
+    for mutant in mutants_of(text.decode(), path):
         assert text[mutant.start : mutant.end].decode() == mutant.before
+        assert text.count(b"\n", 0, mutant.start) + 1 == mutant.line
 
 
 def test_the_lines_begin_with_the_statement() -> None:
