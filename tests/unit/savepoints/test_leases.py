@@ -11,7 +11,7 @@ from catalogs import Hands, catalog, file_query, manifests
 
 from holdfast.errors import Conflict, HoldfastError, NotFound
 from holdfast.ownership.process_identity import ProcessIdentity, host_name, this_machine
-from holdfast.savepoints.leases import GcLease, Note, TakeLease, clear_dead_sweep
+from holdfast.savepoints.leases import GcLease, Note, TakeLease, clear_dead_sweep, takes
 from holdfast.savepoints.planning import plan_take
 from holdfast.savepoints.proof import prove
 from holdfast.savepoints.taking import take
@@ -231,3 +231,11 @@ def test_where_a_manifest_is_damaged_no_bytes_are_removed() -> None:
     hands.delete(into, names[1])
     assert hands.sweep(into).paths == tuple(sorted(objects))
     assert into.files == {}
+
+
+@pytest.mark.parametrize("content", [b"", b"[]", b'{"token": "aa", "beat_ms": "soon", "owner": "me"}'])
+def test_an_unreadable_lease_is_infinitely_old(content: bytes) -> None:
+    into = catalog()
+    into.write("takes/aa.json", content)
+    found = takes(into, HOUR_MS, HOUR_MS)
+    assert (found.live, found.dead) == ((), (Note("aa", 0, "an unknown process"),))

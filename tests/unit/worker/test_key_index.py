@@ -14,6 +14,7 @@ import pytest
 import xxhash
 from python_steps import steps_of
 
+from holdfast.errors import Unsupported
 from holdfast.worker.declarations.state_descriptors import State, StateKind
 from holdfast.worker.interface import DUE_EVENT, DUE_PROCESSING, TIMERS, Moment, Outcome
 from holdfast.worker.state import tables
@@ -31,10 +32,10 @@ Key = tuple[str | None, float | None]
 TOKENS = count(1)
 
 
-def opened(store: MemoryStore, moment: Moment) -> Partition:
+def opened(store: MemoryStore, moment: Moment, memory_bytes: int = 256 << 20) -> Partition:
     """A task over the one group that all keys are in."""
     partition = Partition(
-        Layout("op", 1, STATES, FORM, tuple(KEYS.names)),
+        Layout("op", 1, STATES, FORM, tuple(KEYS.names), memory_bytes=memory_bytes),
         store,
         token=lambda: next(TOKENS).to_bytes(8, "big"),
     )
@@ -375,3 +376,23 @@ def test_xxhash64_has_keys_with_one_hash_under_every_seed() -> None:
     keys = [b"".join(part.to_bytes(8, "little") for part in parts) for parts in ((one, other), again)]
     assert keys[0] != keys[1]
     assert all(len({xxhash.xxh64_intdigest(key, seed) for key in keys}) == 1 for seed in range(1000))
+
+
+def test_elements_that_do_not_fit_in_memory_are_refused_with_their_size() -> None:
+    """An element has 28 bytes: hash, ordinal, slot and value. A third of the memory is for elements."""
+    store, stored = MemoryStore(), 100_000
+    partition = opened(store, MOMENT)
+    keys = touched(partition, [("a", 1.0)], [5])
+    position = pa.array(np.zeros(stored, np.int64))
+    slots = pa.array(np.arange(stored))
+    table = pa.table([position, slots, pa.array(np.zeros(stored, np.bool_)), slots], schema=EMPTY.schema)
+    changed = {"n:seen": pa.array([stored], FORM.tables[ROWS].field("n:seen").type)}
+    partition.keep(keys, Outcome(changed, {"seen": table}, pa.table({})))
+    partition.write(MOMENT)
+    roomy = touched(opened(store, MOMENT, 9 << 20), [("a", 1.0)], [5])
+    assert roomy.elements("seen").starts.tolist() == [0, stored]
+    read = touched(opened(store, MOMENT, 6 << 20), [("a", 1.0)], [5])
+    with pytest.raises(Unsupported, match="does not fit") as caught:
+        read.elements("seen")
+    assert (caught.value.found or "").startswith("about 3 MiB")
+    assert caught.value.expected == "at most 2 MiB"

@@ -17,7 +17,7 @@ from holdfast.worker.interface import DUE_EVENT, TIMERS, Moment, Outcome
 from holdfast.worker.state import group_tables, pass_changes, tables
 from holdfast.worker.state import upkeep as folding
 from holdfast.worker.state.key_index import Keys
-from holdfast.worker.state.layout import ROWS, Layout, form_of
+from holdfast.worker.state.layout import ROWS, Layout, Period, form_of
 from holdfast.worker.state.local_copies import Copies
 from holdfast.worker.state.partition import Partition
 from holdfast.worker.state.store import MemoryStore
@@ -116,6 +116,36 @@ def test_values_keep_their_age_in_a_new_form() -> None:
         read = keys_of(task(store, new))
         assert read.stored(f"s:{name}").to_pylist() == [1, None]
         assert read.stored(f"t:{name}").to_pylist() == [100, None]
+
+
+@pytest.mark.parametrize(
+    ("on_disable", "values", "stamps"),
+    [("drop_expired", [None, 2, None], [None, 5_000, None]), ("keep", [1, 2, None], [5_000, 5_000, None])],
+)
+def test_values_that_expired_before_their_ttl_was_removed_stay_away_when_it_is_restored(
+    on_disable: Any, values: list[int | None], stamps: list[int | None]
+) -> None:
+    """The TTL of 1 s was removed at 2 s, where the first value had expired, and restored at 5 s."""
+    store, names = MemoryStore(), ("a", "b", "c")
+    ttl = Ttl(1_000, clock="processing", on_disable=on_disable)
+    versions = [
+        (State(StateKind.VALUE, pa.int32(), "total", ttl=ttl),),
+        (State(StateKind.VALUE, pa.int32(), "total"),),
+        (State(StateKind.VALUE, pa.int64(), "total", ttl=ttl),),
+    ]
+    written = pa.array([900, 1_500, None], pa.int64())
+    put(task(store, versions[0]), names, s_total=pa.array([1, 2, None], pa.int32()), t_total=written)
+    forms = [form_of(states, KEYS, timers=False) for states in versions]
+    periods = tuple(
+        Period(form.fingerprint.hex(), since_ms, form.states)
+        for form, since_ms in zip(forms, (0, 2_000, 5_000), strict=True)
+    )
+    layout = Layout("op", 1, versions[2], forms[2], ("who",), periods=periods)
+    today = Partition(layout, store, token=lambda: next(TOKENS).to_bytes(8, "big"))
+    today.open([0], Moment(5_500, None, None))
+    read = keys_of(today, names)
+    assert read.stored("s:total").to_pylist() == values
+    assert read.stored("t:total").to_pylist() == stamps
 
 
 def set_timer(store: MemoryStore, name: str, at: int, moment: Moment) -> None:
